@@ -1,0 +1,6 @@
+"""``python -m exporter``."""
+
+from exporter.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""The command line: parse, call, exit code."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from exporter import __version__, config
+from exporter.clock import SystemClock
+from exporter.config import PROGRAM, Overrides
+from exporter.durations import parse_duration
+from exporter.errors import ConfigurationError, ExporterError
+from exporter.values import Endpoint, PollInterval
+
+Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
+
+_FILE = click.Path(path_type=Path)
+
+
+class _Parsed(click.ParamType):
+    """A flag whose text a ``parse`` of ours reads, with its message where it cannot."""
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        """Read the flag's text."""
+        try:
+            return self._parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _flag(name: str, **settings: Any) -> Decorator:
+    """Declare a dotted flag and the environment variable that stands for it."""
+    word = name.removeprefix("--").replace(".", "_").replace("-", "_")
+    return click.option(name, word, envvar=f"SCHEDULED_EVENTS_{word.upper()}", **settings)
+
+
+def _flags(*flags: Decorator) -> Decorator:
+    def declare(command: Command) -> Command:
+        for flag in reversed(flags):
+            command = flag(command)
+        return command
+
+    return declare
+
+
+_common = _flags(
+    _flag("--config.file", type=_FILE, help="Configuration file (YAML)."),
+    _flag(
+        "--imds.endpoint",
+        type=_Parsed("url", Endpoint.parse),
+        help="Where IMDS answers: a URL without path, or discover.",
+    ),
+    _flag(
+        "--instance.name", metavar="NAME", help="This VM's name in Resources, where IMDS does not tell it."
+    ),
+)
+_serving = _flags(
+    _common,
+    _flag(
+        "--poll.interval", type=_Parsed("duration", PollInterval.parse), help="Time between two polls [1s]."
+    ),
+    _flag("--state.directory", metavar="PATH", help="Where the state is kept."),
+    _flag(
+        "--web.listen-address", metavar="ADDRESS", default=":9843", show_default=True, help="Where to serve."
+    ),
+    _flag("--web.config.file", type=_FILE, help="TLS and passwords, as Prometheus' own exporters take them."),
+    _flag("--web.enable-lifecycle", is_flag=True, help="Allow a reload by POST to /-/reload."),
+    _flag(
+        "--log.format",
+        type=click.Choice(["logfmt", "json"]),
+        default="logfmt",
+        show_default=True,
+        help="Of logs.",
+    ),
+)
+
+
+def _log_level(default: str) -> Decorator:
+    levels = click.Choice(["debug", "info", "warning", "error"])
+    return _flag("--log.level", type=levels, default=default, show_default=True, help="Least level logged.")
+
+
+class _Program(click.Group):
+    """Turns our exceptions into one line and an exit status: 2 for configuration, 1 otherwise."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except ExporterError as error:
+            click.echo(f"{PROGRAM}: {error}", err=True)
+            ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
+
+
+@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name=PROGRAM)
+def main() -> None:
+    """Prometheus exporter for Azure Scheduled Events, run on each VM.
+
+    Every flag is also an environment variable: --imds.endpoint is SCHEDULED_EVENTS_IMDS_ENDPOINT. A flag beats
+    the environment, and the environment beats the configuration file.
+    """
+
+
+def _overrides(flags: dict[str, Any]) -> Overrides:
+    return Overrides(
+        imds_endpoint=flags["imds_endpoint"],
+        instance_name=flags["instance_name"],
+        poll_interval=flags.get("poll_interval"),
+        state_directory=flags.get("state_directory"),
+    )
+
+
+@main.command()
+@_serving
+@_log_level("info")
+def run(**flags: Any) -> None:
+    """Watch this VM's scheduled events, and serve metrics and a page about them."""
+    from exporter import app, logs
+
+    logs.configure(flags["log_level"], flags["log_format"])
+    app.run(_options(flags))
+
+
+def _options(flags: dict[str, Any]) -> Any:
+    from exporter.app import Options
+
+    return Options(
+        config_file=flags["config_file"],
+        overrides=_overrides(flags),
+        listen_address=flags["web_listen_address"],
+        web_config_file=flags["web_config_file"],
+        enable_lifecycle=flags["web_enable_lifecycle"],
+    )
+
+
+@main.command()
+@_serving
+@_log_level("warning")
+def demo(**flags: Any) -> None:
+    """Show the exporter at work with no Azure around: a simulator at 60 times the speed, all scenarios."""
+    from exporter import demo as demonstration
+    from exporter import logs
+
+    logs.configure(flags["log_level"], flags["log_format"])
+    demonstration.run(_options(flags), SystemClock())
+
+
+@main.command()
+@_flag(
+    "--web.listen-address",
+    metavar="ADDRESS",
+    default="127.0.0.1:9844",
+    show_default=True,
+    help="Where to serve.",
+)
+@click.option(
+    "--scenario", "scenarios", multiple=True, metavar="NAME", help="A scenario to play; repeatable [all]."
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0.1, max=10000),
+    default=1.0,
+    show_default=True,
+    help="Times as fast.",
+)
+@click.option("--loop", is_flag=True, help="Begin again after the last scenario.")
+@_flag(
+    "--instance.name", metavar="NAME", default="demo_0", show_default=True, help="The simulated VM's name."
+)
+@click.option(
+    "--first-call-delay",
+    type=_Parsed("duration", parse_duration),
+    default="0s",
+    show_default=True,
+    help="How long the first answer takes; up to two minutes on Azure.",
+)
+def simulate(**flags: Any) -> None:
+    """Play Azure's Scheduled Events endpoint, for testing this or any other client."""
+
+
+@main.command()
+@_common
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+@click.option("--watch", is_flag=True, help="Ask again every poll interval, until interrupted.")
+def events(*, as_json: bool, watch: bool, **flags: Any) -> None:
+    """Show what IMDS says now."""
+    from exporter import inspect
+
+    settings = config.load(flags["config_file"], _overrides(flags))
+    inspect.show(settings, SystemClock(), as_json=as_json, watch=watch)
+
+
+@main.command("check-config")
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+def check_config(files: tuple[Path, ...]) -> None:
+    """Validate configuration files; exit status 1 if one of them is wrong."""
+    problems = [problem for file in files if (problem := _problem(file))]
+    for problem in problems:
+        click.echo(problem, err=True)
+    sys.exit(1 if problems else 0)
+
+
+def _problem(file: Path) -> str:
+    try:
+        settings = config.load(file, Overrides())
+    except ConfigurationError as error:
+        return str(error)
+    for message in config.unavailable(settings):
+        click.echo(f"{file}: warning: {message}", err=True)
+    click.echo(f"{file}: ok")
+    return ""

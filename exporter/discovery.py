@@ -1,0 +1,140 @@
+r"""Finding IMDS where it is not at its static address: DHCP option 245, as the DHCP clients left it on disk.
+
+Source: Azure's page "Scheduled Events": a VM outside a virtual network has to discover the address. The
+forms in which leases in the field have that one option::
+
+    option unknown-245 a8:3f:81:10;          dhclient, knowing nothing of the option
+    option unknown-245 "\250?\201\020";      the same, where it takes the bytes for text
+    option ms-wireserver 168.63.129.16;      dhclient, where an administrator gave it name and type
+    OPTION_245=a83f8110                      systemd-networkd
+
+Inside a virtual network the option usually names Azure's wire server, 168.63.129.16: discovery is for those
+who ask for it. Windows keeps its leases in the registry, which is not searched.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import msgspec
+
+from exporter.values import IMDS_ADDRESS
+
+log = logging.getLogger(__name__)
+
+LEASE_FOLDERS = (
+    Path("/run/systemd/netif/leases"),
+    Path("/var/lib/dhcp"),
+    Path("/var/lib/dhcp3"),
+    Path("/var/lib/dhclient"),
+    Path("/var/lib/NetworkManager"),
+    Path("/run/NetworkManager"),
+)
+
+# dhclient only ever appends until it is restarted; the newest lease is at the end.
+_TAIL_BYTES = 1024 * 1024
+_OPTION = re.compile(
+    rb"""^[ \t]*
+    (?: option [ \t]+ (?: (?:unknown|option|private)[-_]245 | [\w-]*wire-?server[\w-]* ) [ \t]+
+        (?P<dhclient> "(?:[^"\\\n]|\\.)*" | [^;\n]* ) [ \t]* ;
+      | OPTION_245 [ \t]* = [ \t]* (?P<networkd> [^\n]* )
+    )""",
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+_HEX_PAIRS = re.compile(rb"[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){3}", re.IGNORECASE)
+_HEX_DIGITS = re.compile(rb"(?:0x)?([0-9a-f]{8})", re.IGNORECASE)
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+
+
+class Discovery(msgspec.Struct, frozen=True):
+    """Where IMDS is to be asked: a URL without path, and a sentence on how that was found."""
+
+    endpoint: str
+    source: str
+
+
+def discover_endpoint(paths: Sequence[Path] = LEASE_FOLDERS) -> Discovery:
+    """Find the address in the newest lease file in ``paths`` (folders) that has one; else the static one.
+
+    What is missing, unreadable or malformed is passed over, the latter two with a warning; nothing is raised.
+    """
+    for path in _lease_files(paths):
+        address = _address_in(path)
+        if address is not None:
+            return Discovery(f"http://{address}", f"DHCP option 245 in {path} says {address}")
+    searched = ", ".join(map(str, paths))
+    return Discovery(IMDS_ADDRESS, f"no DHCP option 245 in {searched}: the static address is used")
+
+
+def _lease_files(folders: Sequence[Path]) -> list[Path]:
+    """List the lease files, newest first."""
+    found: list[tuple[float, Path]] = []
+    for folder in folders:
+        try:
+            paths = [path for path in folder.iterdir() if "lease" in path.name or folder.name == "leases"]
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            _pass_over(folder, error.strerror or str(error))
+            continue
+        for path in paths:
+            try:
+                if path.is_file():
+                    found.append((path.stat().st_mtime, path))
+            except OSError as error:
+                _pass_over(path, error.strerror or str(error))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _address_in(path: Path) -> IPv4Address | None:
+    """Read the last usable address in a lease file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            text = file.read(_TAIL_BYTES)
+    except OSError as error:
+        _pass_over(path, error.strerror or str(error))
+        return None
+    for value in reversed(list(_values(text))):
+        try:
+            return _parse_address(value)
+        except ValueError as error:
+            _pass_over(path, f"option 245: {error}")
+    return None
+
+
+def _values(text: bytes) -> Iterator[bytes]:
+    for match in _OPTION.finditer(text):
+        yield (match["networkd"] if match["dhclient"] is None else match["dhclient"]).strip()
+
+
+def _parse_address(value: bytes) -> IPv4Address:
+    """Read an option's value in any of its forms.
+
+    Raises:
+        ValueError: it is no address that a server could have.
+    """
+    inner = value[1:-1] if len(value) >= 2 and value[:1] == value[-1:] == b'"' else None
+    plain = value if inner is None else inner
+    if _HEX_PAIRS.fullmatch(plain):
+        address = IPv4Address(bytes(int(pair, 16) for pair in plain.split(b":")))
+    elif digits := _HEX_DIGITS.fullmatch(plain):
+        address = IPv4Address(bytes.fromhex(digits[1].decode()))
+    elif inner is not None and len(raw := _ESCAPE.sub(_unescape, inner)) == 4:
+        address = IPv4Address(raw)
+    else:
+        address = IPv4Address(plain.decode("latin-1"))
+    if address.is_unspecified or address.is_multicast or address.is_reserved or address.is_loopback:
+        raise ValueError(f"{address} is no server's address")
+    return address
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    code = match[1]
+    return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else code
+
+
+def _pass_over(path: Path, problem: str) -> None:
+    log.warning("lease passed over", extra={"path": str(path), "problem": problem})

@@ -1,0 +1,53 @@
+"""Durations as Prometheus writes them: ``1s``, ``15m``, ``1h30m``, ``7d``."""
+
+import re
+
+_UNITS = {"y": 31_536_000.0, "w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_FORM = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS))
+
+
+def parse_duration(text: str) -> float:
+    """Read a duration and give seconds.
+
+    Units stand largest first, each at most once, as in Prometheus' configuration; ``0`` needs none.
+
+    Raises:
+        ValueError: the text is no duration.
+    """
+    if text == "0":
+        return 0.0
+    match = _FORM.fullmatch(text)
+    if not text or match is None:
+        raise ValueError(f"{text!r} is no duration; write it like 500ms, 1s, 15m, 1h30m or 7d")
+    return sum(int(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
+
+
+def format_duration(seconds: float) -> str:
+    """Write seconds as `parse_duration` reads them, to the millisecond."""
+    if seconds < 0:
+        return "-" + format_duration(-seconds)
+    left = round(seconds * 1000)
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, left = divmod(left, round(_UNITS[unit] * 1000))
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+class Duration(float):
+    """Seconds, where a configuration file writes a duration."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: object) -> "Duration":
+        """Read what a YAML file holds at the place of a duration.
+
+        Raises:
+            ValueError: it is no duration.
+        """
+        return cls(parse_duration(str(text)))
+
+    def __str__(self) -> str:
+        return format_duration(self)

@@ -1,0 +1,63 @@
+"""The state of the exporter's own house: what is wrong, since when, said once per change."""
+
+import logging
+import threading
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from exporter.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class Trouble(StrEnum):
+    """What can be wrong: the label of the metric `degraded`, a log field, and a word on the page alike."""
+
+    STATE_UNWRITABLE = "state_unwritable"
+    STATE_CORRUPT = "state_corrupt"
+    INVALID_EVENT = "invalid_event"
+    INSTANCE_UNKNOWN = "instance_unknown"
+    RELOAD_FAILED = "reload_failed"
+    NOT_AVAILABLE = "not_available"
+    NOTIFICATIONS_FAILING = "notifications_failing"
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing that is wrong now, in words for the person on call."""
+
+    trouble: Trouble
+    message: str
+    since: datetime
+
+
+class Health:
+    """A thread-safe list of present problems; each beginning and each end is logged once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._problems: dict[tuple[Trouble, str], Problem] = {}
+
+    def report(self, trouble: Trouble, message: str, subject: str = "") -> None:
+        """Say that something is wrong; ``subject`` tells apart several of one trouble (a target's name)."""
+        with self._lock:
+            known = self._problems.get((trouble, subject))
+            if known is not None and known.message == message:
+                return
+            since = known.since if known else self._clock.now()
+            self._problems[trouble, subject] = Problem(trouble, message, since)
+        log.warning("degraded", extra={"reason": trouble.value, "problem": message})
+
+    def clear(self, trouble: Trouble, subject: str = "") -> None:
+        """Say that it is right again; nothing happens where it was not wrong."""
+        with self._lock:
+            known = self._problems.pop((trouble, subject), None)
+        if known is not None:
+            log.info("recovered", extra={"reason": trouble.value, "problem": known.message})
+
+    def problems(self) -> tuple[Problem, ...]:
+        """List what is wrong now, oldest first."""
+        with self._lock:
+            return tuple(self._problems.values())

@@ -1,0 +1,144 @@
+"""`match`: one way to say which events are meant, shared by routes, rules, hooks and in-service."""
+
+from collections.abc import Iterable
+from datetime import datetime, time, timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+from exporter.durations import Duration
+from exporter.events import ScheduledEvent, normal_name
+from exporter.lifecycle import Transition
+
+
+class Whom(StrEnum):
+    """Which events, by whom they hit."""
+
+    SELF = "self"
+    OTHER = "other"
+    ANY = "any"
+
+
+EventType = Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+class TimeOfDay(int):
+    """Minutes since midnight, written ``22:00``; ``24:00`` is the end of the day."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: object) -> "TimeOfDay":
+        """Read it from a configuration file.
+
+        Raises:
+            ValueError: it is no time of day.
+        """
+        if text == "24:00":
+            return cls(24 * 60)
+        try:
+            found = time.fromisoformat(str(text))
+        except ValueError as error:
+            raise ValueError(f'{text!r} is no time of day; write it like "22:00"') from error
+        return cls(found.hour * 60 + found.minute)
+
+
+class Zone(ZoneInfo):
+    """A time zone of the IANA database."""
+
+    @classmethod
+    def parse(cls, text: object) -> ZoneInfo:
+        """Read it from a configuration file.
+
+        Raises:
+            ValueError: there is no such zone.
+        """
+        try:
+            return cls(str(text))
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise ValueError(f"{text!r} is no time zone; write it like Europe/Berlin or UTC") from error
+
+
+class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A weekly span of time; one that passes midnight belongs to the day on which it begins."""
+
+    days: tuple[Day, ...] = DAYS
+    start: TimeOfDay = msgspec.field(name="from", default=TimeOfDay(0))
+    end: TimeOfDay = msgspec.field(name="to", default=TimeOfDay(24 * 60))
+    timezone: Zone = msgspec.field(default_factory=lambda: Zone("UTC"))
+
+    def holds(self, now: datetime) -> bool:
+        """Tell whether ``now`` lies in the window."""
+        local = now.astimezone(self.timezone)
+        minute = local.hour * 60 + local.minute
+        today, yesterday = DAYS[local.weekday()], DAYS[(local - timedelta(days=1)).weekday()]
+        if self.start < self.end:
+            return today in self.days and self.start <= minute < self.end
+        return (today in self.days and minute >= self.start) or (yesterday in self.days and minute < self.end)
+
+
+class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Conditions that must all hold; a key that is not given holds always."""
+
+    event_types: tuple[EventType, ...] | None = None
+    event_sources: tuple[Literal["Platform", "User"], ...] | None = None
+    statuses: tuple[Literal["Scheduled", "Started"], ...] | None = None
+    transitions: tuple[Transition, ...] | None = None
+    target: Whom = Whom.SELF
+    resources: tuple[str, ...] | None = None
+    min_duration: Duration | None = None
+    max_duration: Duration | None = None
+    min_notice: Duration | None = None
+    max_notice: Duration | None = None
+    windows: tuple[Window, ...] | None = None
+
+    def holds(
+        self,
+        event: ScheduledEvent,
+        *,
+        instance: str | None,
+        now: datetime,
+        transition: Transition | None = None,
+    ) -> bool:
+        """Tell whether the event, at ``now`` and with this transition, is meant.
+
+        Until this VM knows its name (``instance`` is None) every event is taken as its own.
+        """
+        return (
+            _among(event.event_type, self.event_types)
+            and _among(event.event_source, self.event_sources)
+            and _among(event.event_status, self.statuses)
+            and _among(transition, self.transitions)
+            and self.target in (Whom.ANY, Whom(event.hits(instance)))
+            and _any_like(event.resources, self.resources)
+            and _within(event.duration_seconds, self.min_duration, self.max_duration)
+            and _within(time_left(event, now), self.min_notice, self.max_notice)
+            and (self.windows is None or any(window.holds(now) for window in self.windows))
+        )
+
+
+def time_left(event: ScheduledEvent, now: datetime) -> float:
+    """Give the seconds left to NotBefore; 0 once it is blank or past."""
+    return max((event.not_before - now).total_seconds(), 0.0) if event.not_before else 0.0
+
+
+def _among(value: str | None, wanted: Iterable[str] | None) -> bool:
+    return wanted is None or value in tuple(wanted)
+
+
+def _any_like(names: Iterable[str], patterns: Iterable[str] | None) -> bool:
+    if patterns is None:
+        return True
+    folded = [normal_name(pattern) for pattern in patterns]
+    return any(fnmatchcase(normal_name(name), pattern) for name in names for pattern in folded)
+
+
+def _within(value: float | None, least: float | None, most: float | None) -> bool:
+    if least is None and most is None:
+        return True
+    return value is not None and (least is None or value >= least) and (most is None or value <= most)

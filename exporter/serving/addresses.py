@@ -1,0 +1,58 @@
+"""Addresses to listen on, as Prometheus' exporters write them."""
+
+import errno
+import socket
+
+from exporter.errors import ConfigurationError, ListenError
+
+_BACKLOG = 1024
+
+
+def listen(address: str) -> list[socket.socket]:
+    """Listen on an address as Prometheus' exporters write it: ``:9843`` (all, IPv6 too), ``[::1]:0``.
+
+    Connections queue from now on. A name stands for its first IPv4 address, or else for its first.
+
+    Raises:
+        ConfigurationError: the address is malformed, or names no host.
+        ListenError: it cannot be bound.
+    """
+    host, port = _split(address)
+    try:
+        return [_bind(host, port)]
+    except (socket.gaierror, ValueError) as error:
+        raise ConfigurationError(f"listen address {address!r}: no host is named {host!r}") from error
+    except OSError as error:
+        # `create_server` appends the address in Python's notation.
+        reason = (error.strerror or str(error)).partition(" (while")[0].lower()
+        raise ListenError(f"cannot listen on {address}: {reason}") from error
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    remedy = "write it like :9843, 127.0.0.1:9843 or [::1]:9843"
+    if not colon or "/" in address:
+        raise ConfigurationError(f"listen address {address!r}: is no HOST:PORT; {remedy}")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if ":" in host and bare == host:
+        raise ConfigurationError(f"listen address {address!r}: an IPv6 address needs brackets; {remedy}")
+    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ConfigurationError(f"listen address {address!r}: {port!r} is no port from 0 to 65535")
+    return bare, int(port)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    if host:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, bound = min(found, key=lambda one: one[0] != socket.AF_INET)
+        return socket.create_server(bound, family=family, backlog=_BACKLOG)
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+            )
+        except OSError as error:
+            # So says a machine where IPv6 exists but is switched off.
+            if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                raise
+    return socket.create_server(("", port), backlog=_BACKLOG)

@@ -1,0 +1,10 @@
+"""A simulator of Azure's Scheduled Events endpoint, for tests and for the demo.
+
+It plays scenarios, which are data files, and knows nothing of the exporter.
+"""
+
+from exporter.simulator.faults import Fault
+from exporter.simulator.scenario import EventPlan, Scenario, load_scenarios
+from exporter.simulator.server import Simulator, SimulatorServer
+
+__all__ = ["EventPlan", "Fault", "Scenario", "Simulator", "SimulatorServer", "load_scenarios"]

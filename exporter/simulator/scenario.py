@@ -1,0 +1,101 @@
+"""Scenarios: what Azure does to a group of VMs, written as data files."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from exporter import yamlfile
+from exporter.durations import Duration
+from exporter.errors import ConfigurationError
+from exporter.yamlfile import Keys, YamlFile
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_FILES = (".yaml", ".yml")
+
+
+class EventPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One event of a scenario; durations are simulated seconds.
+
+    It appears ``after`` the scenario's start, is Scheduled for ``notice`` (0: Started from the first), then
+    Started for ``impact``, and gone. With ``cancelled_after`` it goes while still Scheduled, that long after
+    it appeared. ``duration_in_seconds`` is what Azure announces; -1 is unknown.
+    """
+
+    type: Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
+    vms: tuple[str, ...]
+    notice: Duration
+    impact: Duration
+    after: Duration = Duration(0)
+    cancelled_after: Duration | None = None
+    source: Literal["Platform", "User"] = "Platform"
+    description: str = ""
+    duration_in_seconds: int = -1
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A story of one or more events; ``position`` orders the bundled ones.
+
+    The first of ``vms`` is the simulated VM itself, and takes its name; the others are its neighbours.
+    """
+
+    name: str
+    title: str
+    description: str
+    vms: tuple[str, ...]
+    events: tuple[EventPlan, ...]
+    position: int = 0
+
+
+def load_scenarios(names: Sequence[str] | None = None) -> tuple[Scenario, ...]:
+    """Load scenarios by name, or by path where it ends in .yaml or .yml; by no name, all that are bundled.
+
+    Raises:
+        ConfigurationError: a name is unknown, or a file is wrong; the message has file, line, key and remedy.
+    """
+    bundled = _bundled()
+    found = []
+    for name in names or bundled:
+        if name.endswith(_FILES):
+            found.append(_scenario(yamlfile.read(Path(name))))
+        elif name in bundled:
+            found.append(bundled[name])
+        else:
+            raise ConfigurationError(f"no scenario is named {name!r}; there are: {', '.join(bundled)}")
+    return tuple(found)
+
+
+@cache
+def _bundled() -> dict[str, Scenario]:
+    folder = resources.files("exporter.simulator").joinpath("scenarios")
+    files = [file for file in folder.iterdir() if file.name.endswith(_FILES)]
+    parsed = [yamlfile.parse(file.read_text(encoding="utf-8"), Path(file.name)) for file in files]
+    scenarios = sorted(map(_scenario, parsed), key=lambda scenario: (scenario.position, scenario.name))
+    return {scenario.name: scenario for scenario in scenarios}
+
+
+def _scenario(file: YamlFile) -> Scenario:
+    scenario = yamlfile.convert(file, Scenario)
+    if not _NAME.fullmatch(scenario.name):
+        raise file.error(("name",), "must be of lower-case letters, digits and single hyphens")
+    if not scenario.vms or len(set(scenario.vms)) < len(scenario.vms):
+        raise file.error(("vms",), "must name each VM of the group once, at least one")
+    if not scenario.events:
+        raise file.error(("events",), "must hold an event at least")
+    for index, event in enumerate(scenario.events):
+        _check(file, ("events", index), event, scenario.vms)
+    return scenario
+
+
+def _check(file: YamlFile, keys: Keys, event: EventPlan, group: tuple[str, ...]) -> None:
+    strangers = [vm for vm in event.vms if vm not in group]
+    if strangers:
+        raise file.error((*keys, "vms"), f"{strangers[0]} is not among the scenario's vms; add it there")
+    if event.cancelled_after is not None and event.cancelled_after >= event.notice:
+        raise file.error((*keys, "cancelled_after"), "must be less than notice; later, the event has started")
+    if event.duration_in_seconds < -1:
+        raise file.error((*keys, "duration_in_seconds"), "must be -1 (unknown), 0 (none) or more")

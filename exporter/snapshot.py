@@ -1,0 +1,40 @@
+"""What the readers see: one immutable picture of the whole watch, swapped whole by the poller.
+
+The web server and the metrics read it and nothing else, so that no reader ever waits for the poller.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from exporter.config import Metrics
+from exporter.events import Target
+from exporter.lifecycle import TrackedEvent
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The watch at one instant.
+
+    ``up`` tells whether the last poll gave a valid document; while it did not, ``current`` stays as last
+    known. ``instance`` is None until this VM knows its own name. ``ready`` holds from the first valid document
+    of this process on. ``current`` and ``past`` are newest first.
+    """
+
+    endpoint: str = ""
+    instance: str | None = None
+    up: bool = False
+    ready: bool = False
+    last_success: datetime | None = None
+    incarnation: int | None = None
+    last_error: str = ""
+    current: tuple[TrackedEvent, ...] = ()
+    past: tuple[TrackedEvent, ...] = ()
+    metrics: Metrics = Metrics()
+
+    def target(self, tracked: TrackedEvent) -> Target:
+        """Tell whether the event hits this VM."""
+        return tracked.event.hits(self.instance)
+
+    def has_series(self, tracked: TrackedEvent) -> bool:
+        """Tell whether the event gets series of its own, and its transitions are counted and traced."""
+        return self.metrics.events == "all" or self.target(tracked) is Target.SELF

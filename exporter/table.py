@@ -1,0 +1,56 @@
+"""Events as a table on a terminal, for `events` and `demo`."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from exporter.durations import format_duration
+from exporter.snapshot import Snapshot
+from exporter.times import rfc3339
+from exporter.views import EventView
+
+_HEAD = ("TYPE", "STATUS", "STARTS", "LASTS", "SOURCE", "TARGET", "RESOURCES", "EVENT ID")
+
+
+def render(views: Sequence[EventView], now: datetime) -> list[str]:
+    """Give the lines of a table; what Azure wrote is stripped of control characters."""
+    rows = [_HEAD, *(_row(view, now) for view in views)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def summary(snapshot: Snapshot, now: datetime) -> str:
+    """Say in a line whether the watch works, and for whom."""
+    name = snapshot.instance or "an unnamed VM"
+    if snapshot.up:
+        return f"{name}: {snapshot.endpoint} answers; incarnation {snapshot.incarnation}; {rfc3339(now)}"
+    return f"{name}: {snapshot.endpoint} does not answer: {snapshot.last_error or 'not asked yet'}; {rfc3339(now)}"
+
+
+def printable(text: str) -> str:
+    """Replace what would steer the terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _row(view: EventView, now: datetime) -> tuple[str, ...]:
+    cells = (
+        view.type,
+        view.status,
+        _starts(view, now),
+        "unknown" if view.duration_seconds is None else format_duration(view.duration_seconds),
+        view.source or "-",
+        view.target.value,
+        ",".join(view.resources) or "-",
+        view.id,
+    )
+    return tuple(printable(cell) for cell in cells)
+
+
+def _starts(view: EventView, now: datetime) -> str:
+    if view.started is not None:
+        return f"{format_duration(round((now - view.started).total_seconds()))} ago"
+    if view.not_before is None:
+        return "unknown"
+    left = round((view.not_before - now).total_seconds())
+    return f"in {format_duration(left)}" if left > 0 else "any moment"

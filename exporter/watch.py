@@ -1,0 +1,205 @@
+"""One poll after another: ask IMDS, understand, remember, publish.
+
+`Watch` is what a single poll does, without a thread, so that tests can drive it; `exporter.poller` gives
+it one.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from exporter.clock import Clock
+from exporter.config import Config
+from exporter.errors import ImdsError, PollOutcome
+from exporter.events import Defect, Document, decode_document
+from exporter.health import Health, Trouble
+from exporter.imds import InstanceFacts
+from exporter.lifecycle import Known, Occurrence, Step, advance
+from exporter.metrics import Metrics
+from exporter.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+_NAME_RETRY_SECONDS = 10.0
+
+
+class Imds(Protocol):
+    """What the watch needs of `exporter.imds.ImdsClient`."""
+
+    def fetch(self) -> bytes:
+        """Give the body of the document of scheduled events; raise ImdsError."""
+        ...
+
+    def instance(self) -> InstanceFacts:
+        """Give what IMDS knows of this VM; raise ImdsError."""
+        ...
+
+
+class Memory(Protocol):
+    """What the watch needs of `exporter.state.Store`."""
+
+    def record(self, step: Step) -> None:
+        """Write one document's effects in one transaction."""
+        ...
+
+    def retry(self) -> None:
+        """Go back to the disk, where it had failed and is due to be tried again."""
+        ...
+
+
+class Watch:
+    """The watch of one VM, poll by poll; used by one thread, its `snapshot` read by any."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        metrics: Metrics,
+        health: Health,
+        clock: Clock,
+        *,
+        known: Known,
+    ) -> None:
+        self._memory = memory
+        self._metrics = metrics
+        self._health = health
+        self._clock = clock
+        self._known = known
+        self._body: bytes | None = None
+        self._defects: frozenset[Defect] = frozenset()
+        self._name_due = clock.monotonic()
+        self._given_name: str | None = None
+        self.snapshot = Snapshot(
+            incarnation=known.incarnation,
+            current=tuple(reversed(known.current.values())),
+            past=tuple(reversed(known.past.values())),
+        )
+
+    @property
+    def known(self) -> Known:
+        """What the last valid document left known."""
+        return self._known
+
+    def configure(self, settings: Config, endpoint: str) -> None:
+        """Take over a configuration; a name that IMDS gave stays where none is configured."""
+        self.snapshot = msgspec.structs.replace(
+            self.snapshot,
+            endpoint=endpoint,
+            instance=settings.instance.name or self._given_name,
+            metrics=settings.metrics,
+        )
+        if self.snapshot.instance is not None:
+            self._health.clear(Trouble.INSTANCE_UNKNOWN)
+
+    def poll(self, imds: Imds) -> PollOutcome:
+        """Ask IMDS once, and take its answer into account.
+
+        Returns:
+            how it went; no failure of IMDS or of the disk is raised.
+        """
+        started = self._clock.monotonic()
+        try:
+            body = imds.fetch()
+            document = None if body == self._body else decode_document(body)
+        except ImdsError as error:
+            self._metrics.polled(error.reason, self._clock.monotonic() - started)
+            self._fail(error)
+            return error.reason
+        self._metrics.polled(PollOutcome.SUCCESS, self._clock.monotonic() - started)
+        self._learn_name(imds)
+        if document is not None:
+            self._take(document)
+            self._body = body
+        self._succeed()
+        self._memory.retry()
+        return PollOutcome.SUCCESS
+
+    def _take(self, document: Document) -> None:
+        self._note_defects(document.defects)
+        step = advance(self._known, document, self._clock.now(), unbroken=self.snapshot.up)
+        self._memory.record(step)
+        self._known = step.known
+        self.snapshot = msgspec.structs.replace(
+            self.snapshot,
+            incarnation=document.incarnation,
+            current=tuple(reversed(step.known.current.values())),
+            past=tuple(reversed(step.known.past.values())),
+        )
+        for occurrence in step.occurrences:
+            if self.snapshot.has_series(occurrence.tracked):
+                self._metrics.happened(occurrence)
+            _log(occurrence, self.snapshot)
+
+    def _note_defects(self, defects: Sequence[Defect]) -> None:
+        fresh = [defect for defect in defects if defect not in self._defects]
+        self._defects = frozenset(defects)
+        self._metrics.misunderstood(len(fresh))
+        for defect in fresh:
+            log.warning("event not understood", extra={"problem": defect.message, "lost": defect.lost})
+        if defects:
+            more = f" (and {len(defects) - 1} more)" if len(defects) > 1 else ""
+            self._health.report(Trouble.INVALID_EVENT, defects[0].message + more)
+        else:
+            self._health.clear(Trouble.INVALID_EVENT)
+
+    def _learn_name(self, imds: Imds) -> None:
+        if self.snapshot.instance is not None or self._clock.monotonic() < self._name_due:
+            return
+        self._name_due = self._clock.monotonic() + _NAME_RETRY_SECONDS
+        try:
+            name = imds.instance().name
+        except ImdsError as error:
+            reason = str(error)
+        else:
+            reason = "compute.name is empty"
+            if name:
+                self._given_name = name
+                self.snapshot = msgspec.structs.replace(self.snapshot, instance=name)
+                self._health.clear(Trouble.INSTANCE_UNKNOWN)
+                return
+        self._health.report(
+            Trouble.INSTANCE_UNKNOWN,
+            f"IMDS does not tell this VM's name ({reason}): all events count as its own; set instance.name",
+        )
+
+    def _succeed(self) -> None:
+        now = self._clock.now()
+        if not self.snapshot.up:
+            facts = {"endpoint": self.snapshot.endpoint, "instance": self.snapshot.instance}
+            log.info("IMDS answers", extra=facts)
+        self._known = msgspec.structs.replace(self._known, last_success=now)
+        self.snapshot = msgspec.structs.replace(
+            self.snapshot, up=True, ready=True, last_success=now, last_error=""
+        )
+
+    def _fail(self, error: ImdsError) -> None:
+        message = str(error)
+        if self.snapshot.up or self.snapshot.last_error != message:
+            log.warning("poll failed", extra={"reason": error.reason.value, "error": message})
+        self.snapshot = msgspec.structs.replace(self.snapshot, up=False, last_error=message)
+        self._memory.retry()
+
+
+def _log(occurrence: Occurrence, snapshot: Snapshot) -> None:
+    event = occurrence.tracked.event
+    facts = {
+        "transition": occurrence.transition.value,
+        "event_id": event.event_id,
+        "event_type": event.event_type,
+        "event_status": event.event_status,
+        "event_source": event.event_source,
+        "resource_type": event.resource_type,
+        "target": snapshot.target(occurrence.tracked).value,
+        "instance": snapshot.instance,
+        "resources": event.resources,
+        "not_before": event.not_before,
+        "duration_seconds": event.duration_seconds,
+        "description": event.description,
+        "first_seen": occurrence.tracked.first_seen,
+        "started": occurrence.tracked.started,
+        "impact_seconds": None if occurrence.impact is None else occurrence.impact.total_seconds(),
+    }
+    for change in occurrence.changes:
+        facts[f"old_{change.field}"] = change.old
+    log.info("transition", extra=facts)

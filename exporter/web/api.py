@@ -1,0 +1,66 @@
+"""``/api/v1``: the page's facts as JSON, for programs."""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from exporter import __version__
+from exporter.health import Health
+from exporter.snapshot import Snapshot
+from exporter.views import EventView, event_view
+from exporter.web.http import JSON, Response
+
+
+class Events(msgspec.Struct, frozen=True):
+    """The body of ``/api/v1/events``; both lists are newest first."""
+
+    instance: str | None
+    current: tuple[EventView, ...]
+    past: tuple[EventView, ...]
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The body of ``/api/v1/status``; ``problems`` are lines ``reason: message``, oldest first."""
+
+    version: str
+    up: bool
+    ready: bool
+    last_success: datetime | None
+    last_error: str
+    document_incarnation: int | None
+    instance: str | None
+    endpoint: str
+    state: Literal["ok", "degraded"]
+    problems: tuple[str, ...]
+
+
+def events(snapshot: Snapshot) -> Response:
+    """Answer with all events known, current and past."""
+    current, past = (
+        tuple(event_view(tracked, snapshot.target(tracked)) for tracked in group)
+        for group in (snapshot.current, snapshot.past)
+    )
+    return _json(Events(snapshot.instance, current, past))
+
+
+def status(snapshot: Snapshot, health: Health) -> Response:
+    """Answer with the state of the watch and of the exporter's own house."""
+    problems = tuple(f"{problem.trouble}: {problem.message}" for problem in health.problems())
+    body = Status(
+        version=__version__,
+        up=snapshot.up,
+        ready=snapshot.ready,
+        last_success=snapshot.last_success,
+        last_error=snapshot.last_error,
+        document_incarnation=snapshot.incarnation,
+        instance=snapshot.instance,
+        endpoint=snapshot.endpoint,
+        state="degraded" if problems else "ok",
+        problems=problems,
+    )
+    return _json(body)
+
+
+def _json(body: Events | Status) -> Response:
+    return Response(msgspec.json.encode(body), JSON)

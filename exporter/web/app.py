@@ -1,0 +1,132 @@
+"""The ASGI application: which path answers what, to whom."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry
+
+from exporter.clock import Clock
+from exporter.errors import ConfigurationError
+from exporter.health import Health
+from exporter.snapshot import Snapshot
+from exporter.web import api, page
+from exporter.web.auth import Guard
+from exporter.web.exposition import metrics
+from exporter.web.http import (
+    AsgiApp,
+    Handler,
+    Receive,
+    Request,
+    Response,
+    Scope,
+    Send,
+    failure,
+    send_response,
+    text,
+)
+from exporter.web.settings import WebSettings
+
+log = logging.getLogger(__name__)
+
+_READ = ("GET", "HEAD")
+_ACT = ("POST", "PUT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What the application shows and steers.
+
+    ``reload`` raises `ConfigurationError` where the file is bad; it is called on a thread of its own.
+    ``in_service`` gives "" while the VM may take work, otherwise why not. ``settings`` is asked at every
+    request, so that a changed web configuration holds at once.
+    """
+
+    snapshot: Callable[[], Snapshot]
+    health: Health
+    clock: Clock
+    registry: CollectorRegistry
+    reload: Callable[[], None]
+    lifecycle_enabled: bool = False
+    in_service: Callable[[], str] = lambda: ""
+    settings: Callable[[], WebSettings] = WebSettings
+
+
+def create_app(site: Site) -> AsgiApp:
+    """Make the ASGI 3 application of a site: plain HTTP, no WebSocket, nothing to do at start and stop."""
+    application = _Application(site)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await application.serve(scope, send)
+        elif scope["type"] == "lifespan":
+            while (await receive())["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+        else:
+            await send({"type": "websocket.close"})
+
+    return app
+
+
+class _Application:
+    """The table of routes, and the way of a request through it."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._guard = Guard(site.clock)
+        self._routes: dict[str, tuple[tuple[str, ...], Handler]] = {
+            "/": (_READ, lambda _: page.landing(site.snapshot(), site.health, site.clock.now())),
+            "/metrics": (_READ, lambda request: metrics(site.registry, request)),
+            "/api/v1/events": (_READ, lambda _: api.events(site.snapshot())),
+            "/api/v1/status": (_READ, lambda _: api.status(site.snapshot(), site.health)),
+            "/-/healthy": (_READ, lambda _: text("The exporter is healthy.")),
+            "/-/ready": (_READ, self._ready),
+            "/-/in-service": (_READ, self._in_service),
+            "/-/reload": (_ACT, self._reload),
+        }
+
+    async def serve(self, scope: Scope, send: Send) -> None:
+        request = Request.of(scope)
+        extra: Mapping[str, str] = {}
+        try:
+            settings = self._site.settings()
+            extra = settings.headers
+            response = await self._guard.refusal(settings, request) or await self._answer(request)
+        except Exception:
+            log.exception("request failed", extra={"method": request.method, "path": request.path})
+            response = text("500 Internal Server Error; the exporter's log says why", 500)
+        await send_response(send, response, extra, head=request.method == "HEAD")
+
+    async def _answer(self, request: Request) -> Response:
+        route = self._routes.get(request.path.rstrip("/") or "/")
+        if route is None:
+            return text("404 Not Found; / lists what there is", 404)
+        methods, handler = route
+        if request.method not in methods:
+            return failure(HTTPStatus.METHOD_NOT_ALLOWED, (("allow", ", ".join(methods)),))
+        answer = handler(request)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def _ready(self, _: Request) -> Response:
+        snapshot = self._site.snapshot()
+        if snapshot.ready:
+            return text("The exporter is ready.")
+        reason = snapshot.last_error or "its first answer can take up to two minutes"
+        return text(f"Not ready: no valid document from {snapshot.endpoint} yet: {reason}", 503)
+
+    def _in_service(self, _: Request) -> Response:
+        reason = self._site.in_service()
+        return text(f"Out of service: {reason}", 503) if reason else text("In service.")
+
+    async def _reload(self, _: Request) -> Response:
+        if not self._site.lifecycle_enabled:
+            return text("403 Forbidden; start with --web.enable-lifecycle to allow this", 403)
+        try:
+            await asyncio.to_thread(self._site.reload)
+        except ConfigurationError as error:
+            return text(f"Reload failed, the old configuration stays: {error}", 500)
+        return text("Reloaded.")

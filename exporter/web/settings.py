@@ -1,0 +1,150 @@
+"""``--web.config.file``: TLS, passwords, headers and a rate limit, in the format of Prometheus' exporters.
+
+The format is that of Prometheus' exporter-toolkit (docs/web-configuration.md there). What Python cannot do is
+refused with a remedy: a setting of security that is quietly ignored is worse than none.
+"""
+
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from exporter import yamlfile
+from exporter.durations import Duration
+from exporter.yamlfile import YamlFile
+
+# What the toolkit lets a user set, and the values it knows where it checks them.
+_HEADERS: dict[str, tuple[str, ...]] = {
+    "Strict-Transport-Security": (),
+    "X-Content-Type-Options": ("nosniff",),
+    "X-Frame-Options": ("deny", "sameorigin"),
+    "X-XSS-Protection": (),
+    "Content-Security-Policy": (),
+}
+_BCRYPT = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
+
+
+class TlsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``tls_server_config`` as it is written; "" and None mean that it is left out."""
+
+    cert: str | None = None
+    key: str | None = None
+    client_ca: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    client_ca_file: str | None = None
+    client_auth_type: str | None = None
+    client_allowed_sans: list[str] | None = None
+    min_version: str | None = None
+    max_version: str | None = None
+    cipher_suites: list[str] | None = None
+    curve_preferences: list[str] | None = None
+    prefer_server_cipher_suites: bool = True
+
+
+class _HttpSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    http2: bool | None = None
+    headers: dict[str, str] | None = None
+
+
+class _RateSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    interval: Duration = Duration(0)
+    burst: int = 0
+
+
+class _WebFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tls_server_config: TlsSection | None = None
+    http_server_config: _HttpSection | None = None
+    basic_auth_users: dict[str, str] | None = None
+    rate_limit: _RateSection | None = None
+
+
+class RateLimit(msgspec.Struct, frozen=True):
+    """A token bucket: one request per ``interval`` (seconds), with ``burst`` of them at once."""
+
+    interval: float
+    burst: int
+
+
+@dataclass(frozen=True)
+class WebSettings:
+    """A web configuration, checked; without arguments: plain HTTP, open to everybody.
+
+    ``users`` maps names to bcrypt hashes. ``files`` are all files that it was read from. Neither hashes nor
+    keys show in its ``repr``.
+    """
+
+    users: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    rate_limit: RateLimit | None = None
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    files: tuple[Path, ...] = ()
+
+    @classmethod
+    def load(cls, path: Path) -> "WebSettings":
+        """Read and check a file, and the certificates and keys that it names, relative to itself.
+
+        Raises:
+            ConfigurationError: something is wrong; the message has file, line, key and remedy, and no secret.
+        """
+        file = yamlfile.read(path)
+        content = yamlfile.convert(file, _WebFile)
+        tls, tls_files = _tls(file, content.tls_server_config)
+        return cls(
+            users=_users(file, content.basic_auth_users or {}),
+            headers=_headers(file, content.http_server_config or _HttpSection()),
+            rate_limit=_rate_limit(file, content.rate_limit or _RateSection()),
+            tls=tls,
+            files=(path, *tls_files),
+        )
+
+
+def _tls(file: YamlFile, section: TlsSection | None) -> tuple[ssl.SSLContext | None, tuple[Path, ...]]:
+    if section is None or section == TlsSection():
+        return None, ()
+    from exporter.web import tls
+
+    return tls.server_context(file, section)
+
+
+def _users(file: YamlFile, users: dict[str, str]) -> dict[str, bytes]:
+    for name, hashed in users.items():
+        keys = ("basic_auth_users", name)
+        if ":" in name:
+            raise file.error(
+                keys, "a user's name cannot hold a colon in basic authentication; choose another"
+            )
+        if not _BCRYPT.fullmatch(hashed):
+            raise file.error(
+                keys,
+                "is no bcrypt hash ($2a$, $2b$ or $2y$, cost 4 to 31); "
+                "make one with: htpasswd -nBC 10 '' | tr -d ':\\n'",
+            )
+    return {name: hashed.encode() for name, hashed in users.items()}
+
+
+def _headers(file: YamlFile, section: _HttpSection) -> dict[str, str]:
+    place = ("http_server_config",)
+    if section.http2:
+        raise file.error(
+            (*place, "http2"), "this server speaks HTTP/1.1 only; leave it out, or set it to false"
+        )
+    headers = section.headers or {}
+    for name, value in headers.items():
+        keys = (*place, "headers", name)
+        if name not in _HEADERS:
+            raise file.error(keys, f"this header cannot be configured; these can: {', '.join(_HEADERS)}")
+        if _HEADERS[name] and value not in ("", *_HEADERS[name]):
+            raise file.error(keys, f"must be {' or '.join(_HEADERS[name])}")
+        if not value.isascii() or not all(letter.isprintable() for letter in value):
+            raise file.error(keys, "must be one line of printable ASCII, as HTTP headers are")
+    return {name: value for name, value in headers.items() if value}
+
+
+def _rate_limit(file: YamlFile, section: _RateSection) -> RateLimit | None:
+    if section.burst < 0 or (section.interval and section.burst == 0):
+        raise file.error(("rate_limit", "burst"), "must be at least 1: with less, every request is refused")
+    return RateLimit(float(section.interval), section.burst) if section.interval else None

@@ -1,0 +1,250 @@
+"""TLS from ``tls_server_config``: Go's names for things, turned into Python's `ssl`."""
+
+import ipaddress
+import os
+import ssl
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from exporter.errors import ConfigurationError
+from exporter.web.settings import TlsSection
+from exporter.web.tls_names import CIPHERS, CLIENT_AUTH, CURVES, TLS13_CIPHERS, VERSIONS, WITHOUT_CHECK
+from exporter.yamlfile import YamlFile
+
+_AT = "tls_server_config"
+
+
+def server_context(file: YamlFile, section: TlsSection) -> tuple[ssl.SSLContext, tuple[Path, ...]]:
+    """Make the context of a section, and list the files it was read from.
+
+    Raises:
+        ConfigurationError: a file is missing, the key does not match, a setting cannot be honoured.
+    """
+    return _Builder(file, section).build()
+
+
+def renewing_context(newest: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """Make a context for asyncio whose every new connection uses what ``newest`` gives at that moment.
+
+    So a renewed certificate, and every other setting, holds from the next connection on, without a restart.
+    """
+    context = _RenewingContext(ssl.PROTOCOL_TLS_SERVER)
+    context.newest = newest
+    return context
+
+
+class _RenewingContext(ssl.SSLContext):
+    newest: Callable[[], ssl.SSLContext]
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return self.newest().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+
+
+class _Builder:
+    """The steps from a section to a context; each raises located errors."""
+
+    def __init__(self, file: YamlFile, section: TlsSection) -> None:
+        self._file = file
+        self._section = section
+        self._files: list[Path] = []
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    def build(self) -> tuple[ssl.SSLContext, tuple[Path, ...]]:
+        self._versions()
+        self._ciphers()
+        self._curves()
+        self._certificate()
+        self._clients()
+        self._context.set_alpn_protocols(["http/1.1"])
+        return self._context, tuple(self._files)
+
+    def _error(self, key: str, message: str) -> ConfigurationError:
+        return self._file.error((_AT, key), message)
+
+    def _versions(self) -> None:
+        lowest, highest = (self._section.min_version or "TLS12", self._section.max_version or "TLS13")
+        for key, name in (("min_version", lowest), ("max_version", highest)):
+            if name not in VERSIONS:
+                raise self._error(key, f"must be one of {', '.join(VERSIONS)}")
+        if VERSIONS[lowest] > VERSIONS[highest]:
+            raise self._error(
+                "max_version", f"{highest} is below min_version, {lowest}; no client could connect"
+            )
+        with warnings.catch_warnings():
+            # Python calls TLS 1.0 and 1.1 deprecated; whoever writes them into the file knows.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._context.minimum_version = VERSIONS[lowest]
+            self._context.maximum_version = VERSIONS[highest]
+
+    def _ciphers(self) -> None:
+        names = self._section.cipher_suites or []
+        for index, name in enumerate(names):
+            if name not in CIPHERS and name not in TLS13_CIPHERS:
+                keys = (_AT, "cipher_suites", index)
+                raise self._file.error(keys, "unknown cipher suite; Go's names of secure suites are known")
+        named13 = TLS13_CIPHERS.intersection(names)
+        if named13 and named13 != TLS13_CIPHERS and self._context.maximum_version == VERSIONS["TLS13"]:
+            raise self._error(
+                "cipher_suites",
+                "TLS 1.3 suites cannot be chosen singly; name all three or none, or set max_version: TLS12",
+            )
+        older = [CIPHERS[name] for name in names if name in CIPHERS]
+        # OpenSSL 3 speaks TLS 1.0 and 1.1 at its lowest security level only.
+        level = ["@SECLEVEL=0"] if self._context.minimum_version < VERSIONS["TLS12"] else []
+        if older or level:
+            self._context.set_ciphers(":".join([*(older or ["DEFAULT", "!aNULL", "!eNULL"]), *level]))
+        if not self._section.prefer_server_cipher_suites:
+            self._context.options &= ~ssl.Options.OP_CIPHER_SERVER_PREFERENCE
+
+    def _curves(self) -> None:
+        names = self._section.curve_preferences or []
+        for index, name in enumerate(names):
+            if name not in CURVES:
+                keys = (_AT, "curve_preferences", index)
+                raise self._file.error(keys, f"unknown curve; known here: {', '.join(CURVES)}")
+        if len(names) > 1:
+            raise self._error(
+                "curve_preferences", "only one curve can be set here; name one, or leave it out for all"
+            )
+        if names:
+            self._context.set_ecdh_curve(CURVES[names[0]])
+
+    def _certificate(self) -> None:
+        with self._pem("cert") as cert, self._pem("key") as key:
+            if cert is None or key is None:
+                missing = "cert" if cert is None else "key"
+                raise self._error(f"{missing}_file", f"is missing; TLS needs {missing}_file (or {missing})")
+            self._expect(cert, "cert", b"-----BEGIN CERTIFICATE-----", "certificate")
+            self._expect(key, "key", b"PRIVATE KEY-----", "private key")
+            try:
+                self._context.load_cert_chain(cert, key, password=self._no_passphrase)
+            except ssl.SSLError as error:
+                if error.reason == "KEY_VALUES_MISMATCH":
+                    raise self._error(self._key("key"), "does not belong to the certificate") from error
+                raise self._error(self._key("cert"), f"cannot be used: {_reason(error)}") from error
+
+    def _clients(self) -> None:
+        section = self._section
+        kind = section.client_auth_type or "NoClientCert"
+        if kind in WITHOUT_CHECK:
+            raise self._error(
+                "client_auth_type",
+                f"{kind} asks for a certificate without checking it, which is not possible here; "
+                "use RequireAndVerifyClientCert or VerifyClientCertIfGiven",
+            )
+        if kind not in CLIENT_AUTH:
+            raise self._error(
+                "client_auth_type", f"must be one of {', '.join((*CLIENT_AUTH, *sorted(WITHOUT_CHECK)))}"
+            )
+        self._client_ca(kind)
+        self._context.verify_mode = CLIENT_AUTH[kind]
+        if section.client_allowed_sans is not None:
+            if kind != "RequireAndVerifyClientCert":
+                message = "needs client_auth_type: RequireAndVerifyClientCert, so that there is a name"
+                raise self._error("client_allowed_sans", message)
+            self._context.sslobject_class = _checking(
+                frozenset(map(_normal_name, section.client_allowed_sans))
+            )
+
+    def _client_ca(self, kind: str) -> None:
+        with self._pem("client_ca") as authority:
+            if authority is None:
+                # Go then trusts what the machine trusts.
+                self._context.set_default_verify_paths()
+                return
+            if kind == "NoClientCert":
+                message = (
+                    "is given, but client_auth_type asks for no certificate; set RequireAndVerifyClientCert"
+                )
+                raise self._error(self._key("client_ca"), message)
+            self._expect(authority, "client_ca", b"-----BEGIN CERTIFICATE-----", "certificate")
+            # As Go has it: whatever stands in the file is trusted, intermediate authorities too.
+            self._context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+            try:
+                self._context.load_verify_locations(authority)
+            except ssl.SSLError as error:
+                raise self._error(self._key("client_ca"), f"cannot be used: {_reason(error)}") from error
+
+    def _no_passphrase(self) -> str:
+        raise self._error(
+            self._key("key"), "is encrypted, and there is nobody to type a passphrase; decrypt it"
+        )
+
+    def _key(self, what: str) -> str:
+        return what if getattr(self._section, what) else f"{what}_file"
+
+    def _expect(self, path: Path, what: str, marker: bytes, name: str) -> None:
+        try:
+            found = marker in path.read_bytes()
+        except OSError as error:
+            raise self._error(self._key(what), f"{path} cannot be read: {error.strerror}") from error
+        if not found:
+            raise self._error(self._key(what), f"holds no PEM {name}")
+
+    @contextmanager
+    def _pem(self, what: str) -> Iterator[Path | None]:
+        inline: str | None = getattr(self._section, what)
+        name: str | None = getattr(self._section, f"{what}_file")
+        if inline and name:
+            raise self._error(what, f"is given beside {what}_file; keep one of them")
+        if inline:
+            with _as_file(inline.encode()) as path:
+                yield path
+        elif name:
+            path = self._file.path.parent / name
+            self._files.append(path)
+            yield path
+        else:
+            yield None
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[Path]:
+    """Lend a file with that content, as `ssl` takes keys from files only: in memory where the system can."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("pem"), "wb") as memory:
+            memory.write(content)
+            memory.flush()
+            yield Path(f"/proc/self/fd/{memory.fileno()}")
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "pem")
+        path.write_bytes(content)
+        yield path
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or "not understood by OpenSSL").lower().replace("_", " ")
+
+
+def _checking(allowed: frozenset[str]) -> type[ssl.SSLObject]:
+    """Make a connection class that accepts only clients whose certificate has an allowed name."""
+
+    class Checking(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            # Typeshed's types for a certificate do not tell its fields apart.
+            certificate: dict[str, Any] = dict(self.getpeercert() or {})
+            if not any(_normal_name(value) in allowed for _, value in certificate.get("subjectAltName", ())):
+                raise ssl.SSLCertVerificationError(1, "the client's certificate has no allowed name")
+
+    return Checking
+
+
+def _normal_name(name: str) -> str:
+    """Write an IP address in its shortest form, as Go does; OpenSSL writes IPv6 at length."""
+    try:
+        return str(ipaddress.ip_address(name.strip()))
+    except ValueError:
+        return name

@@ -1,0 +1,240 @@
+"""YAML files whose every mistake is told with file, line, key and remedy."""
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from exporter.errors import ConfigurationError
+
+T = TypeVar("T")
+Keys = tuple[str | int, ...]
+
+_PATH_PART = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+class YamlFile:
+    """A parsed file: plain data, and the line of every key in it."""
+
+    def __init__(self, path: Path, data: Any, lines: dict[Keys, int]) -> None:
+        self.path = path
+        self.data = data
+        self._lines = lines
+
+    def line(self, keys: Keys) -> int:
+        """Give the line, from 1, of a key, or of the nearest thing around it that is in the file."""
+        while keys and keys not in self._lines:
+            keys = keys[:-1]
+        return self._lines.get(keys, 1)
+
+    def error(self, keys: Keys, message: str) -> ConfigurationError:
+        """Make the error ``file:line: key: message``."""
+        name = dotted(keys)
+        return ConfigurationError(f"{self.path}:{self.line(keys)}: {f'{name}: ' if name else ''}{message}")
+
+
+def dotted(keys: Keys) -> str:
+    """Write a place in a file as people do: ``notifications.targets[0].url``."""
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    return text.removeprefix(".")
+
+
+def read(path: Path) -> YamlFile:
+    """Read and parse a file; an empty one holds an empty mapping.
+
+    Raises:
+        ConfigurationError: it cannot be read, is no YAML, or has a key twice.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"{path}:1: is not UTF-8 text: {error.reason} at byte {error.start}"
+        ) from error
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> YamlFile:
+    """Parse YAML text; ``path`` is what errors name.
+
+    Raises:
+        ConfigurationError: it is no YAML, or has a key twice.
+    """
+    import yaml
+
+    loader = _loader(text)
+    try:
+        node = loader.get_single_node()
+        lines: dict[Keys, int] = {}
+        _locate(node, (), lines, path)
+        data = {} if node is None else loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        problem = error.problem or error.context or error
+        raise ConfigurationError(f"{path}:{line}: is not valid YAML: {problem}") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}:1: is not valid YAML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path}:1: is not valid YAML: {error}") from error
+    finally:
+        loader.dispose()
+    return YamlFile(path, {} if data is None else data, lines)
+
+
+def _loader(text: str) -> Any:
+    """Make a loader that leaves dates and times of day as the text they are.
+
+    YAML 1.1 reads 2020-07-01 as a date and 22:00 as the number 1320.
+    """
+    import yaml
+
+    plain = {"tag:yaml.org,2002:int": r"[-+]?[0-9]+", "tag:yaml.org,2002:float": r"[-+]?[0-9]*\.[0-9]+"}
+
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers = {  # noqa: RUF012  # PyYAML's own name for it
+            first: [
+                (tag, form) for tag, form in resolvers if tag not in {*plain, "tag:yaml.org,2002:timestamp"}
+            ]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    for tag, form in plain.items():
+        Loader.add_implicit_resolver(tag, re.compile(f"^{form}$"), list("-+0123456789."))
+    return Loader(text)
+
+
+def _locate(node: Any, keys: Keys, lines: dict[Keys, int], path: Path) -> None:
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            name = str(key.value)
+            here = (*keys, name)
+            line = key.start_mark.line + 1
+            if here in lines and key.tag != "tag:yaml.org,2002:merge":
+                raise ConfigurationError(
+                    f"{path}:{line}: {dotted(here)}: is given twice, first on line {lines[here]}; keep one"
+                )
+            lines[here] = line
+            _locate(value, here, lines, path)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            lines[(*keys, index)] = value.start_mark.line + 1
+            _locate(value, (*keys, index), lines, path)
+
+
+def convert(file: YamlFile, kind: type[T], *, at: Keys = ()) -> T:
+    """Turn the file's data, or the part of it at ``at``, into a msgspec type.
+
+    Raises:
+        ConfigurationError: a key is unknown or a value does not fit; the message has file, line and key.
+    """
+    data = file.data
+    for key in at:
+        data = data[key]
+    try:
+        return msgspec.convert(data, kind, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise _located(file, kind, at, str(error)) from error
+
+
+def _decode(kind: type, value: object) -> object:
+    """Decode by the type's own ``parse``; its ValueError becomes the located message."""
+    parse_value: Callable[[object], object] = kind.parse  # type: ignore[attr-defined]  # all our types have it
+    return parse_value(value)
+
+
+def _located(file: YamlFile, kind: type, at: Keys, text: str) -> ConfigurationError:
+    message, _, place = text.partition(" - at `")
+    keys = at + _keys(place.rstrip("`"))
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
+    if unknown:
+        known = _fields(_info_at(kind, keys[len(at) :]))
+        return file.error((*keys, unknown[1]), f"unknown key; {_hint(unknown[1], known)}")
+    missing = re.fullmatch(r"Object missing required field `(.*)`", message)
+    if missing:
+        return file.error(keys, f"{missing[1]} is missing; add it")
+    wrong = re.fullmatch(r"Invalid enum value '?(.*?)'?", message)
+    if wrong:
+        choices = _choices(_info_at(kind, keys[len(at) :]))
+        return file.error(keys, f"{wrong[1]} is not possible; {_hint(wrong[1], choices)}")
+    return file.error(keys, _plain(message))
+
+
+def _keys(place: str) -> Keys:
+    return tuple(
+        int(match[2]) if match[2] else match[1]
+        for match in _PATH_PART.finditer(place.removeprefix("$"))
+        if match[1] or match[2]
+    )
+
+
+def _plain(message: str) -> str:
+    """Say in a reader's words what msgspec says in JSON's."""
+    words = {
+        "object": "a mapping",
+        "array": "a list",
+        "str": "text",
+        "int": "a whole number",
+        "null": "nothing",
+    }
+    match = re.fullmatch(r"Expected `(.+?)`, got `(.+?)`", message)
+    if match is None:
+        return message
+    wanted = " or ".join(words.get(word, word) for word in match[1].split(" | ") if word != "null")
+    return f"must be {wanted}, but is {words.get(match[2], match[2])}"
+
+
+def _hint(wrong: str, known: Sequence[str]) -> str:
+    """Say what might have been meant, or what there is."""
+    folded = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(wrong.lower(), folded, 1)
+    return f"did you mean {folded[close[0]]}?" if close else f"known here: {', '.join(known)}"
+
+
+def _info_at(kind: type, keys: Keys) -> msgspec.inspect.Type:
+    info: msgspec.inspect.Type = msgspec.inspect.type_info(kind)
+    for key in keys:
+        info = _inner(info, key)
+    return info
+
+
+def _fields(info: msgspec.inspect.Type) -> list[str]:
+    """List the keys that a mapping takes."""
+    info = _unwrapped(info)
+    return [f.encode_name for f in info.fields] if isinstance(info, msgspec.inspect.StructType) else []
+
+
+def _choices(info: msgspec.inspect.Type) -> list[str]:
+    """List the values that a closed set takes."""
+    if isinstance(info, msgspec.inspect.UnionType):
+        return [choice for part in info.types for choice in _choices(part)]
+    if isinstance(info, msgspec.inspect.LiteralType):
+        return [str(value) for value in info.values]
+    if isinstance(info, msgspec.inspect.EnumType):
+        return [str(member.value) for member in info.cls]
+    return ["true", "false"] if isinstance(info, msgspec.inspect.BoolType) else []
+
+
+def _unwrapped(info: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    if isinstance(info, msgspec.inspect.UnionType):
+        structs = [t for t in info.types if not isinstance(t, msgspec.inspect.NoneType)]
+        return structs[0]
+    return info
+
+
+def _inner(info: msgspec.inspect.Type, key: str | int) -> msgspec.inspect.Type:
+    info = _unwrapped(info)
+    if isinstance(info, msgspec.inspect.StructType):
+        return next(field.type for field in info.fields if field.encode_name == key)
+    if isinstance(info, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):
+        return info.item_type
+    if isinstance(info, msgspec.inspect.DictType):
+        return info.value_type
+    return info

@@ -1,0 +1,68 @@
+"""Makers of events and documents, as Azure writes them and as the exporter holds them."""
+
+import json
+from datetime import timedelta
+from email.utils import format_datetime
+from typing import Any
+
+from exporter.events import SCHEDULED, STARTED, Defect, Document, ScheduledEvent
+from tests.clocks import NOW
+
+FREEZE_ID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
+REBOOT_ID = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
+NOT_BEFORE = NOW + timedelta(minutes=15)
+
+
+class _Absent:
+    """The type of `ABSENT`."""
+
+
+ABSENT = _Absent()
+"""Given as a field's value to `raw_event`, leaves the field out."""
+
+
+def raw_event(**fields: Any) -> dict[str, Any]:
+    """Give a Freeze as Azure writes it in API version 2020-07-01, with other values where given."""
+    values = {
+        "EventId": FREEZE_ID,
+        "EventStatus": "Scheduled",
+        "EventType": "Freeze",
+        "ResourceType": "VirtualMachine",
+        "Resources": ["WestNO_0", "WestNO_1"],
+        "NotBefore": format_datetime(NOT_BEFORE, usegmt=True),
+        "Description": "Virtual machine is being paused.",
+        "EventSource": "Platform",
+        "DurationInSeconds": 5,
+    }
+    return {name: value for name, value in (values | fields).items() if value is not ABSENT}
+
+
+def body(*events: Any, incarnation: Any = 1) -> bytes:
+    """Give an answer's body that lists these events, each anything that JSON can hold."""
+    return json.dumps({"DocumentIncarnation": incarnation, "Events": list(events)}).encode()
+
+
+def scheduled(**fields: Any) -> ScheduledEvent:
+    """Give what `raw_event` decodes to, with other values where given."""
+    values: dict[str, Any] = {
+        "event_id": FREEZE_ID,
+        "event_type": "Freeze",
+        "event_status": SCHEDULED,
+        "resources": ("WestNO_0", "WestNO_1"),
+        "not_before": NOT_BEFORE,
+        "duration_seconds": 5,
+        "description": "Virtual machine is being paused.",
+        "event_source": "Platform",
+        "resource_type": "VirtualMachine",
+    }
+    return ScheduledEvent(**(values | fields))
+
+
+def started(**fields: Any) -> ScheduledEvent:
+    """Give the same event once it has started: Azure blanks its NotBefore."""
+    return scheduled(**({"event_status": STARTED, "not_before": None} | fields))
+
+
+def document(*events: ScheduledEvent, incarnation: int = 1, defects: tuple[Defect, ...] = ()) -> Document:
+    """Give a document that lists these events."""
+    return Document(incarnation, events, defects)

@@ -1,0 +1,30 @@
+"""A clock that the test drives by hand."""
+
+from datetime import UTC, datetime, timedelta
+
+NOW = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
+
+
+class HandClock:
+    """A clock that stands still until it is told otherwise."""
+
+    def __init__(self, now: datetime = NOW) -> None:
+        self._now = now
+        self._monotonic = 1000.0
+
+    def now(self) -> datetime:
+        """Give the wall-clock time, aware and in UTC."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Give seconds that never jump."""
+        return self._monotonic
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += timedelta(seconds=seconds)
+        self._monotonic += seconds
+
+    def set_wall(self, now: datetime) -> None:
+        """Set the wall clock alone, as an administrator or NTP does."""
+        self._now = now

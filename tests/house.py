@@ -1,0 +1,99 @@
+"""A watch with everything around it: an IMDS that follows a script, a memory that keeps what it is given."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from exporter.config import Config
+from exporter.errors import ImdsError, PollOutcome
+from exporter.health import Health, Trouble
+from exporter.imds import InstanceFacts
+from exporter.lifecycle import Known, Step
+from exporter.metrics import Metrics, SnapshotCollector
+from exporter.watch import Watch
+from tests.builders import body
+from tests.clocks import HandClock
+
+TIMEOUT = ImdsError(PollOutcome.TIMEOUT, "IMDS did not answer within 10 s")
+IDLE = body(incarnation=0)
+
+
+@dataclass
+class ScriptedImds:
+    """Answers what it is told to; an exception is raised."""
+
+    clock: HandClock
+    answer: bytes | ImdsError = IDLE
+    facts: InstanceFacts | ImdsError = field(default_factory=lambda: InstanceFacts(name="WestNO_0"))
+    takes: float = 0.0
+    asked: list[str] = field(default_factory=list)
+
+    def fetch(self) -> bytes:
+        """Give the document."""
+        self.asked.append("document")
+        self.clock.pass_seconds(self.takes)
+        if isinstance(self.answer, ImdsError):
+            raise self.answer
+        return self.answer
+
+    def instance(self) -> InstanceFacts:
+        """Give the facts about the VM."""
+        self.asked.append("instance")
+        if isinstance(self.facts, ImdsError):
+            raise self.facts
+        return self.facts
+
+
+class Notebook:
+    """A memory that keeps the steps it was given, and counts how often it was to try its disk again."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.retries = 0
+
+    def record(self, step: Step) -> None:
+        """Keep a step."""
+        self.steps.append(step)
+
+    def retry(self) -> None:
+        """Count."""
+        self.retries += 1
+
+
+class House:
+    """A watch with everything around it."""
+
+    def __init__(self, known: Known | None = None, **settings: Any) -> None:
+        self.clock = HandClock()
+        self.health = Health(self.clock)
+        self.registry = CollectorRegistry()
+        self.memory = Notebook()
+        self.imds = ScriptedImds(self.clock)
+        metrics = Metrics(self.registry)
+        self.watch = Watch(self.memory, metrics, self.health, self.clock, known=known or Known())
+        self.registry.register(SnapshotCollector(lambda: self.watch.snapshot, self.health, self.clock))
+        self.configure(**settings)
+
+    def configure(self, **settings: Any) -> None:
+        """Take over a configuration with these sections."""
+        self.watch.configure(Config(**settings), "http://imds.test")
+
+    def poll(self, answer: bytes | ImdsError | None = None, *, after: float = 1.0) -> PollOutcome:
+        """Let time pass and poll once; with no answer given, the one before is given again."""
+        self.clock.pass_seconds(after)
+        if answer is not None:
+            self.imds.answer = answer
+        return self.watch.poll(self.imds)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """Give a sample's value, None where there is none."""
+        return self.registry.get_sample_value(f"azure_scheduled_events_{name}", labels)
+
+    def counted(self, transition: str, event_type: str = "Freeze") -> float | None:
+        """Give how many transitions were counted."""
+        return self.value("transitions_total", event_type=event_type, transition=transition)
+
+    def troubles(self) -> list[tuple[Trouble, str]]:
+        """Give what is wrong now."""
+        return [(problem.trouble, problem.message) for problem in self.health.problems()]

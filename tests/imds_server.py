@@ -1,0 +1,131 @@
+"""A server driven by hand: each request goes to a function that writes to the bare socket what it likes."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request as it came in; header names in lower case, ``at`` in seconds of the monotonic clock."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    at: float
+
+
+Respond = Callable[["Connection", Request], None]
+
+
+class Connection:
+    """What a test writes its answer to."""
+
+    def __init__(self, sock: socket.socket, stopping: threading.Event) -> None:
+        self.sock = sock
+        self.stopping = stopping
+
+    def send(self, data: bytes) -> None:
+        """Send all of it."""
+        self.sock.sendall(data)
+
+    def drip(self, data: bytes, pause: float = 0.02) -> None:
+        """Send byte by byte, until all is sent or the server stops."""
+        for number in range(len(data)):
+            self.send(data[number : number + 1])
+            if self.stopping.wait(pause):
+                return
+
+    def hang_up(self) -> None:
+        """End the connection."""
+        self.sock.shutdown(socket.SHUT_RDWR)
+
+
+class ImdsServer:
+    """Listens on loopback until `stop`; keeps the requests and counts the connections."""
+
+    def __init__(
+        self, respond: Respond, wrap: Callable[[socket.socket], socket.socket] | None = None
+    ) -> None:
+        self.respond = respond
+        self.requests: list[Request] = []
+        self.connections = 0
+        self.stopping = threading.Event()
+        self._wrap = wrap
+        self._socks: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._threads = [threading.Thread(target=self._accept, name="imds-server")]
+        self._threads[0].start()
+
+    def stop(self) -> None:
+        """Close everything, and wait for the threads."""
+        self.stopping.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        self._listener.close()
+        for sock in self._socks:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                self.connections += 1
+                self._socks.append(sock)
+                thread = threading.Thread(target=self._serve, args=(sock,), name="imds-server-connection")
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError), sock:
+            wrapped = self._wrap(sock) if self._wrap else sock
+            with wrapped, wrapped.makefile("rb") as file:
+                while request := _read_request(file):
+                    self.requests.append(request)
+                    self.respond(Connection(wrapped, self.stopping), request)
+
+
+def _read_request(file: Any) -> Request | None:
+    readline: Callable[[], bytes] = file.readline
+    start = readline().decode().split()
+    if len(start) != 3:
+        return None
+    at = time.monotonic()
+    headers: dict[str, str] = {}
+    while line := readline().decode().strip():
+        name, _, value = line.partition(":")
+        headers[name.lower()] = value.strip()
+    body: bytes = file.read(int(headers.get("content-length", "0")))
+    return Request(start[0], start[1], headers, body, at)
+
+
+@contextlib.contextmanager
+def serving(
+    respond: Respond | bytes, wrap: Callable[[socket.socket], socket.socket] | None = None
+) -> Iterator[ImdsServer]:
+    """Run a server that answers every request by a function, or with these bytes."""
+    if isinstance(respond, bytes):
+        raw = respond
+        server = ImdsServer(lambda connection, _request: connection.send(raw), wrap)
+    else:
+        server = ImdsServer(respond, wrap)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def answer(body: bytes = b"", status: str = "200 OK", headers: str = "") -> bytes:
+    """Give the bytes of a well-formed answer; each of ``headers`` ends in CR LF."""
+    return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body

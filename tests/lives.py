@@ -1,0 +1,63 @@
+"""A watch without I/O: documents go in one after another, and what they did comes out."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from exporter.events import Defect, Document, ScheduledEvent
+from exporter.lifecycle import Known, Step, TrackedEvent, Transition, advance
+from tests.clocks import NOW
+
+
+class Life:
+    """Feeds documents to `exporter.lifecycle.advance`, a second apart, the incarnation growing by one."""
+
+    def __init__(self) -> None:
+        self.known = Known()
+        self.now = NOW
+        self.incarnation = 0
+
+    def feed(
+        self,
+        *events: ScheduledEvent,
+        incarnation: int | None = None,
+        unbroken: bool = True,
+        after: timedelta = timedelta(seconds=1),
+        defects: tuple[Defect, ...] = (),
+    ) -> Step:
+        """Let time pass, then feed one document; give what it did."""
+        self.now += after
+        self.incarnation = self.incarnation + 1 if incarnation is None else incarnation
+        document = Document(self.incarnation, events, defects)
+        step = advance(self.known, document, self.now, unbroken=unbroken)
+        self.known = step.known
+        return step
+
+    def restart(self) -> None:
+        """Forget all that is not written down, and read what is."""
+        self.known = msgspec.json.decode(msgspec.json.encode(self.known), type=Known)
+
+    @property
+    def current(self) -> list[TrackedEvent]:
+        """Give the events that the last document listed."""
+        return list(self.known.current.values())
+
+    @property
+    def past(self) -> list[TrackedEvent]:
+        """Give the events that are gone."""
+        return list(self.known.past.values())
+
+
+def happened(step: Step) -> list[tuple[str, Transition]]:
+    """Give the transitions of a step, each with the id that Azure uses for the event now."""
+    return [(o.tracked.event.event_id, o.transition) for o in step.occurrences]
+
+
+def path(tracked: TrackedEvent) -> list[Transition]:
+    """Give the transitions of an event's life."""
+    return [record.transition for record in tracked.transitions]
+
+
+def at(seconds: float) -> datetime:
+    """Give the time of the document that a `Life` was fed ``seconds`` after its beginning."""
+    return NOW + timedelta(seconds=seconds)

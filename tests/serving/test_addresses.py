@@ -1,0 +1,81 @@
+"""Which addresses can be listened on, and what is said about the others."""
+
+import socket
+
+import pytest
+
+from exporter.errors import ConfigurationError, ListenError
+from exporter.serving import AsgiServer, listen
+from tests.serving.support import GET, answer, echo
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("9843", "is no HOST:PORT; write it like :9843, 127.0.0.1:9843 or [::1]:9843"),
+        ("http://127.0.0.1:9843", "is no HOST:PORT; write it like :9843, 127.0.0.1:9843 or [::1]:9843"),
+        ("::1:9843", "an IPv6 address needs brackets; write it like :9843, 127.0.0.1:9843 or [::1]:9843"),
+        (":http", "'http' is no port from 0 to 65535"),
+        (":65536", "'65536' is no port from 0 to 65535"),
+        (":-1", "'-1' is no port from 0 to 65535"),
+        (":", "'' is no port from 0 to 65535"),
+        ("256.0.0.1:0", "no host is named '256.0.0.1'"),
+        ("[nonsense:0", "no host is named '[nonsense'"),
+        ("a\0b:0", "no host is named 'a\\x00b'"),
+        (f"{'x' * 70}.example:0", f"no host is named '{'x' * 70}.example'"),
+    ],
+)
+def test_a_bad_address_is_told(address: str, message: str) -> None:
+    """The message names the address, what is wrong, and the remedy where there is one."""
+    with pytest.raises(ConfigurationError) as caught:
+        listen(address)
+    assert str(caught.value) == f"listen address {address!r}: {message}"
+
+
+def test_an_address_in_use_is_told() -> None:
+    """It is another kind of error: not the configuration is wrong, but the moment."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ListenError) as caught:
+            listen(address)
+    assert str(caught.value) == f"cannot listen on {address}: address already in use"
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts", "url"),
+    [
+        ("127.0.0.1:0", ["127.0.0.1"], "http://127.0.0.1:"),
+        ("localhost:0", ["127.0.0.1"], "http://127.0.0.1:"),
+        ("[::1]:0", ["::1"], "http://[::1]:"),
+        ("0.0.0.0:0", ["127.0.0.1"], "http://127.0.0.1:"),
+        (":0", ["127.0.0.1", "::1"], "http://127.0.0.1:"),
+    ],
+)
+def test_addresses_are_served(address: str, hosts: list[str], url: str) -> None:
+    """No host means every address of both families; the URL is one that this machine can use."""
+    server = AsgiServer(echo, listen(address))
+    server.start()
+    try:
+        assert server.url == f"{url}{server.port}"
+        for host in hosts:
+            with socket.create_connection((host, server.port), timeout=10) as peer:
+                peer.sendall(GET)
+                assert answer(peer).startswith(b"HTTP/1.1 200")
+    finally:
+        server.stop()
+
+
+def test_without_ipv6_all_addresses_are_those_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that has no IPv6 the usual address works all the same."""
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    (listener,) = listen(":0")
+    with listener:
+        assert listener.family == socket.AF_INET
+
+
+def test_a_server_that_never_started_lets_its_address_go() -> None:
+    """So a start that fails half-way can be tried again."""
+    server = AsgiServer(echo, listen("127.0.0.1:0"))
+    server.stop()
+    (listener,) = listen(f"127.0.0.1:{server.port}")
+    listener.close()

@@ -1,0 +1,158 @@
+"""Who is waited for, for how long, and who has to go where room is short."""
+
+import http.client
+import logging
+import ssl
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from tests.serving.support import GET, Gate, answer, ask, connect, is_closed, serving
+
+
+def test_an_idle_server_does_not_wake() -> None:
+    """With connections open and nothing to do its thread sleeps, as the kernel's count of switches shows."""
+
+    def switches() -> int:
+        (thread,) = (one for one in threading.enumerate() if one.name == "web")
+        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+        return int(status.partition("voluntary_ctxt_switches:")[2].split()[0])
+
+    with serving() as server, connect(server) as peer:
+        peer.sendall(GET)
+        answer(peer)
+        before = switches()
+        time.sleep(0.5)
+        assert switches() - before <= 2
+
+
+@pytest.mark.parametrize(
+    "start", [b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab"]
+)
+def test_a_request_that_is_never_complete_is_cut(start: bytes) -> None:
+    """Silence, half a head, half a body: after the timeout the connection is closed."""
+    with serving(request_timeout=0.2) as server, connect(server) as peer:
+        peer.sendall(start)
+        assert is_closed(peer)
+
+
+@pytest.mark.parametrize("first", [b"", GET])
+def test_a_drip_is_cut(first: bytes) -> None:
+    """A byte now and then does not renew the patience, neither at first nor after a request."""
+    with serving(request_timeout=0.3) as server, connect(server) as peer:
+        peer.sendall(first)
+        if first:
+            answer(peer)
+        peer.settimeout(0.02)
+        began = time.monotonic()
+        closed = False
+        while not closed and time.monotonic() - began < 10:
+            try:
+                peer.send(b"G")
+                closed = peer.recv(100) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                closed = True
+        assert closed
+        assert time.monotonic() - began < 5
+
+
+def test_the_rest_of_a_second_request_is_awaited_no_longer() -> None:
+    """What came behind a complete request counts as the next one's beginning."""
+    with serving(request_timeout=0.2, idle_timeout=60) as server, connect(server) as peer:
+        peer.sendall(GET + GET[:9])
+        assert is_closed(peer)
+
+
+def test_a_connection_may_rest_between_requests() -> None:
+    """Longer than a request may take, and until the idle timeout, which is whole seconds."""
+    with serving(request_timeout=0.1, idle_timeout=1) as server, connect(server) as peer:
+        peer.sendall(GET)
+        assert answer(peer)
+        time.sleep(0.3)
+        peer.sendall(GET)
+        assert answer(peer)
+        assert is_closed(peer)
+
+
+def test_a_slow_application_is_waited_for() -> None:
+    """The request's timeout does not count while it is being answered."""
+    gate = Gate()
+    with serving(gate, request_timeout=0.1) as server, connect(server) as peer:
+        peer.sendall(GET)
+        assert gate.entered.acquire(timeout=10)
+        time.sleep(0.3)
+        gate.open.set()
+        assert answer(peer)
+
+
+def test_a_scrape_among_silent_connections() -> None:
+    """Six hundred, far more than there is room for, keep nobody out; the longest silent have to go."""
+    with serving(max_connections=50) as server, ExitStack() as stack:
+        silent = [stack.enter_context(connect(server)) for _ in range(600)]
+        began = time.monotonic()
+        assert ask(server) == (200, b"GET 0")
+        assert time.monotonic() - began < 2
+        assert is_closed(silent[0])
+
+
+def test_room_is_made_by_those_that_rest() -> None:
+    """With room for three, the two that are being answered stay, and the idle one goes."""
+    gate = Gate()
+    gate.open.set()
+    with serving(gate, max_connections=3) as server, ExitStack() as stack:
+        idle, *busy = (stack.enter_context(connect(server)) for _ in range(3))
+        idle.sendall(GET)
+        answer(idle)
+        gate.entered.acquire()
+        gate.open.clear()
+        for peer in busy:
+            peer.sendall(GET)
+            assert gate.entered.acquire(timeout=10)
+        newest = stack.enter_context(connect(server))
+        newest.sendall(GET)
+        assert is_closed(idle)
+        assert gate.entered.acquire(timeout=10)
+        refused = stack.enter_context(connect(server))
+        assert is_closed(refused)
+        gate.open.set()
+        for peer in (*busy, newest):
+            assert answer(peer)
+
+
+@pytest.fixture
+def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Make a server's and a client's context that trust each other."""
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    return server, client
+
+
+def test_tls_amid_silent_handshakes(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Handshakes that never come are cut, take part in the limit, and keep no scrape waiting."""
+    mine, theirs = tls
+    options: dict[str, Any] = {
+        "ssl_context_factory": lambda: mine,
+        "max_connections": 20,
+        "request_timeout": 0.5,
+    }
+    with serving(**options) as server, ExitStack() as stack:
+        silent = [stack.enter_context(connect(server)) for _ in range(60)]
+        silent[-1].sendall(GET)
+        connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=10, context=theirs)
+        connection.request("GET", "/")
+        assert connection.getresponse().read() == b"GET 0"
+        connection.close()
+        assert server.url == f"https://127.0.0.1:{server.port}"
+        assert all(is_closed(peer) for peer in silent)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

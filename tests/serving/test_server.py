@@ -1,0 +1,144 @@
+"""Requests and answers, and the stop."""
+
+import http.client
+import logging
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from exporter.serving import MAX_BODY_BYTES, AsgiServer, Receive, Scope, Send, hang_up, listen
+from tests.serving.support import GET, Gate, answer, ask, connect, is_closed, serving
+
+
+def test_the_answer_tells_the_date_and_not_the_program() -> None:
+    """There is a Date, as HTTP asks for, and no Server."""
+    with serving() as server, connect(server) as peer:
+        peer.sendall(GET)
+        head = answer(peer).lower()
+        assert b"\r\ndate: " in head
+        assert b"\r\nserver:" not in head
+
+
+def test_a_connection_is_used_again_without_delay() -> None:
+    """Fifty requests over one connection take far less than the 40 ms each of a delayed acknowledgement."""
+    with serving() as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        began = time.monotonic()
+        for _ in range(50):
+            connection.request("GET", "/")
+            assert connection.getresponse().read() == b"GET 0"
+        connection.close()
+    assert time.monotonic() - began < 1.5
+
+
+def test_bodies_are_bounded() -> None:
+    """64 KiB pass, a byte more is answered 413, by its length as well as in chunks."""
+    with serving() as server:
+        assert ask(server, "POST", b"x" * MAX_BODY_BYTES) == (200, b"POST 65536")
+        assert ask(server, "POST", b"x" * (MAX_BODY_BYTES + 1))[0] == 413
+        assert ask(server, "POST", iter([b"x" * 40_000] * 2))[0] == 413
+        assert ask(server, "POST", iter([b"x" * 40_000, b"x"])) == (200, b"POST 40001")
+
+
+def test_a_peer_that_goes_in_the_middle_never_reaches_the_application() -> None:
+    """Half a body is no request."""
+    gate = Gate()
+    with serving(gate) as server:
+        with connect(server) as peer:
+            peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab")
+        gate.open.set()
+        assert ask(server)[0] == 200
+        assert gate.entered.acquire(timeout=10)
+        assert not gate.entered.acquire(timeout=0.05)
+
+
+def test_garbage_is_refused_and_not_logged(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever scans the port gets 400, also behind a request still being answered, and fills no log."""
+    gate = Gate()
+    with caplog.at_level(logging.WARNING), serving(gate) as server, ExitStack() as stack:
+        plain, chunk, behind, last, upgrade = (stack.enter_context(connect(server)) for _ in range(5))
+        plain.sendall(b"\x16\x03\x01\r\n\r\n")
+        assert b" 400 " in plain.recv(1000)
+        chunk.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+        assert b" 400 " in chunk.recv(1000)
+        behind.sendall(GET + b"\x00\r\n\r\n")
+        assert gate.entered.acquire(timeout=10)
+        last.sendall(GET[:-2] + b"Connection: close\r\n\r\n")
+        assert gate.entered.acquire(timeout=10)
+        last.sendall(b"\x00\r\n\r\n")
+        upgrade.sendall(GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+        assert gate.entered.acquire(timeout=10)
+        gate.open.set()
+        assert b" 200 " in answer(last)
+        assert b" 200 " in answer(upgrade)
+        assert b" 200 " in behind.recv(1000)
+    assert caplog.messages == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_failing_application_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The client sees 500, our log the reason."""
+
+    async def failing(_: Scope, __: Receive, ___: Send) -> None:
+        raise ZeroDivisionError
+
+    with serving(failing) as server:
+        assert ask(server) == (500, b"Internal Server Error")
+    assert [record.name.startswith("exporter.serving") for record in caplog.records] == [True]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_an_application_can_hang_up(caplog: pytest.LogCaptureFixture) -> None:
+    """The connection is cut without an answer, and nobody calls that an error."""
+
+    async def silent(scope: Scope, receive: Receive, _: Send) -> None:
+        await hang_up(scope, receive)
+
+    with serving(silent) as server, connect(server) as peer:
+        peer.sendall(GET)
+        assert is_closed(peer)
+    assert caplog.messages == []
+
+
+def test_the_stop_is_quick_and_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Silent, idle and half-sent connections do not hold it up, nor does an answer that does not come."""
+    before = threading.active_count()
+    gate = Gate()
+    server = AsgiServer(gate, listen("127.0.0.1:0"))
+    server.start()
+    with ExitStack() as stack:
+        peers = [stack.enter_context(connect(server)) for _ in range(3)]
+        peers[1].sendall(GET[:9])
+        peers[2].sendall(GET)
+        assert gate.entered.acquire(timeout=10)
+        began = time.monotonic()
+        server.stop(0.5)
+        assert time.monotonic() - began < 1.5
+        assert all(is_closed(peer) for peer in peers)
+    server.stop()
+    assert threading.active_count() == before
+    assert caplog.messages == []
+    with pytest.raises(ConnectionRefusedError):
+        connect(server)
+
+
+def test_an_answer_under_way_is_finished_before_the_stop() -> None:
+    """It gets most of the time that the stop may take, and no more requests follow on its connection."""
+    gate = Gate()
+    server = AsgiServer(gate, listen("127.0.0.1:0"))
+    server.start()
+    with connect(server) as peer:
+        peer.sendall(GET)
+        assert gate.entered.acquire(timeout=10)
+        stopping = threading.Thread(target=server.stop, args=(10,))
+        began = time.monotonic()
+        stopping.start()
+        gate.open.set()
+        assert answer(peer)
+        assert is_closed(peer)
+        stopping.join(10)
+    assert time.monotonic() - began < 5

@@ -1,0 +1,90 @@
+"""What the tests of `exporter.simulator` share: a clock, scenarios made on the spot, a client."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import requests
+
+from exporter.durations import Duration
+from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
+
+NEWEST = "2020-07-01"
+BEGAN = datetime(2026, 3, 4, 22, 0, 0, 400_000, tzinfo=UTC)
+
+
+class HandClock:
+    """A clock that moves only when told."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def now(self) -> datetime:
+        """Give the wall-clock time, aware and in UTC."""
+        return BEGAN + timedelta(seconds=self.passed)
+
+    def monotonic(self) -> float:
+        """Give seconds since some moment."""
+        return 1000.0 + self.passed
+
+
+def plan(**fields: Any) -> EventPlan:
+    """Make an event's plan: a Freeze of vm_0, Scheduled for 100 s, Started for 50 s."""
+    values: dict[str, Any] = {"type": "Freeze", "vms": ("vm_0",), "notice": 100, "impact": 50}
+    values |= fields
+    for name in ("notice", "impact", "after", "cancelled_after"):
+        if name in values:
+            values[name] = Duration(values[name])
+    return EventPlan(**values)
+
+
+def scenario(*plans: EventPlan, name: str = "made-up") -> Scenario:
+    """Make a scenario of four VMs, vm_0 to vm_3; without plans, of `plan`'s one event."""
+    group = ("vm_0", "vm_1", "vm_2", "vm_3")
+    return Scenario(name=name, title=name, description="", vms=group, events=plans or (plan(),))
+
+
+def document(simulator: Simulator, version: str = NEWEST) -> Any:
+    """Give the document as it stands now."""
+    return json.loads(simulator.document(version))
+
+
+def gist(simulator: Simulator) -> tuple[int, list[tuple[str, str]]]:
+    """Give the incarnation, and type and status of each event."""
+    found = document(simulator)
+    events = [(event["EventType"], event["EventStatus"]) for event in found["Events"]]
+    return found["DocumentIncarnation"], events
+
+
+class Client:
+    """Asks a served simulator, as a client of IMDS does."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._session = requests.Session()
+        self._session.trust_env = False
+
+    def ask(
+        self, path: str = "/metadata/scheduledevents", method: str = "GET", **options: Any
+    ) -> requests.Response:
+        """Send a request with the header and the newest version, where not told otherwise."""
+        options.setdefault("headers", {"Metadata": "true"})
+        options.setdefault("params", {"api-version": NEWEST})
+        return self._session.request(method, self.url + path, timeout=10, **options)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._session.close()
+
+
+@contextmanager
+def served(simulator: Simulator) -> Iterator[Client]:
+    """Serve a simulator on a loopback port until the block ends, and give a client of it."""
+    with SimulatorServer(simulator) as server:
+        client = Client(server.url)
+        try:
+            yield client
+        finally:
+            client.close()

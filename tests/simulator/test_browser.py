@@ -1,0 +1,72 @@
+"""The control page in a real browser."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.ui import WebDriverWait
+
+from exporter.simulator import Simulator, SimulatorServer
+from tests.simulator.support import HandClock, plan, scenario
+
+HOSTILE = "<img src=x onerror=alert(1)></code><b>bold</b>"
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
+    """Start Debian's Chromium without a window."""
+    options = Options()
+    options.binary_location = shutil.which("chromium") or ""
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"):
+        options.add_argument(flag)
+    options.add_argument(f"--user-data-dir={tmp_path}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver") or ""))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def test_the_page_works(browser: webdriver.Chrome) -> None:
+    """A person starts a scenario, approves its event and causes a fault; what is hostile stays text."""
+    hostile = scenario(plan(type="Reboot", vms=("vm_0",)), name=HOSTILE)
+    simulator = Simulator([hostile], vm_name=HOSTILE, clock=HandClock())
+
+    def text(selector: str) -> str:
+        return browser.find_element(By.CSS_SELECTOR, selector).text
+
+    def click(selector: str) -> None:
+        browser.find_element(By.CSS_SELECTOR, selector).click()
+
+    wait = WebDriverWait(browser, 20, ignored_exceptions=(StaleElementReferenceException,))
+    with SimulatorServer(simulator) as server:
+        browser.get(server.url)
+        wait.until(lambda _: browser.find_elements(By.CSS_SELECTOR, ".scenario") and text("#count") == "1")
+        assert HOSTILE in text("#events")
+        assert HOSTILE in text("#facts")
+        assert not browser.find_elements(By.CSS_SELECTOR, "img, b")
+
+        click("#clear")
+        wait.until(lambda _: text("#count") == "0")
+        click("button[aria-label='Start: Live migration']")
+        wait.until(lambda _: text("#count") == "1")
+        assert "starts in 15 min 0 s" in text(".event.Scheduled")
+        click(".event .acts button")
+        wait.until(lambda _: "gone in 10 min 0 s" in text(".event"))
+        assert "Started" in text(".event .badge")
+
+        Select(browser.find_element(By.NAME, "mode")).select_by_value("throttle")
+        click("#fault button")
+        wait.until(lambda _: text("#current span") == "Now: throttle until removed.")
+        click("#mend")
+        wait.until(lambda _: text("#current span") == "No fault now.")
+        log = browser.get_log("browser")  # type: ignore[no-untyped-call]  # Selenium left it without types
+        assert [entry for entry in log if entry["level"] == "SEVERE"] == []

@@ -1,0 +1,137 @@
+"""The simulator's page and API."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from exporter.simulator import Simulator
+from tests.simulator.support import Client, HandClock, gist, plan, scenario, served
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    """Make a simulator with one event, and one to come."""
+    playlist = [scenario(plan(), plan(type="Reboot", after=50)), scenario(name="later")]
+    return Simulator(playlist, vm_name="vm_0", clock=HandClock())
+
+
+@pytest.fixture
+def client(simulator: Simulator) -> Iterator[Client]:
+    """Serve it, and give a client."""
+    with served(simulator) as found:
+        yield found
+
+
+def test_the_state_tells_all(client: Client) -> None:
+    """What is listed, what is to come, what is next, and what clients have done."""
+    state = client.ask("/api/v1/state").json()
+    assert (state["vm_name"], state["speed"], state["document_incarnation"]) == ("vm_0", 1.0, 1)
+    event = state["events"][0]
+    assert (event["type"], event["status"], event["resources"]) == ("Freeze", "Scheduled", ["vm_0"])
+    assert event["starts"] == "2026-03-04T22:01:40.400000Z"
+    assert [one["status"] for one in state["coming"]] == ["Coming"]
+    assert state["next"]["scenario"] == "later"
+    assert (state["polls"], state["last_poll"], state["fault"], state["approvals"]) == (0, None, None, [])
+
+
+def test_only_two_hundred_events_are_shown() -> None:
+    """The count tells how many there are."""
+    with served(Simulator([scenario(*(plan() for _ in range(300)))], clock=HandClock())) as client:
+        state = client.ask("/api/v1/state").json()
+    assert (len(state["events"]), state["event_count"]) == (200, 300)
+
+
+def test_a_scenario_is_started_by_name(simulator: Simulator, client: Client) -> None:
+    """The list names them all, bundled and own; the answer has the ids."""
+    names = [one["name"] for one in client.ask("/api/v1/scenarios").json()]
+    assert {"live-migration", "made-up"} <= set(names)
+    answer = client.ask("/api/v1/scenarios/hardware-failure/start", "POST", headers=JSON)
+    assert len(answer.json()["ids"]) == 1
+    assert gist(simulator) == (2, [("Freeze", "Scheduled"), ("Reboot", "Started")])
+    assert client.ask("/api/v1/scenarios/none/start", "POST", headers=JSON).status_code == 404
+    assert client.ask("/api/v1/scenarios/x.yaml/start", "POST", headers=JSON).status_code == 404
+
+
+def test_events_are_approved_and_cancelled(simulator: Simulator, client: Client) -> None:
+    """One by its id, or all at once."""
+    event_id = client.ask("/api/v1/state").json()["events"][0]["id"]
+    assert client.ask("/api/v1/approve", "POST", json={"ids": [event_id]}).status_code == 200
+    assert gist(simulator) == (2, [("Freeze", "Started")])
+    assert client.ask(f"/api/v1/events/{event_id}", "DELETE").status_code == 200
+    assert gist(simulator) == (3, [])
+    assert client.ask(f"/api/v1/events/{event_id}", "DELETE").status_code == 404
+    simulator.start_scenario("live-migration")
+    assert client.ask("/api/v1/events", "DELETE").status_code == 200
+    state = client.ask("/api/v1/state").json()
+    assert (state["events"], state["coming"]) == ([], [])
+
+
+def test_faults_are_set_and_removed(client: Client) -> None:
+    """By PUT or POST, and by DELETE or a mode of null."""
+    for method in ("PUT", "POST"):
+        answer = client.ask("/api/v1/faults", method, json={"mode": "error", "status": 503, "count": 1})
+        assert answer.json()["status"] == 503
+    assert client.ask().status_code == 503
+    assert client.ask("/api/v1/faults").json() is None
+    for removal in ({"method": "DELETE"}, {"method": "PUT", "json": {"mode": None}}):
+        client.ask("/api/v1/faults", "PUT", json={"mode": "throttle"})
+        assert client.ask("/api/v1/faults", **removal).json() is None
+        assert client.ask().status_code == 200
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {},
+        {"mode": "explode"},
+        {"mode": "error", "status": 200},
+        {"mode": "error", "status": 304},
+        {"mode": "delay", "seconds": -1},
+        {"mode": "delay", "count": 0},
+        {"mode": "delay", "second": 1},
+        [],
+    ],
+)
+def test_an_impossible_fault_is_refused(client: Client, fault: object) -> None:
+    """400 with the reason, and no fault."""
+    answer = client.ask("/api/v1/faults", "PUT", json=fault)
+    assert answer.status_code == 400
+    assert answer.json()["error"]
+    assert client.ask("/api/v1/faults").json() is None
+
+
+def test_another_sites_page_can_do_nothing(client: Client) -> None:
+    """What a browser sends across sites without asking first is refused."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        answer = client.ask("/api/v1/scenarios/live-migration/start", "POST", headers={"content-type": kind})
+        assert answer.status_code == 415
+    assert client.ask("/api/v1/faults", "POST", headers={}, data=b'{"mode": "drop"}').status_code == 415
+    by_header = client.ask("/api/v1/scenarios/made-up/start", "POST", headers={"X-Requested-With": "curl"})
+    assert by_header.status_code == 200
+    asked_first = client.ask("/api/v1/events", "OPTIONS", headers={"Origin": "http://elsewhere.example"})
+    assert asked_first.status_code == 405
+    assert "access-control-allow-origin" not in asked_first.headers
+
+
+def test_unknown_paths_and_methods(client: Client) -> None:
+    """404, and 405 with what there is."""
+    assert client.ask("/api/v1/nothing").status_code == 404
+    refused = client.ask("/api/v1/state", "POST", headers=JSON)
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+    assert client.ask("/", "HEAD").status_code == 200
+
+
+def test_the_page_needs_nothing_from_elsewhere(client: Client) -> None:
+    """Style and script run by their hashes, references are relative or data."""
+    page = client.ask("/")
+    hashed = r"'sha256-[A-Za-z0-9+/]{43}='"
+    assert re.fullmatch(
+        rf"default-src 'none'; style-src {hashed}; script-src {hashed}; connect-src 'self'; img-src data:; "
+        r"frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+        page.headers["content-security-policy"],
+    )
+    references = re.findall(r"(?:href|src)=\"([^\"]+)\"", page.text)
+    assert [one.partition(",")[0] for one in references] == ["data:image/svg+xml", "api/v1/state"]

@@ -1,0 +1,144 @@
+"""Scenario files: the bundled ones, and what is said about wrong ones."""
+
+from pathlib import Path
+
+import pytest
+
+from exporter.durations import Duration
+from exporter.errors import ConfigurationError
+from exporter.simulator import Simulator, load_scenarios
+from tests.simulator.support import NEWEST, HandClock, document, gist
+
+BUNDLED = {
+    "live-migration": ("Freeze", "Platform"),
+    "host-maintenance": ("Reboot", "Platform"),
+    "user-reboot": ("Reboot", "User"),
+    "user-redeploy": ("Redeploy", "User"),
+    "platform-redeploy": ("Redeploy", "Platform"),
+    "hardware-failure": ("Reboot", "Platform"),
+    "spot-eviction": ("Preempt", "Platform"),
+    "scale-set-termination": ("Terminate", "Platform"),
+    "cancelled-maintenance": ("Reboot", "Platform"),
+    "two-fault-domains": ("Freeze", "Platform"),
+    "shared-event": ("Reboot", "Platform"),
+}
+
+GOOD = """\
+name: own
+title: Our own
+description: A test.
+vms: [vm_0, vm_1]
+events:
+  - type: Freeze
+    vms: [vm_0]
+    notice: 15m
+    impact: 10m
+"""
+
+
+def test_all_kinds_are_bundled() -> None:
+    """Each is named as its file is, says what it is about, and fits its name."""
+    found = load_scenarios()
+    assert {one.name: (one.events[0].type, one.events[0].source) for one in found} == BUNDLED
+    assert all(one.title and one.description for one in found)
+    assert load_scenarios([]) == found
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_every_scenario_plays_to_its_end(name: str) -> None:
+    """Its first event is listed at once, and in the end the document is empty."""
+    clock = HandClock()
+    simulator = Simulator(load_scenarios([name]), clock=clock)
+    assert gist(simulator)[1]
+    clock.passed = 7 * 86_400
+    assert gist(simulator)[1] == []
+
+
+def test_the_telling_details_of_scenarios() -> None:
+    """Notice and duration are as documented; fault domains share no VM, a group shares one event."""
+    plans = {one.name: one.events for one in load_scenarios()}
+    assert plans["spot-eviction"][0].notice == Duration(30)
+    assert plans["live-migration"][0].notice == Duration(900)
+    assert plans["live-migration"][0].duration_in_seconds == 5
+    assert plans["platform-redeploy"][0].notice >= 86_400
+    assert plans["hardware-failure"][0].notice == Duration(0)
+    assert plans["cancelled-maintenance"][0].cancelled_after is not None
+    first, second = plans["two-fault-domains"]
+    assert not set(first.vms) & set(second.vms)
+    assert second.after + second.notice >= first.notice + first.impact
+    assert len(plans["shared-event"]) == 1
+    assert len(plans["shared-event"][0].vms) > 2
+
+
+def test_in_the_playlist_something_is_always_going_on() -> None:
+    """With all scenarios in a loop there is an event at any time, seldom more than four."""
+    clock = HandClock()
+    simulator = Simulator(load_scenarios(), loop=True, clock=clock)
+    counts = []
+    for clock.passed in range(0, 86_400, 300):
+        counts.append(len(document(simulator)["Events"]))
+    assert min(counts) >= 1
+    assert max(counts) <= 6
+    assert 2 <= sum(counts) / len(counts) <= 4
+
+
+def test_an_unknown_name_is_told_with_those_that_there_are() -> None:
+    """The message helps to the right one."""
+    with pytest.raises(
+        ConfigurationError, match=r"no scenario is named 'freeze'; there are: live-migration, "
+    ):
+        load_scenarios(["freeze"])
+
+
+def test_a_file_of_ones_own_can_be_played(tmp_path: Path) -> None:
+    """A name that ends in .yaml is a path; its VMs take the simulated group's names."""
+    path = tmp_path / "own.yaml"
+    path.write_text(GOOD)
+    simulator = Simulator(load_scenarios([str(path)]), clock=HandClock())
+    assert document(simulator, NEWEST)["Events"][0]["Resources"] == ["demo_0"]
+    assert "own" in {one.name for one in simulator.scenarios}
+    assert simulator.start_scenario("own")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("own", "Our Own", ":1: name: must be of lower-case letters, digits and single hyphens"),
+        ("vms: [vm_0, vm_1]", "vms: []", ":4: vms: must name each VM of the group once, at least one"),
+        (
+            "vms: [vm_0]",
+            "vms: [vm_7]",
+            ":7: events[0].vms: vm_7 is not among the scenario's vms; add it there",
+        ),
+        (
+            "15m",
+            "soon",
+            ":8: events[0].notice: 'soon' is no duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
+        ),
+        (
+            "    impact",
+            "    cancelled_after: 20m\n    impact",
+            ":9: events[0].cancelled_after: must be less than notice; later, the event has started",
+        ),
+        (
+            "    impact",
+            "    duration_in_seconds: -2\n    impact",
+            ":9: events[0].duration_in_seconds: must be -1 (unknown), 0 (none) or more",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """File, line, key and remedy."""
+    path = tmp_path / "own.yaml"
+    path.write_text(GOOD.replace(old, new, 1))
+    with pytest.raises(ConfigurationError) as caught:
+        load_scenarios([str(path)])
+    assert str(caught.value) == f"{path}{message}"
+
+
+def test_a_scenario_without_events_is_refused(tmp_path: Path) -> None:
+    """There would be nothing to play."""
+    path = tmp_path / "own.yaml"
+    path.write_text(GOOD.partition("events:")[0] + "events: []\n")
+    with pytest.raises(ConfigurationError, match=r":5: events: must hold an event at least"):
+        load_scenarios([str(path)])

@@ -1,0 +1,129 @@
+"""What the tests of the state share: a clock of their own, steps made of documents, and broken disks."""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from exporter.events import SCHEDULED, STARTED, Document, ScheduledEvent
+from exporter.health import Health, Trouble
+from exporter.lifecycle import Known, Step, advance
+from exporter.state import Store
+
+START = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
+_EVENTS_PER_STEP = 5
+_NOBODY = 65534
+
+
+class HandClock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self, now: datetime = START) -> None:
+        self._now = now
+        self._monotonic = 1000.0
+
+    def now(self) -> datetime:
+        """Give the time it was set to."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Give the seconds it was moved by, from an arbitrary start."""
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Move both clocks on."""
+        self._now += timedelta(seconds=seconds)
+        self._monotonic += seconds
+
+
+class House:
+    """One exporter's state directory with its clock and health; the store can be closed and opened again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock = HandClock()
+        self.health = Health(self.clock)
+        self._stores: list[Store] = []
+
+    @property
+    def path(self) -> Path:
+        """Give the path of the state file."""
+        return self.directory / "state.db"
+
+    def open(self) -> Store:
+        """Open the store anew, after closing the one before it."""
+        self.close()
+        self._stores.append(Store.open(self.directory, health=self.health, clock=self.clock))
+        return self._stores[-1]
+
+    def close(self) -> None:
+        """Close what is open."""
+        while self._stores:
+            self._stores.pop().close()
+
+    def remember(self, steps: int) -> None:
+        """Record the steps 1 to ``steps`` in a new directory, and stop."""
+        store = self.open()
+        for number in range(1, steps + 1):
+            store.record(nth_step(replay(number - 1), number))
+        self.close()
+
+    def problem(self, trouble: Trouble) -> str:
+        """Give the message of a present problem; "" where there is none."""
+        return next((p.message for p in self.health.problems() if p.trouble is trouble), "")
+
+    def aside(self) -> list[str]:
+        """List what was moved aside."""
+        return sorted(p.name for p in self.directory.glob("state.db.*"))
+
+
+def nth_step(known: Known, number: int) -> Step:
+    """Give the step that leads from incarnation ``number - 1`` on: five events come, five start, five end."""
+    events = [
+        ScheduledEvent(
+            event_id=f"{generation:08X}-0000-4000-8000-{index:012X}",
+            event_type="Freeze",
+            event_status=STARTED if generation < number else SCHEDULED,
+            resources=("vm_0", "vm_1"),
+            not_before=START + timedelta(seconds=generation),
+            description="Virtual machine is being paused.",
+        )
+        for generation in (number, number - 1)
+        if generation > 0
+        for index in range(_EVENTS_PER_STEP)
+    ]
+    document = Document(number, tuple(events))
+    return advance(known, document, START + timedelta(microseconds=number), unbroken=True)
+
+
+def replay(until: int) -> Known:
+    """Give what is known after the steps 1 to ``until``."""
+    known = Known()
+    for number in range(1, until + 1):
+        known = nth_step(known, number).known
+    return known
+
+
+@contextmanager
+def no_room_for_files() -> Iterator[None]:
+    """Let every write to a file fail, as a disk does that is out of order or quota."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Have permission bits obeyed, which root passes over."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(_NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)

@@ -1,0 +1,293 @@
+"""The client of IMDS against servers, on real sockets, that are silent, slow, endless or mad."""
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trustme
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.errors import ImdsError, PollOutcome
+from exporter.transport import BODY_LIMIT
+from tests.imds_server import Connection, ImdsServer, Request, Respond, answer, serving
+from tests.test_imds import DOCUMENT, failure, make_client
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+LONG = OK + b"Content-Length: 5000\r\n\r\n"
+
+
+def then_hang_up(data: bytes) -> Respond:
+    """Answer with these bytes and the end of the connection."""
+
+    def respond(connection: Connection, _: Request) -> None:
+        connection.send(data)
+        connection.hang_up()
+
+    return respond
+
+
+def endless(head: bytes, piece: bytes) -> Respond:
+    """Answer with a head and then the same piece, for as long as the client takes it."""
+
+    def respond(connection: Connection, _: Request) -> None:
+        connection.send(head)
+        many = piece * (65536 // len(piece))
+        while not connection.stopping.is_set():
+            connection.send(many)
+
+    return respond
+
+
+def dripping(head: bytes, drops: bytes) -> Respond:
+    """Answer with a head at once and the rest byte by byte, each well within any timeout of a single read."""
+
+    def respond(connection: Connection, _: Request) -> None:
+        connection.send(head)
+        connection.drip(drops)
+
+    return respond
+
+
+def silent(connection: Connection, _: Request) -> None:
+    """Answer nothing."""
+    connection.stopping.wait(30)
+
+
+def ask(server: ImdsServer, timeout: float = 5.0) -> tuple[ImdsError, float]:
+    """Fetch once, and give the error and the seconds it took."""
+    client = make_client(server, timeout=timeout, first_timeout=timeout)
+    started = time.monotonic()
+    error = failure(client.fetch)
+    client.close()
+    return error, time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+    "respond",
+    [
+        pytest.param(silent, id="silence"),
+        pytest.param(dripping(b"", OK * 200), id="status line"),
+        pytest.param(dripping(OK, b"X: y\r\n" * 200), id="headers"),
+        pytest.param(dripping(LONG, b"x" * 5000), id="body"),
+        pytest.param(dripping(CHUNKED, b"1\r\nx\r\n" * 1000), id="chunks"),
+        pytest.param(dripping(CHUNKED + b"0\r\n", b"X: y\r\n" * 1000), id="trailers"),
+        pytest.param(dripping(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 200), id="dripped continues"),
+        pytest.param(dripping(LONG + b"x" * 4998, b"x"), id="last byte missing"),
+    ],
+)
+def test_slow_servers(respond: Respond) -> None:
+    """However little at a time a server sends, the caller is back when the timeout is over."""
+    with serving(respond) as server:
+        error, took = ask(server, timeout=0.4)
+    assert error.reason is PollOutcome.TIMEOUT
+    assert str(error) == f"GET {server.url}/metadata/scheduledevents: no answer within 0.4 s"
+    assert 0.3 < took < 1.5
+
+
+@pytest.mark.parametrize("status", ["500 Oops", "429 Slow down", "302 Found"])
+def test_slow_refusal(status: str) -> None:
+    """A refusal whose body drips is a refusal all the same, and ends with the timeout."""
+    head = f"HTTP/1.1 {status}\r\nLocation: /\r\nContent-Length: 5000\r\n\r\n".encode()
+    with serving(dripping(head, b"x" * 5000)) as server:
+        error, took = ask(server, timeout=0.4)
+    assert error.reason is (PollOutcome.THROTTLED if "429" in status else PollOutcome.HTTP_ERROR)
+    assert took < 1.5
+
+
+def test_first_answer() -> None:
+    """Until the first success the longer timeout holds, failures in between or not; then the shorter one."""
+    ready: list[bool] = []
+
+    def respond(connection: Connection, _: Request) -> None:
+        if len(server.requests) == 1:
+            connection.send(answer(b"", "500 Oops"))
+        elif len(server.requests) == 2:
+            ready.append(connection.stopping.wait(0.8))
+            connection.send(answer(DOCUMENT))
+        else:
+            connection.stopping.wait(30)
+
+    with serving(respond) as server:
+        client = make_client(server, timeout=0.3, first_timeout=30)
+        failure(client.fetch)
+        assert client.fetch() == DOCUMENT
+        error = failure(client.fetch)
+        client.close()
+    assert (error.reason, ready) == (PollOutcome.TIMEOUT, [False])
+    assert "0.3 s" in str(error)
+
+
+def test_facts_never_take_the_first_timeout() -> None:
+    """The facts about the VM are there at once, or something is wrong."""
+    with serving(silent) as server:
+        client = make_client(server, timeout=0.3, first_timeout=30)
+        assert failure(client.instance).reason is PollOutcome.TIMEOUT
+        client.close()
+
+
+def test_unanswered_connect() -> None:
+    """A connection that is not taken up ends with the timeout."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = listener.getsockname()
+        # A full backlog drops what comes next, as a firewall does.
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        client = make_client(f"http://127.0.0.1:{address[1]}", timeout=0.4, first_timeout=0.4)
+        started = time.monotonic()
+        error = failure(client.fetch)
+        client.close()
+    assert error.reason is PollOutcome.TIMEOUT
+    assert time.monotonic() - started < 1.5
+
+
+def test_refused_connection() -> None:
+    """Where nobody listens, the message says so, in the same words each time."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    client = make_client(url)
+    errors = [failure(client.fetch) for _ in range(2)]
+    client.close()
+    assert [error.reason for error in errors] == [PollOutcome.CONNECTION_ERROR] * 2
+    assert {str(error) for error in errors} == {f"GET {url}/metadata/scheduledevents: Connection refused"}
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a..b", "http://[::1", "http://\udcff", "http://host.invalid", "ftp://a"]
+)
+def test_impossible_endpoint(url: str) -> None:
+    """An address that cannot be asked is a connection that fails."""
+    client = make_client(url)
+    assert failure(client.fetch).reason is PollOutcome.CONNECTION_ERROR
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "respond",
+    [
+        pytest.param(endless(OK + b"Content-Length: 900000000000\r\n\r\n", b"x"), id="length"),
+        pytest.param(endless(CHUNKED, b"10\r\n0123456789abcdef\r\n"), id="small chunks"),
+        pytest.param(endless(CHUNKED + b"ffffffffffff\r\n", b"x"), id="endless chunk"),
+        pytest.param(endless(OK + b"\r\n", b"x"), id="no length"),
+        pytest.param(lambda c, _: c.send(answer(b"x" * (BODY_LIMIT + 1))), id="a byte over"),
+    ],
+)
+def test_endless_body(respond: Respond) -> None:
+    """An answer over 8 MiB is refused while it comes."""
+    with serving(respond) as server:
+        error, _ = ask(server, timeout=20)
+    assert error.reason is PollOutcome.INVALID_DOCUMENT
+    assert str(error).endswith(": the answer is over 8 MiB")
+
+
+def test_largest_body() -> None:
+    """An answer of 8 MiB is taken."""
+    body = b"x" * BODY_LIMIT
+    with serving(answer(body)) as server:
+        client = make_client(server, timeout=20)
+        assert client.fetch() == body
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "respond",
+    [
+        pytest.param(endless(b"", b"x"), id="status line"),
+        pytest.param(endless(OK, b"X: y\r\n"), id="headers"),
+        pytest.param(endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), id="continues"),
+        pytest.param(endless(CHUNKED + b"-1\r\n", b"x"), id="negative chunk"),
+        pytest.param(endless(CHUNKED + b"0\r\n", b"X: y\r\n"), id="trailers"),
+        pytest.param(then_hang_up(b""), id="nothing"),
+        pytest.param(then_hang_up(b"HTTP/1.1 2"), id="part of a status line"),
+        pytest.param(then_hang_up(b"\x00\xff\xfe" * 100 + b"\r\n\r\n"), id="binary"),
+        pytest.param(then_hang_up(b"SSH-2.0-OpenSSH_9.2\r\n"), id="another protocol"),
+        pytest.param(then_hang_up(b"HTTP/1.1 99999 x\r\n\r\n"), id="status"),
+        pytest.param(then_hang_up(OK + b"Content-Length: 5, 6\r\n\r\nhello"), id="two lengths"),
+        pytest.param(then_hang_up(LONG + b"hello"), id="truncated"),
+        pytest.param(then_hang_up(CHUNKED + b"5\r\nhel"), id="truncated chunk"),
+        pytest.param(then_hang_up(CHUNKED + b"5\r\nhello\r\n"), id="no last chunk"),
+        pytest.param(then_hang_up(CHUNKED + b"five\r\nhello\r\n0\r\n\r\n"), id="chunk length"),
+        pytest.param(then_hang_up(CHUNKED + b"-5\r\nhello\r\n0\r\n\r\n"), id="negative chunk length"),
+    ],
+)
+def test_garbled_answers(respond: Respond) -> None:
+    """What is no whole HTTP answer is a connection error, soon, and in one printable line."""
+    with serving(respond) as server:
+        error, took = ask(server, timeout=20)
+    assert error.reason is PollOutcome.CONNECTION_ERROR
+    assert str(error).isprintable()
+    assert len(str(error)) < 300
+    assert took < 15
+
+
+FRAGMENTS = st.sampled_from(
+    b"HTTP/1.1 200 OK|HTTP/1.1 302 Found|HTTP/1.0 204|HTTP/1.1 100 Continue\r\n|HTTP/1.1 |200| |:|\n|\r|\0|"
+    b"Content-Length: |Content-Length: 5\r\n|Transfer-Encoding: chunked|Content-Type: a; charset=|"
+    b"Location: //[|Content-Encoding: gzip|Set-Cookie: a=b; expires=x|Connection: close|-1|0|5\r\nhello|ffff|"
+    b'9999999999999999|\r\n\r\n|{"compute": {"name": 1}}|{"compute": '.split(b"|")
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(FRAGMENTS | st.just(b"\r\n") | st.binary(max_size=20), max_size=15))
+def test_any_answer(pieces: list[bytes]) -> None:
+    """Whatever bytes come back, each method ends with a value or with our own error."""
+    with serving(then_hang_up(b"".join(pieces))) as server:
+        client = make_client(server)
+        calls: list[Callable[[], object]] = [client.fetch, client.instance, lambda: client.approve(["a"])]
+        for call in calls:
+            with contextlib.suppress(ImdsError):
+                call()
+        client.close()
+
+
+def tls(authority: trustme.CA) -> Callable[[socket.socket], socket.socket]:
+    """Make a server speak TLS as 127.0.0.1."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return lambda sock: context.wrap_socket(sock, server_side=True)
+
+
+def test_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """TLS has the same one deadline, and a certificate that nobody vouches for is refused."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+
+    def respond(connection: Connection, _: Request) -> None:
+        if len(server.requests) < 3:
+            connection.send(answer(DOCUMENT))
+        else:
+            connection.send(LONG)
+            connection.drip(b"x" * 5000)
+
+    with serving(respond, tls(authority)) as server:
+        url = server.url.replace("http:", "https:")
+        stranger = make_client(url)
+        error = failure(stranger.fetch)
+        stranger.close()
+        assert error.reason is PollOutcome.CONNECTION_ERROR
+        assert "certificate verify failed" in str(error)
+        monkeypatch.setattr("requests.adapters.DEFAULT_CA_BUNDLE_PATH", str(tmp_path / "ca.pem"))
+        client = make_client(url, timeout=0.5)
+        assert [client.fetch(), client.fetch()] == [DOCUMENT, DOCUMENT]
+        assert failure(client.fetch).reason is PollOutcome.TIMEOUT
+        client.close()
+
+
+def test_silent_handshake() -> None:
+    """A server that takes a connection and never speaks TLS holds nobody beyond the timeout."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        client = make_client(url, timeout=0.4, first_timeout=0.4)
+        started = time.monotonic()
+        assert failure(client.fetch).reason is PollOutcome.TIMEOUT
+        client.close()
+    assert time.monotonic() - started < 1.5

@@ -1,0 +1,130 @@
+"""How often IMDS is asked: the limiter, and the pauses after failures."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.clock import SystemClock
+from exporter.errors import ImdsError, PollOutcome
+from exporter.imds import Backoff, ImdsClient, RateLimiter, next_delay
+from tests.clocks import HandClock
+from tests.imds_server import answer, serving
+
+INTERVALS = st.floats(0.0, 3600.0)
+CHANCES = st.floats(0.0, 1.0)
+
+
+@given(st.lists(st.floats(0.0, 2.0), max_size=40))
+def test_limiter(gaps: list[float]) -> None:
+    """Whenever requests are wanted, no 6 of them start within a second, and a first 5 never wait."""
+    clock = HandClock()
+    limiter = RateLimiter(clock, clock.pass_seconds)
+    sent = []
+    for number, gap in enumerate(gaps):
+        clock.pass_seconds(gap)
+        wanted = clock.monotonic()
+        limiter.wait()
+        sent.append(clock.monotonic())
+        assert number >= 5 or sent[-1] == wanted
+    assert all(later - earlier > 1.0 for earlier, later in zip(sent, sent[5:], strict=False))
+
+
+def test_limiter_interrupted() -> None:
+    """A request whose waiting is cut short is given up, not sent early."""
+    clock = HandClock()
+    limiter = RateLimiter(clock, lambda _: None)
+    for _ in range(5):
+        limiter.wait()
+    with pytest.raises(ImdsError, match="interrupted") as caught:
+        limiter.wait()
+    assert caught.value.reason is PollOutcome.THROTTLED
+
+
+@given(st.integers(1, 10_000), st.floats(0.0, 1e6), INTERVALS, CHANCES)
+def test_bounds(failures: int, failing_for: float, interval: float, chance: float) -> None:
+    """A pause is at most 10 s in the first minute, 30 s after; within that, at least the interval."""
+    longest = 10.0 if failing_for < 60 else 30.0
+    pause = next_delay(failures, failing_for, interval, chance)
+    assert min(max(interval, 0.2), longest) <= pause <= longest
+
+
+@given(st.integers(1, 100), st.floats(0.0, 1e6), INTERVALS, CHANCES)
+def test_growth(failures: int, failing_for: float, interval: float, chance: float) -> None:
+    """With every further failure the pause grows, until it is as long as it may be."""
+    now, later = (next_delay(n, failing_for, interval, chance) for n in (failures, failures + 1))
+    assert now <= later
+
+
+@given(INTERVALS, st.lists(st.tuples(st.booleans(), st.floats(0.0, 150.0), CHANCES), max_size=60))
+def test_backoff(interval: float, polls: list[tuple[bool, float, float]]) -> None:
+    """Whatever the polls do, every pause keeps its bounds, and a success brings the interval back."""
+    clock = HandClock()
+    chances = iter([chance for success, _, chance in polls if not success])
+    backoff = Backoff(interval, clock=clock, chance=lambda: next(chances))
+    failing_since: float | None = None
+    for success, took, _ in polls:
+        clock.pass_seconds(took)
+        pause = backoff.after(success, took)
+        if success:
+            failing_since = None
+            assert pause == max(interval - took, 0.2)
+        else:
+            failing_since = clock.monotonic() if failing_since is None else failing_since
+            longest = 10.0 if clock.monotonic() - failing_since < 60 else 30.0
+            assert min(max(interval, 0.2), longest) <= pause <= longest
+        clock.pass_seconds(pause)
+
+
+def test_first_failures() -> None:
+    """At one poll a second, the pauses are 1 to 2 s, then 2 to 4, then 4 to 8; a success forgets it all."""
+    backoff = Backoff(1.0, clock=HandClock(), chance=lambda: 1.0)
+    assert [backoff.after(False, 0.0) for _ in range(5)] == [2.0, 4.0, 8.0, 10.0, 10.0]
+    assert backoff.after(True, 0.25) == 0.75
+    assert backoff.after(False, 0.0) == 2.0
+
+
+def test_after_the_first_minute() -> None:
+    """Pauses of up to 30 s begin a minute after the first failure."""
+    clock = HandClock()
+    backoff = Backoff(1.0, clock=clock, chance=lambda: 1.0)
+    pauses = []
+    for _ in range(12):
+        pauses.append(backoff.after(False, 0.0))
+        clock.pass_seconds(pauses[-1])
+    assert pauses == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0, 10.0, 30.0, 30.0, 30.0, 30.0]
+
+
+def test_scatter() -> None:
+    """Two VMs that fail together do not come back together."""
+    assert next_delay(10, 600.0, 1.0, 0.0) == 15.0
+    assert next_delay(10, 600.0, 1.0, 1.0) == 30.0
+
+
+def test_rate_seen_by_the_server() -> None:
+    """Three threads that ask without pause make no more than 5 requests in any second, failures included."""
+    replies = [answer(b"{}"), answer(b"", "500 Oops"), answer(b"", "429 Slow down")]
+    with serving(lambda c, _: c.send(replies[len(server.requests) % 3])) as server:
+        client = ImdsClient(server.url, clock=SystemClock())
+        until = time.monotonic() + 2.2
+
+        def ask(call: Callable[[], object]) -> None:
+            while time.monotonic() < until:
+                try:
+                    call()
+                except ImdsError:
+                    continue
+
+        calls: list[Callable[[], object]] = [client.fetch, client.instance, lambda: client.approve(["a"])]
+        threads = [threading.Thread(target=ask, args=(call,)) for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        client.close()
+    times = sorted(request.at for request in server.requests)
+    assert len(times) >= 10
+    assert all(later - earlier >= 1.0 for earlier, later in zip(times, times[5:], strict=False))

@@ -1,0 +1,37 @@
+"""Certificates for the tests, made on the spot."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+
+
+@dataclass(frozen=True)
+class Pki:
+    """An authority, a server's certificate and key of it, and a client's, as files in ``folder``."""
+
+    authority: trustme.CA
+    folder: Path
+
+    @classmethod
+    def make(cls, folder: Path) -> "Pki":
+        """Write ca.pem, cert.pem and key.pem (for 127.0.0.1), client.pem (certificate and key in one)."""
+        pki = cls(trustme.CA(), folder)
+        pki.authority.cert_pem.write_to_path(folder / "ca.pem")
+        pki.renew()
+        client = pki.authority.issue_cert("prometheus.example", "127.0.0.9", "2001:db8::1")
+        client.private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
+        return pki
+
+    def renew(self) -> None:
+        """Write a new cert.pem and key.pem."""
+        server = self.authority.issue_cert("127.0.0.1")
+        server.private_key_pem.write_to_path(self.folder / "key.pem")
+        server.cert_chain_pems[0].write_to_path(self.folder / "cert.pem")
+
+
+def write(folder: Path, text: str) -> Path:
+    """Write a web configuration."""
+    path = folder / "web.yml"
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -1,0 +1,193 @@
+"""Basic authentication and the rate limit."""
+
+import asyncio
+import base64
+import json
+import time
+
+import bcrypt
+import pytest
+
+from exporter.web import auth
+from exporter.web.app import create_app
+from exporter.web.auth import Passwords, credentials
+from exporter.web.http import AsgiApp
+from exporter.web.settings import RateLimit, WebSettings
+from tests.web.support import StillClock, ask, call, site, snapshot
+
+USERS = {
+    "alice": bcrypt.hashpw(b"wonder:land", bcrypt.gensalt(4)),
+    "b\u00f6b": bcrypt.hashpw("p\u00e4ss".encode(), bcrypt.gensalt(4)),
+    "long": bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)),
+}
+
+
+def _header(name: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+def _protected() -> AsgiApp:
+    return create_app(site(snapshot(), settings=lambda: WebSettings(users=USERS), lifecycle_enabled=True))
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Note every password that is really checked."""
+    seen: list[bytes] = []
+    fits = auth._fits
+
+    def noted(password: bytes, hashed: bytes) -> bool:
+        seen.append(password)
+        return fits(password, hashed)
+
+    monkeypatch.setattr(auth, "_fits", noted)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/metrics", "/-/healthy", "/-/in-service", "/api/v1/events", "/nowhere"]
+)
+def test_every_path_is_protected(path: str) -> None:
+    """Without credentials nothing is told, not even what exists."""
+    answer = ask(_protected(), path)
+    assert (answer.status, answer.text) == (401, "401 Unauthorized\n")
+    challenge = 'Basic realm="azure-scheduled-events-exporter", charset="UTF-8"'
+    assert answer.headers["www-authenticate"] == challenge
+
+
+def test_a_stranger_cannot_reload() -> None:
+    """Authentication comes before everything else."""
+    assert ask(_protected(), "/-/reload", "POST").status == 401
+
+
+@pytest.mark.parametrize(
+    ("name", "password"),
+    [("alice", "wonder:land"), ("b\u00f6b", "p\u00e4ss"), ("long", "x" * 72), ("long", "x" * 90)],
+)
+def test_the_right_password_opens(name: str, password: str) -> None:
+    """Colons and UTF-8 are allowed; beyond 72 bytes bcrypt looks no further, as in Go."""
+    assert ask(_protected(), "/-/healthy", authorization=_header(name, password)).status == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Basic",
+        "Basic !!!",
+        "Basic " + base64.b64encode(b"alice").decode(),
+        "Basic " + base64.b64encode(b"\xff:x").decode(),
+        "Bearer abc",
+        _header("alice", "wrong"),
+        _header("alice", ""),
+        _header("alice", "x" * 100),
+        _header("alice", "wonder:land\0"),
+        _header("ALICE", "wonder:land"),
+        _header("nobody", "wonder:land"),
+        _header("", ""),
+    ],
+)
+def test_anything_else_does_not(header: str) -> None:
+    """Wrong, malformed and over-long credentials are refused, and raise nothing."""
+    assert ask(_protected(), "/-/healthy", authorization=header).status == 401
+
+
+def test_credentials_are_read_by_the_first_colon() -> None:
+    """The scheme's case is free; a password may have colons."""
+    assert credentials("bAsIc " + base64.b64encode(b"a:b:c").decode()) == ("a", b"b:c")
+
+
+def test_right_passwords_are_checked_once(checks: list[bytes]) -> None:
+    """Scrapes after the first cost no bcrypt; wrong passwords cost it every time."""
+
+    async def scrape() -> list[bool]:
+        passwords = Passwords()
+        given = [b"wonder:land", b"wonder:land", b"wrong", b"wrong", b"wonder:land"]
+        return [await passwords.right(USERS, "alice", password) for password in given]
+
+    assert asyncio.run(scrape()) == [True, True, False, False, True]
+    assert checks == [b"wonder:land", b"wrong", b"wrong"]
+
+
+def test_a_changed_hash_forgets_the_old_password() -> None:
+    """What was right under the old hash is not right under the new."""
+    changed = {"alice": bcrypt.hashpw(b"new", bcrypt.gensalt(4))}
+
+    async def ask_twice() -> tuple[bool, bool, bool]:
+        right = Passwords().right
+        return (
+            await right(USERS, "alice", b"wonder:land"),
+            await right(changed, "alice", b"wonder:land"),
+            await right(changed, "alice", b"new"),
+        )
+
+    assert asyncio.run(ask_twice()) == (True, False, True)
+
+
+def test_an_unknown_user_is_checked_like_a_known_one(checks: list[bytes]) -> None:
+    """Time tells no names: bcrypt runs for both, and a real user's password opens no other name."""
+    for name in ("alice", "nobody"):
+        assert not asyncio.run(Passwords().right(USERS, name, b"wrong"))
+    assert not asyncio.run(Passwords().right(USERS, "nobody", b"wonder:land"))
+    assert checks == [b"wrong", b"wrong", b"wonder:land"]
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest unused goes first, and no clear password is kept."""
+    monkeypatch.setattr(auth, "_REMEMBERED", 2)
+    passwords = Passwords()
+
+    async def visit() -> None:
+        for name, password in (
+            ("alice", b"wonder:land"),
+            ("b\u00f6b", "p\u00e4ss".encode()),
+            ("long", b"x" * 72),
+        ):
+            assert await passwords.right(USERS, name, password)
+
+    asyncio.run(visit())
+    assert len(passwords._right) == 2
+    assert all(len(ticket) == 32 for ticket in passwords._right)
+
+
+def test_checking_does_not_hold_up_others() -> None:
+    """While bcrypt works for one client, one who is known already is served."""
+    slow = {"alice": USERS["alice"], "slow": bcrypt.hashpw(b"x", bcrypt.gensalt(12))}
+    app = create_app(site(snapshot(), settings=lambda: WebSettings(users=slow)))
+
+    async def both() -> tuple[float, float]:
+        known = _header("alice", "wonder:land")
+        await call(app, "/-/healthy", authorization=known)
+        begin = time.monotonic()
+        waiting = asyncio.create_task(call(app, "/-/healthy", authorization=_header("slow", "wrong")))
+        await asyncio.sleep(0)
+        answer = await call(app, "/-/healthy", authorization=known)
+        quick = time.monotonic() - begin
+        assert (answer.status, waiting.done()) == (200, False)
+        assert (await waiting).status == 401
+        return quick, time.monotonic() - begin
+
+    quick, whole = asyncio.run(both())
+    assert quick < whole / 2
+
+
+def test_the_rate_limit_refuses_and_recovers() -> None:
+    """A burst passes, then one request per interval; the rest are told 429."""
+    clock = StillClock()
+    settings = WebSettings(rate_limit=RateLimit(2.0, 3))
+    app = create_app(site(snapshot(), clock=clock, settings=lambda: settings))
+
+    def statuses(number: int) -> list[int]:
+        return [ask(app, "/-/healthy").status for _ in range(number)]
+
+    assert statuses(4) == [200, 200, 200, 429]
+    clock.passed += 2
+    assert statuses(2) == [200, 429]
+    clock.passed += 1000
+    assert statuses(4) == [200, 200, 200, 429]
+
+
+def test_without_users_everybody_is_let_in() -> None:
+    """No configuration, no password; an Authorization header does no harm."""
+    answer = ask(site(snapshot()), "/api/v1/status", authorization=_header("a", "b"))
+    assert json.loads(answer.text)["state"] == "ok"

@@ -1,0 +1,284 @@
+"""The landing page in a real browser: headless Chromium, driven by selenium."""
+
+import dataclasses
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from exporter.clock import SystemClock
+from exporter.lifecycle import Transition
+from exporter.snapshot import Snapshot
+from exporter.web.app import Site, create_app
+from tests.web.support import freeze, past, served, site, snapshot, tracked
+
+HOSTILE = "</bdi><script>alert(1)</script><img src=x onerror=alert(2)><b>bold</b>" + "x" * 400
+_TOLD = """
+window.told = [];
+for (const kind of ["error", "unhandledrejection", "securitypolicyviolation"])
+  addEventListener(kind, (e) => told.push(kind + ": " + (e.message || e.violatedDirective || e.reason)));
+"""
+
+# The contrast of every piece of text with what is behind it, as WCAG 2.1 works it out.
+_CONTRASTS = """
+const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+  .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const behind = (node) => {
+  for (; node; node = node.parentElement) {
+    const colour = parse(getComputedStyle(node).backgroundColor);
+    if (colour.length < 4 || colour[3] > 0) return colour;
+  }
+  return [255, 255, 255];
+};
+return [...document.querySelectorAll("body *")]
+  .filter((node) => node.checkVisibility() && node.tagName !== "SCRIPT")
+  .filter((node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim()))
+  .map((node) => {
+    const pair = [light(parse(getComputedStyle(node).color)), light(behind(node))];
+    return [node.tagName + "." + node.className + ": " + node.textContent.slice(0, 30),
+      (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05)];
+  });
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Start Chromium with a fresh profile, in Berlin."""
+    driver = shutil.which("chromedriver")
+    binary = shutil.which("chromium")
+    assert driver, "chromedriver is missing; Debian's package chromium-driver has it"
+    assert binary, "chromium is missing; Debian's package chromium has it"
+    options = Options()
+    options.binary_location = binary
+    profile = tmp_path_factory.mktemp("profile")
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"):
+        options.add_argument(flag)
+    options.add_argument(f"--user-data-dir={profile}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=Service(driver))
+    browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Europe/Berlin"})
+    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _TOLD})
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+@pytest.fixture
+def browser(chromium: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
+    """Lend the browser with an empty page and an empty log, and take what a test set away again."""
+    chromium.get("about:blank")
+    chromium.get_log("browser")  # type: ignore[no-untyped-call] # selenium leaves it untyped
+    yield chromium
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    chromium.get("about:blank")
+
+
+class Stage:
+    """A site whose picture a test changes while the browser looks."""
+
+    def __init__(self) -> None:
+        now = SystemClock().now()
+        self.now = now
+        own = freeze(event_type="Reboot", not_before=now + timedelta(minutes=12, seconds=30))
+        hostile = freeze(event_id=HOSTILE, resources=("other", HOSTILE), description=HOSTILE, not_before=None)
+        ended = past(freeze(event_id=HOSTILE), Transition.COMPLETED, ago=9000, at=now)
+        self.picture: Snapshot = snapshot(
+            last_success=now,
+            current=(tracked(own, at=now), tracked(hostile, at=now)),
+            past=(ended,),
+        )
+
+    def site(self) -> Site:
+        """Make the site, on the machine's clock."""
+        return dataclasses.replace(site(snapshot(), clock=SystemClock()), snapshot=lambda: self.picture)
+
+    def change(self, **fields: Any) -> None:
+        """Change the picture."""
+        self.picture = msgspec.structs.replace(self.picture, **fields)
+
+
+def _until(
+    browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any], seconds: float = 20
+) -> Any:
+    return WebDriverWait(browser, seconds, 0.05).until(condition)
+
+
+def _complaints(browser: webdriver.Chrome) -> list[str]:
+    logged = browser.get_log("browser")  # type: ignore[no-untyped-call] # selenium leaves it untyped
+    return [*browser.execute_script("return window.told"), *(entry["message"] for entry in logged)]
+
+
+def _refresh(browser: webdriver.Chrome) -> None:
+    """Come back to the tab, which asks the exporter at once."""
+    browser.execute_script("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def _text(browser: webdriver.Chrome, selector: str) -> str:
+    return str(browser.execute_script("return document.querySelector(arguments[0]).textContent", selector))
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """Make a stage with one Reboot and one hostile event."""
+    return Stage()
+
+
+@pytest.fixture
+def port(stage: Stage) -> Iterator[int]:
+    """Serve the stage."""
+    with served(create_app(stage.site())) as port:
+        yield port
+
+
+def test_the_countdown_ticks(browser: webdriver.Chrome, port: int) -> None:
+    """The time left goes down by itself, in the words that the server used."""
+    browser.get(f"http://127.0.0.1:{port}/")
+    seen: list[int] = []
+
+    def three(found: webdriver.Chrome) -> bool:
+        match = re.fullmatch(r"in 12 min (\d+) s", _text(found, "#own .when time"))
+        assert match
+        if int(match[1]) not in seen:
+            seen.append(int(match[1]))
+        return len(seen) == 3
+
+    _until(browser, three)
+    assert seen == sorted(seen, reverse=True)
+
+
+def test_times_are_told_in_the_readers_zone_too(browser: webdriver.Chrome, port: int, stage: Stage) -> None:
+    """Beside UTC stands the browser's own time."""
+    browser.get(f"http://127.0.0.1:{port}/")
+    starts = (stage.now + timedelta(minutes=12, seconds=30)).astimezone(ZoneInfo("Europe/Berlin"))
+    shown = _text(browser, "#own .when small")
+    assert re.search(rf"\d\d:\d\d:\d\d UTC \((\w+,? )?{starts:%H:%M} your time\)", shown)
+
+
+def test_hostile_text_stays_text(browser: webdriver.Chrome, port: int) -> None:
+    """Azure's fields open no element, run nothing, and break no policy, after a refresh either."""
+    browser.get(f"http://127.0.0.1:{port}/")
+    before = browser.find_element(By.ID, "main")
+    _refresh(browser)
+    _until(browser, lambda b: b.find_element(By.ID, "main") != before)
+    for selector in ("#others dl", "#past td:nth-child(2)"):
+        assert HOSTILE in _text(browser, selector)
+    assert browser.find_elements(By.CSS_SELECTOR, "main :is(img, script, b, iframe, object)") == []
+    assert _complaints(browser) == []
+
+
+def test_a_change_appears_without_loading_the_page(
+    browser: webdriver.Chrome, port: int, stage: Stage
+) -> None:
+    """News replace the old content, title and icon in place."""
+    browser.get(f"http://127.0.0.1:{port}/")
+    browser.execute_script("window.marker = 1")
+    icon = browser.find_element(By.CSS_SELECTOR, "link[rel=icon]").get_attribute("href")
+    stage.change(up=False, current=(), last_error="connection refused")
+    _refresh(browser)
+    _until(browser, lambda b: "Blind" in _text(b, "#watch-head"))
+    assert browser.title.replace("\N{EN DASH}", "-") == "BLIND - WestNO_0"
+    assert browser.find_element(By.CSS_SELECTOR, "link[rel=icon]").get_attribute("href") != icon
+    assert browser.execute_script("return window.marker") == 1
+    assert "connection refused" in _text(browser, "#watch")
+    assert _complaints(browser) == []
+
+
+def test_it_refreshes_by_itself(browser: webdriver.Chrome, port: int, stage: Stage) -> None:
+    """Nobody has to touch the page to see news."""
+    browser.get(f"http://127.0.0.1:{port}/")
+    stage.change(current=())
+    _until(browser, lambda b: b.title.startswith("Nothing pending"))
+
+
+def test_a_selection_survives(browser: webdriver.Chrome, port: int, stage: Stage) -> None:
+    """Who is copying an event's id keeps the selection; the title has the news meanwhile."""
+    browser.get(f"http://127.0.0.1:{port}/")
+    browser.execute_script("getSelection().selectAllChildren(document.querySelector('#own code'))")
+    selected = browser.execute_script("return String(getSelection())")
+    stage.change(current=())
+    _refresh(browser)
+    _until(browser, lambda b: b.title.startswith("Nothing pending"))
+    assert browser.execute_script("return String(getSelection())") == selected
+    browser.execute_script("getSelection().removeAllRanges()")
+    _refresh(browser)
+    _until(browser, lambda b: "Nothing is planned" in _text(b, "#own"))
+
+
+def test_a_silent_exporter_makes_the_page_stale(browser: webdriver.Chrome, stage: Stage) -> None:
+    """When the exporter is gone, the page and its title say so loudly."""
+    with served(create_app(stage.site())) as port:
+        browser.get(f"http://127.0.0.1:{port}/")
+        assert not browser.find_element(By.ID, "stale").is_displayed()
+    _refresh(browser)
+    _until(browser, lambda b: b.find_element(By.ID, "stale").is_displayed())
+    banner = browser.find_element(By.ID, "stale")
+    assert re.match(
+        r"This page is stale since \d\d:\d\d:\d\d, \d+ s ago: the exporter does not answer\.", banner.text
+    )
+    assert banner.get_attribute("role") == "alert"
+    assert browser.title.startswith("STALE")
+
+
+def test_a_troubled_exporter_makes_the_page_stale_for_a_while(
+    browser: webdriver.Chrome, port: int, stage: Stage
+) -> None:
+    """An error of the exporter's shows, and goes when it is over."""
+    browser.get(f"http://127.0.0.1:{port}/")
+    good = stage.picture
+    stage.picture = None  # type: ignore[assignment] # what no exporter does
+    _refresh(browser)
+    _until(browser, lambda b: "in trouble, it answers 500" in b.find_element(By.ID, "stale").text)
+    stage.picture = good
+    _refresh(browser)
+    _until(browser, lambda b: not b.find_element(By.ID, "stale").is_displayed())
+    assert not browser.title.startswith("STALE")
+
+
+@pytest.mark.parametrize("width", [320, 390, 1200])
+def test_nothing_sticks_out(browser: webdriver.Chrome, port: int, width: int) -> None:
+    """From a small telephone up nobody has to scroll sideways, however long the words."""
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(f"http://127.0.0.1:{port}/")
+    root = "document.documentElement"
+    content, view = browser.execute_script(f"return [{root}.scrollWidth, {root}.clientWidth]")
+    assert content == view <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read(browser: webdriver.Chrome, stage: Stage, scheme: str) -> None:
+    """In both colour schemes every text has the contrast that WCAG's level AA asks for: 4.5."""
+    started = tracked(freeze(event_status="Started", not_before=None), at=stage.now)
+    other = tracked(freeze(resources=("other",)), at=stage.now)
+    stage.change(up=False, last_error="x", current=(*stage.picture.current, started, other))
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    with served(create_app(stage.site())) as port:
+        browser.get(f"http://127.0.0.1:{port}/")
+        found = browser.execute_script(_CONTRASTS)
+    assert len(found) > 40
+    assert [pair for pair in found if pair[1] < 4.5] == []
+
+
+def test_it_can_be_read_without_script(browser: webdriver.Chrome, port: int) -> None:
+    """The server says everything itself."""
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(f"http://127.0.0.1:{port}/")
+        assert re.match(r"Starts in 12 min \d+ s\n", browser.find_element(By.CSS_SELECTOR, "#own .when").text)
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -1,0 +1,225 @@
+"""The landing page as the server renders it, without a browser."""
+
+import re
+from datetime import timedelta
+from html.parser import HTMLParser
+
+import pytest
+
+from exporter.health import Health, Trouble
+from exporter.lifecycle import Transition
+from exporter.web import words
+from exporter.web.page import landing, title
+from tests.web.support import NOW, StillClock, ask, freeze, past, site, snapshot, tracked
+
+HOSTILE = "</bdi></main><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;{x}$title%s"
+
+
+class _Outline(HTMLParser):
+    """Collects tags, attributes and text, and checks that elements close in order."""
+
+    VOID = ("meta", "link", "br", "img", "input")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.text += data
+
+
+def _outline(html: str) -> _Outline:
+    outline = _Outline()
+    outline.feed(html)
+    outline.close()
+    assert outline.open == []
+    return outline
+
+
+def test_what_azure_sends_is_text() -> None:
+    """Markup in any of Azure's fields, or in an error, opens no element and no attribute."""
+    event = freeze(
+        event_id=HOSTILE + "1",
+        event_type=HOSTILE,
+        event_status=HOSTILE,
+        description=HOSTILE,
+        event_source=HOSTILE,
+        resources=(HOSTILE,),
+    )
+    health = Health(StillClock())
+    health.report(Trouble.INVALID_EVENT, HOSTILE)
+    pictures = [
+        snapshot(instance=name, last_error=HOSTILE, up=False, current=(tracked(event),), past=(gone,))
+        for gone in (past(event, Transition.COMPLETED, ago=9),)
+        for name in (HOSTILE, "other")
+    ]
+    harmless = _outline(landing(snapshot(), Health(StillClock()), NOW).body.decode())
+    for picture in pictures:
+        page = _outline(landing(picture, health, NOW).body.decode())
+        assert [tag for tag, _ in page.tags].count("script") == 1
+        assert "img" not in [tag for tag, _ in page.tags]
+        assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+        assert page.text.count(HOSTILE) >= 8
+        assert {tag for tag, _ in harmless.tags} <= {tag for tag, _ in page.tags} | {"p"}
+
+
+def test_the_policy_allows_only_the_page_itself() -> None:
+    """Style and script run by their hashes; nothing may be loaded, framed, rebased or posted."""
+    policy = ask(site(snapshot()), "/").headers["content-security-policy"]
+    hashed = r"'sha256-[A-Za-z0-9+/]{43}='"
+    assert re.fullmatch(
+        rf"default-src 'none'; style-src {hashed}; script-src {hashed}; connect-src 'self'; img-src data:; "
+        r"frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+        policy,
+    )
+
+
+def test_nothing_is_fetched_from_elsewhere() -> None:
+    """Every reference is relative, or data; so the page also works behind a proxy's prefix."""
+    outline = _outline(ask(site(snapshot()), "/").text)
+    references = [attrs[name] or "" for _, attrs in outline.tags for name in ("href", "src") if name in attrs]
+    assert [reference.split(",")[0] for reference in references] == [
+        "data:image/svg+xml",
+        "metrics",
+        "api/v1/events",
+        "api/v1/status",
+    ]
+
+
+def test_without_script_the_page_renews_itself() -> None:
+    """A meta refresh stands in noscript."""
+    page = ask(site(snapshot()), "/").text
+    assert '<noscript><meta http-equiv="refresh" content="10"></noscript>' in page
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "Nothing pending"),
+        ({"up": False, "ready": False}, "Waiting for Azure"),
+        ({"up": False}, "BLIND"),
+        ({"current": (tracked(freeze(event_type="Reboot")),)}, "1 pending: Reboot in 12 min"),
+        (
+            {"current": (tracked(freeze()), tracked(freeze(event_status="Started", not_before=None)))},
+            "2 pending: Freeze under way",
+        ),
+        ({"current": (tracked(freeze(not_before=NOW)),)}, "1 pending: Freeze any moment now"),
+        ({"current": (tracked(freeze(not_before=None)),)}, "1 pending: Freeze scheduled"),
+        ({"current": (tracked(freeze(resources=("x",))),)}, "Nothing pending"),
+        ({"current": (tracked(freeze()),), "up": False}, "BLIND - 1 pending: Freeze in 12 min"),
+    ],
+)
+def test_the_title_tells_the_gist(fields: dict[str, object], expected: str) -> None:
+    """What is most urgent for this VM stands in the tab, or that nobody sees it."""
+    assert title(snapshot(**fields), NOW).replace("\N{EN DASH}", "-") == f"{expected} - WestNO_0"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "Watching"),
+        ({"up": False, "ready": False}, "Waiting for Azure's first answer"),
+        ({"up": False, "ready": False, "last_error": "refused"}, "Not watching yet"),
+        (
+            {"up": False, "last_success": NOW - timedelta(minutes=3)},
+            "Blind: no answer from Azure for 3 min 0 s",
+        ),
+    ],
+)
+def test_the_state_of_the_watch_comes_first(fields: dict[str, object], expected: str) -> None:
+    """The first heading under the title says whether the watch works."""
+    page = landing(snapshot(**fields), Health(StillClock()), NOW).body.decode()
+    assert re.sub(r"<.*?>", "", re.findall(r'<h2 id="watch-head">(.*?)</h2>', page)[0]) == expected
+
+
+def test_problems_are_shown_with_their_reasons() -> None:
+    """What is wrong in the exporter's own house is on the page."""
+    health = Health(StillClock())
+    health.report(Trouble.STATE_UNWRITABLE, "/x: read-only file system")
+    text = _outline(landing(snapshot(), health, NOW).body.decode()).text
+    assert "Watching, but not all is well" in text
+    assert "state unwritable: /x: read-only file system since Wed 4 Mar, 22:00:00 UTC" in text
+
+
+def test_a_card_tells_everything() -> None:
+    """Type, status, when, how long, who, which VMs, why and which id."""
+    text = _outline(ask(site(snapshot(current=(tracked(freeze()),))), "/").text).text
+    for words_there in (
+        "Scheduled",
+        "Starts in 12 min 0 s not before Wed 4 Mar, 22:12:00 UTC",
+        "The VM pauses for about 5 seconds; memory, disks and connections survive.",
+        "Asked for byAzure itself (Platform)",
+        "AffectsWestNO_0, WestNO_1",
+        freeze().event_id,
+        freeze().description,
+        "Nothing is planned for other VMs.",
+    ):
+        assert words_there in text
+
+
+def test_hundreds_of_events_are_cut() -> None:
+    """The page shows the most urgent, and says where the rest is."""
+    many = tuple(tracked(freeze(event_id=str(n), not_before=NOW + timedelta(seconds=n))) for n in range(300))
+    gone = tuple(past(freeze(event_id=f"p{n}"), Transition.VANISHED, ago=n) for n in range(100))
+    text = _outline(ask(site(snapshot(current=many[::-1], past=gone)), "/").text).text
+    assert "and 250 more in api/v1/events" in text
+    assert "and 75 more in api/v1/events" in text
+    assert "Event id49" in text
+    assert "Event id50" not in text
+
+
+def test_many_resources_are_cut() -> None:
+    """A long list of VMs ends in how many more."""
+    event = freeze(resources=tuple(f"vm-{n}" for n in range(500)))
+    text = _outline(ask(site(snapshot(current=(tracked(event),))), "/").text).text
+    assert "vm-19 and 480 more" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (-5, "0 s"),
+        (0.9, "0 s"),
+        (59, "59 s"),
+        (725, "12 min 5 s"),
+        (11520, "3 h 12 min"),
+        (97200, "1 day 3 h"),
+        (172800, "2 days 0 h"),
+    ],
+)
+def test_spans_are_said_in_two_units(seconds: float, expected: str) -> None:
+    """The two largest units are enough for a person."""
+    assert words.span(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (None, "not known"),
+        (0, "no interruption expected"),
+        (1, "about 1 second"),
+        (9, "about 9 seconds"),
+        (600, "about 10 min"),
+        (605, "about 10 min 5 s"),
+        (7200, "about 2 h"),
+    ],
+)
+def test_expected_durations_are_said_plainly(seconds: int | None, expected: str) -> None:
+    """Unknown, none and some are three things."""
+    assert words.expected_duration(freeze(duration_seconds=seconds)) == expected
+
+
+def test_an_unknown_type_is_admitted() -> None:
+    """A type that Azure adds later is shown, and not explained wrongly."""
+    assert "does not know" in words.effect(freeze(event_type="Levitate"))

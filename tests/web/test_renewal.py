@@ -1,0 +1,200 @@
+"""The web configuration while the program runs: renewed certificates, changed users, broken files."""
+
+import os
+import socket
+import ssl
+from pathlib import Path
+
+import bcrypt
+import pytest
+import requests
+
+from exporter.errors import ConfigurationError
+from exporter.health import Health
+from exporter.web.app import create_app
+from exporter.web.renewal import WebConfig
+from tests.web.certificates import Pki, write
+from tests.web.support import StillClock, served, site, snapshot
+from tests.web.test_settings import HASH, PAIR
+
+
+class _House:
+    """A web configuration with its clock and health."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.clock = StillClock()
+        self.health = Health(self.clock)
+        self.config = WebConfig(path, self.health, self.clock)
+
+    def problems(self) -> list[str]:
+        return [problem.message for problem in self.health.problems()]
+
+
+def _rewrite(path: Path, text: str) -> None:
+    """Write a file so that its time differs, whatever the file system's grain."""
+    before = path.stat().st_mtime_ns
+    path.write_text(text, encoding="utf-8")
+    os.utime(path, ns=(before + 10**9, before + 10**9))
+
+
+def _users(*names: str) -> str:
+    return "basic_auth_users:\n" + "".join(f"  {name}: {HASH}\n" for name in names)
+
+
+def _serial(port: int, pki: Pki) -> str:
+    context = ssl.create_default_context()
+    pki.authority.configure_trust(context)
+    with (
+        socket.create_connection(("127.0.0.1", port), 5) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+    ):
+        certificate = secure.getpeercert()
+        assert certificate is not None
+        return str(certificate["serialNumber"])
+
+
+def test_without_a_file_all_is_open() -> None:
+    """No path: plain HTTP, no users, and a reload that does nothing."""
+    house = _House(None)
+    house.config.reload()
+    house.clock.passed += 5
+    assert not house.config.current().users
+    assert house.config.ssl_context() is None
+
+
+def test_a_bad_file_stops_the_start(tmp_path: Path) -> None:
+    """At start there is nothing to fall back to."""
+    with pytest.raises(ConfigurationError, match="unknown key"):
+        _House(write(tmp_path, "users: {}\n"))
+
+
+def test_changed_users_hold_after_a_second(tmp_path: Path) -> None:
+    """The file's time is looked at once a second, and no oftener."""
+    path = write(tmp_path, _users("alice"))
+    house = _House(path)
+    _rewrite(path, _users("bob"))
+    assert list(house.config.current().users) == ["alice"]
+    house.clock.passed += 1
+    assert list(house.config.current().users) == ["bob"]
+
+
+def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
+    """The very same settings are given as long as no file changes."""
+    house = _House(write(tmp_path, _users("alice")))
+    first = house.config.current()
+    house.clock.passed += 60
+    assert house.config.current() is first
+
+
+def test_a_broken_file_keeps_the_old_settings(tmp_path: Path) -> None:
+    """It is reported, without secrets, until the file is right again, were it as it was before."""
+    path = write(tmp_path, _users("alice"))
+    house = _House(path)
+    as_it_was = path.stat().st_mtime_ns
+    _rewrite(path, "basic_auth_users:\n  alice: canary\n")
+    house.clock.passed += 1
+    assert list(house.config.current().users) == ["alice"]
+    (problem,) = house.problems()
+    assert problem.startswith(f"{path}:2: basic_auth_users.alice: is no bcrypt hash")
+    assert "canary" not in problem
+    path.write_text(_users("alice"), encoding="utf-8")
+    os.utime(path, ns=(as_it_was, as_it_was))
+    house.clock.passed += 1
+    assert list(house.config.current().users) == ["alice"]
+    assert house.problems() == []
+
+
+def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
+    """Removing the file does not remove the passwords."""
+    path = write(tmp_path, _users("alice"))
+    house = _House(path)
+    path.unlink()
+    house.clock.passed += 1
+    assert list(house.config.current().users) == ["alice"]
+    assert house.problems() == [f"{path}: cannot be read: No such file or directory"]
+
+
+def test_a_reload_raises_what_is_wrong(tmp_path: Path) -> None:
+    """Whoever reloads hears of it at once; the old settings stay."""
+    path = write(tmp_path, _users("alice"))
+    house = _House(path)
+    _rewrite(path, "nonsense: 1\n")
+    with pytest.raises(ConfigurationError, match="nonsense: unknown key"):
+        house.config.reload()
+    assert list(house.config.current().users) == ["alice"]
+    _rewrite(path, _users("bob"))
+    house.config.reload()
+    assert list(house.config.current().users) == ["bob"]
+
+
+@pytest.mark.parametrize("before", ["", PAIR])
+def test_tls_does_not_come_or_go(pki: Pki, before: str) -> None:
+    """A server that listens cannot change between HTTP and HTTPS; it says that a restart can."""
+    path = write(pki.folder, before)
+    house = _House(path)
+    _rewrite(path, "" if before else PAIR)
+    with pytest.raises(ConfigurationError, match="by a restart only"):
+        house.config.reload()
+
+
+def test_a_renewed_certificate_meets_the_next_connection(pki: Pki) -> None:
+    """Served through a real server: new connections get the new certificate; a half-written pair, the old."""
+    house = _House(write(pki.folder, PAIR))
+    context = house.config.ssl_context()
+    assert context is not None
+    app = create_app(site(snapshot(), clock=house.clock, settings=house.config.current))
+    with served(app, context) as port:
+        first = _serial(port, pki)
+        old_key = (pki.folder / "key.pem").read_bytes()
+        pki.renew()
+        new_key = (pki.folder / "key.pem").read_bytes()
+        (pki.folder / "key.pem").write_bytes(old_key)
+        house.clock.passed += 1
+        assert _serial(port, pki) == first
+        assert "does not belong to the certificate" in house.problems()[0]
+        (pki.folder / "key.pem").write_bytes(new_key)
+        house.clock.passed += 1
+        assert _serial(port, pki) != first
+        assert house.problems() == []
+
+
+def test_client_certificates_over_a_real_server(pki: Pki) -> None:
+    """A client is answered only while its certificate is allowed by the newest file."""
+    text = f"{PAIR}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
+    path = write(pki.folder, f"{text}  client_allowed_sans: [prometheus.example]\n")
+    house = _House(path)
+    context = house.config.ssl_context()
+    app = create_app(site(snapshot(), clock=house.clock, settings=house.config.current))
+    with served(app, context) as port, requests.Session() as session:
+        session.trust_env = False
+        session.verify = str(pki.folder / "ca.pem")
+        url = f"https://127.0.0.1:{port}/-/healthy"
+        with pytest.raises(requests.ConnectionError):
+            session.get(url, timeout=5)
+        session.cert = str(pki.folder / "client.pem")
+        assert session.get(url, timeout=5).status_code == 200
+        _rewrite(path, f"{text}  client_allowed_sans: [other.example]\n")
+        house.clock.passed += 1
+        session.close()
+        with pytest.raises(requests.ConnectionError):
+            session.get(url, timeout=5)
+
+
+def test_a_password_over_https(pki: Pki) -> None:
+    """TLS and basic authentication work together, the change of a password included."""
+    hashed = [bcrypt.hashpw(word, bcrypt.gensalt(4)).decode() for word in (b"one", b"two")]
+    path = write(pki.folder, f"{PAIR}basic_auth_users:\n  alice: {hashed[0]}\n")
+    house = _House(path)
+    context = house.config.ssl_context()
+    app = create_app(site(snapshot(), clock=house.clock, settings=house.config.current))
+
+    def status(password: str) -> int:
+        url = f"https://127.0.0.1:{port}/metrics"
+        authority = str(pki.folder / "ca.pem")
+        return requests.get(url, auth=("alice", password), verify=authority, timeout=5).status_code
+
+    with served(app, context) as port:
+        assert (status("one"), status("two")) == (200, 401)
+        _rewrite(path, f"{PAIR}basic_auth_users:\n  alice: {hashed[1]}\n")
+        house.clock.passed += 1
+        assert (status("one"), status("two")) == (401, 200)

@@ -1,0 +1,291 @@
+"""The web configuration file: what is taken, what is refused, and in what words."""
+
+import shutil
+import subprocess
+import traceback
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from exporter.errors import ConfigurationError
+from exporter.web.settings import RateLimit, WebSettings
+from tests.web.certificates import Pki, write
+
+HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
+PAIR = "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n"
+PROMTOOL = shutil.which("promtool")
+
+GOOD = {
+    "empty": "",
+    "sections without content": "tls_server_config:\nbasic_auth_users:\nhttp_server_config:\n",
+    "an empty section": "tls_server_config: {}\n",
+    "users": f"basic_auth_users:\n  alice: {HASH}\n  bob: {HASH}\n",
+    "certificate": PAIR,
+    "everything": PAIR
+    + """  client_auth_type: RequireAndVerifyClientCert
+  client_ca_file: ca.pem
+  min_version: TLS12
+  max_version: TLS13
+  prefer_server_cipher_suites: false
+  cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384]
+  curve_preferences: [X25519]
+http_server_config:
+  http2: false
+  headers: {X-Frame-Options: deny, X-Content-Type-Options: nosniff, Strict-Transport-Security: max-age=60}
+"""
+    + f"basic_auth_users:\n  alice: {HASH}\n",
+    "old versions": PAIR + "  min_version: TLS10\n  max_version: TLS11\n",
+    "a client's certificate if given": PAIR
+    + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\n",
+    "no client certificate": PAIR + "  client_auth_type: NoClientCert\n",
+    "all suites of TLS 1.3": PAIR
+    + "  cipher_suites: [TLS_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384, TLS_CHACHA20_POLY1305_SHA256]\n",
+}
+
+# What promtool refuses too: the text, and what ours says.
+BAD = {
+    "an unknown section": (
+        "tls_config: {}\n",
+        ":1: tls_config: unknown key; did you mean tls_server_config?",
+    ),
+    "an unknown key": (
+        PAIR + "  cert_fle: x\n",
+        ":4: tls_server_config.cert_fle: unknown key; did you mean cert_file?",
+    ),
+    "no YAML": ("a: [\n", ":2: is not valid YAML: "),
+    "no key": (
+        "tls_server_config:\n  cert_file: cert.pem\n",
+        ":1: tls_server_config.key_file: is missing; TLS needs key_file (or key)",
+    ),
+    "no certificate": (
+        "tls_server_config:\n  key_file: key.pem\n",
+        ":1: tls_server_config.cert_file: is missing; TLS needs cert_file (or cert)",
+    ),
+    "an absent certificate": (
+        PAIR.replace("cert.pem", "absent.pem"),
+        ":2: tls_server_config.cert_file: {folder}/absent.pem cannot be read: No such file or directory",
+    ),
+    "an absent key": (
+        PAIR.replace("key.pem", "absent.pem"),
+        ":3: tls_server_config.key_file: {folder}/absent.pem cannot be read: No such file or directory",
+    ),
+    "a key of another certificate": (
+        PAIR.replace("key.pem", "client.pem"),
+        ":3: tls_server_config.key_file: does not belong to the certificate",
+    ),
+    "no certificate inside": (
+        PAIR.replace("cert.pem", "key.pem"),
+        ":2: tls_server_config.cert_file: holds no PEM certificate",
+    ),
+    "no key inside": (
+        PAIR.replace("key.pem", "ca.pem"),
+        ":3: tls_server_config.key_file: holds no PEM private key",
+    ),
+    "an unknown client policy": (
+        PAIR + "  client_auth_type: Always\n",
+        (
+            ":4: tls_server_config.client_auth_type: must be one of NoClientCert, VerifyClientCertIfGiven, "
+            "RequireAndVerifyClientCert, RequestClientCert, RequireAnyClientCert, RequireClientCert"
+        ),
+    ),
+    "an authority without policy": (
+        PAIR + "  client_ca_file: ca.pem\n",
+        (
+            ":4: tls_server_config.client_ca_file: is given, but client_auth_type asks for no certificate; "
+            "set RequireAndVerifyClientCert"
+        ),
+    ),
+    "an absent authority": (
+        PAIR + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: absent.pem\n",
+        ":5: tls_server_config.client_ca_file: {folder}/absent.pem cannot be read: No such file or directory",
+    ),
+    "an unknown version": (
+        PAIR + "  min_version: TLS14\n",
+        ":4: tls_server_config.min_version: must be one of TLS10, TLS11, TLS12, TLS13",
+    ),
+    "an unknown suite": (
+        PAIR + "  cipher_suites:\n    - TLS_RSA_WITH_RC4_128_SHA\n",
+        ":5: tls_server_config.cipher_suites[0]: unknown cipher suite; Go's names of secure suites are known",
+    ),
+    "an unknown curve": (
+        PAIR + "  curve_preferences: [CurveP224]\n",
+        (
+            ":4: tls_server_config.curve_preferences[0]: unknown curve; "
+            "known here: CurveP256, CurveP384, CurveP521, X25519"
+        ),
+    ),
+    "no hash": (
+        "basic_auth_users:\n  alice: hunter2\n",
+        (
+            ":2: basic_auth_users.alice: is no bcrypt hash ($2a$, $2b$ or $2y$, cost 4 to 31); "
+            "make one with: htpasswd -nBC 10 '' | tr -d ':\\n'"
+        ),
+    ),
+    "a header that is not to be set": (
+        "http_server_config:\n  headers: {Server: x}\n",
+        (
+            ":2: http_server_config.headers.Server: this header cannot be configured; these can: "
+            "Strict-Transport-Security, X-Content-Type-Options, X-Frame-Options, X-XSS-Protection, "
+            "Content-Security-Policy"
+        ),
+    ),
+    "a header's wrong value": (
+        "http_server_config:\n  headers: {X-Frame-Options: perhaps}\n",
+        ":2: http_server_config.headers.X-Frame-Options: must be deny or sameorigin",
+    ),
+}
+
+# What Go can do, or lets pass, and this program not: refused, never ignored.
+NOT_HERE = {
+    "HTTP/2": (
+        "http_server_config:\n  http2: true\n",
+        ":2: http_server_config.http2: this server speaks HTTP/1.1 only; leave it out, or set it to false",
+    ),
+    "a client's certificate unchecked": (
+        PAIR + "  client_auth_type: RequireAnyClientCert\n",
+        (
+            ":4: tls_server_config.client_auth_type: RequireAnyClientCert asks for a certificate without "
+            "checking it, "
+            "which is not possible here; use RequireAndVerifyClientCert or VerifyClientCertIfGiven"
+        ),
+    ),
+    "several curves": (
+        PAIR + "  curve_preferences: [X25519, CurveP256]\n",
+        (
+            ":4: tls_server_config.curve_preferences: only one curve can be set here; "
+            "name one, or leave it out for all"
+        ),
+    ),
+    "some suites of TLS 1.3": (
+        PAIR + "  cipher_suites: [TLS_AES_256_GCM_SHA384]\n",
+        (
+            ":4: tls_server_config.cipher_suites: TLS 1.3 suites cannot be chosen singly; "
+            "name all three or none, or set max_version: TLS12"
+        ),
+    ),
+    "names without certificate": (
+        PAIR + "  client_allowed_sans: [a]\n",
+        (
+            ":4: tls_server_config.client_allowed_sans: needs client_auth_type: RequireAndVerifyClientCert, "
+            "so that there is a name"
+        ),
+    ),
+    "no version left": (
+        PAIR + "  min_version: TLS13\n  max_version: TLS12\n",
+        ":5: tls_server_config.max_version: TLS12 is below min_version, TLS13; no client could connect",
+    ),
+    "certificate twice": (
+        PAIR + "  cert: x\n",
+        ":4: tls_server_config.cert: is given beside cert_file; keep one of them",
+    ),
+    "TLS without certificate": (
+        "tls_server_config:\n  min_version: TLS13\n",
+        ":1: tls_server_config.cert_file: is missing; TLS needs cert_file (or cert)",
+    ),
+    "a user nobody can be": (
+        f"basic_auth_users:\n  'a:b': {HASH}\n",
+        ":2: basic_auth_users.a:b: a user's name cannot hold a colon in basic authentication; choose another",
+    ),
+    "a header of two lines": (
+        'http_server_config:\n  headers: {Content-Security-Policy: "a\\r\\nSet-Cookie: b"}\n',
+        (
+            ":2: http_server_config.headers.Content-Security-Policy: must be one line of printable ASCII, "
+            "as HTTP headers are"
+        ),
+    ),
+    "a rate that lets nobody in": (
+        "rate_limit:\n  interval: 1s\n",
+        ":1: rate_limit.burst: must be at least 1: with less, every request is refused",
+    ),
+    "a rate that is no duration": (
+        "rate_limit:\n  interval: soon\n  burst: 1\n",
+        ":2: rate_limit.interval: 'soon' is no duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
+    ),
+}
+
+
+def _promtool(path: Path) -> int:
+    assert PROMTOOL, "promtool is missing; Debian's package prometheus has it"
+    return subprocess.run(
+        [PROMTOOL, "check", "web-config", path], capture_output=True, check=False
+    ).returncode
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_files_are_taken(name: str, pki: Pki) -> None:
+    """What Prometheus takes of the settings that can be honoured, this takes too."""
+    path = write(pki.folder, GOOD[name])
+    WebSettings.load(path)
+    assert _promtool(path) == 0
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_are_refused(name: str, pki: Pki) -> None:
+    """What Prometheus refuses is refused, with file, line, key and remedy."""
+    text, message = BAD[name]
+    path = write(pki.folder, text)
+    with pytest.raises(ConfigurationError) as caught:
+        WebSettings.load(path)
+    assert str(caught.value).startswith(f"{path}{message.format(folder=pki.folder)}")
+    assert _promtool(path) != 0
+
+
+@pytest.mark.parametrize("name", NOT_HERE)
+def test_what_cannot_be_honoured_is_refused(name: str, pki: Pki) -> None:
+    """A setting that would have no effect here is an error, not a wish."""
+    text, message = NOT_HERE[name]
+    path = write(pki.folder, text)
+    with pytest.raises(ConfigurationError) as caught:
+        WebSettings.load(path)
+    assert str(caught.value) == f"{path}{message}"
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    """The message names the file."""
+    with pytest.raises(ConfigurationError, match=r"web\.yml: cannot be read: No such file or directory"):
+        WebSettings.load(tmp_path / "web.yml")
+
+
+def test_an_encrypted_key_is_refused_without_asking(pki: Pki) -> None:
+    """Nobody is at the terminal of a service."""
+    file = pki.folder / "key.pem"
+    key = serialization.load_pem_private_key(file.read_bytes(), password=None)
+    form, style = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    file.write_bytes(key.private_bytes(form, style, serialization.BestAvailableEncryption(b"x")))
+    with pytest.raises(ConfigurationError, match=r":3: tls_server_config\.key_file: is encrypted"):
+        WebSettings.load(write(pki.folder, PAIR))
+
+
+def test_secrets_show_nowhere(pki: Pki) -> None:
+    """Neither a hash nor a key is in a repr, an error or a traceback."""
+    key = (pki.folder / "key.pem").read_text(encoding="utf-8")
+    users = f"basic_auth_users:\n  alice: {HASH}\n"
+    shown = repr(WebSettings.load(write(pki.folder, PAIR + users)))
+    inline = "".join(f"    {line}\n" for line in key.splitlines())
+    for bad in (
+        f"{users}  bob: canary-secret\n",
+        f"tls_server_config:\n  cert_file: cert.pem\n  key: |\n{inline}  max_version: x\n",
+        f"{users}  : : {HASH}\n",
+        f"{users}  alice: {HASH}\n",
+        f"basic_auth_users: {HASH}\n",
+        "tls_server_config:\n  cert_file: cert.pem\n  key: canary-secret\n",
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            WebSettings.load(write(pki.folder, bad))
+        shown += "".join(traceback.format_exception(caught.value))
+    for secret in (HASH, "canary-secret", *key.splitlines()[1:-1]):
+        assert secret not in shown
+
+
+def test_a_rate_limit_is_read(tmp_path: Path) -> None:
+    """Newer toolkits have it; 0 switches it off."""
+    path = write(tmp_path, "rate_limit: {interval: 500ms, burst: 3}\n")
+    assert WebSettings.load(path).rate_limit == RateLimit(0.5, 3)
+    assert WebSettings.load(write(tmp_path, "rate_limit: {interval: 0, burst: 3}\n")).rate_limit is None
+
+
+def test_blank_headers_are_left_out(tmp_path: Path) -> None:
+    """A header with a blank value is not sent."""
+    text = "http_server_config:\n  headers: {X-Frame-Options: '', X-XSS-Protection: '0'}\n"
+    assert WebSettings.load(write(tmp_path, text)).headers == {"X-XSS-Protection": "0"}

@@ -1,0 +1,187 @@
+"""TLS as a client meets it: versions, suites, curves, client certificates."""
+
+import ssl
+import warnings
+from pathlib import Path
+
+import pytest
+import trustme
+
+from exporter.errors import ConfigurationError
+from exporter.web.settings import WebSettings
+from tests.web.certificates import Pki, write
+from tests.web.test_settings import PAIR
+
+CLIENTS = "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
+
+
+def _client(pki: Pki, *, certificate: bool = False) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    pki.authority.configure_trust(context)
+    if certificate:
+        context.load_cert_chain(pki.folder / "client.pem")
+    return context
+
+
+def _server(pki: Pki, text: str) -> ssl.SSLContext:
+    context = WebSettings.load(write(pki.folder, text)).tls
+    assert context is not None
+    return context
+
+
+def _meet(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
+    """Shake hands in memory, and give the client's end; an error of either end is raised."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server, server_hostname="127.0.0.1"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for _ in range(3):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return ends[0]
+
+
+def test_a_modern_client_connects(pki: Pki) -> None:
+    """With a certificate alone, TLS 1.3 is spoken, and HTTP/1.1 is agreed on."""
+    client = _client(pki)
+    client.set_alpn_protocols(["h2", "http/1.1"])
+    end = _meet(_server(pki, PAIR), client)
+    assert (end.version(), end.selected_alpn_protocol()) == ("TLSv1.3", "http/1.1")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "version"),
+    [
+        ("  min_version: TLS10\n  max_version: TLS10\n", "TLSv1"),
+        ("  min_version: TLS11\n  max_version: TLS11\n", "TLSv1.1"),
+        ("  max_version: TLS12\n", "TLSv1.2"),
+        ("  min_version: TLS13\n", "TLSv1.3"),
+    ],
+)
+def test_versions_are_honoured(pki: Pki, bounds: str, version: str) -> None:
+    """A client that speaks everything speaks what the file allows."""
+    client = _client(pki)
+    client.set_ciphers("DEFAULT:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        client.minimum_version = ssl.TLSVersion.TLSv1
+    assert _meet(_server(pki, PAIR + bounds), client).version() == version
+
+
+def test_old_clients_are_turned_away_by_default(pki: Pki) -> None:
+    """Without min_version it is TLS 1.2."""
+    client = _client(pki)
+    client.set_ciphers("DEFAULT:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        client.minimum_version = ssl.TLSVersion.TLSv1
+        client.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises(ssl.SSLError):
+        _meet(_server(pki, PAIR), client)
+
+
+def test_cipher_suites_are_honoured(pki: Pki) -> None:
+    """With TLS 1.2 the named suite is used, and no other."""
+    text = PAIR + "  max_version: TLS12\n  cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384]\n"
+    server = _server(pki, text)
+    cipher = _meet(server, _client(pki)).cipher()
+    assert cipher is not None
+    assert cipher[0] == "ECDHE-ECDSA-AES256-GCM-SHA384"
+    other = _client(pki)
+    other.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
+    with pytest.raises(ssl.SSLError):
+        _meet(server, other)
+
+
+@pytest.mark.parametrize(("preferred", "expected"), [(True, "AES256"), (False, "AES128")])
+def test_whose_order_of_suites_counts(pki: Pki, preferred: bool, expected: str) -> None:
+    """prefer_server_cipher_suites chooses between the server's order and the client's."""
+    suites = "[TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]"
+    text = f"{PAIR}  max_version: TLS12\n  cipher_suites: {suites}\n"
+    server = _server(pki, f"{text}  prefer_server_cipher_suites: {str(preferred).lower()}\n")
+    client = _client(pki)
+    client.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384")
+    cipher = _meet(server, client).cipher()
+    assert cipher is not None
+    assert expected in cipher[0]
+
+
+def test_a_curve_is_honoured(pki: Pki) -> None:
+    """A client with another curve only is turned away."""
+    server = _server(pki, PAIR + "  curve_preferences: [CurveP384]\n")
+    client = _client(pki)
+    client.set_ecdh_curve("secp384r1")
+    assert _meet(server, client).version() == "TLSv1.3"
+    client.set_ecdh_curve("prime256v1")
+    with pytest.raises(ssl.SSLError):
+        _meet(server, client)
+
+
+def test_a_client_needs_its_certificate(pki: Pki) -> None:
+    """RequireAndVerifyClientCert lets in who has one, and nobody else."""
+    server = _server(pki, PAIR + CLIENTS)
+    assert _meet(server, _client(pki, certificate=True)).version() == "TLSv1.3"
+    with pytest.raises(ssl.SSLError):
+        _meet(server, _client(pki))
+
+
+def test_a_certificate_of_another_authority_is_refused(pki: Pki) -> None:
+    """VerifyClientCertIfGiven lets in who has none, but not who has a wrong one."""
+    server = _server(pki, PAIR + CLIENTS.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven"))
+    assert _meet(server, _client(pki)).version() == "TLSv1.3"
+    stranger = _client(pki)
+    trustme.CA().issue_cert("prometheus.example").configure_cert(stranger)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        _meet(server, stranger)
+
+
+@pytest.mark.parametrize("name", ["prometheus.example", "127.0.0.9", "2001:db8::1"])
+def test_an_allowed_name_lets_in(pki: Pki, name: str) -> None:
+    """A DNS name or an address of the certificate may be on the list."""
+    server = _server(pki, f"{PAIR}{CLIENTS}  client_allowed_sans: [x, '{name}']\n")
+    assert _meet(server, _client(pki, certificate=True)).version() == "TLSv1.3"
+
+
+@pytest.mark.parametrize("names", ["[other.example]", "[]", "[PROMETHEUS.example]"])
+def test_any_other_name_does_not(pki: Pki, names: str) -> None:
+    """Names must match exactly, as in the toolkit; an empty list lets nobody in."""
+    server = _server(pki, f"{PAIR}{CLIENTS}  client_allowed_sans: {names}\n")
+    with pytest.raises(ssl.SSLCertVerificationError, match="no allowed name"):
+        _meet(server, _client(pki, certificate=True))
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_everything_may_stand_in_the_file(pki: Pki, memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificate, key and authority may be written inline, with files in memory or without."""
+    if not memory:
+        monkeypatch.delattr("os.memfd_create", raising=False)
+    lines = ["tls_server_config:", "  client_auth_type: RequireAndVerifyClientCert"]
+    for key, name in (("cert", "cert.pem"), ("key", "key.pem"), ("client_ca", "ca.pem")):
+        content = (pki.folder / name).read_text(encoding="utf-8")
+        lines += [f"  {key}: |", *(f"    {line}" for line in content.splitlines())]
+        (pki.folder / name).unlink()
+    server = _server(pki, "\n".join(lines) + "\n")
+    assert _meet(server, _client(pki, certificate=True)).version() == "TLSv1.3"
+
+
+def test_paths_are_relative_to_the_file(
+    pki: Pki, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Where the program was started does not matter."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    settings = WebSettings.load(write(pki.folder, PAIR))
+    assert settings.files == tuple(pki.folder / name for name in ("web.yml", "cert.pem", "key.pem"))
+
+
+@pytest.mark.parametrize("broken", ["cert.pem", "key.pem", "ca.pem"])
+def test_garbage_between_the_marks_is_refused(pki: Pki, broken: str) -> None:
+    """A damaged file is an error with file and line, and no traceback of OpenSSL's."""
+    path: Path = pki.folder / broken
+    head, *_, tail = path.read_text(encoding="utf-8").splitlines()
+    path.write_text(f"{head}\nAAAA\n{tail}\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"web\.yml:\d: tls_server_config\..*: cannot be used: "):
+        WebSettings.load(write(pki.folder, PAIR + CLIENTS))
