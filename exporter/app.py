@@ -3,11 +3,10 @@
 import logging
 import queue
 import signal
-from collections.abc import Callable
+import threading
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
@@ -18,7 +17,8 @@ from exporter.config import Config, Overrides
 from exporter.discovery import discover_endpoint
 from exporter.errors import ConfigurationError
 from exporter.health import Health, Trouble
-from exporter.imds import ImdsClient
+from exporter.imds import ImdsClient, RateLimiter
+from exporter.in_service import out_of_service
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.poller import Poller
 from exporter.serving import AsgiServer, listen
@@ -27,7 +27,7 @@ from exporter.state import Store
 from exporter.values import DISCOVER
 from exporter.watch import Watch
 from exporter.web.app import Site, create_app
-from exporter.web.settings import WebSettings
+from exporter.web.renewal import WebConfig
 
 log = logging.getLogger(__name__)
 
@@ -53,18 +53,25 @@ class _Signal(StrEnum):
 
 
 class App:
-    """The running exporter; `start`, then `wait` for a signal or `request_stop`, then `stop`."""
+    """The running exporter: `start`, then `wait` for a signal or an error, then `stop`."""
 
     def __init__(self, options: Options, clock: Clock) -> None:
+        """Read the configuration.
+
+        Raises:
+            ConfigurationError: it is bad.
+        """
         self._options = options
         self._clock = clock
         self._signals: queue.SimpleQueue[_Signal] = queue.SimpleQueue()
+        self._reloading = threading.Lock()
         self._config = config.load(options.config_file, options.overrides)
+        self._limiter = RateLimiter(clock)
         self.health = Health(clock)
-        self.registry = CollectorRegistry()
+        self._registry = CollectorRegistry()
         disable_created_metrics()
-        ProcessCollector(registry=self.registry)
-        self._metrics = Metrics(self.registry)
+        ProcessCollector(registry=self._registry)
+        self._metrics = Metrics(self._registry)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -84,15 +91,119 @@ class App:
             StateDirectoryInUseError: another exporter works there.
             ListenError: the address is taken.
         """
-        web = self._web_settings()
+        self._web = WebConfig(self._options.web_config_file, self.health, self._clock)
         sockets = listen(self._options.listen_address)
-        self._store = Store.open(config.state_directory(self._config), health=self.health, clock=self._clock)
-        self._watch = Watch(self._store, self._metrics, self.health, self._clock, known=self._store.load())
+        directory = config.state_directory(self._config)
+        self._store = Store.open(directory, health=self.health, clock=self._clock)
+        known = self._store.load()
+        self._watch = Watch(self._store, self._metrics, self.health, self._clock, known=known)
         self._poller = Poller(self._watch, self._clock, died=partial(self._signals.put, _Signal.DIED))
         self._use(self._config)
-        self.registry.register(SnapshotCollector(lambda: self.snapshot, self.health, self._clock))
-        self._server = self._make_server(web, sockets)
+        self._registry.register(SnapshotCollector(lambda: self.snapshot, self.health, self._clock))
+        app = create_app(self._site())
+        self._server = AsgiServer(app, sockets, ssl_context_factory=self._web.ssl_context)
         self._server.start()
         self._poller.start()
-        facts = {"version": __version__, "url": self.url, "state": config.state_directory(self._config)}
-        log.info("started", extra=facts)
+        log.info("started", extra={"version": __version__, "url": self.url, "state": directory})
+
+    def wait(self) -> bool:
+        """Serve until a signal says stop, reloading meanwhile; False where the poller died."""
+        while True:
+            signalled = self._signals.get()
+            if signalled is not _Signal.RELOAD:
+                return signalled is _Signal.STOP
+            try:
+                self.reload()
+            except ConfigurationError as error:
+                log.error("reload failed; the old configuration stays", extra={"error": str(error)})
+
+    def request_stop(self, *_: object) -> None:
+        """Let `wait` return; safe in a signal handler."""
+        self._signals.put(_Signal.STOP)
+
+    def request_reload(self, *_: object) -> None:
+        """Let `wait` reload; safe in a signal handler."""
+        self._signals.put(_Signal.RELOAD)
+
+    def reload(self) -> None:
+        """Read the configuration again, and use it from the next poll on.
+
+        Raises:
+            ConfigurationError: it is bad, or changes what only a restart can; the old one stays in use.
+        """
+        with self._reloading:
+            try:
+                fresh = config.load(self._options.config_file, self._options.overrides)
+                if fresh.state.directory != self._config.state.directory:
+                    raise ConfigurationError(
+                        "state.directory cannot change while the exporter runs; restart it"
+                    )
+                self._web.reload()
+            except ConfigurationError as error:
+                self._metrics.loaded(None)
+                self.health.report(Trouble.RELOAD_FAILED, str(error))
+                raise
+            self._use(fresh)
+            log.info("configuration loaded again")
+
+    def stop(self) -> None:
+        """End the work within 10 s, and keep what is open for the next start."""
+        ended = self._poller.stop(_POLLER_STOP_SECONDS)
+        self._server.stop(_SERVER_STOP_SECONDS)
+        last_success = self._watch.known.last_success
+        if ended and last_success is not None:
+            self._store.note_last_success(last_success)
+        if ended:
+            self._store.close()
+        log.info("stopped")
+
+    def _use(self, settings: Config) -> None:
+        endpoint: str = settings.imds.endpoint
+        if endpoint == DISCOVER:
+            found = discover_endpoint()
+            endpoint = found.endpoint
+            log.info("endpoint discovered", extra={"endpoint": endpoint, "source": found.source})
+        client = ImdsClient(
+            endpoint,
+            api_version=settings.imds.api_version,
+            timeout=settings.imds.timeout,
+            clock=self._clock,
+            limiter=self._limiter,
+        )
+        self._config = settings
+        self._poller.configure(settings, client)
+        self._metrics.loaded(self._clock.now())
+        self.health.clear(Trouble.RELOAD_FAILED)
+        missing = "; ".join(config.unavailable(settings))
+        if missing:
+            self.health.report(Trouble.NOT_AVAILABLE, missing)
+        else:
+            self.health.clear(Trouble.NOT_AVAILABLE)
+
+    def _site(self) -> Site:
+        return Site(
+            snapshot=lambda: self.snapshot,
+            health=self.health,
+            clock=self._clock,
+            registry=self._registry,
+            reload=self.reload,
+            lifecycle_enabled=self._options.enable_lifecycle,
+            in_service=lambda: out_of_service(
+                self.snapshot, self._config.in_service.match, self._clock.now()
+            ),
+            settings=self._web.current,
+        )
+
+
+def run(options: Options, clock: Clock) -> int:
+    """Run the exporter until SIGTERM or SIGINT, and give the exit status."""
+    app = App(options, clock)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, app.request_stop)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, app.request_reload)
+    app.start()
+    try:
+        return 0 if app.wait() else 1
+    finally:
+        app.stop()

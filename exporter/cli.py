@@ -126,7 +126,7 @@ def run(**flags: Any) -> None:
     from exporter import app, logs
 
     logs.configure(flags["log_level"], flags["log_format"])
-    app.run(_options(flags))
+    sys.exit(app.run(_options(flags), SystemClock()))
 
 
 def _options(flags: dict[str, Any]) -> Any:
@@ -139,18 +139,6 @@ def _options(flags: dict[str, Any]) -> Any:
         web_config_file=flags["web_config_file"],
         enable_lifecycle=flags["web_enable_lifecycle"],
     )
-
-
-@main.command()
-@_serving
-@_log_level("warning")
-def demo(**flags: Any) -> None:
-    """Show the exporter at work with no Azure around: a simulator at 60 times the speed, all scenarios."""
-    from exporter import demo as demonstration
-    from exporter import logs
-
-    logs.configure(flags["log_level"], flags["log_format"])
-    demonstration.run(_options(flags), SystemClock())
 
 
 @main.command()
@@ -184,18 +172,23 @@ def demo(**flags: Any) -> None:
 )
 def simulate(**flags: Any) -> None:
     """Play Azure's Scheduled Events endpoint, for testing this or any other client."""
+    import threading
 
+    from exporter.simulator import Simulator, SimulatorServer, load_scenarios
 
-@main.command()
-@_common
-@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
-@click.option("--watch", is_flag=True, help="Ask again every poll interval, until interrupted.")
-def events(*, as_json: bool, watch: bool, **flags: Any) -> None:
-    """Show what IMDS says now."""
-    from exporter import inspect
-
-    settings = config.load(flags["config_file"], _overrides(flags))
-    inspect.show(settings, SystemClock(), as_json=as_json, watch=watch)
+    simulator = Simulator(
+        load_scenarios(flags["scenarios"] or None),
+        speed=flags["speed"],
+        loop=flags["loop"],
+        vm_name=flags["instance_name"],
+        first_call_delay=flags["first_call_delay"],
+    )
+    with SimulatorServer(simulator, flags["web_listen_address"]) as server:
+        click.echo(f"IMDS simulator at {server.url}; try: {PROGRAM} run --imds.endpoint {server.url}")
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            click.echo("stopped")
 
 
 @main.command("check-config")

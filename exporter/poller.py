@@ -66,7 +66,8 @@ class Poller:
                 config, client = given
                 self._watch.configure(config, client.endpoint)
                 backoff = Backoff(config.imds.poll_interval, clock=self._clock)
-            assert client is not None, "configure() comes before start()"
+            if client is None:
+                raise RuntimeError("configure() comes before start()")
             started = self._clock.monotonic()
             outcome = self._watch.poll(client)
             delay = backoff.after(outcome is PollOutcome.SUCCESS, self._clock.monotonic() - started)
