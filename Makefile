@@ -7,19 +7,14 @@ BIN := $(VENV)/bin
 TEST_PACKAGES := prometheus chromium chromium-driver
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench requirements clean
+.PHONY: help test lint format requirements clean
 
 help:
-	@echo "make demo          the exporter against a simulator, with no Azure around"
 	@echo "make test          lint, types and all tests, as CI runs them"
 	@echo "make lint          ruff and mypy alone"
 	@echo "make format        let ruff mend what it can"
-	@echo "make bench         measure speed and size, and print a table"
 	@echo "make requirements  pin the newest versions of all dependencies"
 	@echo "make clean         remove everything that is made"
-
-demo: $(VENV)/.runtime
-	$(BIN)/python -m exporter demo
 
 test: lint $(VENV)/.packages
 	$(BIN)/python -m pytest -n auto
@@ -33,23 +28,16 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
-
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "Python 3.11 or newer is needed; name it: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || scripts/debian-packages python3-venv
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.runtime: requirements/runtime.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
-	@touch $@
-
 $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $@ $(VENV)/.runtime
+	@touch $@
 
 $(VENV)/.packages: scripts/debian-packages | $(VENV)/bin/python
 	scripts/debian-packages $(TEST_PACKAGES)

@@ -69,7 +69,7 @@ class App:
         self._limiter = RateLimiter(clock)
         self.health = Health(clock)
         self._registry = CollectorRegistry()
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         ProcessCollector(registry=self._registry)
         self._metrics = Metrics(self._registry)
 
@@ -115,7 +115,7 @@ class App:
             try:
                 self.reload()
             except ConfigurationError as error:
-                log.error("reload failed; the old configuration stays", extra={"error": str(error)})
+                log.warning("reload failed; the old configuration stays", extra={"error": str(error)})
 
     def request_stop(self, *_: object) -> None:
         """Let `wait` return; safe in a signal handler."""
@@ -133,11 +133,7 @@ class App:
         """
         with self._reloading:
             try:
-                fresh = config.load(self._options.config_file, self._options.overrides)
-                if fresh.state.directory != self._config.state.directory:
-                    raise ConfigurationError(
-                        "state.directory cannot change while the exporter runs; restart it"
-                    )
+                fresh = self._fresh()
                 self._web.reload()
             except ConfigurationError as error:
                 self._metrics.loaded(None)
@@ -156,6 +152,12 @@ class App:
         if ended:
             self._store.close()
         log.info("stopped")
+
+    def _fresh(self) -> Config:
+        fresh = config.load(self._options.config_file, self._options.overrides)
+        if fresh.state.directory != self._config.state.directory:
+            raise ConfigurationError("state.directory cannot change while the exporter runs; restart it")
+        return fresh
 
     def _use(self, settings: Config) -> None:
         endpoint: str = settings.imds.endpoint

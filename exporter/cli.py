@@ -20,7 +20,7 @@ Decorator = Callable[[Command], Command]
 _FILE = click.Path(path_type=Path)
 
 
-class _Parsed(click.ParamType):
+class _Parsed(click.ParamType[object]):
     """A flag whose text a ``parse`` of ours reads, with its message where it cannot."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
@@ -104,8 +104,8 @@ class _Program(click.Group):
 def main() -> None:
     """Prometheus exporter for Azure Scheduled Events, run on each VM.
 
-    Every flag is also an environment variable: --imds.endpoint is SCHEDULED_EVENTS_IMDS_ENDPOINT. A flag beats
-    the environment, and the environment beats the configuration file.
+    Every flag is also an environment variable: --imds.endpoint is SCHEDULED_EVENTS_IMDS_ENDPOINT. A flag
+    beats the environment, and the environment beats the configuration file.
     """
 
 

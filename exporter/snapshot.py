@@ -16,8 +16,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The watch at one instant.
 
     ``up`` tells whether the last poll gave a valid document; while it did not, ``current`` stays as last
-    known. ``instance`` is None until this VM knows its own name. ``ready`` holds from the first valid document
-    of this process on. ``current`` and ``past`` are newest first.
+    known. ``instance`` is None until this VM knows its own name. ``ready`` holds from the first valid
+    document of this process on. ``current`` and ``past`` are newest first.
     """
 
     endpoint: str = ""

@@ -25,7 +25,8 @@ def summary(snapshot: Snapshot, now: datetime) -> str:
     name = snapshot.instance or "an unnamed VM"
     if snapshot.up:
         return f"{name}: {snapshot.endpoint} answers; incarnation {snapshot.incarnation}; {rfc3339(now)}"
-    return f"{name}: {snapshot.endpoint} does not answer: {snapshot.last_error or 'not asked yet'}; {rfc3339(now)}"
+    reason = snapshot.last_error or "not asked yet"
+    return f"{name}: {snapshot.endpoint} does not answer: {reason}; {rfc3339(now)}"
 
 
 def printable(text: str) -> str:
