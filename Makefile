@@ -7,14 +7,18 @@ BIN := $(VENV)/bin
 TEST_PACKAGES := prometheus chromium chromium-driver
 
 .DELETE_ON_ERROR:
-.PHONY: help test lint format requirements clean
+.PHONY: help demo test lint format requirements clean
 
 help:
+	@echo "make demo          the exporter against a simulator, with no Azure around"
 	@echo "make test          lint, types and all tests, as CI runs them"
 	@echo "make lint          ruff and mypy alone"
 	@echo "make format        let ruff mend what it can"
 	@echo "make requirements  pin the newest versions of all dependencies"
 	@echo "make clean         remove everything that is made"
+
+demo: $(VENV)/.runtime
+	$(BIN)/python -m exporter demo
 
 test: lint $(VENV)/.packages
 	$(BIN)/python -m pytest -n auto
@@ -33,6 +37,10 @@ $(VENV)/bin/python:
 	    { echo "Python 3.11 or newer is needed; name it: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || scripts/debian-packages python3-venv
 	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements/runtime.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt

@@ -142,6 +142,18 @@ def _options(flags: dict[str, Any]) -> Any:
 
 
 @main.command()
+@_serving
+@_log_level("warning")
+def demo(**flags: Any) -> None:
+    """Show the exporter at work with no Azure around: a simulator at 60 times the speed, all scenarios."""
+    from exporter import demo as demonstration
+    from exporter import logs
+
+    logs.configure(flags["log_level"], flags["log_format"])
+    sys.exit(demonstration.run(_options(flags), SystemClock()))
+
+
+@main.command()
 @_flag(
     "--web.listen-address",
     metavar="ADDRESS",
@@ -189,6 +201,18 @@ def simulate(**flags: Any) -> None:
             threading.Event().wait()
         except KeyboardInterrupt:
             click.echo("stopped")
+
+
+@main.command()
+@_common
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+@click.option("--watch", is_flag=True, help="Ask again every poll interval, until interrupted.")
+def events(*, as_json: bool, watch: bool, **flags: Any) -> None:
+    """Show what IMDS says now."""
+    from exporter import inspection
+
+    settings = config.load(flags["config_file"], _overrides(flags))
+    inspection.show(settings, SystemClock(), as_json=as_json, watch=watch)
 
 
 @main.command("check-config")
