@@ -1,0 +1,1 @@
+"""The running program, watched from outside as users watch it."""

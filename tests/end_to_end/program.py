@@ -1,0 +1,93 @@
+"""Starting the program, and Prometheus, as processes of their own; waiting for conditions."""
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def free_port() -> int:
+    """Give a port of loopback that nobody uses."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def get(url: str) -> str:
+    """Fetch a page of loopback."""
+    with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  # loopback only
+        text: str = answer.read().decode()
+        return text
+
+
+def eventually(condition: Callable[[], T], *, within: float = 30.0) -> T:
+    """Wait until a condition gives something true, and give that; nothing it raises on the way counts."""
+    deadline = time.monotonic() + within
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            last = found = condition()
+        except (OSError, urllib.error.URLError, AssertionError) as error:
+            last = error
+        else:
+            if found:
+                return found
+        time.sleep(0.05)
+    raise AssertionError(f"not so within {within} s; last: {last!r}")
+
+
+@contextlib.contextmanager
+def exporter(imds: str, state: Path, port: int, *flags: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run the exporter against an endpoint, until the end of the block."""
+    command = [sys.executable, "-m", "exporter", "run", "--imds.endpoint", imds]
+    command += ["--state.directory", str(state), "--web.listen-address", f"127.0.0.1:{port}", *flags]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def prometheus(target: int, folder: Path) -> Iterator[str]:
+    """Run a real Prometheus that scrapes a port every 200 ms; give its URL."""
+    program = shutil.which("prometheus")
+    assert program, "prometheus is not installed; make test installs it"
+    port = free_port()
+    file = folder / "prometheus.yml"
+    file.write_text(
+        "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
+        "scrape_configs:\n"
+        "  - job_name: azure-scheduled-events-exporter\n"
+        f"    static_configs: [{{targets: ['127.0.0.1:{target}']}}]\n"
+    )
+    command = [program, f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}"]
+    process = subprocess.Popen(
+        [*command, f"--web.listen-address=127.0.0.1:{port}"], stderr=subprocess.DEVNULL
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        eventually(lambda: get(f"{url}/-/ready"))
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def query(server: str, expression: str) -> list[dict[str, Any]]:
+    """Ask Prometheus; give the vector of its answer."""
+    answer = json.loads(get(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"))
+    result: list[dict[str, Any]] = answer["data"]["result"]
+    return result
