@@ -74,7 +74,8 @@ def _ask(client: ImdsClient, snapshot: Snapshot, known: Known, clock: Clock) -> 
 def _name(client: ImdsClient) -> str | None:
     try:
         return client.instance().name or None
-    except ImdsError:
+    except ImdsError as error:
+        click.echo(f"warning: this VM's name is not known: {table.printable(str(error))}", err=True)
         return None
 
 
