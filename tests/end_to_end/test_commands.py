@@ -58,14 +58,12 @@ def test_a_signal_ends_it_with_status_0(tmp_path: Path, number: signal.Signals) 
 
 def test_a_second_exporter_on_one_state_directory_refuses_to_start(tmp_path: Path) -> None:
     """Two exporters never share a state directory."""
-    port = free_port()
-    with exporter(f"http://127.0.0.1:{free_port()}", tmp_path / "state", port):
+    port, directory = free_port(), tmp_path / "state"
+    with exporter(f"http://127.0.0.1:{free_port()}", directory, port):
         eventually(lambda: get(f"http://127.0.0.1:{port}/-/healthy"))
-        second = command(
-            "run", "--state.directory", str(tmp_path / "state"), "--web.listen-address", "127.0.0.1:0"
-        )
+        second = command("run", "--state.directory", str(directory), "--web.listen-address", "127.0.0.1:0")
     assert second.returncode == 1
-    assert directory in second.stderr
+    assert str(directory) in second.stderr
     assert "Traceback" not in second.stderr
 
 
