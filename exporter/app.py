@@ -1,5 +1,6 @@
 """The wiring: builds the parts from a configuration, and owns their start, reload and stop."""
 
+import contextlib
 import logging
 import queue
 import signal
@@ -91,20 +92,29 @@ class App:
             StateDirectoryInUseError: another exporter works there.
             ListenError: the address is taken.
         """
-        self._web = WebConfig(self._options.web_config_file, self.health, self._clock)
-        sockets = listen(self._options.listen_address)
         directory = config.state_directory(self._config)
-        self._store = Store.open(directory, health=self.health, clock=self._clock)
+        self._web = WebConfig(self._options.web_config_file, self.health, self._clock)
+        with contextlib.ExitStack() as undo:
+            sockets = listen(self._options.listen_address)
+            for listener in sockets:
+                undo.enter_context(listener)
+            self._store = Store.open(directory, health=self.health, clock=self._clock)
+            undo.callback(self._store.close)
+            self._build()
+            self._server = AsgiServer(
+                create_app(self._site()), sockets, ssl_context_factory=self._web.ssl_context
+            )
+            undo.pop_all()
+        self._server.start()
+        self._poller.start()
+        log.info("started", extra={"version": __version__, "url": self.url, "state": directory})
+
+    def _build(self) -> None:
         known = self._store.load()
         self._watch = Watch(self._store, self._metrics, self.health, self._clock, known=known)
         self._poller = Poller(self._watch, self._clock, died=partial(self._signals.put, _Signal.DIED))
         self._use(self._config)
         self._registry.register(SnapshotCollector(lambda: self.snapshot, self.health, self._clock))
-        app = create_app(self._site())
-        self._server = AsgiServer(app, sockets, ssl_context_factory=self._web.ssl_context)
-        self._server.start()
-        self._poller.start()
-        log.info("started", extra={"version": __version__, "url": self.url, "state": directory})
 
     def wait(self) -> bool:
         """Serve until a signal says stop, reloading meanwhile; False where the poller died."""

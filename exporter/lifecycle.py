@@ -17,6 +17,9 @@ HISTORY = timedelta(days=90)
 # Azure switches the service off after 24 hours without a request; incarnations start again from a low number,
 # so that "the very next incarnation" proves nothing any more.
 SWITCH_OFF = timedelta(hours=24)
+# A start seen this long after the last document makes no useful impact. Some seconds are to be expected: a VM
+# that is frozen cannot poll.
+START_TOLERANCE = timedelta(seconds=30)
 
 
 class Transition(StrEnum):
@@ -124,7 +127,7 @@ def advance(known: Known, document: Document, now: datetime, *, unbroken: bool) 
     """Take one valid document into account.
 
     ``unbroken`` tells whether the poll before it succeeded too, in this process; without it, the moment at
-    which something started or ended was missed, and so is how long it lasted.
+    which something ended was missed, and so is how long it lasted.
 
     An event that goes on under a new id (see `exporter.succession`) goes on living here.
     """
@@ -177,7 +180,7 @@ class _Walk:
             event=event,
             ids=before.ids if _bears(before, event.key) else (*before.ids, event.event_id),
             started=self._now if starts else before.started,
-            start_missed=not self._unbroken if starts else before.start_missed,
+            start_missed=self._is_blind() if starts else before.start_missed,
             ended=None,
             outcome=None,
         )
@@ -205,6 +208,13 @@ class _Walk:
         known = Known(self._document.incarnation, self._now, self._current, self._past)
         new_incarnation = self._document.incarnation != self._known.incarnation
         return Step(known, tuple(self._occurrences), tuple(self._changed), forgotten, new_incarnation)
+
+    def _is_blind(self) -> bool:
+        """Tell whether what is seen now may have happened long ago; what precedes all watching is not."""
+        before = self._known.last_success
+        if self._unbroken or before is None:
+            return False
+        return abs(self._now - before) > START_TOLERANCE
 
     def _outcome(self, tracked: TrackedEvent) -> Transition:
         if tracked.started is not None:

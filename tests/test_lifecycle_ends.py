@@ -44,7 +44,7 @@ class Missed:
         Missed(start={}, end={"unbroken": False}),
         Missed(start={}, end={"unbroken": False, "incarnation": 9}),
         Missed(start={}, end={"unbroken": False, "after": timedelta(days=3)}),
-        Missed(start={"unbroken": False}, end={}),
+        Missed(start={"unbroken": False, "after": timedelta(seconds=31)}, end={}),
     ],
 )
 def test_completed_without_impact(missed: Missed) -> None:
@@ -56,6 +56,21 @@ def test_completed_without_impact(missed: Missed) -> None:
     step = life.feed(**missed.end)
     assert happened(step) == [(FREEZE_ID, COMPLETED)]
     assert step.occurrences[0].impact is None
+
+
+def test_impact_after_a_start_between_failed_polls() -> None:
+    """A VM that freezes misses polls: a start that is seen seconds late still gives an impact."""
+    life = Life()
+    life.feed(scheduled())
+    life.feed(started(), unbroken=False, after=timedelta(seconds=10))
+    assert life.feed().occurrences[0].impact == timedelta(seconds=1)
+
+
+def test_impact_of_an_event_that_is_found_started() -> None:
+    """An event that the very first document lists as Started has its impact counted from then on."""
+    life = Life()
+    life.feed(started(), unbroken=False)
+    assert life.feed(after=timedelta(seconds=9)).occurrences[0].impact == timedelta(seconds=9)
 
 
 def test_impact_is_never_negative() -> None:
