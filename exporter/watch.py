@@ -23,6 +23,8 @@ from exporter.snapshot import Snapshot
 log = logging.getLogger(__name__)
 
 _NAME_RETRY_SECONDS = 10.0
+# Where asking for the name takes long, polling must still get most of the time.
+_NAME_PATIENCE = 9.0
 
 
 class Imds(Protocol):
@@ -146,7 +148,7 @@ class Watch:
     def _learn_name(self, imds: Imds) -> None:
         if self.snapshot.instance is not None or self._clock.monotonic() < self._name_due:
             return
-        self._name_due = self._clock.monotonic() + _NAME_RETRY_SECONDS
+        asked = self._clock.monotonic()
         try:
             name = imds.instance().name
         except ImdsError as error:
@@ -158,6 +160,8 @@ class Watch:
                 self.snapshot = msgspec.structs.replace(self.snapshot, instance=name)
                 self._health.clear(Trouble.INSTANCE_UNKNOWN)
                 return
+        answered = self._clock.monotonic()
+        self._name_due = answered + max(_NAME_RETRY_SECONDS, _NAME_PATIENCE * (answered - asked))
         self._health.report(
             Trouble.INSTANCE_UNKNOWN,
             f"IMDS does not tell this VM's name ({reason}): all events count as its own; set instance.name",

@@ -27,6 +27,7 @@ class ScriptedImds:
     answer: bytes | ImdsError = IDLE
     facts: InstanceFacts | ImdsError = field(default_factory=lambda: InstanceFacts(name="WestNO_0"))
     takes: float = 0.0
+    facts_take: float = 0.0
     asked: list[str] = field(default_factory=list)
 
     def fetch(self) -> bytes:
@@ -40,6 +41,7 @@ class ScriptedImds:
     def instance(self) -> InstanceFacts:
         """Give the facts about the VM."""
         self.asked.append("instance")
+        self.clock.pass_seconds(self.facts_take)
         if isinstance(self.facts, ImdsError):
             raise self.facts
         return self.facts

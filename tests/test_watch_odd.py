@@ -79,6 +79,16 @@ def test_an_unknown_name_is_tried_again_every_10_seconds(
     assert house.value("pending", event_type="Freeze", event_status="Scheduled", target="other") == 1
 
 
+def test_a_slow_name_does_not_take_the_time_from_polling() -> None:
+    """Where IMDS hangs when asked for the name, it is asked for during a tenth of the time at most."""
+    house = House()
+    house.imds.facts, house.imds.facts_take = TIMEOUT, 10.0
+    house.poll()
+    for _ in range(90):
+        house.poll()
+    assert house.imds.asked.count("instance") == 2
+
+
 def test_a_failing_name_does_not_fail_the_poll() -> None:
     """The document counts, whatever becomes of the facts about the VM."""
     house = House()
