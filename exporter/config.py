@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from exporter import yamlfile
+from exporter.config_checks import findings
 from exporter.durations import Duration
 from exporter.matching import Match
 from exporter.values import IMDS_ADDRESS, ApiVersion, Endpoint, PollInterval, Positive
@@ -22,16 +23,15 @@ PROGRAM = "azure-scheduled-events-exporter"
 
 
 class Mode(StrEnum):
-    """Whether approvals are given; ``off`` and ``on`` also as YAML reads them, which is as booleans."""
+    """Whether approvals are given."""
 
     OFF = "off"
     DRY_RUN = "dry_run"
     ON = "on"
 
-    @classmethod
-    def _missing_(cls, value: object) -> "Mode | None":
-        return {True: cls.ON, False: cls.OFF}.get(value) if isinstance(value, bool) else None
 
+# YAML 1.1 takes the words off and on for booleans.
+_MODE_AS_YAML_READS_IT = {False: Mode.OFF.value, True: Mode.ON.value}
 
 S = TypeVar("S", bound="_Section")
 
@@ -121,7 +121,7 @@ class Rule(_Section, frozen=True):
 class Approval(_Section, frozen=True):
     """Which events may go ahead at once."""
 
-    mode: Mode | bool = Mode.OFF
+    mode: Mode = Mode.OFF
     leader: Literal["first", "any"] = "first"
     failover_after: Duration = Duration(60)
     max_per_hour: int = 10
@@ -172,7 +172,22 @@ def load(path: Path | None, overrides: Overrides) -> Config:
     Raises:
         ConfigurationError: something in the file is wrong.
     """
-    config = Config() if path is None else _checked(yamlfile.read(path))
+    return load_located(path, overrides)[0]
+
+
+def load_located(path: Path | None, overrides: Overrides) -> tuple[Config, yamlfile.Locate]:
+    """Do as `load`; give also what makes the error of a key that is found wrong later.
+
+    Raises:
+        ConfigurationError: something in the file is wrong.
+    """
+    if path is None:
+        return _laid_over(Config(), overrides), yamlfile.error_without_file
+    file = yamlfile.read(path)
+    return _laid_over(_checked(file), overrides), file.error
+
+
+def _laid_over(config: Config, overrides: Overrides) -> Config:
     return msgspec.structs.replace(
         config,
         imds=_replace(config.imds, endpoint=overrides.imds_endpoint, poll_interval=overrides.poll_interval),
@@ -183,7 +198,7 @@ def load(path: Path | None, overrides: Overrides) -> Config:
 
 def unavailable(config: Config) -> Iterator[str]:
     """Say which settings this version reads but does not act on, so that nobody counts on them."""
-    if config.approval.mode not in (Mode.OFF, False):
+    if config.approval.mode is not Mode.OFF:
         yield "approval.mode: this version approves nothing; every event waits as without it"
     if config.hooks:
         yield "hooks: this version runs no commands"
@@ -211,22 +226,7 @@ def _replace(section: S, **given: object) -> S:
 
 
 def _checked(file: yamlfile.YamlFile) -> Config:
-    config = yamlfile.convert(file, Config)
-    for keys, match in _matches(config):
-        for field in match.__struct_fields__:
-            if getattr(match, field) == ():
-                raise file.error((*keys, field), "is empty and so never holds; leave the key out to take all")
-    for keys, match in _matches(config):
-        if keys[0] in ("in_service", "approval") and match.transitions is not None:
-            raise file.error((*keys, "transitions"), "has no meaning here: use statuses")
+    config = yamlfile.convert(file, Config, words={("approval", "mode"): _MODE_AS_YAML_READS_IT})
+    for keys, fault in findings(config):
+        raise file.error(keys, fault)
     return config
-
-
-def _matches(config: Config) -> Iterator[tuple[yamlfile.Keys, Match]]:
-    yield ("in_service", "match"), config.in_service.match
-    for index, route in enumerate(config.notifications.routes):
-        yield ("notifications", "routes", index, "match"), route.match
-    for index, rule in enumerate(config.approval.rules):
-        yield ("approval", "rules", index, "match"), rule.match
-    for index, hook in enumerate(config.hooks):
-        yield ("hooks", index, "match"), hook.match

@@ -3,7 +3,7 @@
 import re
 
 _UNITS = {"y": 31_536_000.0, "w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_FORM = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS))
+_FORM = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
 
 
 def parse_duration(text: str) -> float:

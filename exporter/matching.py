@@ -1,7 +1,8 @@
 """`match`: one way to say which events are meant, shared by routes, rules, hooks and in-service."""
 
+import re
 from collections.abc import Iterable
-from datetime import datetime, time, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -24,6 +25,7 @@ class Whom(StrEnum):
 
 EventType = Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+_TIME_OF_DAY = re.compile("([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
@@ -39,13 +41,10 @@ class TimeOfDay(int):
         Raises:
             ValueError: it is no time of day.
         """
-        if text == "24:00":
-            return cls(24 * 60)
-        try:
-            found = time.fromisoformat(str(text))
-        except ValueError as error:
-            raise ValueError(f'{text!r} is no time of day; write it like "22:00"') from error
-        return cls(found.hour * 60 + found.minute)
+        found = _TIME_OF_DAY.fullmatch(str(text))
+        if found is None:
+            raise ValueError(f'{text!r} is no time of day; write it like "22:00"')
+        return cls(int(found[1]) * 60 + int(found[2]))
 
 
 class Zone(ZoneInfo):

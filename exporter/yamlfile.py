@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +12,11 @@ from exporter.errors import ConfigurationError
 
 T = TypeVar("T")
 Keys = tuple[str | int, ...]
+Locate = Callable[[Keys, str], ConfigurationError]
 
+# Aliases of aliases make endless data of a few lines.
+_MOST_VALUES = 100_000
+_LISTS = (msgspec.inspect.VarTupleType, msgspec.inspect.ListType)
 _PATH_PART = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
@@ -34,6 +38,11 @@ class YamlFile:
         """Make the error ``file:line: key: message``."""
         name = dotted(keys)
         return ConfigurationError(f"{self.path}:{self.line(keys)}: {f'{name}: ' if name else ''}{message}")
+
+
+def error_without_file(keys: Keys, message: str) -> ConfigurationError:
+    """Make the error ``key: message``, where no file says it."""
+    return ConfigurationError(f"{dotted(keys)}: {message}")
 
 
 def dotted(keys: Keys) -> str:
@@ -112,6 +121,8 @@ def _loader(text: str) -> Any:
 def _locate(node: Any, keys: Keys, lines: dict[Keys, int], path: Path) -> None:
     import yaml
 
+    if len(lines) > _MOST_VALUES:
+        raise ConfigurationError(f"{path}:1: unfolds to more than {_MOST_VALUES} values; use fewer aliases")
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             name = str(key.value)
@@ -129,8 +140,17 @@ def _locate(node: Any, keys: Keys, lines: dict[Keys, int], path: Path) -> None:
             _locate(value, (*keys, index), lines, path)
 
 
-def convert(file: YamlFile, kind: type[T], *, at: Keys = ()) -> T:
+def convert(
+    file: YamlFile,
+    kind: type[T],
+    *,
+    at: Keys = (),
+    words: Mapping[Keys, Mapping[bool, str]] | None = None,
+) -> T:
     """Turn the file's data, or the part of it at ``at``, into a msgspec type.
+
+    A key with nothing behind it counts as not given, as where a section's keys are all commented out.
+    ``words`` says of places which words YAML has read as booleans there.
 
     Raises:
         ConfigurationError: a key is unknown or a value does not fit; the message has file, line and key.
@@ -138,10 +158,28 @@ def convert(file: YamlFile, kind: type[T], *, at: Keys = ()) -> T:
     data = file.data
     for key in at:
         data = data[key]
+    data = _given(data, msgspec.inspect.type_info(kind), (), words or {})
     try:
         return msgspec.convert(data, kind, dec_hook=_decode)
     except msgspec.ValidationError as error:
         raise _located(file, kind, at, str(error)) from error
+
+
+def _given(
+    data: Any, info: msgspec.inspect.Type, keys: Keys, words: Mapping[Keys, Mapping[bool, str]]
+) -> Any:
+    """Leave out the known keys that have no value, and give words back that YAML took."""
+    if isinstance(data, dict):
+        known = _fields(info)
+        return {
+            key: _given(value, _inner(info, key), (*keys, key), words) if key in known else value
+            for key, value in data.items()
+            if value is not None or key not in known
+        }
+    if isinstance(data, list) and isinstance(_unwrapped(info), _LISTS):
+        item = _inner(info, 0)
+        return [_given(value, item, (*keys, index), words) for index, value in enumerate(data)]
+    return words.get(keys, {}).get(data, data) if isinstance(data, bool) else data
 
 
 def _decode(kind: type, value: object) -> object:
@@ -233,7 +271,7 @@ def _inner(info: msgspec.inspect.Type, key: str | int) -> msgspec.inspect.Type:
     info = _unwrapped(info)
     if isinstance(info, msgspec.inspect.StructType):
         return next(field.type for field in info.fields if field.encode_name == key)
-    if isinstance(info, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):
+    if isinstance(info, _LISTS):
         return info.item_type
     if isinstance(info, msgspec.inspect.DictType):
         return info.value_type
