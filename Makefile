@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 TEST_PACKAGES := prometheus chromium chromium-driver
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format requirements clean
+.PHONY: help demo test lint bench format requirements clean
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around"
 	@echo "make test          lint, types and all tests, as CI runs them"
 	@echo "make lint          ruff and mypy alone"
+	@echo "make bench         measure memory, CPU and times, beside what they should be"
 	@echo "make format        let ruff mend what it can"
 	@echo "make requirements  pin the newest versions of all dependencies"
 	@echo "make clean         remove everything that is made"
@@ -22,6 +23,9 @@ demo: $(VENV)/.runtime
 
 test: lint $(VENV)/.packages
 	$(BIN)/python -m pytest -n auto
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

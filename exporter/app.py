@@ -70,7 +70,7 @@ class App:
         self._limiter = RateLimiter(clock)
         self.health = Health(clock)
         self._registry = CollectorRegistry()
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
+        disable_created_metrics()
         ProcessCollector(registry=self._registry)
         self._metrics = Metrics(self._registry)
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import requests
 
 from exporter import __version__
 from exporter.clock import Clock
 from exporter.errors import ImdsError, PollOutcome
+from exporter.lean import requests
 from exporter.pace import Backoff, RateLimiter, next_delay
 from exporter.transport import Transport
 

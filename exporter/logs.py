@@ -27,6 +27,8 @@ def configure(level: str, style: LogFormat) -> None:
     handler.setFormatter(FieldsFormatter(style))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("exporter").setLevel(level.upper())
+    # It tells of odd headers with a traceback; what comes of them is told by whoever asked.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     logging.raiseExceptions = False
     logging.captureWarnings(capture=True)
 
@@ -53,7 +55,7 @@ class FieldsFormatter(logging.Formatter):
 
 
 def _as_json(fields: Mapping[str, Any]) -> str:
-    return json.dumps({key: _plain(value) for key, value in fields.items()}, ensure_ascii=False)
+    return _dumps({key: _plain(value) for key, value in fields.items()})
 
 
 def _as_logfmt(fields: Mapping[str, Any]) -> str:
@@ -78,5 +80,11 @@ def _quoted(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value)
-    # json.dumps quotes as Go's logfmt readers expect; ensure_ascii leaves no control character behind.
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=not text.isprintable())
+    # JSON quotes as Go's logfmt readers expect.
+    return text if text.isprintable() and _PLAIN.fullmatch(text) else _dumps(text)
+
+
+def _dumps(value: Any) -> str:
+    """Keep letters readable where all can be printed; otherwise no control character is left."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)

@@ -1,6 +1,5 @@
 """YAML files whose every mistake is told with file, line, key and remedy."""
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -231,6 +230,8 @@ def _plain(message: str) -> str:
 
 def _hint(wrong: str, known: Sequence[str]) -> str:
     """Say what might have been meant, or what there is."""
+    import difflib
+
     folded = {name.lower(): name for name in known}
     close = difflib.get_close_matches(wrong.lower(), folded, 1)
     return f"did you mean {folded[close[0]]}?" if close else f"known here: {', '.join(known)}"

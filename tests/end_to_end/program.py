@@ -31,7 +31,7 @@ def get(url: str) -> str:
         return text
 
 
-def eventually(condition: Callable[[], T], *, within: float = 30.0) -> T:
+def eventually(condition: Callable[[], T], *, within: float = 30.0, every: float = 0.05) -> T:
     """Wait until a condition gives something true, and give that; nothing it raises on the way counts."""
     deadline = time.monotonic() + within
     last: object = None
@@ -43,7 +43,7 @@ def eventually(condition: Callable[[], T], *, within: float = 30.0) -> T:
         else:
             if found:
                 return found
-        time.sleep(0.05)
+        time.sleep(every)
     raise AssertionError(f"not so within {within} s; last: {last!r}")
 
 

@@ -1,0 +1,1 @@
+"""What the exporter costs, measured so that anybody can measure it again: `make bench`."""

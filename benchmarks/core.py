@@ -1,0 +1,37 @@
+"""A document of ten thousand events through decoding, life cycle and state."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.figure import Figure
+from exporter.clock import SystemClock
+from exporter.events import decode_document
+from exporter.health import Health
+from exporter.lifecycle import Known, advance
+from exporter.state import Store
+from tests.builders import body, raw_event
+
+EVENTS = 10_000
+ROUNDS = 5
+
+
+def ten_thousand() -> Iterator[Figure]:
+    """Take the document in, into a new state each time, on the disk that holds temporary files."""
+    document = body(*(raw_event(EventId=f"{number:032x}") for number in range(EVENTS)))
+    times = [_take(document) for _ in range(ROUNDS)]
+    yield Figure(f"{EVENTS} events decoded, understood, remembered", statistics.median(times), "s", 0.5)
+
+
+def _take(document: bytes) -> float:
+    clock = SystemClock()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(Path(folder), health=Health(clock), clock=clock)
+        try:
+            begun = time.perf_counter()
+            store.record(advance(Known(), decode_document(document), clock.now(), unbroken=True))
+            return time.perf_counter() - begun
+        finally:
+            store.close()

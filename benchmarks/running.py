@@ -1,0 +1,58 @@
+"""The exporter as a process of its own beside a simulator, and what the kernel says of it."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from exporter.simulator import Simulator, SimulatorServer
+from tests.end_to_end.program import eventually, exporter, free_port, get
+
+
+class Running(NamedTuple):
+    """A running exporter: its process id, its URL, its state directory, and what it watches."""
+
+    pid: int
+    url: str
+    state: Path
+    simulator: Simulator
+
+
+@contextlib.contextmanager
+def running(*flags: str) -> Iterator[Running]:
+    """Run the exporter against an idle simulator, and wait until it is ready."""
+    simulator = Simulator(requests_per_second=0, vm_name="WestNO_0")
+    with SimulatorServer(simulator) as imds, tempfile.TemporaryDirectory() as folder:
+        port, state = free_port(), Path(folder) / "state"
+        with exporter(imds.url, state, port, *flags) as process:
+            url = f"http://127.0.0.1:{port}"
+            eventually(lambda: get(f"{url}/-/ready"))
+            yield Running(process.pid, url, state, simulator)
+
+
+def resident_mib(pid: int) -> float:
+    """Give the memory that a process has resident, as proc_pid_statm(5) has it."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def cpu_seconds(pid: int) -> float:
+    """Give the processor time that a process has used, all threads, user and system (proc_pid_stat(5))."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def written_bytes(pid: int) -> int:
+    """Give what a process has caused to be written to disk (proc_pid_io(5))."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
+
+
+def polls(url: str) -> float:
+    """Give how many polls have succeeded, from the metrics."""
+    name = 'azure_scheduled_events_polls_total{outcome="success"} '
+    return next(
+        float(line[len(name) :]) for line in get(f"{url}/metrics").splitlines() if line.startswith(name)
+    )

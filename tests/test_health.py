@@ -1,0 +1,42 @@
+"""Tests of `exporter.health`: what is wrong is said once, until it is right again."""
+
+import logging
+
+import pytest
+
+from exporter.health import Health, Trouble
+from tests.clocks import HandClock
+
+UNWRITABLE, FAILING = Trouble.STATE_UNWRITABLE, Trouble.NOTIFICATIONS_FAILING
+
+
+def test_each_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The same trouble told again is no news; another reason and the end are."""
+    caplog.set_level(logging.INFO, "exporter")
+    health = Health(HandClock())
+    for message in ("full", "full", "gone", "gone"):
+        health.report(UNWRITABLE, message)
+    health.clear(UNWRITABLE)
+    health.clear(UNWRITABLE)
+    said = [(record.getMessage(), record.__dict__["problem"]) for record in caplog.records]
+    assert said == [("degraded", "full"), ("degraded", "gone"), ("recovered", "gone")]
+
+
+def test_a_trouble_keeps_the_time_of_its_beginning() -> None:
+    """A new reason for the same trouble does not make it younger."""
+    clock = HandClock()
+    health = Health(clock)
+    begun = clock.now()
+    health.report(UNWRITABLE, "full")
+    clock.pass_seconds(60)
+    health.report(UNWRITABLE, "gone")
+    assert [(p.message, p.since) for p in health.problems()] == [("gone", begun)]
+
+
+def test_several_of_one_kind_are_told_apart() -> None:
+    """One target's recovery does not hide that another still fails."""
+    health = Health(HandClock())
+    health.report(FAILING, "a fails", "a")
+    health.report(FAILING, "b fails", "b")
+    health.clear(FAILING, "a")
+    assert [problem.message for problem in health.problems()] == ["b fails"]

@@ -1,0 +1,57 @@
+"""Tests of `exporter.table`: events on a terminal."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from exporter import table
+from exporter.events import ScheduledEvent, Target
+from exporter.lifecycle import TrackedEvent
+from exporter.snapshot import Snapshot
+from exporter.views import event_view
+from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
+from tests.clocks import NOW
+
+
+def rendered(event: ScheduledEvent, **fields: Any) -> list[str]:
+    """Render a table of one event."""
+    tracked = TrackedEvent(event, (event.event_id,), first_seen=NOW, **fields)
+    return table.render([event_view(tracked, Target.SELF)], NOW)
+
+
+def test_a_row() -> None:
+    """A row says what, when, how long, who, whom and which."""
+    assert rendered(scheduled()) == [
+        "TYPE    STATUS     STARTS  LASTS  SOURCE    TARGET  RESOURCES          EVENT ID",
+        f"Freeze  Scheduled  in 15m  5s     Platform  self    WestNO_0,WestNO_1  {FREEZE_ID}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "expected"),
+    [
+        (scheduled(not_before=NOW), {}, "any moment"),
+        (scheduled(not_before=None), {}, "unknown"),
+        (started(), {"started": NOW - timedelta(seconds=90)}, "1m30s ago"),
+        (scheduled(not_before=NOT_BEFORE + timedelta(days=6)), {}, "in 6d15m"),
+    ],
+)
+def test_when_it_starts(event: ScheduledEvent, fields: dict[str, Any], expected: str) -> None:
+    """The time left is in words; what is not known is not guessed."""
+    assert expected in rendered(event, **fields)[1]
+
+
+def test_nothing_that_azure_says_steers_the_terminal() -> None:
+    """Escape sequences and line breaks are replaced."""
+    rows = rendered(scheduled(event_type="\x1b[2J", resources=("a\nb",), event_id="\u202e"))
+    assert len(rows) == 2
+    assert all(row.isprintable() for row in rows)
+
+
+def test_the_summary_says_whether_the_watch_works() -> None:
+    """It names the VM, where it asks, and why it gets no answer."""
+    snapshot = Snapshot(endpoint="http://imds", instance="vm_0", up=True, incarnation=3)
+    assert table.summary(snapshot, NOW) == "vm_0: http://imds answers; incarnation 3; 2026-03-04T22:00:00Z"
+    snapshot = Snapshot(endpoint="http://imds", last_error="refused")
+    assert table.summary(snapshot, NOW).startswith("an unnamed VM: http://imds does not answer: refused;")
