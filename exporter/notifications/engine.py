@@ -1,0 +1,172 @@
+"""Jinja2, kept in its sandbox: the only module that imports it, and only once an `Engine` is made."""
+
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from importlib import resources
+from typing import Any
+
+from exporter.errors import ConfigurationError
+from exporter.lifecycle import TransitionRecord
+from exporter.notifications import spans
+from exporter.notifications.context import EVENT_FIELDS, NAMES
+from exporter.notifications.message import Change
+from exporter.notifications.styles import Style
+from exporter.notifications.words import Fact
+from exporter.views import ApprovalView, EventView
+
+FILTERS: Mapping[str, str] = {
+    "code": "sets a value apart as it is: a code span in Markdown, a code element in HTML",
+    "duration": "words a number of seconds: 14 minutes",
+    "utc": "writes a time: 2026-03-04 22:15:00 UTC",
+    "relative": "words how far off a time is: in 14 minutes, 3 seconds ago",
+}
+# Each of these would let data through as markup.
+_UNSAFE_FILTERS = ("safe", "urlize", "xmlattr")
+_OBJECT = re.compile(r"'exporter\.[\w.]*\.(\w+) object'")
+_FIELDS = {
+    shape.__name__: shape.__struct_fields__ for shape in (EventView, ApprovalView, TransitionRecord, Change)
+} | {"Fact": Fact._fields}
+_UNSAFE_GLOBALS = ("lipsum",)
+
+
+class TemplateError(ConfigurationError):
+    """A template does not work; the message says in which of its lines, why, and what would."""
+
+
+class Engine:
+    """Compiles and renders the templates of one format.
+
+    Blocks' own lines leave no blank lines behind. None reads ``unknown``, a time ``2026-03-04 22:15:00
+    UTC``, a list its items with commas between them.
+    """
+
+    def __init__(self, style: Style, *, html: bool) -> None:
+        from jinja2 import StrictUndefined
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        environment = ImmutableSandboxedEnvironment(
+            undefined=StrictUndefined,
+            autoescape=html,
+            finalize=_escaped if html else _shown,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            cache_size=0,
+        )
+        environment.filters |= {
+            "code": style.code,
+            "duration": spans.duration,
+            "utc": spans.utc,
+            "relative": _relative_filter(),
+        }
+        for name in _UNSAFE_FILTERS:
+            del environment.filters[name]
+        for name in _UNSAFE_GLOBALS:
+            del environment.globals[name]
+        self._environment = environment
+
+    def compile(self, text: str) -> "Template":
+        """Compile a template.
+
+        Raises:
+            TemplateError: its syntax is wrong, or it uses a name, field or filter that does not exist.
+        """
+        from jinja2 import TemplateSyntaxError
+
+        try:
+            tree = self._environment.parse(text)
+            problem = next(self._unknown(tree), None)
+            if problem is not None:
+                raise TemplateError(problem)
+            return Template(self._environment.from_string(tree))
+        except TemplateSyntaxError as error:
+            hint = ""
+            if (error.message or "").startswith("No filter named"):
+                hint = f"; beside Jinja2's own there are {', '.join(FILTERS)}"
+            message = f"line {error.lineno} of the template: {(error.message or 'bad syntax').rstrip('.')}"
+            raise TemplateError(f"{message}{hint}") from error
+        except RecursionError as error:
+            raise TemplateError("is nested too deeply") from error
+
+    @staticmethod
+    def _unknown(tree: Any) -> Iterator[str]:
+        """Find what no sample may ever reach: wrong names in branches that are seldom taken."""
+        from jinja2 import meta, nodes
+
+        undeclared = meta.find_undeclared_variables(tree) - set(NAMES)
+        own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
+        for node in tree.find_all((nodes.Name, nodes.Getattr)):
+            where = f"line {node.lineno} of the template"
+            if isinstance(node, nodes.Name):
+                if node.ctx == "load" and node.name in undeclared:
+                    yield f"{where}: {node.name!r} does not exist; there are {', '.join(NAMES)}"
+            elif _reads_event(node) and "event" not in own and node.attr not in EVENT_FIELDS:
+                yield f"{where}: event has no {node.attr!r}; it has {', '.join(EVENT_FIELDS)}"
+
+
+def _reads_event(node: Any) -> bool:
+    return getattr(node.node, "name", None) == "event"
+
+
+class Template:
+    """A compiled template."""
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+
+    def render(self, variables: dict[str, Any]) -> str:
+        """Fill it in.
+
+        Raises:
+            TemplateError: it fails with these values.
+        """
+        try:
+            rendered: str = self._compiled.render(variables)
+        except Exception as error:
+            raise TemplateError(_reason(error)) from error
+        return rendered.strip()
+
+
+def default(name: str) -> str:
+    """Read one of the templates that come with the program."""
+    return (resources.files("exporter.notifications") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _reason(error: Exception) -> str:
+    from jinja2 import TemplateRuntimeError
+
+    frames = traceback.extract_tb(error.__traceback__)
+    line = next((frame.lineno for frame in reversed(frames) if frame.filename == "<template>"), None)
+    message = _OBJECT.sub(_with_fields, str(error)).rstrip(".")
+    if not isinstance(error, TemplateRuntimeError) or not message:
+        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return f"line {line} of the template: {message}" if line else message
+
+
+def _with_fields(found: re.Match[str]) -> str:
+    fields = _FIELDS.get(found[1])
+    return f"{found[1]} (which has {', '.join(fields)})" if fields else found[1]
+
+
+def _relative_filter() -> Any:
+    from jinja2 import pass_context
+
+    @pass_context
+    def relative(context: Any, at: datetime | None) -> str:
+        return spans.relative(at, context["now"])
+
+    return relative
+
+
+def _shown(value: object) -> object:
+    if value is None or isinstance(value, datetime):
+        return spans.utc(value)
+    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else value
+
+
+def _escaped(value: object) -> object:
+    """Escape even where a template switches that off: what Azure sends is never markup."""
+    from markupsafe import escape
+
+    return escape(_shown(value))

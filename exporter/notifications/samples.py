@@ -1,0 +1,74 @@
+"""Messages about an event that never was: for ``notify-test``, and to try templates on."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
+
+from exporter.events import SCHEDULED, STARTED, Target
+from exporter.lifecycle import ENDINGS, Transition, TransitionRecord
+from exporter.notifications.message import Change, Message
+from exporter.views import EventView
+
+SAMPLE_ID = "00000000-0000-0000-0000-000000000000"
+_DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+_NOTICE = timedelta(minutes=15)
+
+
+def samples(instance: str | None, now: datetime) -> tuple[Message, ...]:
+    """Give one message of each transition, as of ``now``, marked as a test; the caller fills ``target``."""
+    return tuple(
+        _sample(transition, number, instance, now) for number, transition in enumerate(Transition, start=1)
+    )
+
+
+def variants() -> Iterator[tuple[str, Message]]:
+    """Give messages that differ in all that a template may meet, and what is special about each."""
+    for sample in (*samples("vm_0", _DAY), *samples(None, _DAY)):
+        event = sample.event
+        what = f"transition {sample.transition}{'' if sample.instance else ', instance not known'}"
+        yield what, sample
+        unknown = replace(event, not_before=None, duration_seconds=None, description="")
+        yield f"{what}, no NotBefore and no duration", replace(sample, event=unknown)
+        odd = replace(event, resources=(), source="", type="Evacuate")
+        yield f"{what}, no resources, no source and an unknown type", replace(sample, event=odd)
+        other = replace(event, target=Target.OTHER, resources=("vm_1", "vm_2"))
+        yield f"{what}, an event of other VMs", replace(sample, event=other)
+        yield f"{what}, every field changed", replace(sample, changes=tuple(_changes(event, _DAY)))
+
+
+def is_sample(event: EventView) -> bool:
+    """Tell whether an event is made up here."""
+    return event.id == SAMPLE_ID
+
+
+def _sample(transition: Transition, number: int, instance: str | None, now: datetime) -> Message:
+    ended = transition in ENDINGS
+    begun = transition in (Transition.STARTED, Transition.COMPLETED)
+    started = now - timedelta(minutes=10 if ended else 0) if begun else None
+    event = EventView(
+        id=SAMPLE_ID,
+        ids=(SAMPLE_ID,),
+        type="Reboot",
+        source="notify-test",
+        status=STARTED if begun else SCHEDULED,
+        target=Target.SELF,
+        resources=(instance,) if instance else (),
+        description="This is a test message.",
+        not_before=None if begun else now + _NOTICE,
+        duration_seconds=9,
+        first_seen=(started or now) - (_NOTICE if begun or ended else timedelta(0)),
+        started=started,
+        ended=now if ended else None,
+        outcome=transition if ended else None,
+        transitions=(TransitionRecord(transition, now),),
+    )
+    changes = tuple(_changes(event, now))[:1] if transition is Transition.UPDATED else ()
+    return Message("", SAMPLE_ID, number, transition, now, instance, event, changes)
+
+
+def _changes(event: EventView, now: datetime) -> Iterator[Change]:
+    yield Change("not_before", now + timedelta(minutes=10), event.not_before)
+    yield Change("duration_seconds", None, event.duration_seconds)
+    yield Change("resources", ("vm_1",), event.resources)
+    yield Change("description", "", event.description)

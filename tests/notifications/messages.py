@@ -1,0 +1,56 @@
+"""Messages as the outbox holds them."""
+
+from datetime import timedelta
+from typing import Any
+
+from exporter.events import SCHEDULED, STARTED, Target
+from exporter.lifecycle import ENDINGS, Transition, TransitionRecord
+from exporter.notifications.message import Change, Message
+from exporter.views import EventView
+from tests.builders import NOT_BEFORE, REBOOT_ID
+from tests.clocks import NOW
+
+DESCRIPTION = "The host is being repaired."
+
+
+def view(**fields: Any) -> EventView:
+    """Give a Reboot of vm_0 and vm_1 in 15 minutes, with other values where given."""
+    values: dict[str, Any] = {
+        "id": REBOOT_ID,
+        "ids": (REBOOT_ID,),
+        "type": "Reboot",
+        "source": "Platform",
+        "status": SCHEDULED,
+        "target": Target.SELF,
+        "resources": ("vm_0", "vm_1"),
+        "description": DESCRIPTION,
+        "not_before": NOT_BEFORE,
+        "duration_seconds": 9,
+        "first_seen": NOW,
+        "started": None,
+        "ended": None,
+        "outcome": None,
+        "transitions": (TransitionRecord(Transition.SCHEDULED, NOW),),
+    }
+    return EventView(**(values | fields))
+
+
+def message(
+    transition: Transition = Transition.SCHEDULED,
+    *,
+    instance: str | None = "vm_0",
+    changes: tuple[Change, ...] = (),
+    **fields: Any,
+) -> Message:
+    """Give the message of a transition at NOW; the event has the life that leads there."""
+    life: dict[str, Any] = {}
+    if transition is Transition.STARTED:
+        life = {"status": STARTED, "not_before": None, "started": NOW}
+    if transition in ENDINGS:
+        life = {"first_seen": NOW - timedelta(minutes=20), "ended": NOW, "outcome": transition}
+    if transition is Transition.COMPLETED:
+        started = NOW - timedelta(seconds=598)
+        life |= {"status": STARTED, "not_before": None, "started": started}
+    return Message(
+        "oncall", REBOOT_ID.lower(), 1, transition, NOW, instance, view(**(life | fields)), changes
+    )

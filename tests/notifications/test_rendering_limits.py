@@ -1,0 +1,79 @@
+"""Tests of `exporter.notifications.cutting`: messages longer than a service takes."""
+
+import pytest
+
+from exporter.config import Templates
+from exporter.notifications.cutting import CUT, fit_body, fit_title
+from exporter.notifications.message import TextFormat
+from exporter.notifications.rendering import Renderer
+from tests.clocks import NOW
+from tests.notifications.messages import message
+
+LINES = "\n".join(f"line {number}" for number in range(100))
+
+
+def test_what_fits_is_left_alone() -> None:
+    """A body as long as there is room for stays whole; so does one without limit."""
+    assert fit_body("x" * 100, 100, "text") == "x" * 100
+    assert fit_body(LINES, None, "text") == LINES
+
+
+@pytest.mark.parametrize("text_format", ["markdown", "text"])
+def test_a_cut_body_says_so_in_its_last_line(text_format: TextFormat) -> None:
+    """Whole lines are kept, and the last one says that there was more."""
+    found = fit_body(LINES, 200, text_format)
+    *kept, blank, last = found.split("\n")
+    assert (blank, last) == ("", CUT)
+    assert kept == LINES.split("\n")[: len(kept)]
+    assert 150 < len(found) <= 200
+
+
+def test_html_is_cut_into_paragraphs_of_text() -> None:
+    """Cut HTML has closed elements only, escaped text, and nothing that a browser would not show."""
+    html = "<head><title>t</title></head><style>s</style><h1>a &amp; b</h1><ul>" + "<li>&lt;c&gt; d</li>" * 99
+    found = fit_body(html, 300, "html")
+    assert found.startswith("<p>a &amp; b</p>\n<p>&lt;c&gt; d</p>\n<p>&lt;c&gt; d</p>\n")
+    assert found.endswith(f"</p>\n<p>{CUT}</p>")
+    assert len(found) <= 300
+    assert fit_body("<p>" + "&lt;" * 999, 30, "html") == "<p>" + "&lt;" * 5 + "</p>\n"
+    assert fit_body("<p>" + "x" * 999, 3, "html") == ""
+
+
+def test_markdown_is_not_cut_inside_code() -> None:
+    """Neither a code span nor a fenced block is left open."""
+    assert fit_body("a `b` c `" + "d" * 500, 300, "markdown") == f"a `b` c\n\n{CUT}"
+    fenced = fit_body("```\n" + "d\n" * 500, 300, "markdown")
+    assert fenced.endswith(f"d\n```\n\n{CUT}")
+    assert len(fenced) <= 300
+    closed = fit_body("```\na\n```\n" + "d\n" * 500, 300, "markdown")
+    assert closed.count("```") == 2
+
+
+def test_a_fence_at_the_cut_is_left_out() -> None:
+    """Where there is no room to close a block that has just begun, it does not begin."""
+    body = "a" * 90 + "\n```\n" + "b" * 900
+    assert fit_body(body, 96, "markdown") == "a" * 90
+
+
+def test_a_small_room_has_no_note() -> None:
+    """Where the note would take half of the room, the message takes it all."""
+    assert fit_body("x" * 500, 80, "text") == "x" * 80
+    assert fit_body("x" * 500, 0, "text") == ""
+
+
+def test_a_title_leaves_room_for_the_body() -> None:
+    """A title has at most 150 characters, and at most two thirds of a short message."""
+    assert fit_title("t" * 200, None) == "t" * 147 + "..."
+    assert fit_title("t" * 200, 60) == "t" * 37 + "..."
+    assert fit_title("t" * 200, 4) == "tt"
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
+def test_a_rendered_message_keeps_the_limit(text_format: TextFormat, late: bool) -> None:
+    """Title and body together stay within what the service takes, down to a short message."""
+    renderer = Renderer(Templates(format=text_format))
+    for limit in (1, 2, 40, 160, 280, 400):
+        found = renderer.render(message(), NOW, limit=limit, late=late)
+        assert found.title
+        assert len(found.title) + len(found.body) <= limit

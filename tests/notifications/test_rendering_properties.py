@@ -1,0 +1,156 @@
+"""Tests of rendering with whatever hypothesis thinks of: what Azure sends is data, and stays it."""
+
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from exporter.config import Templates
+from exporter.events import Target
+from exporter.lifecycle import Transition
+from exporter.notifications.message import Change, Message, Rendered, TextFormat
+from exporter.notifications.rendering import Renderer
+from tests.clocks import NOW
+from tests.notifications.messages import message
+
+thorough = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EVIL = "`*_[x](http://y)<b>@everyone<!channel>&lt;\u202e\u200b\x07\x1b[31m\r\n# {{ 7*7 }}\ud800\\"
+TEMPLATES: dict[TextFormat, str] = {
+    "markdown": "{{ event.description }} {{ event.id | code }} {{ event.resources }}",
+    "text": "{{ event.description }}\n{{ changes }}",
+    "html": '<b>{{ event.description }}</b><i title="{{ event.id }}">{{ event.resources }}</i>',
+}
+OURS = [Renderer(Templates(format=text_format)) for text_format in TEMPLATES]
+TITLE = "{{ event.type }} {{ event.description }}"
+THEIRS = [Renderer(Templates(body=text, title=TITLE, format=form)) for form, text in TEMPLATES.items()]
+
+texts = st.text(st.characters(exclude_categories=()), max_size=60) | st.sampled_from([EVIL, EVIL * 20])
+times = st.datetimes(timezones=st.just(UTC))
+names = st.lists(texts, max_size=15).map(tuple)
+values = st.none() | st.integers() | texts | names | times
+messages = st.builds(
+    lambda transition, instance, changes, fields: message(
+        transition, instance=instance, changes=changes, **fields
+    ),
+    st.sampled_from(Transition),
+    st.none() | texts,
+    st.lists(
+        st.builds(
+            Change,
+            st.sampled_from(["not_before", "duration_seconds", "resources", "description"]),
+            values,
+            values,
+        ),
+        max_size=3,
+    ).map(tuple),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "id": texts,
+            "type": texts,
+            "source": texts,
+            "status": texts,
+            "description": texts,
+            "resources": names,
+            "target": st.sampled_from(Target),
+            "not_before": st.none() | times,
+            "duration_seconds": st.none() | st.integers(min_value=0, max_value=4 * 10**9),
+        },
+    ),
+)
+
+
+class Tags(HTMLParser):
+    """Counts the tags, the attributes and all else that is not text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an opening tag with the names of its attributes."""
+        self.tags.append(" ".join([tag, *(name for name, _ in attrs)]))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close the last one."""
+        assert self.open.pop() == tag
+
+    def handle_comment(self, data: str) -> None:
+        """Refuse a comment."""
+        raise AssertionError(data)
+
+    def handle_decl(self, decl: str) -> None:
+        """Refuse a declaration."""
+        raise AssertionError(decl)
+
+    def handle_pi(self, data: str) -> None:
+        """Refuse a processing instruction."""
+        raise AssertionError(data)
+
+
+def is_harmless(found: Rendered) -> None:
+    """Check what must hold of every message: no control characters, no mentions, no markup of Azure's."""
+    assert found.title.strip()
+    assert found.title.isprintable()
+    assert len(found.title) <= 150
+    assert all(line.isprintable() for line in found.body.split("\n"))
+    assert not re.search(r"@|<!(?!-)|<#|<https?:", found.title + found.body)
+    assert not set(found.title) & set("`<>*\\")
+    if found.format == "markdown":
+        outside = re.sub(r"`[^`\n]*`", "", found.body)
+        assert "`" not in outside
+        assert not set(outside.replace("->", "")) & set("<>*\\[]~|")
+    if found.format == "html":
+        reader = Tags()
+        reader.feed(found.body)
+        reader.close()
+        assert not reader.open
+        assert set(reader.tags) <= {"p", "ul", "li", "code", "b", "i title"}
+
+
+@given(messages, times, st.none() | st.integers(min_value=1, max_value=2000), st.booleans())
+@example(message(description=EVIL, type=EVIL, id=EVIL, resources=(EVIL,), source=EVIL), NOW, None, False)
+@example(message(instance=EVIL, target=Target.OTHER, resources=(EVIL,) * 14), NOW, 300, True)
+@thorough
+def test_no_text_of_azures_does_harm(sent: Message, now: datetime, limit: int | None, late: bool) -> None:
+    """Whatever stands in whichever field, a message is rendered, is harmless, and keeps the limit."""
+    for renderer in (*OURS, *THEIRS):
+        found = renderer.render(sent, now, limit=limit, late=late)
+        is_harmless(found)
+        assert limit is None or len(found.title) + len(found.body) <= limit
+        assert limit is not None or len(found.body) < 20_000
+
+
+@given(
+    st.lists(messages, min_size=1, max_size=8), times, st.none() | st.integers(min_value=1, max_value=3000)
+)
+@thorough
+def test_no_digest_loses_anything(sent: list[Message], now: datetime, limit: int | None) -> None:
+    """A digest is as harmless, keeps the limit, and holds as many messages, from the first on, as it says."""
+    sent = [replace(item, event=replace(item.event, id=f"event-{n}-")) for n, item in enumerate(sent)]
+    for renderer in OURS:
+        found, number = renderer.digest(sent, now, limit=limit)
+        is_harmless(found)
+        assert 1 <= number <= len(sent)
+        assert limit is None or len(found.title) + len(found.body) <= limit
+        if limit is None or number > 1:
+            assert all(f"event-{n}-" in found.body for n in range(number))
+        if limit is None:
+            assert number == len(sent)
+
+
+@given(st.from_regex(r"_?[A-Za-z0-9]{1,9}((__|[._-])[A-Za-z0-9]{1,9}){0,5}", fullmatch=True), st.uuids())
+@example("my_set_3", "C7061BAC-AFDC-4513-B24B-AA5F13A16123")
+@thorough
+def test_names_and_ids_stay_as_they_are(name: str, event_id: object) -> None:
+    """What a VM can be called, and a GUID, stand in every message letter by letter."""
+    for renderer in OURS:
+        found = renderer.render(message(instance=name, id=str(event_id)), NOW)
+        assert name in found.body
+        assert name in found.title
+        assert str(event_id) in found.body
