@@ -2,9 +2,11 @@
 
 import contextlib
 import logging
+import os
 import queue
 import signal
 import threading
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -15,17 +17,20 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 from exporter import __version__, config
 from exporter.clock import Clock
 from exporter.config import Config, Overrides
-from exporter.discovery import discover_endpoint
+from exporter.discovery import endpoint_of
 from exporter.errors import ConfigurationError
 from exporter.health import Health, Trouble
 from exporter.imds import ImdsClient, RateLimiter
 from exporter.in_service import out_of_service
 from exporter.metrics import Metrics, SnapshotCollector
+from exporter.notifications import planning
+from exporter.notifications.addresses import NotifyUrls
+from exporter.notifications.message import Sender
+from exporter.notifications.notifier import Notifier, Plan
 from exporter.poller import Poller
 from exporter.serving import AsgiServer, listen
 from exporter.snapshot import Snapshot
 from exporter.state import Store
-from exporter.values import DISCOVER
 from exporter.watch import Watch
 from exporter.web.app import Site, create_app
 from exporter.web.renewal import WebConfig
@@ -34,14 +39,16 @@ log = logging.getLogger(__name__)
 
 # Of the 10 s that a stop may take; the rest is for the state and the way out.
 _POLLER_STOP_SECONDS = 3.0
+_NOTIFIER_STOP_SECONDS = 2.0
 _SERVER_STOP_SECONDS = 2.0
 
 
-class Options(msgspec.Struct, frozen=True):
-    """What the command line says."""
+class Options(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """What the command line says; ``notify`` has URLs with secrets and is not shown."""
 
     config_file: Path | None = None
     overrides: Overrides = Overrides()
+    notify: NotifyUrls = NotifyUrls()
     listen_address: str = ":9843"
     web_config_file: Path | None = None
     enable_lifecycle: bool = False
@@ -56,8 +63,10 @@ class _Signal(StrEnum):
 class App:
     """The running exporter: `start`, then `wait` for a signal or an error, then `stop`."""
 
-    def __init__(self, options: Options, clock: Clock) -> None:
-        """Read the configuration.
+    def __init__(
+        self, options: Options, clock: Clock, *, senders: Mapping[str, Sender] | None = None
+    ) -> None:
+        """Read the configuration; ``senders`` are targets, beside its own, that get everything.
 
         Raises:
             ConfigurationError: it is bad.
@@ -66,7 +75,8 @@ class App:
         self._clock = clock
         self._signals: queue.SimpleQueue[_Signal] = queue.SimpleQueue()
         self._reloading = threading.Lock()
-        self._config = config.load(options.config_file, options.overrides)
+        self._senders = senders or {}
+        self._config, self._plan = self._read()
         self._limiter = RateLimiter(clock)
         self.health = Health(clock)
         self._registry = CollectorRegistry()
@@ -111,10 +121,13 @@ class App:
 
     def _build(self) -> None:
         known = self._store.load()
-        self._watch = Watch(self._store, self._metrics, self.health, self._clock, known=known)
+        self._notifier = Notifier(self._store.outbox, self._metrics, self.health, self._clock)
+        self._watch = Watch(self._store, self._notifier, self._metrics, self.health, self._clock, known=known)
         self._poller = Poller(self._watch, self._clock, died=partial(self._signals.put, _Signal.DIED))
-        self._use(self._config)
-        self._registry.register(SnapshotCollector(lambda: self.snapshot, self.health, self._clock))
+        self._use(self._config, self._plan)
+        self._registry.register(
+            SnapshotCollector(lambda: self.snapshot, self.health, self._clock, waiting=self._notifier.pending)
+        )
 
     def wait(self) -> bool:
         """Serve until a signal says stop, reloading meanwhile; False where the poller died."""
@@ -143,18 +156,19 @@ class App:
         """
         with self._reloading:
             try:
-                fresh = self._fresh()
+                fresh, plan = self._fresh()
                 self._web.reload()
             except ConfigurationError as error:
                 self._metrics.loaded(None)
                 self.health.report(Trouble.RELOAD_FAILED, str(error))
                 raise
-            self._use(fresh)
+            self._use(fresh, plan)
             log.info("configuration loaded again")
 
     def stop(self) -> None:
         """End the work within 10 s, and keep what is open for the next start."""
         ended = self._poller.stop(_POLLER_STOP_SECONDS)
+        ended = self._notifier.stop(_NOTIFIER_STOP_SECONDS) and ended
         self._server.stop(_SERVER_STOP_SECONDS)
         last_success = self._watch.known.last_success
         if ended and last_success is not None:
@@ -163,26 +177,29 @@ class App:
             self._store.close()
         log.info("stopped")
 
-    def _fresh(self) -> Config:
-        fresh = config.load(self._options.config_file, self._options.overrides)
+    def _read(self) -> tuple[Config, Plan]:
+        settings, locate = config.load_located(self._options.config_file, self._options.overrides)
+        return settings, planning.plan(
+            settings.notifications, self._options.notify, locate, os.environ, senders=self._senders
+        )
+
+    def _fresh(self) -> tuple[Config, Plan]:
+        fresh, plan = self._read()
         if fresh.state.directory != self._config.state.directory:
             raise ConfigurationError("state.directory cannot change while the exporter runs; restart it")
-        return fresh
+        return fresh, plan
 
-    def _use(self, settings: Config) -> None:
-        endpoint: str = settings.imds.endpoint
-        if endpoint == DISCOVER:
-            found = discover_endpoint()
-            endpoint = found.endpoint
-            log.info("endpoint discovered", extra={"endpoint": endpoint, "source": found.source})
+    def _use(self, settings: Config, plan: Plan) -> None:
         client = ImdsClient(
-            endpoint,
+            endpoint_of(settings.imds.endpoint),
             api_version=settings.imds.api_version,
             timeout=settings.imds.timeout,
             clock=self._clock,
             limiter=self._limiter,
         )
         self._config = settings
+        self._metrics.notifying(plan.senders)
+        self._notifier.configure(plan)
         self._poller.configure(settings, client)
         self._metrics.loaded(self._clock.now())
         self.health.clear(Trouble.RELOAD_FAILED)

@@ -1,5 +1,6 @@
 """The command line: parse, call, exit code."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -61,8 +62,22 @@ _common = _flags(
         "--instance.name", metavar="NAME", help="This VM's name in Resources, where IMDS does not tell it."
     ),
 )
+_log_format = _flag(
+    "--log.format",
+    type=click.Choice(["logfmt", "json"]),
+    default="logfmt",
+    show_default=True,
+    help="Of logs.",
+)
+_notify = _flag(
+    "--notify",
+    multiple=True,
+    metavar="URL",
+    help="Tell everything about this VM to this Apprise URL; repeatable, in the environment between spaces.",
+)
 _serving = _flags(
     _common,
+    _notify,
     _flag(
         "--poll.interval", type=_Parsed("duration", PollInterval.parse), help="Time between two polls [1s]."
     ),
@@ -72,13 +87,7 @@ _serving = _flags(
     ),
     _flag("--web.config.file", type=_FILE, help="TLS and passwords, as Prometheus' own exporters take them."),
     _flag("--web.enable-lifecycle", is_flag=True, help="Allow a reload by POST to /-/reload."),
-    _flag(
-        "--log.format",
-        type=click.Choice(["logfmt", "json"]),
-        default="logfmt",
-        show_default=True,
-        help="Of logs.",
-    ),
+    _log_format,
 )
 
 
@@ -122,7 +131,10 @@ def _overrides(flags: dict[str, Any]) -> Overrides:
 @_serving
 @_log_level("info")
 def run(**flags: Any) -> None:
-    """Watch this VM's scheduled events, and serve metrics and a page about them."""
+    """Watch this VM's scheduled events: the exporter.
+
+    Serves metrics and a page about them, and tells whom it shall.
+    """
     from exporter import app, logs
 
     logs.configure(flags["log_level"], flags["log_format"])
@@ -131,10 +143,12 @@ def run(**flags: Any) -> None:
 
 def _options(flags: dict[str, Any]) -> Any:
     from exporter.app import Options
+    from exporter.notifications.addresses import NotifyUrls
 
     return Options(
         config_file=flags["config_file"],
         overrides=_overrides(flags),
+        notify=NotifyUrls(flags["notify"]),
         listen_address=flags["web_listen_address"],
         web_config_file=flags["web_config_file"],
         enable_lifecycle=flags["web_enable_lifecycle"],
@@ -145,7 +159,11 @@ def _options(flags: dict[str, Any]) -> Any:
 @_serving
 @_log_level("warning")
 def demo(**flags: Any) -> None:
-    """Show the exporter at work with no Azure around: a simulator at 60 times the speed, all scenarios."""
+    """Show the exporter at work with no Azure around.
+
+    A simulator plays all its scenarios at 60 times the speed; every message is printed, and a table of events
+    keeps itself up to date.
+    """
     from exporter import demo as demonstration
     from exporter import logs
 
@@ -183,7 +201,10 @@ def demo(**flags: Any) -> None:
     help="How long the first answer takes; up to two minutes on Azure.",
 )
 def simulate(**flags: Any) -> None:
-    """Play Azure's Scheduled Events endpoint, for testing this or any other client."""
+    """Play Azure's Scheduled Events endpoint.
+
+    For testing this or any other client.
+    """
     import threading
 
     from exporter.simulator import Simulator, SimulatorServer, load_scenarios
@@ -215,10 +236,35 @@ def events(*, as_json: bool, watch: bool, **flags: Any) -> None:
     inspection.show(settings, SystemClock(), as_json=as_json, watch=watch)
 
 
+@main.command("notify-test")
+@_common
+@_notify
+@_log_format
+@_log_level("warning")
+def notify_test(**flags: Any) -> None:
+    """Send a sample of each transition to every target.
+
+    Says which arrived, how long it took, and why where one did not. The exit status is 0 if all arrived.
+    """
+    from exporter import logs
+    from exporter.notifications import planning, trial
+
+    logs.configure(flags["log_level"], flags["log_format"])
+    settings, locate = config.load_located(flags["config_file"], _overrides(flags))
+    plan = planning.plan(settings.notifications, flags["notify"], locate, os.environ)
+    sys.exit(trial.run(settings, plan, SystemClock()))
+
+
 @main.command("check-config")
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 def check_config(files: tuple[Path, ...]) -> None:
-    """Validate configuration files; exit status 1 if one of them is wrong."""
+    """Validate configuration files.
+
+    With the targets and templates in them. The exit status is 1 if one of them is wrong.
+    """
+    from exporter import logs
+
+    logs.configure("warning", "logfmt")
     problems = [problem for file in files if (problem := _problem(file))]
     for problem in problems:
         click.echo(problem, err=True)
@@ -226,8 +272,11 @@ def check_config(files: tuple[Path, ...]) -> None:
 
 
 def _problem(file: Path) -> str:
+    from exporter.notifications import planning
+
     try:
-        settings = config.load(file, Overrides())
+        settings, locate = config.load_located(file, Overrides())
+        planning.plan(settings.notifications, (), locate, os.environ)
     except ConfigurationError as error:
         return str(error)
     for message in config.unavailable(settings):

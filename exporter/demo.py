@@ -13,18 +13,20 @@ import msgspec
 from exporter import table
 from exporter.app import App, Options
 from exporter.clock import Clock
+from exporter.notifications.message import Delivery, Rendered
 from exporter.simulator import Simulator, SimulatorServer, load_scenarios
 from exporter.snapshot import Snapshot
-from exporter.times import rfc3339
 from exporter.values import Endpoint
 from exporter.views import event_view
 
 SPEED = 60.0
+KEPT = 50
+_TITLES = 9
 _REFRESH_SECONDS = 1.0
 
 
 def run(options: Options, clock: Clock) -> int:
-    """Play all scenarios until interrupted, with a table of events; give the exit status."""
+    """Play all scenarios until interrupted, with messages and a table of events; give the exit status."""
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -33,14 +35,40 @@ def run(options: Options, clock: Clock) -> int:
         overrides = msgspec.structs.replace(
             given, imds_endpoint=endpoint, state_directory=given.state_directory or directory
         )
-        app = App(msgspec.structs.replace(options, overrides=overrides), clock)
+        messages = Messages()
+        app = App(
+            msgspec.structs.replace(options, overrides=overrides), clock, senders={"terminal": messages}
+        )
         app.start()
         try:
-            click.echo(_headline(app))
-            _watch(app, clock, stopping)
+            _watch(app, messages, clock, stopping)
         finally:
             app.stop()
     return 0
+
+
+class Messages:
+    """A notification target that keeps what it gets, for the terminal."""
+
+    address = "terminal"
+    body_limit = None
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[Rendered] = []
+        self.count = 0
+
+    def send(self, rendered: Rendered) -> Delivery:
+        """Take one."""
+        with self._lock:
+            self._kept = [*self._kept[1 - KEPT :], rendered]
+            self.count += 1
+        return Delivery(delivered=True)
+
+    def newest(self, count: int = KEPT) -> list[Rendered]:
+        """Give the last messages, oldest first."""
+        with self._lock:
+            return self._kept[-count:] if count else []
 
 
 @contextlib.contextmanager
@@ -53,39 +81,44 @@ def _simulator(options: Options) -> Iterator[Endpoint]:
         yield Endpoint(server.url)
 
 
-def _watch(app: App, clock: Clock, stopping: threading.Event) -> None:
-    on_terminal = sys.stdout.isatty()
-    shown: object = None
-    told: set[tuple[str, str, object]] = set()
+def _watch(app: App, messages: Messages, clock: Clock, stopping: threading.Event) -> None:
+    if not sys.stdout.isatty():
+        click.echo(_headline(app))
+    told, shown = 0, None
     while not stopping.wait(_REFRESH_SECONDS):
-        snapshot = app.snapshot
-        if on_terminal:
-            click.clear()
-            click.echo(
-                f"Page, metrics and API: {app.url}   Simulator: {snapshot.endpoint}   Stop with Ctrl-C."
-            )
-        elif (snapshot.current, snapshot.past) == shown:
+        if sys.stdout.isatty():
+            _redraw(app, messages, clock)
             continue
-        shown = (snapshot.current, snapshot.past)
-        _tell(snapshot, told, again=on_terminal)
-        _table(snapshot, clock)
+        count = messages.count
+        for message in messages.newest(min(count - told, KEPT)):
+            click.echo(f"\n{_printable(message.title)}\n{_printable(message.body)}\n")
+        told = count
+        events = app.snapshot.current
+        if events != shown:
+            _table(app.snapshot, clock)
+        shown = events
+
+
+def _redraw(app: App, messages: Messages, clock: Clock) -> None:
+    """Draw the screen anew: what is pending, the newest message whole, and the titles before it."""
+    click.clear()
+    click.echo(_headline(app))
+    _table(app.snapshot, clock)
+    kept = messages.newest(_TITLES)
+    if not kept:
+        click.echo("\nNo message yet.")
+        return
+    click.echo(f"\n{_printable(kept[-1].title)}\n{_printable(kept[-1].body)}\n")
+    for message in reversed(kept[:-1]):
+        click.echo(_printable(message.title))
 
 
 def _headline(app: App) -> str:
-    return f"Page, metrics and API: {app.url}   Stop with Ctrl-C."
+    return f"Page, metrics and API: {app.url}   Simulator: {app.snapshot.endpoint}   Stop with Ctrl-C."
 
 
-def _tell(snapshot: Snapshot, told: set[tuple[str, str, object]], *, again: bool) -> None:
-    """Write a line for each transition: the last eight on a terminal, otherwise those not yet told."""
-    lines = sorted(
-        (record.at, tracked.key, record.transition.value, tracked.event.event_type)
-        for tracked in (*snapshot.current, *snapshot.past)
-        for record in tracked.transitions
-    )
-    for at, key, transition, event_type in lines[-8:] if again else lines:
-        if again or (key, transition, at) not in told:
-            click.echo(table.printable(f"{rfc3339(at)}  {transition:<10} {event_type:<10} {key}"))
-        told.add((key, transition, at))
+def _printable(text: str) -> str:
+    return "\n".join(map(table.printable, text.split("\n")))
 
 
 def _table(snapshot: Snapshot, clock: Clock) -> None:

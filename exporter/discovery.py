@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from exporter.values import IMDS_ADDRESS
+from exporter.values import DISCOVER, IMDS_ADDRESS
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,15 @@ class Discovery(msgspec.Struct, frozen=True):
 
     endpoint: str
     source: str
+
+
+def endpoint_of(configured: str) -> str:
+    """Give the configured endpoint; where that is ``discover``, find it, and log where it was found."""
+    if configured != DISCOVER:
+        return configured
+    found = discover_endpoint()
+    log.info("endpoint discovered", extra={"endpoint": found.endpoint, "source": found.source})
+    return found.endpoint
 
 
 def discover_endpoint(paths: Sequence[Path] = LEASE_FOLDERS) -> Discovery:

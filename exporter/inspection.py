@@ -9,13 +9,12 @@ import msgspec
 from exporter import table
 from exporter.clock import Clock
 from exporter.config import Config
-from exporter.discovery import discover_endpoint
+from exporter.discovery import endpoint_of
 from exporter.errors import ImdsError
 from exporter.events import decode_document
 from exporter.imds import ImdsClient
 from exporter.lifecycle import Known, advance
 from exporter.snapshot import Snapshot
-from exporter.values import DISCOVER
 from exporter.views import EventView, event_view
 
 
@@ -31,7 +30,7 @@ def show(settings: Config, clock: Clock, *, as_json: bool, watch: bool) -> None:
     Raises:
         ImdsError: IMDS gave no usable answer, and it was to be asked once only.
     """
-    endpoint = discover_endpoint().endpoint if settings.imds.endpoint == DISCOVER else settings.imds.endpoint
+    endpoint = endpoint_of(settings.imds.endpoint)
     client = ImdsClient(
         endpoint, api_version=settings.imds.api_version, timeout=settings.imds.timeout, clock=clock
     )

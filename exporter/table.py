@@ -13,8 +13,13 @@ _HEAD = ("TYPE", "STATUS", "STARTS", "LASTS", "SOURCE", "TARGET", "RESOURCES", "
 
 def render(views: Sequence[EventView], now: datetime) -> list[str]:
     """Give the lines of a table; what Azure wrote is stripped of control characters."""
-    rows = [_HEAD, *(_row(view, now) for view in views)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    return aligned([_HEAD, *(_row(view, now) for view in views)])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Give the lines of a table, its columns as wide as they must be; nothing in it steers the terminal."""
+    rows = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
@@ -35,7 +40,7 @@ def printable(text: str) -> str:
 
 
 def _row(view: EventView, now: datetime) -> tuple[str, ...]:
-    cells = (
+    return (
         view.type,
         view.status,
         _starts(view, now),
@@ -45,7 +50,6 @@ def _row(view: EventView, now: datetime) -> tuple[str, ...]:
         ",".join(view.resources) or "-",
         view.id,
     )
-    return tuple(printable(cell) for cell in cells)
 
 
 def _starts(view: EventView, now: datetime) -> str:

@@ -6,6 +6,7 @@ it one.
 
 import logging
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -18,6 +19,7 @@ from exporter.health import Health, Trouble
 from exporter.imds import InstanceFacts
 from exporter.lifecycle import Known, Occurrence, Step, advance
 from exporter.metrics import Metrics
+from exporter.notifications.message import Message
 from exporter.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -42,12 +44,26 @@ class Imds(Protocol):
 class Memory(Protocol):
     """What the watch needs of `exporter.state.Store`."""
 
-    def record(self, step: Step) -> None:
-        """Write one document's effects in one transaction."""
+    def record(self, step: Step, messages: Sequence[Message]) -> None:
+        """Write one document's effects, and whom to tell of them, in one transaction."""
         ...
 
     def retry(self) -> None:
         """Go back to the disk, where it had failed and is due to be tried again."""
+        ...
+
+
+class Teller(Protocol):
+    """What the watch needs of `exporter.notifications.notifier.Notifier`."""
+
+    def compose(
+        self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
+    ) -> Sequence[Message]:
+        """Make the messages about what just happened."""
+        ...
+
+    def wake(self) -> None:
+        """Have delivered what was written down."""
         ...
 
 
@@ -57,6 +73,7 @@ class Watch:
     def __init__(
         self,
         memory: Memory,
+        teller: Teller,
         metrics: Metrics,
         health: Health,
         clock: Clock,
@@ -64,6 +81,7 @@ class Watch:
         known: Known,
     ) -> None:
         self._memory = memory
+        self._teller = teller
         self._metrics = metrics
         self._health = health
         self._clock = clock
@@ -119,8 +137,11 @@ class Watch:
 
     def _take(self, document: Document) -> None:
         self._note_defects(document.defects)
-        step = advance(self._known, document, self._clock.now(), unbroken=self.snapshot.up)
-        self._memory.record(step)
+        now = self._clock.now()
+        step = advance(self._known, document, now, unbroken=self.snapshot.up)
+        self._memory.record(step, self._teller.compose(step.occurrences, self.snapshot.instance, now))
+        if step.occurrences:
+            self._teller.wake()
         self._known = step.known
         self.snapshot = msgspec.structs.replace(
             self.snapshot,

@@ -1,16 +1,20 @@
 """A watch with everything around it: an IMDS that follows a script, a memory that keeps what it is given."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from exporter.config import Config
+from exporter.config import Config, Route
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import Health, Trouble
 from exporter.imds import InstanceFacts
-from exporter.lifecycle import Known, Step
+from exporter.lifecycle import Known, Occurrence, Step
 from exporter.metrics import Metrics, SnapshotCollector
+from exporter.notifications.message import Message
+from exporter.notifications.routing import compose
 from exporter.watch import Watch
 from tests.builders import body
 from tests.clocks import HandClock
@@ -52,15 +56,34 @@ class Notebook:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
+        self.messages: list[Message] = []
         self.retries = 0
 
-    def record(self, step: Step) -> None:
+    def record(self, step: Step, messages: Sequence[Message]) -> None:
         """Keep a step."""
         self.steps.append(step)
+        self.messages.extend(messages)
 
     def retry(self) -> None:
         """Count."""
         self.retries += 1
+
+
+class Teller:
+    """Makes a message of each transition, for one target, and counts how often it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def compose(
+        self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
+    ) -> tuple[Message, ...]:
+        """Make them."""
+        return compose([Route(("someone",))], occurrences, instance=instance, now=now)
+
+    def wake(self) -> None:
+        """Count."""
+        self.woken += 1
 
 
 class House:
@@ -73,7 +96,8 @@ class House:
         self.memory = Notebook()
         self.imds = ScriptedImds(self.clock)
         metrics = Metrics(self.registry)
-        self.watch = Watch(self.memory, metrics, self.health, self.clock, known=known or Known())
+        self.teller = Teller()
+        self.watch = Watch(self.memory, self.teller, metrics, self.health, self.clock, known=known or Known())
         self.registry.register(SnapshotCollector(lambda: self.watch.snapshot, self.health, self.clock))
         self.configure(**settings)
 

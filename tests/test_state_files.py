@@ -168,8 +168,8 @@ def test_migration_keeps_what_is_known(house: House) -> None:
         *MIGRATIONS,
         "ALTER TABLE events ADD COLUMN note TEXT; UPDATE events SET note = key",
         """
-        CREATE TABLE outbox (event TEXT PRIMARY KEY, body TEXT NOT NULL);
-        INSERT INTO outbox SELECT key, note FROM events
+        CREATE TABLE notes (event TEXT PRIMARY KEY, body TEXT NOT NULL);
+        INSERT INTO notes SELECT key, note FROM events
         """,
     )
     store = Store.open(house.directory, health=house.health, clock=house.clock, migrations=newer)
@@ -178,7 +178,7 @@ def test_migration_keeps_what_is_known(house: House) -> None:
     with closing(sqlite3.connect(house.path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (len(newer),)
         assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
-        assert connection.execute("SELECT count(*) FROM outbox WHERE event = body").fetchone() == (15,)
+        assert connection.execute("SELECT count(*) FROM notes WHERE event = body").fetchone() == (15,)
     assert house.health.problems() == ()
 
 

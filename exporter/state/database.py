@@ -54,6 +54,8 @@ class Database:
         self._migrations = migrations
         self._lock = threading.Lock()
         self._disk = Disk(directory)
+        # Grows whenever what is in memory is replaced as a whole.
+        self.generation = 0
         self._memory = schema.in_memory(migrations)
         # Whether memory holds all that the file does; whether the file lacks something that memory has.
         self._seen = False
@@ -126,6 +128,7 @@ class Database:
         with self._lock:
             self._memory.close()
             self._memory = schema.in_memory(self._migrations)
+            self.generation += 1
             self._start_anew(UnusableFileError(reason))
 
     def _write_through(self, statements: Sequence[Statement], *, anew: bool) -> None:
@@ -209,6 +212,7 @@ class Database:
             raise UnusableFileError(f"it is damaged: {error}") from error
         self._memory.close()
         self._memory = copy
+        self.generation += 1
         self._seen = True
         self._behind = self._behind or migrated
 

@@ -26,6 +26,20 @@ MIGRATIONS: tuple[str, ...] = (
         last_success TEXT               -- ISO 8601, UTC
     );
     """,
+    """
+    CREATE TABLE outbox (
+        target TEXT NOT NULL,           -- the name of a notification target
+        key TEXT NOT NULL,              -- TrackedEvent.key
+        sequence INTEGER NOT NULL,      -- the transition's number in the event's life, from 1
+        position INTEGER NOT NULL,      -- messages of a target go out in this order
+        at REAL NOT NULL,               -- when the transition happened
+        message TEXT NOT NULL,          -- the Message as JSON; "" once it is done with
+        done REAL,                      -- when it was delivered or expired; NULL while it waits
+        PRIMARY KEY (target, key, sequence)
+    );
+    CREATE INDEX outbox_position ON outbox (position);
+    CREATE INDEX outbox_waiting ON outbox (target, position) WHERE done IS NULL;
+    """,
 )
 
 

@@ -11,7 +11,9 @@ import msgspec
 from exporter.clock import Clock
 from exporter.health import Health
 from exporter.lifecycle import HISTORY, Known, Step, TrackedEvent
+from exporter.notifications.message import Message
 from exporter.state.database import Database, Transaction
+from exporter.state.outbox import Outbox
 from exporter.state.schema import MIGRATIONS
 
 _encoder = msgspec.json.Encoder()
@@ -48,6 +50,7 @@ class Store:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self.outbox = Outbox(database)
 
     @classmethod
     def open(
@@ -70,14 +73,19 @@ class Store:
             self._database.condemn(f"its content makes no sense: {error}")
             return Known()
 
-    def record(self, step: Step) -> None:
-        """Write down what one document caused, in one transaction; nothing where it changed nothing."""
+    def record(self, step: Step, messages: Sequence[Message] = ()) -> None:
+        """Write down what one document caused, and whom to tell, in one transaction.
+
+        Nothing is written where it changed nothing.
+        """
         if not step.writes:
             return
         with self._database.transaction() as transaction:
+            added = self.outbox.add(transaction, messages)
             _write_events(transaction, step)
             incarnation = None if step.known.incarnation is None else str(step.known.incarnation)
             transaction.write(_UPSERT_WATCH, [(incarnation, _text(step.known.last_success))])
+        self.outbox.added(added)
 
     def note_last_success(self, at: datetime) -> None:
         """Write down, at a clean stop, when the last valid document came: the next start asks for its age."""

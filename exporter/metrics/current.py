@@ -1,27 +1,18 @@
-"""Every metric of the program, in one place.
+"""What can change from one second to the next, worked out from the newest snapshot at the scrape."""
 
-What only grows is counted here as it happens; what can change from one second to the next is worked out from
-the newest snapshot when Prometheus scrapes.
-"""
-
-import platform
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from exporter import __version__
 from exporter.clock import Clock
-from exporter.errors import PollOutcome
-from exporter.events import EVENT_STATUSES, EVENT_TYPES, Target, trace_id
+from exporter.events import EVENT_STATUSES, EVENT_TYPES, Target
 from exporter.health import Health, Trouble
-from exporter.lifecycle import Occurrence, TrackedEvent, Transition
+from exporter.lifecycle import TrackedEvent
+from exporter.metrics.names import PREFIX
 from exporter.snapshot import Snapshot
-
-PREFIX = "azure_scheduled_events"
 
 _INFO_LABELS = (
     "event_id",
@@ -32,104 +23,6 @@ _INFO_LABELS = (
     "target",
     "description",
 )
-_POLL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150)
-_NOTICE_BUCKETS = (0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800)
-_IMPACT_BUCKETS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
-
-
-class Metrics:
-    """What is counted as it happens; register it, and a `SnapshotCollector`, in one registry."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._polls = Counter(
-            f"{PREFIX}_polls",
-            "Requests to IMDS for the document, by how they ended.",
-            ["outcome"],
-            registry=registry,
-        )
-        self._poll_duration = Histogram(
-            f"{PREFIX}_poll_duration_seconds",
-            "How long IMDS took to answer, or to fail.",
-            buckets=_POLL_BUCKETS,
-            registry=registry,
-        )
-        self._transitions = Counter(
-            f"{PREFIX}_transitions",
-            "Changes of state of events, each counted once.",
-            ["event_type", "transition"],
-            registry=registry,
-        )
-        self._notice = Histogram(
-            f"{PREFIX}_notice_seconds",
-            "NotBefore minus the time at which the event was first seen.",
-            ["event_type"],
-            buckets=_NOTICE_BUCKETS,
-            registry=registry,
-        )
-        self._impact = Histogram(
-            f"{PREFIX}_impact_seconds",
-            "Time from Started to gone, where both moments were watched.",
-            ["event_type"],
-            buckets=_IMPACT_BUCKETS,
-            registry=registry,
-        )
-        self._invalid_events = Counter(
-            f"{PREFIX}_invalid_events",
-            "Events, or fields of events, in changed documents that could not be understood.",
-            registry=registry,
-        )
-        self._reload_successful = Gauge(
-            f"{PREFIX}_config_last_reload_successful",
-            "Whether the last attempt to load the configuration succeeded.",
-            registry=registry,
-        )
-        self._reload_timestamp = Gauge(
-            f"{PREFIX}_config_last_reload_success_timestamp_seconds",
-            "When the configuration was last loaded.",
-            registry=registry,
-        )
-        build_info = Gauge(
-            f"{PREFIX}_build_info",
-            "The running program.",
-            ["version", "python_version"],
-            registry=registry,
-        )
-        build_info.labels(__version__, platform.python_version()).set(1)
-        self._start_at_zero()
-
-    def _start_at_zero(self) -> None:
-        for outcome in PollOutcome:
-            self._polls.labels(outcome.value)
-        for event_type in EVENT_TYPES:
-            for transition in Transition:
-                self._transitions.labels(event_type, transition.value)
-
-    def polled(self, outcome: PollOutcome, seconds: float) -> None:
-        """Count one request to IMDS, and how long it took."""
-        self._polls.labels(outcome.value).inc()
-        self._poll_duration.observe(seconds)
-
-    def happened(self, occurrence: Occurrence) -> None:
-        """Count one transition, with the notice or the impact that it ends the wait for."""
-        tracked = occurrence.tracked
-        event_type = tracked.event.event_type
-        self._transitions.labels(event_type, occurrence.transition.value).inc(
-            exemplar={"trace_id": trace_id(tracked.ids[0])}
-        )
-        if occurrence.notice is not None:
-            self._notice.labels(event_type).observe(occurrence.notice.total_seconds())
-        if occurrence.impact is not None:
-            self._impact.labels(event_type).observe(occurrence.impact.total_seconds())
-
-    def misunderstood(self, count: int) -> None:
-        """Count what could not be understood in a changed document."""
-        self._invalid_events.inc(count)
-
-    def loaded(self, at: datetime | None) -> None:
-        """Note how loading the configuration went: when it succeeded, or None where it failed."""
-        self._reload_successful.set(at is not None)
-        if at is not None:
-            self._reload_timestamp.set(at.timestamp())
 
 
 class SnapshotCollector(Collector):
@@ -147,16 +40,21 @@ class SnapshotCollector(Collector):
         snapshot: Callable[[], Snapshot],
         health: Health,
         clock: Clock,
+        *,
+        waiting: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
+        """Read ``snapshot`` and ``waiting``, the number of messages for each target, at every scrape."""
         self._snapshot = snapshot
         self._health = health
         self._clock = clock
+        self._waiting = waiting
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Give the families for one scrape."""
         snapshot = self._snapshot()
         yield from _watch(snapshot)
         yield _degraded(self._health)
+        yield _waiting(self._waiting())
         yield _pending(snapshot)
         shown = [tracked for tracked in snapshot.current if snapshot.has_series(tracked)]
         yield _info(shown, snapshot)
@@ -191,6 +89,15 @@ def _degraded(health: Health) -> GaugeMetricFamily:
     present = {problem.trouble for problem in health.problems()}
     for trouble in Trouble:
         family.add_metric((trouble.value,), trouble in present)
+    return family
+
+
+def _waiting(counts: Mapping[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        f"{PREFIX}_notifications_pending", "Messages that wait to be delivered.", labels=["target"]
+    )
+    for target, count in counts.items():
+        family.add_metric((target,), count)
     return family
 
 

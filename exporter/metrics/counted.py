@@ -1,0 +1,148 @@
+"""What only grows, counted as it happens."""
+
+import platform
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from exporter import __version__
+from exporter.errors import PollOutcome
+from exporter.events import EVENT_TYPES, trace_id
+from exporter.lifecycle import Occurrence, Transition
+from exporter.metrics.names import PREFIX
+from exporter.notifications.message import Outcome
+
+_POLL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150)
+_NOTICE_BUCKETS = (0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800)
+_DELAY_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400)
+_IMPACT_BUCKETS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
+
+
+class Metrics:
+    """What is counted as it happens; register it, and a `SnapshotCollector`, in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._polls = Counter(
+            f"{PREFIX}_polls",
+            "Requests to IMDS for the document, by how they ended.",
+            ["outcome"],
+            registry=registry,
+        )
+        self._poll_duration = Histogram(
+            f"{PREFIX}_poll_duration_seconds",
+            "How long IMDS took to answer, or to fail.",
+            buckets=_POLL_BUCKETS,
+            registry=registry,
+        )
+        self._transitions = Counter(
+            f"{PREFIX}_transitions",
+            "Changes of state of events, each counted once.",
+            ["event_type", "transition"],
+            registry=registry,
+        )
+        self._notice = Histogram(
+            f"{PREFIX}_notice_seconds",
+            "NotBefore minus the time at which the event was first seen.",
+            ["event_type"],
+            buckets=_NOTICE_BUCKETS,
+            registry=registry,
+        )
+        self._impact = Histogram(
+            f"{PREFIX}_impact_seconds",
+            "Time from Started to gone, where both moments were watched.",
+            ["event_type"],
+            buckets=_IMPACT_BUCKETS,
+            registry=registry,
+        )
+        self._invalid_events = Counter(
+            f"{PREFIX}_invalid_events",
+            "Events, or fields of events, in changed documents that could not be understood.",
+            registry=registry,
+        )
+        self._notifications = Counter(
+            f"{PREFIX}_notifications",
+            "Messages by how delivering them ended; a try that failed counts once, and is tried again.",
+            ["target", "outcome"],
+            registry=registry,
+        )
+        self._notification_delay = Histogram(
+            f"{PREFIX}_notification_delay_seconds",
+            "Time from a transition to the delivery of its message.",
+            ["target"],
+            buckets=_DELAY_BUCKETS,
+            registry=registry,
+        )
+        self._reload_successful = Gauge(
+            f"{PREFIX}_config_last_reload_successful",
+            "Whether the last attempt to load the configuration succeeded.",
+            registry=registry,
+        )
+        self._reload_timestamp = Gauge(
+            f"{PREFIX}_config_last_reload_success_timestamp_seconds",
+            "When the configuration was last loaded.",
+            registry=registry,
+        )
+        build_info = Gauge(
+            f"{PREFIX}_build_info",
+            "The running program.",
+            ["version", "python_version"],
+            registry=registry,
+        )
+        build_info.labels(__version__, platform.python_version()).set(1)
+        self._start_at_zero()
+
+    def _start_at_zero(self) -> None:
+        for outcome in PollOutcome:
+            self._polls.labels(outcome.value)
+        for event_type in EVENT_TYPES:
+            for transition in Transition:
+                self._transitions.labels(event_type, transition.value)
+
+    def polled(self, outcome: PollOutcome, seconds: float) -> None:
+        """Count one request to IMDS, and how long it took."""
+        self._polls.labels(outcome.value).inc()
+        self._poll_duration.observe(seconds)
+
+    def happened(self, occurrence: Occurrence) -> None:
+        """Count one transition, with the notice or the impact that it ends the wait for."""
+        tracked = occurrence.tracked
+        event_type = tracked.event.event_type
+        self._transitions.labels(event_type, occurrence.transition.value).inc(
+            exemplar={"trace_id": trace_id(tracked.ids[0])}
+        )
+        if occurrence.notice is not None:
+            self._notice.labels(event_type).observe(occurrence.notice.total_seconds())
+        if occurrence.impact is not None:
+            self._impact.labels(event_type).observe(occurrence.impact.total_seconds())
+
+    def notifying(self, targets: Iterable[str]) -> None:
+        """Begin to count for targets, at 0."""
+        for target in targets:
+            for outcome in Outcome:
+                self._notifications.labels(target, outcome.value)
+            self._notification_delay.labels(target)
+
+    def delivered(self, target: str, delays: Sequence[float]) -> None:
+        """Count messages that arrived, each with the seconds since its transition."""
+        self._notifications.labels(target, Outcome.DELIVERED.value).inc(len(delays))
+        for delay in delays:
+            self._notification_delay.labels(target).observe(delay)
+
+    def failed(self, target: str) -> None:
+        """Count a try to deliver that failed."""
+        self._notifications.labels(target, Outcome.FAILED.value).inc()
+
+    def expired(self, target: str, count: int) -> None:
+        """Count messages that were given up."""
+        self._notifications.labels(target, Outcome.EXPIRED.value).inc(count)
+
+    def misunderstood(self, count: int) -> None:
+        """Count what could not be understood in a changed document."""
+        self._invalid_events.inc(count)
+
+    def loaded(self, at: datetime | None) -> None:
+        """Note how loading the configuration went: when it succeeded, or None where it failed."""
+        self._reload_successful.set(at is not None)
+        if at is not None:
+            self._reload_timestamp.set(at.timestamp())

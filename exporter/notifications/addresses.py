@@ -1,0 +1,144 @@
+"""Where the targets are: their URLs, which are secrets, found in the file, the environment or other files."""
+
+import logging
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from exporter.config import Notifications, Target
+from exporter.errors import ConfigurationError
+from exporter.yamlfile import Keys, Locate
+
+log = logging.getLogger(__name__)
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,19})://")
+# Of most services the first part of the URL is a token; of these it is a server's name.
+_WITH_HOST = frozenset(
+    f"{scheme}{secure}"
+    for scheme in ("form", "gotify", "http", "json", "mailto", "matrix", "mmost", "ntfy", "rocket", "xml")
+    for secure in ("", "s")
+)
+
+
+class NotifyUrls(tuple[str, ...]):
+    """The URLs of ``--notify``, which are secrets."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} URLs>"
+
+
+class Address:
+    """Where one target is: an Apprise URL, or a tag of an Apprise configuration file.
+
+    The URL is a secret. Whatever shows an address shows its ``label``.
+    """
+
+    __slots__ = ("apprise_config", "label", "target", "url")
+
+    def __init__(self, target: str, *, url: str = "", apprise_config: str = "", tag: str = "") -> None:
+        self.target = target
+        self.url = url
+        self.apprise_config = (apprise_config, tag) if tag else None
+        self.label = f"tag {tag}" if tag else shown(url)
+
+    def __repr__(self) -> str:
+        return f"<{self.target}: {self.label}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Address):
+            return NotImplemented
+        mine, theirs = (
+            (self.target, self.url, self.apprise_config),
+            (other.target, other.url, other.apprise_config),
+        )
+        return mine == theirs
+
+    def __hash__(self) -> int:
+        return hash((self.target, self.url, self.apprise_config))
+
+
+def shown(url: str) -> str:
+    """Give what may be shown of a URL: ``scheme://host``; without the host where that is a token."""
+    found = _SCHEME.match(url)
+    if found is None:
+        return "no URL"
+    scheme = found[1].lower()
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        host = ""
+    is_server = scheme in _WITH_HOST and (host == "localhost" or "." in host or ":" in host)
+    return f"{scheme}://{host if is_server else '...'}"
+
+
+def resolve(
+    settings: Notifications, extra: Sequence[str], locate: Locate, environ: Mapping[str, str]
+) -> tuple[Address, ...]:
+    """Find every target's address; ``extra`` are the URLs of ``--notify``, targets notify-1, notify-2, ...
+
+    In a target's ``url``, ``${NAME}`` stands for a variable of the environment.
+
+    Raises:
+        ConfigurationError: a variable or a file is missing, or has nothing in it. No secret is in its text.
+    """
+    return (*_configured(settings, locate, environ), *_extra(extra))
+
+
+def names_of_extra(extra: Sequence[str]) -> tuple[str, ...]:
+    """Name the targets that ``--notify`` adds."""
+    return tuple(f"notify-{number}" for number in range(1, len(extra) + 1))
+
+
+def _configured(settings: Notifications, locate: Locate, environ: Mapping[str, str]) -> Iterator[Address]:
+    if settings.apprise_config and any(target.tag for target in settings.targets):
+        _read(settings.apprise_config, ("notifications", "apprise_config"), locate)
+    for index, target in enumerate(settings.targets):
+        keys: Keys = ("notifications", "targets", index)
+        if target.tag:
+            yield Address(target.name, apprise_config=settings.apprise_config, tag=target.tag)
+        else:
+            yield Address(target.name, url=_url(target, keys, locate, environ))
+
+
+def _url(target: Target, keys: Keys, locate: Locate, environ: Mapping[str, str]) -> str:
+    if target.url_file:
+        lines = _read(target.url_file, (*keys, "url_file"), locate).split()
+        if len(lines) != 1:
+            what = "is empty" if not lines else "has more than one URL"
+            raise locate((*keys, "url_file"), f"{target.url_file} {what}; put one Apprise URL there")
+        return lines[0]
+
+    def value(found: re.Match[str]) -> str:
+        if not environ.get(found[1]):
+            raise locate(
+                (*keys, "url"), f"the environment has no variable {found[1]}; set it, or use url_file"
+            )
+        return environ[found[1]]
+
+    return _VARIABLE.sub(value, target.url).strip()
+
+
+def _read(name: str, keys: Keys, locate: Locate) -> str:
+    path = Path(name)
+    try:
+        text = path.read_text(encoding="utf-8")
+        mode = path.stat().st_mode
+    except UnicodeDecodeError as error:
+        raise locate(keys, f"{name} is no text") from error
+    except OSError as error:
+        raise locate(keys, f"{name} cannot be read: {error.strerror}") from error
+    if mode & stat.S_IROTH and path.is_file():
+        log.warning("everybody can read a file with secrets", extra={"path": name})
+    return text
+
+
+def _extra(urls: Sequence[str]) -> Iterator[Address]:
+    for number, (name, url) in enumerate(zip(names_of_extra(urls), urls, strict=True), start=1):
+        if not url.strip():
+            raise ConfigurationError(f"--notify: URL {number} is empty")
+        yield Address(name, url=url.strip())

@@ -1,0 +1,74 @@
+"""Whether Apprise takes the targets' addresses, asked of it in a process of its own.
+
+Apprise costs 20 MiB of memory that the exporter does without until it has something to say. The URLs go to
+the child through a pipe, because others can read a process's arguments and environment.
+"""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from exporter.errors import ConfigurationError
+from exporter.notifications.addresses import Address
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 30.0
+
+Refusal = Callable[[Address, str], ConfigurationError]
+
+
+def check(addresses: Sequence[Address], refuse: Refusal) -> None:
+    """Have Apprise look at every address.
+
+    Raises:
+        ConfigurationError: what ``refuse`` made of the first that it does not take, and why.
+    """
+    if not addresses:
+        return
+    for address, problem in zip(addresses, _problems(addresses), strict=True):
+        if problem:
+            raise refuse(address, problem)
+
+
+class _Question(msgspec.Struct):
+    target: str
+    url: str
+    apprise_config: tuple[str, str] | None
+
+    def answer(self) -> str:
+        from exporter.notifications.services import problem
+
+        path, tag = self.apprise_config or ("", "")
+        return problem(Address(self.target, url=self.url, apprise_config=path, tag=tag))
+
+
+def _problems(addresses: Sequence[Address]) -> Sequence[str]:
+    questions = [_Question(address.target, address.url, address.apprise_config) for address in addresses]
+    try:
+        done = subprocess.run(  # noqa: S603  # this program itself
+            [sys.executable, "-m", __name__],
+            input=msgspec.json.encode(questions),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=True,
+        )
+        return msgspec.json.decode(done.stdout, type=list[str])
+    except (OSError, msgspec.MsgspecError, subprocess.SubprocessError) as error:
+        log.info("checking targets in this process", extra={"reason": type(error).__name__})
+        return [question.answer() for question in questions]
+
+
+def _main() -> None:
+    # Plugins may print; standard output is for the answers.
+    out, sys.stdout = sys.stdout, sys.stderr
+    questions = msgspec.json.decode(sys.stdin.buffer.read(), type=list[_Question])
+    out.write(msgspec.json.encode([question.answer() for question in questions]).decode())
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,104 @@
+"""All targets together: what the rest of the program knows of the notifications."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from exporter.clock import Clock
+from exporter.config import Route
+from exporter.health import Health
+from exporter.lifecycle import Occurrence
+from exporter.notifications import routing
+from exporter.notifications.message import Message, Sender
+from exporter.notifications.worker import Counts, Duty, Worker, Writes
+from exporter.state.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+
+class Plan(NamedTuple):
+    """Who is told what, and how; ``retry_for`` is in seconds.
+
+    The factories are called on the workers' threads, at the first message of a target, so that nothing heavy
+    is imported before there is something to say.
+    """
+
+    routes: Sequence[Route] = ()
+    senders: Mapping[str, Callable[[], Sender]] = {}
+    renderer: Callable[[], Writes] | None = None
+    retry_for: float = 86400.0
+
+
+class Notifier:
+    """One worker per target; `compose` belongs to the poller's thread, the rest to any."""
+
+    def __init__(self, outbox: Outbox, counts: Counts, health: Health, clock: Clock) -> None:
+        self._outbox = outbox
+        self._counts = counts
+        self._health = health
+        self._clock = clock
+        self._plan = Plan()
+        self._workers: dict[str, Worker] = {}
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names of the targets that are configured."""
+        return tuple(self._plan.senders)
+
+    def pending(self) -> dict[str, int]:
+        """Give how many messages wait, for every target that is configured or still has some."""
+        return dict.fromkeys(self.targets, 0) | self._outbox.counts()
+
+    def configure(self, plan: Plan) -> None:
+        """Take over a plan; messages that wait for a target that it does not have are kept, and warned of."""
+        self._plan = plan
+        waiting = self._outbox.counts()
+        for target in dict.fromkeys((*plan.senders, *self._workers, *waiting)):
+            if target not in plan.senders and waiting.get(target):
+                log.warning(
+                    "messages wait for a target that is not configured",
+                    extra={"target": target, "count": waiting[target]},
+                )
+            self._employ(target, Duty(plan.senders.get(target), plan.renderer or _nothing, plan.retry_for))
+
+    def compose(
+        self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
+    ) -> tuple[Message, ...]:
+        """Make the messages to write down with what just happened."""
+        return routing.compose(self._plan.routes, occurrences, instance=instance, now=now)
+
+    def wake(self) -> None:
+        """Have delivered what was written down."""
+        for worker in self._workers.values():
+            worker.wake()
+
+    def stop(self, timeout: float) -> bool:
+        """End all work within ``timeout`` seconds; tell whether all of it ended."""
+        deadline = time.monotonic() + timeout
+        workers = tuple(self._workers.values())
+        for worker in workers:
+            worker.stop()
+        ended = [worker.join(deadline - time.monotonic()) for worker in workers]
+        return all(ended)
+
+    def _employ(self, target: str, duty: Duty) -> None:
+        worker = self._workers.get(target)
+        if worker is not None:
+            worker.assign(duty)
+            return
+        worker = Worker(
+            target,
+            duty,
+            outbox=self._outbox,
+            counts=self._counts,
+            health=self._health,
+            clock=self._clock,
+        )
+        self._workers = self._workers | {target: worker}
+        worker.wake()
+
+
+def _nothing() -> Writes:
+    raise RuntimeError("a plan with targets has a renderer")

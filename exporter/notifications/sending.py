@@ -1,0 +1,111 @@
+"""Sending through Apprise: one try, one typed result, within a bounded time, whatever the receiver does."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from exporter.notifications.addresses import Address
+from exporter.notifications.message import Delivery, Rendered, Severity
+
+SEND_SECONDS = 15.0
+# Sends that hang beyond that time are left behind; so many of them, and no more is begun.
+MOST_STUCK = 3
+
+_NOTIFY_TYPES = {
+    Severity.INFO: "info",
+    Severity.SUCCESS: "success",
+    Severity.WARNING: "warning",
+    Severity.CRITICAL: "failure",
+}
+
+
+class Service(Protocol):
+    """What is needed of `exporter.notifications.services.Service`."""
+
+    name: str
+    body_limit: int
+
+    def send(self, *, title: str, body: str, body_format: str, notify_type: str) -> str:
+        """Try once; give "" or why it failed."""
+        ...
+
+
+def _open(address: Address) -> Sequence[Service]:
+    from exporter.notifications import services
+
+    return services.open_services(address)
+
+
+class AppriseSender:
+    """A target's way out. Apprise is imported by the first thing that is asked of it.
+
+    Of several services behind one tag those that have had a message do not get it again when it is tried
+    again; whoever calls goes on with the same message until `send` has delivered it.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        timeout: float = SEND_SECONDS,
+        open_services: Callable[[Address], Sequence[Service]] = _open,
+    ) -> None:
+        self.address = address.label
+        self._address = address
+        self._timeout = timeout
+        self._open = open_services
+        self._services: Sequence[Service] | None = None
+        self._owed: list[Service] = []
+        self._stuck: list[threading.Thread] = []
+
+    @property
+    def body_limit(self) -> int | None:
+        """Give the most characters that every service behind it takes."""
+        return min((service.body_limit for service in self._opened()), default=None)
+
+    def send(self, rendered: Rendered) -> Delivery:
+        """Try once; the longest that it takes is ``timeout`` for each service behind the target."""
+        services = self._opened()
+        if not services:
+            return Delivery(delivered=False, reason="Apprise does not take its URL any more")
+        owed = self._owed or list(services)
+        reasons = {service: self._send_one(service, rendered) for service in owed}
+        self._owed = [service for service, reason in reasons.items() if reason]
+        if not self._owed:
+            return Delivery(delivered=True)
+        failed = self._owed[0]
+        several = f"{failed.name}: " if len(services) > 1 else ""
+        return Delivery(delivered=False, reason=f"{several}{reasons[failed]}")
+
+    def _opened(self) -> Sequence[Service]:
+        if self._services is None:
+            self._services = self._open(self._address)
+        return self._services
+
+    def _send_one(self, service: Service, rendered: Rendered) -> str:
+        self._stuck = [thread for thread in self._stuck if thread.is_alive()]
+        if len(self._stuck) >= MOST_STUCK:
+            return f"the last {MOST_STUCK} tries hang still"
+        outcome: list[str] = []
+
+        def attempt() -> None:
+            try:
+                outcome.append(
+                    service.send(
+                        title=rendered.title,
+                        body=rendered.body,
+                        body_format=rendered.format,
+                        notify_type=_NOTIFY_TYPES[rendered.severity],
+                    )
+                )
+            except Exception as error:  # noqa: BLE001  # of any service; its text may have the URL
+                outcome.append(f"{type(error).__name__} in Apprise")
+
+        # A receiver that drips a byte a second holds its sender for ever; the process must end without it.
+        thread = threading.Thread(target=attempt, name=f"send to {self._address.target}", daemon=True)
+        thread.start()
+        thread.join(self._timeout)
+        if not outcome:
+            self._stuck.append(thread)
+            return f"it did not answer within {self._timeout:g} s"
+        return outcome[0]

@@ -1,0 +1,134 @@
+"""Apprise, kept at arm's length: the only module that imports it, and only inside its functions.
+
+Its import and its plugins take 20 MiB and a third of a second, and its loggers write URLs.
+"""
+
+import logging
+import re
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+from exporter.notifications.addresses import Address
+
+_LIMIT_MARGIN = 100
+# Apprise gives up after 4 s, when a slow receiver may well have the message.
+_CONNECT_SECONDS = 5.0
+_READ_SECONDS = 10.0
+
+
+class Service:
+    """One service that Apprise can send to; ``name`` is the service's, as Apprise has it."""
+
+    def __init__(self, plugin: Any) -> None:
+        from apprise import Apprise
+
+        plugin.request_rate_per_sec = 0
+        for key, seconds in (
+            ("socket_connect_timeout", _CONNECT_SECONDS),
+            ("socket_read_timeout", _READ_SECONDS),
+        ):
+            if getattr(plugin, key) == getattr(type(plugin), key):
+                setattr(plugin, key, seconds)
+        if plugin.overflow_mode == type(plugin).overflow_mode:
+            plugin.overflow_mode = "split"
+        self.name = str(plugin.service_name)
+        self.body_limit = max(int(plugin.body_maxlen) - _LIMIT_MARGIN, _LIMIT_MARGIN)
+        self._sending = Apprise(asset=plugin.asset)
+        self._sending.add(plugin)
+
+    def send(self, *, title: str, body: str, body_format: str, notify_type: str) -> str:
+        """Try once, on this thread, for as long as the service makes it last; "" or why it failed."""
+        result = self._sending.notify(
+            body=body,
+            title=title,
+            body_format=body_format,
+            notify_type=notify_type,
+            interpret_escapes=False,
+            log_level=logging.DEBUG,
+        )
+        if result:
+            return ""
+        return _reason(entry.message for entry in result.logs())
+
+
+def open_services(address: Address) -> list[Service]:
+    """Give the services behind an address; none where Apprise does not take it."""
+    return [Service(plugin) for plugin in plugins(address)]
+
+
+def plugins(address: Address) -> list[Any]:
+    """Give Apprise's own objects for an address."""
+    from apprise import Apprise, AppriseAsset, AppriseConfig
+
+    _quieten()
+    # Without a time limit of its own Apprise sends on the calling thread, and leaves no thread behind.
+    asset = AppriseAsset(async_mode=False, service_timeout=0, storage_mode="memory", interpret_emojis=False)
+    apprise = Apprise(asset=asset)
+    if address.apprise_config is None:
+        apprise.add(address.url)
+        return list(apprise)
+    path, tag = address.apprise_config
+    apprise.add(AppriseConfig(paths=path, asset=asset))
+    return list(apprise.find(tag=tag))
+
+
+def problem(address: Address) -> str:
+    """Say why Apprise does not take an address, and what to do; "" where it does."""
+    if plugins(address):
+        return ""
+    from apprise.plugins import N_MGR
+
+    if address.apprise_config is not None:
+        path, tag = address.apprise_config
+        return f"{path} has no service with the tag {tag!r}, or Apprise does not take it; see its log"
+    scheme = address.label.partition("://")[0]
+    if "://" not in address.label:
+        return "is no URL; write it like mailto://user:password@example.com"
+    if scheme not in N_MGR:
+        return f"Apprise knows no service {scheme}://; see the list in its documentation"
+    if not N_MGR[scheme].enabled:
+        return (
+            f"Apprise needs more Python packages for {scheme}://; see the service's page in its documentation"
+        )
+    return f"Apprise does not take this {scheme}:// URL; see the service's page in its documentation"
+
+
+def _quieten() -> None:
+    """Keep what may have a URL in it out of the log; only `_reason` gets to see what Apprise says."""
+    for name in ("apprise", "paho", "slixmpp"):
+        logger = logging.getLogger(name)
+        logger.propagate = False
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+    logging.getLogger("apprise").setLevel(logging.DEBUG)
+    for name in ("asyncio", "requests", "urllib3"):
+        logger = logging.getLogger(name)
+        logger.setLevel(max(logger.level, logging.WARNING))
+
+
+_PHRASES = {
+    "timed out": "it did not answer in time",
+    "timeout": "it did not answer in time",
+    "refused": "it refuses connections",
+    "getaddrinfo": "its name cannot be resolved",
+    "failed to resolve": "its name cannot be resolved",
+    "name or service": "its name cannot be resolved",
+    "certificate": "its certificate is not accepted",
+    "authentication": "it does not accept the credentials",
+    "connection": "the connection failed",
+}
+
+
+def _reason(entries: Iterator[str]) -> str:
+    """Reduce what Apprise logged, which may have anything in it, to words of ours."""
+    text = "\n".join(entries)
+    status = re.search(r"\berror=([1-5][0-9][0-9])\b", text)
+    if status:
+        number = int(status[1])
+        known = number in HTTPStatus._value2member_map_
+        return f"it answered {number}{f' ({HTTPStatus(number).phrase})' if known else ''}"
+    folded = text.lower()
+    return next(
+        (words for phrase, words in _PHRASES.items() if phrase in folded), "Apprise could not send it"
+    )
