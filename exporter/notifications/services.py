@@ -81,7 +81,7 @@ def problem(address: Address) -> str:
 
     if address.apprise_config is not None:
         path, tag = address.apprise_config
-        return f"{path} has no service with the tag {tag!r}, or Apprise does not take it; see its log"
+        return f"{path} has no service with the tag {tag!r} that Apprise takes; add it there"
     scheme = address.label.partition("://")[0]
     if "://" not in address.label:
         return "is no URL; write it like mailto://user:password@example.com"

@@ -1,0 +1,204 @@
+"""Receivers on loopback: HTTP of any mood, mail, and a TLS proxy in front of services that are elsewhere."""
+
+import contextlib
+import email
+import email.policy
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import trustme
+from aiosmtpd.controller import Controller
+
+
+@dataclass
+class Received:
+    """A request: where it was for, and what was in it."""
+
+    host: str
+    path: str
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """Give the body as JSON."""
+        return json.loads(self.body)
+
+
+@dataclass
+class Receiver:
+    """An HTTP server that keeps what it gets; ``mood`` is a status to answer, "hang" or "drip"."""
+
+    mood: int | str = 200
+    answer: bytes = b"{}"
+    requests: list[Received] = field(default_factory=list)
+    released: threading.Event = field(default_factory=threading.Event)
+    port: int = 0
+
+    @property
+    def authority(self) -> str:
+        """Where it is, for a URL."""
+        return f"127.0.0.1:{self.port}"
+
+    def take(self, handler: BaseHTTPRequestHandler) -> None:
+        """Read a request, and answer as the mood is; what is answered well is kept."""
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        if self.mood == "hang":
+            self.released.wait(60)
+            return
+        if self.mood == "drip":
+            self._drip(handler)
+            return
+        if self.mood == 200:
+            self.requests.append(Received(handler.headers["Host"] or "", handler.path, body))
+        handler.send_response(int(self.mood))
+        handler.send_header("Content-Length", str(len(self.answer)))
+        handler.end_headers()
+        handler.wfile.write(self.answer)
+
+    def _drip(self, handler: BaseHTTPRequestHandler) -> None:
+        with contextlib.suppress(OSError):
+            for letter in b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 1000:
+                if self.released.wait(0.05):
+                    return
+                handler.wfile.write(bytes([letter]))
+
+
+def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            """Take it."""
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                receiver.take(self)
+
+        do_PUT = do_GET = do_POST  # noqa: N815  # the names that http.server asks for
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+@contextlib.contextmanager
+def http_receiver(mood: int | str = 200, *, port: int = 0) -> Iterator[Receiver]:
+    """Serve on loopback, until the end of the block."""
+    receiver = Receiver(mood)
+    server = ThreadingHTTPServer(("127.0.0.1", port), _handler(receiver))
+    server.daemon_threads = True
+    receiver.port = server.server_port
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        receiver.released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@dataclass
+class Mailbox:
+    """What a mail server got."""
+
+    port: int = 0
+    mails: list[EmailMessage] = field(default_factory=list)
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802  # its name
+        """Keep a mail."""
+        mail = email.message_from_bytes(envelope.content, policy=email.policy.default)
+        assert isinstance(mail, EmailMessage)
+        self.mails.append(mail)
+        return "250 OK"
+
+
+@contextlib.contextmanager
+def mail_receiver() -> Iterator[Mailbox]:
+    """Run a real SMTP server on loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    mailbox = Mailbox(port)
+    controller = Controller(mailbox, hostname="127.0.0.1", port=port)
+    controller.start()
+    try:
+        yield mailbox
+    finally:
+        controller.stop()
+
+
+@dataclass
+class TlsProxy:
+    """A proxy that answers for every host itself, with certificates of its own authority."""
+
+    answers: dict[str, tuple[int, bytes]]
+    authority: trustme.CA = field(default_factory=trustme.CA)
+    requests: list[Received] = field(default_factory=list)
+    port: int = 0
+
+    def serve(self, connection: socket.socket) -> None:
+        """Take one connection: CONNECT, a handshake, requests."""
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(10)
+            head = _read_head(connection)
+            host = head.split()[1].decode().partition(":")[0]
+            connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.authority.issue_cert(host).configure_cert(context)
+            with context.wrap_socket(connection, server_side=True) as inner:
+                self._answer(inner, host)
+
+    def _answer(self, inner: ssl.SSLSocket, host: str) -> None:
+        head = _read_head(inner)
+        path = head.split()[1].decode()
+        length = next(
+            (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
+        )
+        body = b""
+        while len(body) < length:
+            body += inner.recv(65536)
+        self.requests.append(Received(host, path, body))
+        status, answer = self.answers.get(host, (200, b"ok"))
+        lines = f"HTTP/1.1 {status} -\r\nContent-Length: {len(answer)}\r\nConnection: close\r\n\r\n"
+        inner.sendall(lines.encode() + answer)
+
+
+def _read_head(connection: socket.socket) -> bytes:
+    """Read up to the empty line, and not a byte more."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = connection.recv(1)
+        if not byte:
+            raise ConnectionError("closed")
+        head += byte
+    return head
+
+
+@contextlib.contextmanager
+def tls_proxy(answers: dict[str, tuple[int, bytes]]) -> Iterator[TlsProxy]:
+    """Run the proxy on loopback; ``answers`` are status and body by host."""
+    proxy = TlsProxy(answers)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        proxy.port = listener.getsockname()[1]
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    threading.Thread(target=proxy.serve, args=(connection,), daemon=True).start()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()

@@ -1,0 +1,161 @@
+"""Tests of `exporter.notifications.addresses` and `planning`: finding targets, and what is refused."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from exporter import config, yamlfile
+from exporter.config import Overrides
+from exporter.errors import ConfigurationError
+from exporter.notifications import planning
+from exporter.notifications.addresses import Address, NotifyUrls, resolve, shown
+from exporter.notifications.notifier import Plan
+
+CANARY = "canary0123456789abcdef"
+NOT_TAKEN = "Apprise does not take this slack:// URL; see the service's page in its documentation"
+UNKNOWN = "Apprise knows no service foo://; see the list in its documentation"
+NO_URL = "is no URL; write it like mailto://user:password@example.com"
+
+
+def plan(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) -> Plan:
+    """Load a configuration, and plan what it asks for."""
+    file = folder / "c.yml"
+    file.write_text(text)
+    settings, locate = config.load_located(file, Overrides())
+    return planning.plan(settings.notifications, urls, locate, environ)
+
+
+def url_of(folder: Path, target: str, **environ: str) -> str:
+    """Give the URL that a target resolves to."""
+    file = folder / "c.yml"
+    file.write_text(f"notifications: {{targets: [{{name: a, {target}}}]}}")
+    settings, locate = config.load_located(file, Overrides())
+    (address,) = resolve(settings.notifications, (), locate, environ)
+    return address.url
+
+
+def test_where_a_url_comes_from(tmp_path: Path) -> None:
+    """It stands in the file, in a variable of the environment, or in a file of its own."""
+    secret = tmp_path / "secret"
+    secret.write_text("json://in.file/\n")
+    secret.chmod(0o600)
+    assert url_of(tmp_path, "url: 'json://here/'") == "json://here/"
+    assert url_of(tmp_path, "url: '${A}'", A="json://a/") == "json://a/"
+    assert url_of(tmp_path, "url: 'json://${U}:${P}@h/$1'", U="u", P="${U}") == "json://u:${U}@h/$1"
+    assert url_of(tmp_path, f"url_file: {secret}") == "json://in.file/"
+
+
+def test_a_plan_has_every_target(tmp_path: Path) -> None:
+    """Targets of the file and of --notify, each with the routes that lead to it."""
+    text = "notifications: {targets: [{name: a, url: 'json://h/'}], retry_for: 1h}"
+    found = plan(tmp_path, text, ("json://i/", "json://j/"))
+    assert list(found.senders) == ["a", "notify-1", "notify-2"]
+    assert [route.targets for route in found.routes] == [("a", "notify-1", "notify-2")]
+    assert found.retry_for == 3600.0
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("url: '${ONCALL}'", "url: the environment has no variable ONCALL; set it, or use url_file"),
+        ("url: '${EMPTY}'", "url: the environment has no variable EMPTY; set it, or use url_file"),
+        ("url_file: FOLDER/missing", "url_file: FOLDER/missing cannot be read: No such file or directory"),
+        ("url_file: FOLDER/empty", "url_file: FOLDER/empty is empty; put one Apprise URL there"),
+        ("url_file: FOLDER/two", "url_file: FOLDER/two has more than one URL; put one Apprise URL there"),
+        ("url: CANARY", f"url: {NO_URL}"),
+        ("url: 'foo://CANARY'", f"url: {UNKNOWN}"),
+        ("url: 'slack://CANARY'", f"url: {NOT_TAKEN}"),
+        ("url_file: FOLDER/bad", f"url_file: {NOT_TAKEN}"),
+    ],
+)
+def test_targets_that_are_refused(tmp_path: Path, target: str, message: str) -> None:
+    """What is wrong is told with file, line, key and remedy, and without the secret."""
+    for name, content in {"empty": " \n", "two": "json://a/ json://b/", "bad": f"slack://{CANARY}"}.items():
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o600)
+    target = target.replace("FOLDER", str(tmp_path)).replace("CANARY", CANARY)
+    with pytest.raises(ConfigurationError) as caught:
+        plan(tmp_path, f"notifications: {{targets: [{{name: a, {target}}}]}}", EMPTY="")
+    place = f"{tmp_path / 'c.yml'}:1: notifications.targets[0]."
+    assert str(caught.value) == place + message.replace("FOLDER", str(tmp_path))
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("urls", "message"),
+    [
+        (("json://a/", "  "), "--notify: URL 2 is empty"),
+        ((f"slack://{CANARY}",), f"--notify: URL 1: {NOT_TAKEN}"),
+        (("json://a/", f"{CANARY}"), f"--notify: URL 2: {NO_URL}"),
+    ],
+)
+def test_flags_that_are_refused(tmp_path: Path, urls: tuple[str, ...], message: str) -> None:
+    """A URL on the command line is told by its place there."""
+    with pytest.raises(ConfigurationError) as caught:
+        plan(tmp_path, "", urls)
+    assert str(caught.value) == message
+
+
+def test_tags_of_an_apprise_file(tmp_path: Path) -> None:
+    """An existing Apprise configuration is used by tag; a tag that it does not have is refused."""
+    file = tmp_path / "apprise.yml"
+    file.write_text("urls:\n  - json://h/: [{tag: oncall}]\n")
+    text = "notifications: {{apprise_config: {}, targets: [{{name: a, tag: {}}}]}}"
+    assert list(plan(tmp_path, text.format(file, "oncall")).senders) == ["a"]
+    with pytest.raises(ConfigurationError) as caught:
+        plan(tmp_path, text.format(file, "offcall"))
+    problem = f"{file} has no service with the tag 'offcall' that Apprise takes; add it there"
+    assert str(caught.value) == f"{tmp_path / 'c.yml'}:1: notifications.targets[0].tag: {problem}"
+    with pytest.raises(
+        ConfigurationError, match=r"1: notifications\.apprise_config: .* cannot be read: No such"
+    ):
+        plan(tmp_path, text.format(tmp_path / "missing.yml", "oncall"))
+
+
+def test_a_secret_that_everybody_can_read_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The mode of a file with a URL is looked at; what is in it is not shown."""
+    secret = tmp_path / "secret"
+    secret.write_text(f"json://{CANARY}@h/")
+    secret.chmod(0o644)
+    with caplog.at_level(logging.WARNING):
+        url_of(tmp_path, f"url_file: {secret}")
+    assert [record.getMessage() for record in caplog.records] == ["everybody can read a file with secrets"]
+    assert CANARY not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("url", "label"),
+    [
+        ("json://user:pass@host.example:80/path?a=b", "json://host.example"),
+        ("jsons://127.0.0.1/path", "jsons://127.0.0.1"),
+        ("mailto://user:pass@gmail.com", "mailto://gmail.com"),
+        ("ntfy://topic", "ntfy://..."),
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/", "slack://..."),
+        ("tgram://123:abc/1", "tgram://..."),
+        ("json://[::1", "json://..."),
+        ("a secret", "no URL"),
+    ],
+)
+def test_what_is_shown_of_a_url(url: str, label: str) -> None:
+    """Scheme and host, and no host where a token may stand in its place."""
+    assert shown(url) == label
+    assert repr(Address("a", url=url)) == f"<a: {label}>"
+
+
+def test_what_flags_say_is_not_shown() -> None:
+    """The options of the program can be printed."""
+    assert CANARY not in repr(NotifyUrls((CANARY,)))
+
+
+def test_checking_goes_on_where_no_child_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an interpreter of its own the check is done in this process."""
+    monkeypatch.setattr("sys.executable", str(tmp_path / "none"))
+    environ: Mapping[str, str] = {}
+    with pytest.raises(ConfigurationError, match="URL 1: Apprise knows no service foo://"):
+        planning.checked_addresses(config.Notifications(), ("foo://x",), yamlfile.error_without_file, environ)

@@ -1,0 +1,85 @@
+"""Tests of `exporter.notifications.routing`: who is told what."""
+
+from datetime import timedelta
+
+import pytest
+
+from exporter.config import Route
+from exporter.events import Target
+from exporter.lifecycle import Transition
+from exporter.matching import Match, Whom
+from exporter.notifications.message import Change, Message
+from exporter.notifications.routing import compose, effective_routes
+from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, scheduled
+from tests.clocks import NOW
+from tests.lives import Life
+
+FREEZES = Route(targets=("chat",), match=Match(event_types=("Freeze",)))
+ALL = Route(targets=("log", "chat"), match=Match(target=Whom.ANY))
+
+
+def composed(routes: list[Route], instance: str | None = "WestNO_0") -> list[tuple[str, str]]:
+    """Give target and event type of the messages about a freeze of this VM and a reboot of another."""
+    life = Life()
+    step = life.feed(scheduled(), scheduled(event_id=REBOOT_ID, event_type="Reboot", resources=("WestNO_9",)))
+    messages = compose(routes, step.occurrences, instance=instance, now=life.now)
+    return [(message.target, message.event.type) for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("routes", "expected"),
+    [
+        ([], []),
+        ([Route(("a",))], [("a", "Freeze")]),
+        ([FREEZES], [("chat", "Freeze")]),
+        ([ALL], [("log", "Freeze"), ("chat", "Freeze"), ("log", "Reboot"), ("chat", "Reboot")]),
+        ([FREEZES, ALL], [("chat", "Freeze"), ("log", "Freeze"), ("log", "Reboot"), ("chat", "Reboot")]),
+        ([Route(("a",), Match(transitions=(Transition.STARTED,)))], []),
+        ([Route(("a",), Match(target=Whom.OTHER))], [("a", "Reboot")]),
+    ],
+)
+def test_every_route_that_matches_delivers(routes: list[Route], expected: list[tuple[str, str]]) -> None:
+    """A target gets a transition once, however many routes lead to it."""
+    assert composed(routes) == expected
+
+
+def test_without_a_name_every_event_is_this_vms() -> None:
+    """Until the VM knows its name nothing is kept from anybody."""
+    assert composed([Route(("a",))], instance=None) == [("a", "Freeze"), ("a", "Reboot")]
+
+
+@pytest.mark.parametrize(
+    ("routes", "configured", "extra", "expected"),
+    [
+        ([], [], [], []),
+        ([], ["a", "b"], [], [("a", "b")]),
+        ([FREEZES], ["a", "chat"], [], [("chat",)]),
+        ([], ["a"], ["notify-1"], [("a", "notify-1")]),
+        ([FREEZES], ["chat"], ["notify-1", "notify-2"], [("chat",), ("notify-1", "notify-2")]),
+    ],
+)
+def test_what_holds_without_routes(
+    routes: list[Route], configured: list[str], extra: list[str], expected: list[tuple[str, ...]]
+) -> None:
+    """Targets without any route get everything about this VM; so does --notify, whatever the routes."""
+    assert [route.targets for route in effective_routes(routes, configured, extra)] == expected
+
+
+def test_a_message_has_the_facts_of_its_moment() -> None:
+    """What is sent later still tells what was so when it happened."""
+    life = Life()
+    life.feed(scheduled())
+    later = NOT_BEFORE + timedelta(minutes=5)
+    step = life.feed(scheduled(not_before=later))
+    (message,) = compose([Route(("a",))], step.occurrences, instance="WestNO_0", now=life.now)
+    assert message == Message(
+        target="a",
+        key=FREEZE_ID.lower(),
+        sequence=2,
+        transition=Transition.UPDATED,
+        at=NOW + timedelta(seconds=2),
+        instance="WestNO_0",
+        event=message.event,
+        changes=(Change("not_before", NOT_BEFORE, later),),
+    )
+    assert (message.event.target, message.event.not_before) == (Target.SELF, later)
