@@ -205,6 +205,7 @@ def simulate(**flags: Any) -> None:
 
     For testing this or any other client.
     """
+    import signal
     import threading
 
     from exporter.simulator import Simulator, SimulatorServer, load_scenarios
@@ -216,12 +217,12 @@ def simulate(**flags: Any) -> None:
         vm_name=flags["instance_name"],
         first_call_delay=flags["first_call_delay"],
     )
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
     with SimulatorServer(simulator, flags["web_listen_address"]) as server:
         click.echo(f"IMDS simulator at {server.url}; try: {PROGRAM} run --imds.endpoint {server.url}")
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            click.echo("stopped")
+        stopping.wait()
 
 
 @main.command()

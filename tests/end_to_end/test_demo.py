@@ -1,0 +1,115 @@
+"""Tests of `demo` and `simulate` as users run them."""
+
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.program import eventually, get
+
+PROGRAM = [sys.executable, "-u", "-m", "exporter"]
+
+
+@contextmanager
+def running(*words: str, output: Path, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a command with its output in a file and its temporary files in a folder."""
+    with output.open("wb") as stream:
+        environment = os.environ | {"TMPDIR": str(folder)}
+        process = subprocess.Popen(
+            [*PROGRAM, *words], stdout=stream, stderr=subprocess.STDOUT, env=environment
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_demo_without_a_terminal(tmp_path: Path, number: signal.Signals) -> None:
+    """Messages and a table of events come as lines, the page answers, and nothing is left behind."""
+    output, folder = tmp_path / "output", tmp_path / "tmp"
+    folder.mkdir()
+    with running("demo", "--web.listen-address", "127.0.0.1:0", output=output, folder=folder) as process:
+        eventually(lambda: "[INFO] Freeze scheduled: demo_0" in output.read_text())
+        eventually(lambda: "TYPE    STATUS     STARTS" in output.read_text())
+        (url,) = re.findall(r"API: (http://127\.0\.0\.1:\d+) ", output.read_text())
+        assert "demo_0" in get(f"{url}/")
+        assert "azure_scheduled_events_event_seconds_to_not_before{" in get(f"{url}/metrics")
+        process.send_signal(number)
+        assert process.wait(10) == 0
+    assert "Traceback" not in output.read_text()
+    assert list(folder.iterdir()) == []
+
+
+def test_demo_on_a_terminal() -> None:
+    """On a terminal the screen is drawn anew, with the events and the newest message."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [*PROGRAM, "demo", "--web.listen-address", "127.0.0.1:0"], stdin=slave, stdout=slave, stderr=slave
+    )
+    os.close(slave)
+    seen = b""
+    try:
+        while b"[INFO] Freeze scheduled: demo_0" not in seen or seen.count(b"\x1b[2J") < 2:
+            seen += os.read(master, 4096)
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+        os.close(master)
+    assert b"Stop with Ctrl-C." in seen
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_simulate(tmp_path: Path, number: signal.Signals) -> None:
+    """It says where it answers, and answers as Azure does."""
+    output = tmp_path / "output"
+    words = ("simulate", "--web.listen-address", "127.0.0.1:0", "--instance.name", "vm_7")
+    with running(*words, output=output, folder=tmp_path) as process:
+        (url,) = eventually(lambda: re.findall(r"at (http://\S+);", output.read_text()))
+        request = urllib.request.Request(
+            f"{url}/metadata/instance?api-version=2021-12-13", headers={"Metadata": "true"}
+        )
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert b'"name":"vm_7"' in answer.read().replace(b": ", b":")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            get(f"{url}/metadata/scheduledevents?api-version=2020-07-01")
+        assert caught.value.code == 400
+        caught.value.close()
+        process.send_signal(number)
+        assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["simulate", "--scenario", "live-migratio"], 2, "live-migration"),
+        (["simulate", "--web.listen-address", "127.0.0.1:PORT"], 1, "PORT"),
+        (["run", "--web.listen-address", "127.0.0.1:PORT"], 1, "PORT"),
+    ],
+)
+def test_what_does_not_work_is_a_line(words: list[str], status: int, message: str, tmp_path: Path) -> None:
+    """An unknown scenario and a port that is taken are told, without a traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        more = ["--state.directory", str(tmp_path)] if words[0] == "run" else []
+        done = subprocess.run(
+            [*PROGRAM, *(word.replace("PORT", port) for word in words), *more],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert done.returncode == status
+    assert message.replace("PORT", port) in done.stderr
+    assert "Traceback" not in done.stderr
