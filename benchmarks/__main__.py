@@ -4,7 +4,7 @@ import platform
 import sys
 from collections.abc import Sequence
 
-from benchmarks import core, latency, process, scrape
+from benchmarks import core, latency, notify, process, scrape
 from benchmarks.figure import Benchmark, Figure
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -13,6 +13,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "change": latency.change,
     "scrape": scrape.scrape,
     "core": core.ten_thousand,
+    "targets": notify.idle,
+    "message": notify.message,
+    "messages": notify.many,
 }
 
 

@@ -45,7 +45,11 @@ def show(settings: Config, clock: Clock, *, as_json: bool, watch: bool) -> None:
                 if not watch:
                     raise
                 snapshot = msgspec.structs.replace(snapshot, up=False, last_error=str(error))
-            _print(snapshot, clock, as_json=as_json, clear=watch and not as_json)
+            if as_json and not snapshot.up:
+                # What was known before is no answer of now, and the JSON has no place to say so.
+                click.echo(f"error: {table.printable(snapshot.last_error)}", err=True)
+            else:
+                _print(snapshot, clock, as_json=as_json, clear=watch and not as_json)
             if not watch:
                 return
             pause.wait(settings.imds.poll_interval)
@@ -66,7 +70,7 @@ def _ask(client: ImdsClient, snapshot: Snapshot, known: Known, clock: Clock) -> 
         instance=name,
         up=True,
         incarnation=document.incarnation,
-        current=tuple(known.current.values()),
+        current=tuple(reversed(known.current.values())),
     ), known
 
 

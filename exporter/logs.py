@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import re
 import sys
 from collections.abc import Mapping
@@ -68,7 +69,8 @@ def _plain(value: object) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
-        return round(value, 6)
+        # JSON has no word for what is not finite.
+        return round(value, 6) if math.isfinite(value) else str(value)
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     return str(value)

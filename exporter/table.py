@@ -9,6 +9,7 @@ from exporter.times import rfc3339
 from exporter.views import EventView
 
 _HEAD = ("TYPE", "STATUS", "STARTS", "LASTS", "SOURCE", "TARGET", "RESOURCES", "EVENT ID")
+_NAMES = 3
 
 
 def render(views: Sequence[EventView], now: datetime) -> list[str]:
@@ -47,9 +48,15 @@ def _row(view: EventView, now: datetime) -> tuple[str, ...]:
         "unknown" if view.duration_seconds is None else format_duration(view.duration_seconds),
         view.source or "-",
         view.target.value,
-        ",".join(view.resources) or "-",
+        _resources(view.resources),
         view.id,
     )
+
+
+def _resources(names: Sequence[str]) -> str:
+    # A hundred VMs would push everything else off the screen; `--json` has them all.
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ",".join(names[:_NAMES]) + more or "-"
 
 
 def _starts(view: EventView, now: datetime) -> str:

@@ -1,6 +1,7 @@
 """Tests of `exporter.health`: what is wrong is said once, until it is right again."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -40,3 +41,23 @@ def test_several_of_one_kind_are_told_apart() -> None:
     health.report(FAILING, "b fails", "b")
     health.clear(FAILING, "a")
     assert [problem.message for problem in health.problems()] == ["b fails"]
+
+
+def test_many_threads_may_tell_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever comes first logs the change; nothing is lost or told twice."""
+    caplog.set_level(logging.INFO, "exporter")
+    health = Health(HandClock())
+
+    def tell(number: int) -> None:
+        for _ in range(50):
+            health.report(FAILING, f"{number % 4} fails", str(number % 4))
+            health.problems()
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(tell, range(8)))
+    assert sorted(problem.message for problem in health.problems()) == [f"{n} fails" for n in range(4)]
+    assert len(caplog.records) == 4
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: health.clear(FAILING, str(number % 4)), range(8)))
+    assert health.problems() == ()
+    assert len(caplog.records) == 8

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import subprocess
 import sys
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -79,3 +80,60 @@ def test_a_lone_surrogate_does_not_lose_the_line(style: Any) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     stream.write(line(style, "said", text="\ud800"))
     stream.flush()
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_are_not_finite(number: float) -> None:
+    """What JSON has no number for is written as a word, and the line is still JSON."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    assert json.loads(line("json", "said", ratio=number), parse_constant=refuse)["ratio"] == str(number)
+    assert line("logfmt", "said", ratio=number).endswith(f" ratio={number}")
+
+
+LIBRARIES = """
+import logging, sys
+from exporter import logs
+logs.configure(sys.argv[1], "logfmt")
+for name in ("exporter.watch", "requests", "urllib3.connectionpool"):
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
+        logging.getLogger(name).log(level, name)
+print("on it goes")
+"""
+
+
+def configured(level: str) -> list[str]:
+    """Log at each level in a fresh process; give level and component of what came out."""
+    command = [sys.executable, "-c", LIBRARIES, level]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [" ".join(entry.split()[1:3]) for entry in done.stderr.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("level", "ours"),
+    [
+        ("debug", ["debug", "info", "warning", "error"]),
+        ("warning", ["warning", "error"]),
+        ("error", ["error"]),
+    ],
+)
+def test_levels(level: str, ours: list[str]) -> None:
+    """The level is ours alone; libraries warn, but urllib3 only where something failed."""
+    assert configured(level) == [
+        *(f"level={one} component=watch" for one in ours),
+        "level=warning component=requests",
+        "level=error component=requests",
+        "level=error component=urllib3.connectionpool",
+    ]
+
+
+def test_nobody_reading_the_log_stops_nothing() -> None:
+    """A pipe whose reader has gone costs the lines, not the program."""
+    command = [sys.executable, "-c", LIBRARIES, "debug"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stderr.close()
+        assert process.stdout.read() == b"on it goes\n"

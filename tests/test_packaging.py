@@ -55,3 +55,19 @@ def test_the_wheel_works(wheel: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == [str(tmp_path / "exporter" / "__init__.py"), "11"]
+    version = [sys.executable, "-m", "exporter", "--version"]
+    done = subprocess.run(version, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == __version__
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [sys.executable, "-m", "exporter"],
+        [str(Path(sys.executable).parent / "azure-scheduled-events-exporter")],
+    ],
+)
+def test_both_ways_to_start_it(command: list[str]) -> None:
+    """The script and the module are one program."""
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"azure-scheduled-events-exporter, version {__version__}\n"

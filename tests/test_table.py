@@ -49,6 +49,14 @@ def test_nothing_that_azure_says_steers_the_terminal() -> None:
     assert all(row.isprintable() for row in rows)
 
 
+def test_many_resources_do_not_widen_the_table() -> None:
+    """Three are named and the rest is counted; none at all is a dash."""
+    names = tuple(f"vm_{number}" for number in range(100))
+    assert "  vm_0,vm_1,vm_2 and 97 more  " in rendered(scheduled(resources=names))[1]
+    assert "  vm_0,vm_1,vm_2  " in rendered(scheduled(resources=names[:3]))[1]
+    assert f"  -          {FREEZE_ID}" in rendered(scheduled(resources=()))[1]
+
+
 def test_the_summary_says_whether_the_watch_works() -> None:
     """It names the VM, where it asks, and why it gets no answer."""
     snapshot = Snapshot(endpoint="http://imds", instance="vm_0", up=True, incarnation=3)
