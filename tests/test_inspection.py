@@ -101,7 +101,7 @@ def test_no_usable_answer_is_an_error(document: bytes) -> None:
 
 @contextmanager
 def watching(url: str, folder: Path, *flags: str) -> Iterator[tuple[Path, Path]]:
-    """Run `events --watch`, asking five times a second, until interrupted; give its output and error files."""
+    """Run `events --watch`, asking five times a second, and interrupt it at the end."""
     file, output, errors = folder / "config.yml", folder / "output", folder / "errors"
     file.write_text("imds: {poll_interval: 200ms}\n")
     command = [sys.executable, "-u", "-m", "exporter", "events", "--watch", "--imds.endpoint", url]

@@ -14,10 +14,11 @@ from exporter.config import Config, Imds
 from exporter.errors import PollOutcome
 from exporter.imds import ImdsClient
 from exporter.poller import Poller
+from exporter.values import PollInterval
 from exporter.watch import Watch
 
-RARELY = Config(imds=Imds(poll_interval=3600.0))
-OFTEN = Config(imds=Imds(poll_interval=0.2))
+RARELY = Config(imds=Imds(poll_interval=PollInterval(3600)))
+OFTEN = Config(imds=Imds(poll_interval=PollInterval(0.2)))
 PATIENCE = 10.0
 
 

@@ -1,6 +1,7 @@
 """Where the targets are: their URLs, which are secrets, found in the file, the environment or other files."""
 
 import logging
+import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -132,7 +133,7 @@ def _read(name: str, keys: Keys, locate: Locate) -> str:
         raise locate(keys, f"{name} is no text") from error
     except OSError as error:
         raise locate(keys, f"{name} cannot be read: {error.strerror}") from error
-    if mode & stat.S_IROTH and path.is_file():
+    if os.name == "posix" and mode & stat.S_IROTH:
         log.warning("everybody can read a file with secrets", extra={"path": name})
     return text
 
