@@ -35,7 +35,7 @@ def message() -> Iterator[Figure]:
     yield Figure("change at IMDS to first message after start, worst", max(first), "s", aim)
     yield Figure("change at IMDS to message, median", statistics.median(later), "s", aim)
     yield Figure("change at IMDS to message, worst", max(later), "s", aim)
-    yield Figure("resident memory after messages", memory, "MiB")
+    yield Figure("resident memory after messages", memory, "MiB", 56)
 
 
 def many() -> Iterator[Figure]:

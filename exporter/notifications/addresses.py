@@ -36,16 +36,18 @@ class NotifyUrls(tuple[str, ...]):
 class Address:
     """Where one target is: an Apprise URL, or a tag of an Apprise configuration file.
 
-    The URL is a secret. Whatever shows an address shows its ``label``.
+    The URL is a secret. Whatever shows an address shows its ``label``. ``plugin`` is the module and the class
+    by which Apprise serves the URL, where they are known: its other two hundred need not be loaded.
     """
 
-    __slots__ = ("apprise_config", "label", "target", "url")
+    __slots__ = ("apprise_config", "label", "plugin", "target", "url")
 
     def __init__(self, target: str, *, url: str = "", apprise_config: str = "", tag: str = "") -> None:
         self.target = target
         self.url = url
         self.apprise_config = (apprise_config, tag) if tag else None
         self.label = f"tag {tag}" if tag else shown(url)
+        self.plugin: tuple[str, str] | None = None
 
     def __repr__(self) -> str:
         return f"<{self.target}: {self.label}>"

@@ -1,7 +1,8 @@
 """Whether Apprise takes the targets' addresses, asked of it in a process of its own.
 
-Apprise costs 20 MiB of memory that the exporter does without until it has something to say. The URLs go to
-the child through a pipe, because others can read a process's arguments and environment.
+All of Apprise costs 20 MiB of memory and a third of a second. The exporter does without it until it has
+something to say, and then needs the plugins of its targets alone. The URLs go to the child through a pipe,
+because others can read a process's arguments and environment.
 """
 
 import logging
@@ -22,16 +23,22 @@ Refusal = Callable[[Address, str], ConfigurationError]
 
 
 def check(addresses: Sequence[Address], refuse: Refusal) -> None:
-    """Have Apprise look at every address.
+    """Have Apprise look at every address, and note in each which plugin serves it.
 
     Raises:
         ConfigurationError: what ``refuse`` made of the first that it does not take, and why.
     """
     if not addresses:
         return
-    for address, problem in zip(addresses, _problems(addresses), strict=True):
-        if problem:
-            raise refuse(address, problem)
+    for address, answer in zip(addresses, _answers(addresses), strict=True):
+        if answer.problem:
+            raise refuse(address, answer.problem)
+        address.plugin = answer.plugin
+
+
+class _Answer(msgspec.Struct):
+    problem: str = ""
+    plugin: tuple[str, str] | None = None
 
 
 class _Question(msgspec.Struct):
@@ -39,14 +46,19 @@ class _Question(msgspec.Struct):
     url: str
     apprise_config: tuple[str, str] | None
 
-    def answer(self) -> str:
-        from exporter.notifications.services import problem
+    def answer(self) -> _Answer:
+        from exporter.notifications import services
 
         path, tag = self.apprise_config or ("", "")
-        return problem(Address(self.target, url=self.url, apprise_config=path, tag=tag))
+        address = Address(self.target, url=self.url, apprise_config=path, tag=tag)
+        found = services.plugins(address)
+        if not found:
+            return _Answer(services.problem(address))
+        kind = type(found[0])
+        return _Answer(plugin=None if tag else (kind.__module__, kind.__name__))
 
 
-def _problems(addresses: Sequence[Address]) -> Sequence[str]:
+def _answers(addresses: Sequence[Address]) -> Sequence[_Answer]:
     questions = [_Question(address.target, address.url, address.apprise_config) for address in addresses]
     try:
         done = subprocess.run(  # noqa: S603  # this program itself
@@ -57,7 +69,7 @@ def _problems(addresses: Sequence[Address]) -> Sequence[str]:
             timeout=_SECONDS,
             check=True,
         )
-        return msgspec.json.decode(done.stdout, type=list[str])
+        return msgspec.json.decode(done.stdout, type=list[_Answer])
     except (OSError, msgspec.MsgspecError, subprocess.SubprocessError) as error:
         log.info("checking targets in this process", extra={"reason": type(error).__name__})
         return [question.answer() for question in questions]

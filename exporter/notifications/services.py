@@ -3,6 +3,7 @@
 Its import and its plugins take 20 MiB and a third of a second, and its loggers write URLs.
 """
 
+import importlib
 import logging
 import re
 from collections.abc import Iterator
@@ -64,6 +65,10 @@ def plugins(address: Address) -> list[Any]:
     _quieten()
     # Without a time limit of its own Apprise sends on the calling thread, and leaves no thread behind.
     asset = AppriseAsset(async_mode=False, service_timeout=0, storage_mode="memory", interpret_emojis=False)
+    if address.plugin is not None:
+        only = _plugin(address.url, *address.plugin, asset)
+        if only is not None:
+            return [only]
     apprise = Apprise(asset=asset)
     if address.apprise_config is None:
         apprise.add(address.url)
@@ -73,10 +78,20 @@ def plugins(address: Address) -> list[Any]:
     return list(apprise.find(tag=tag))
 
 
+def _plugin(url: str, module: str, name: str, asset: Any) -> Any:
+    """Make the one object that a URL needs, as Apprise would, without its loading all others; None if not so.
+
+    That is 17 MiB and a tenth of a second less.
+    """
+    try:
+        kind = getattr(importlib.import_module(module), name)
+        return kind(**(kind.parse_url(url) | {"asset": asset}))
+    except Exception:  # noqa: BLE001  # whatever it is, Apprise's own way remains
+        return None
+
+
 def problem(address: Address) -> str:
-    """Say why Apprise does not take an address, and what to do; "" where it does."""
-    if plugins(address):
-        return ""
+    """Say why Apprise does not take an address, and what to do."""
     from apprise.plugins import N_MGR
 
     if address.apprise_config is not None:

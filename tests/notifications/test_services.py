@@ -2,17 +2,21 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from exporter.config import Templates
+from exporter.config import Notifications, Templates
 from exporter.lifecycle import Transition
 from exporter.notifications.addresses import Address
 from exporter.notifications.message import Message, TextFormat
+from exporter.notifications.planning import checked_addresses
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.sending import AppriseSender
+from exporter.yamlfile import error_without_file
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW
 from tests.notifications.messages import message
@@ -49,9 +53,16 @@ def proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[TlsProxy]:
         yield found
 
 
+def address_of(url: str) -> Address:
+    """Give the address as the program has it once it is checked."""
+    (found,) = checked_addresses(Notifications(), [url], error_without_file, {})
+    assert found.plugin is not None
+    return found
+
+
 def deliver(url: str, told: Message, text_format: TextFormat = "markdown") -> None:
     """Render and send a message as a worker does."""
-    sender = AppriseSender(Address("oncall", url=url))
+    sender = AppriseSender(address_of(url))
     rendered = Renderer(Templates(format=text_format)).render(told, NOW, limit=sender.body_limit)
     delivery = sender.send(rendered)
     assert delivery.delivered, delivery.reason
@@ -105,7 +116,7 @@ def test_long_messages_are_cut_not_refused(proxy: TlsProxy, service: str, text_f
     """
     many = tuple(f"vm_{number:04}_of_a_rather_long_name" for number in range(2000))
     long = Templates(format=text_format, body="{{ event.id }}\n{{ event.resources | join(' ') }}")
-    sender = AppriseSender(Address("oncall", url=SERVICES[service]))
+    sender = AppriseSender(address_of(SERVICES[service]))
     rendered = Renderer(long).render(message(resources=many), NOW, limit=sender.body_limit)
     assert sender.send(rendered).delivered
     assert len(proxy.requests) <= 3
@@ -138,3 +149,34 @@ def test_mail(text_format: TextFormat) -> None:
     if html is not None:
         assert REBOOT_ID in html.get_content()
         assert "<b>" not in html.get_content().replace("<b>This", "")
+
+
+LOADED = """
+import sys
+from exporter.config import Notifications
+from exporter.notifications import planning
+from exporter.yamlfile import error_without_file
+(address,) = planning.checked_addresses(Notifications(), [sys.argv[1]], error_without_file, {})
+from exporter.notifications.services import open_services
+(service,) = open_services(address)
+print(service.name, sum(name.startswith("apprise.plugins.") for name in sys.modules) < 20)
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        (SLACK, "Slack"),
+        (TELEGRAM, "Telegram"),
+        (DISCORD, "Discord"),
+        (PAGERDUTY, "Pager Duty"),
+        ("json://127.0.0.1/?rto=3", "JSON"),
+        ("mailto://user:pass@example.com", "E-Mail"),
+        ("ntfys://127.0.0.1/topic", "ntfy"),
+    ],
+)
+def test_one_service_is_loaded_alone(url: str, name: str) -> None:
+    """Two hundred plugins cost 17 MiB; a target needs its own."""
+    command = [sys.executable, "-W", "ignore", "-c", LOADED, url]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{name} True"
