@@ -22,10 +22,10 @@ from exporter.errors import ConfigurationError
 from exporter.health import Health, Trouble
 from exporter.imds import ImdsClient, RateLimiter
 from exporter.in_service import out_of_service
+from exporter.messages import Sender
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.notifications import planning
 from exporter.notifications.addresses import NotifyUrls
-from exporter.notifications.message import Sender
 from exporter.notifications.notifier import Notifier, Plan
 from exporter.poller import Poller
 from exporter.serving import AsgiServer, listen

@@ -13,7 +13,7 @@ import msgspec
 from exporter import table
 from exporter.app import App, Options
 from exporter.clock import Clock
-from exporter.notifications.message import Delivery, Rendered
+from exporter.messages import Delivery, Rendered
 from exporter.simulator import Simulator, SimulatorServer, load_scenarios
 from exporter.snapshot import Snapshot
 from exporter.values import Endpoint

@@ -18,8 +18,8 @@ from exporter.events import Defect, Document, decode_document
 from exporter.health import Health, Trouble
 from exporter.imds import InstanceFacts
 from exporter.lifecycle import Known, Occurrence, Step, advance
+from exporter.messages import Message
 from exporter.metrics import Metrics
-from exporter.notifications.message import Message
 from exporter.snapshot import Snapshot
 
 log = logging.getLogger(__name__)

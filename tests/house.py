@@ -12,8 +12,8 @@ from exporter.errors import ImdsError, PollOutcome
 from exporter.health import Health, Trouble
 from exporter.imds import InstanceFacts
 from exporter.lifecycle import Known, Occurrence, Step
+from exporter.messages import Message
 from exporter.metrics import Metrics, SnapshotCollector
-from exporter.notifications.message import Message
 from exporter.notifications.routing import compose
 from exporter.watch import Watch
 from tests.builders import body

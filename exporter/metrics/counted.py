@@ -10,8 +10,8 @@ from exporter import __version__
 from exporter.errors import PollOutcome
 from exporter.events import EVENT_TYPES, trace_id
 from exporter.lifecycle import Occurrence, Transition
+from exporter.messages import Outcome
 from exporter.metrics.names import PREFIX
-from exporter.notifications.message import Outcome
 
 _POLL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150)
 _NOTICE_BUCKETS = (0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800)

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from exporter.matching import time_left
+from exporter.messages import Change, Message, Severity
 from exporter.notifications import words
-from exporter.notifications.message import Change, Message, Severity
 from exporter.notifications.severity import severity
 from exporter.notifications.styles import Style
 from exporter.views import ApprovalView, EventView

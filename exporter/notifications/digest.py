@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from exporter.events import Target
+from exporter.messages import Message, Rendered, Severity, TextFormat
 from exporter.notifications.context import cleaned, weight
 from exporter.notifications.cutting import fit_body, fit_title
-from exporter.notifications.message import Message, Rendered, Severity, TextFormat
 from exporter.notifications.severity import highest
 from exporter.notifications.spans import relative, utc
 from exporter.notifications.styles import Style, TitleStyle

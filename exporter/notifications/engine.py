@@ -9,9 +9,9 @@ from typing import Any
 
 from exporter.errors import ConfigurationError
 from exporter.lifecycle import TransitionRecord
+from exporter.messages import Change
 from exporter.notifications import spans
 from exporter.notifications.context import EVENT_FIELDS, NAMES
-from exporter.notifications.message import Change
 from exporter.notifications.styles import Style
 from exporter.notifications.words import Fact
 from exporter.views import ApprovalView, EventView

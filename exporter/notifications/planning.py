@@ -5,9 +5,9 @@ from functools import cache, partial
 
 from exporter.config import Notifications, Templates
 from exporter.errors import ConfigurationError
+from exporter.messages import Sender
 from exporter.notifications import addresses, checking, rendering
 from exporter.notifications.addresses import Address
-from exporter.notifications.message import Sender
 from exporter.notifications.notifier import Plan
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.routing import effective_routes

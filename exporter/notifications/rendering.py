@@ -9,11 +9,11 @@ from unicodedata import category
 
 from exporter.config import Templates
 from exporter.errors import ConfigurationError
+from exporter.messages import Message, Rendered
 from exporter.notifications import engine
 from exporter.notifications.context import variables, weight
 from exporter.notifications.cutting import fit_body, fit_title
 from exporter.notifications.digest import digest
-from exporter.notifications.message import Message, Rendered
 from exporter.notifications.samples import variants
 from exporter.notifications.spans import relative, utc
 from exporter.notifications.styles import Style, TitleStyle, flat, style

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from exporter.config import Route
 from exporter.lifecycle import Occurrence
-from exporter.notifications.message import Change, Message
+from exporter.messages import Change, Message
 from exporter.views import event_view
 
 

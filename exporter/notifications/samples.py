@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from exporter.events import SCHEDULED, STARTED, Target
 from exporter.lifecycle import ENDINGS, Transition, TransitionRecord
-from exporter.notifications.message import Change, Message
+from exporter.messages import Change, Message
 from exporter.views import EventView
 
 SAMPLE_ID = "00000000-0000-0000-0000-000000000000"

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from exporter.messages import Delivery, Rendered, Severity
 from exporter.notifications.addresses import Address
-from exporter.notifications.message import Delivery, Rendered, Severity
 
 SEND_SECONDS = 15.0
 # Sends that hang beyond that time are left behind; so many of them, and no more is begun.

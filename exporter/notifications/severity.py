@@ -1,7 +1,7 @@
 """How much a transition matters to a person: it sets the message's colour and stands in its title."""
 
 from exporter.lifecycle import Transition
-from exporter.notifications.message import Severity
+from exporter.messages import Severity
 
 _ALWAYS = {
     Transition.COMPLETED: Severity.SUCCESS,

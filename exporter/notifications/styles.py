@@ -6,7 +6,7 @@ Nothing is escaped by backslashes: a service that shows plain text would show th
 import re
 from typing import Protocol
 
-from exporter.notifications.message import TextFormat
+from exporter.messages import TextFormat
 from exporter.table import printable
 
 LONGEST = 500

@@ -11,7 +11,7 @@ from exporter.config import Config
 from exporter.discovery import endpoint_of
 from exporter.errors import ImdsError
 from exporter.imds import ImdsClient
-from exporter.notifications.message import Delivery, Sender
+from exporter.messages import Delivery, Sender
 from exporter.notifications.notifier import Plan
 from exporter.notifications.samples import samples
 from exporter.notifications.worker import Writes

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from exporter.events import STARTED, ScheduledEvent, Target, normal_name
 from exporter.lifecycle import ENDINGS, Transition
-from exporter.notifications.message import Change, Message
+from exporter.messages import Change, Message
 from exporter.notifications.samples import is_sample
 from exporter.notifications.spans import UNKNOWN, duration, relative, utc
 from exporter.notifications.styles import Style

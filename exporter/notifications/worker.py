@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from exporter.clock import Clock
 from exporter.health import Health, Trouble
-from exporter.notifications.message import Delivery, Message, Rendered, Sender
+from exporter.messages import Delivery, Message, Rendered, Sender
 from exporter.notifications.retry import delay_after
 from exporter.state.outbox import Outbox, Waiting
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from exporter.lifecycle import HISTORY
-from exporter.notifications.message import Change, Message
+from exporter.messages import Change, Message
 from exporter.state.database import Database, Transaction
 
 log = logging.getLogger(__name__)

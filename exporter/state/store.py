@@ -11,7 +11,7 @@ import msgspec
 from exporter.clock import Clock
 from exporter.health import Health
 from exporter.lifecycle import HISTORY, Known, Step, TrackedEvent
-from exporter.notifications.message import Message
+from exporter.messages import Message
 from exporter.state.database import Database, Transaction
 from exporter.state.outbox import Outbox
 from exporter.state.schema import MIGRATIONS

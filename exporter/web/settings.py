@@ -14,6 +14,7 @@ import msgspec
 
 from exporter import yamlfile
 from exporter.durations import Duration
+from exporter.web.tls_section import TlsSection
 from exporter.yamlfile import YamlFile
 
 # What the toolkit lets a user set, and the values it knows where it checks them.
@@ -25,24 +26,6 @@ _HEADERS: dict[str, tuple[str, ...]] = {
     "Content-Security-Policy": (),
 }
 _BCRYPT = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
-
-
-class TlsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``tls_server_config`` as it is written; "" and None mean that it is left out."""
-
-    cert: str | None = None
-    key: str | None = None
-    client_ca: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    client_ca_file: str | None = None
-    client_auth_type: str | None = None
-    client_allowed_sans: list[str] | None = None
-    min_version: str | None = None
-    max_version: str | None = None
-    cipher_suites: list[str] | None = None
-    curve_preferences: list[str] | None = None
-    prefer_server_cipher_suites: bool = True
 
 
 class _HttpSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from exporter.errors import ConfigurationError
-from exporter.web.settings import TlsSection
 from exporter.web.tls_names import CIPHERS, CLIENT_AUTH, CURVES, TLS13_CIPHERS, VERSIONS, WITHOUT_CHECK
+from exporter.web.tls_section import TlsSection
 from exporter.yamlfile import YamlFile
 
 _AT = "tls_server_config"

@@ -5,7 +5,7 @@ from typing import Any
 
 from exporter.events import SCHEDULED, STARTED, Target
 from exporter.lifecycle import ENDINGS, Transition, TransitionRecord
-from exporter.notifications.message import Change, Message
+from exporter.messages import Change, Message
 from exporter.views import EventView
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW

@@ -8,7 +8,7 @@ import msgspec
 
 from exporter.health import Health
 from exporter.lifecycle import Known, Step
-from exporter.notifications.message import Delivery, Message, Rendered, Severity
+from exporter.messages import Delivery, Message, Rendered, Severity
 from exporter.notifications.worker import Duty, Worker
 from exporter.state import Store
 from tests.clocks import HandClock

@@ -3,8 +3,8 @@
 import pytest
 
 from exporter.config import Templates
+from exporter.messages import TextFormat
 from exporter.notifications.cutting import CUT, fit_body, fit_title
-from exporter.notifications.message import TextFormat
 from exporter.notifications.rendering import Renderer
 from tests.clocks import NOW
 from tests.notifications.messages import message

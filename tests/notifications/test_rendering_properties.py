@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from exporter.config import Templates
 from exporter.events import Target
 from exporter.lifecycle import Transition
-from exporter.notifications.message import Change, Message, Rendered, TextFormat
+from exporter.messages import Change, Message, Rendered, TextFormat
 from exporter.notifications.rendering import Renderer
 from tests.clocks import NOW
 from tests.notifications.messages import message

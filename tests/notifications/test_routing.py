@@ -8,7 +8,7 @@ from exporter.config import Route
 from exporter.events import Target
 from exporter.lifecycle import Transition
 from exporter.matching import Match, Whom
-from exporter.notifications.message import Change, Message
+from exporter.messages import Change, Message
 from exporter.notifications.routing import compose, effective_routes
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, scheduled
 from tests.clocks import NOW

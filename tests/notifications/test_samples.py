@@ -6,7 +6,7 @@ import pytest
 from exporter.config import Templates
 from exporter.events import Target
 from exporter.lifecycle import Transition
-from exporter.notifications.message import Message
+from exporter.messages import Message
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.samples import is_sample, samples, variants
 from tests.clocks import NOW

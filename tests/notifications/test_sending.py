@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from exporter.messages import Delivery, Rendered, Severity, TextFormat
 from exporter.notifications.addresses import Address
-from exporter.notifications.message import Delivery, Rendered, Severity, TextFormat
 from exporter.notifications.sending import MOST_STUCK, AppriseSender
 from tests.notifications.receivers import Receiver, http_receiver
 

@@ -11,8 +11,8 @@ import pytest
 
 from exporter.config import Notifications, Templates
 from exporter.lifecycle import Transition
+from exporter.messages import Message, TextFormat
 from exporter.notifications.addresses import Address
-from exporter.notifications.message import Message, TextFormat
 from exporter.notifications.planning import checked_addresses
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.sending import AppriseSender

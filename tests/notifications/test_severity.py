@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.lifecycle import Transition
-from exporter.notifications.message import Severity
+from exporter.messages import Severity
 from exporter.notifications.severity import highest, severity
 
 ALARMING = ("Reboot", "Redeploy", "Preempt", "Terminate", "Evacuate")

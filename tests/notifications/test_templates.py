@@ -10,7 +10,7 @@ import pytest
 from exporter.config import Templates
 from exporter.errors import ConfigurationError
 from exporter.lifecycle import Transition
-from exporter.notifications.message import Change, TextFormat
+from exporter.messages import Change, TextFormat
 from exporter.notifications.rendering import Renderer, check
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW

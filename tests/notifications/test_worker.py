@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.health import Trouble
-from exporter.notifications.message import Delivery, Rendered
+from exporter.messages import Delivery, Rendered
 from exporter.notifications.worker import Duty
 from tests.notifications.office import OK, REFUSED, Office, PlainWriter
 
