@@ -5,6 +5,7 @@ import logging
 import os
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Mapping
 from enum import StrEnum
@@ -36,6 +37,8 @@ from exporter.web.app import Site, create_app
 from exporter.web.renewal import WebConfig
 
 log = logging.getLogger(__name__)
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 # Of the 10 s that a stop may take; the rest is for the state and the way out.
 _POLLER_STOP_SECONDS = 3.0
@@ -226,8 +229,10 @@ class App:
 
 def run(options: Options, clock: Clock) -> int:
     """Run the exporter until SIGTERM or SIGINT, and give the exit status."""
+    for number in _STOP_SIGNALS:
+        signal.signal(number, lambda *_: sys.exit(0))
     app = App(options, clock)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOP_SIGNALS:
         signal.signal(number, app.request_stop)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, app.request_reload)

@@ -139,7 +139,12 @@ class Worker:
     def step(self) -> float:
         """Do what is due, one message or one digest at most; give the seconds until there may be more."""
         duty = self._duty
-        waiting = self._readable(self._outbox.waiting(self.target, _BATCH))
+        several = self._was_down or duty.sender is None
+        waiting = self._outbox.waiting(self.target, _BATCH if several else 1)
+        lost = [entry for entry in waiting if entry.message is None]
+        if lost:
+            self._expire(lost)
+            return 0.0
         if not waiting:
             self._was_down = False
             return _IDLE_SECONDS
@@ -149,7 +154,7 @@ class Worker:
         left = self._try_at - self._clock.monotonic()
         if left > 0:
             return left
-        several = self._was_down and len(waiting) > MOST_SINGLE
+        several = several and len(waiting) > MOST_SINGLE
         begun = self._clock.monotonic()
         delivery, sent = self._try(duty, waiting if several else waiting[:1])
         if self._stopping and not delivery.delivered:
@@ -158,12 +163,6 @@ class Worker:
             self._succeeded(sent)
             return 0.0
         return self._failed(delivery.reason, duty, self._clock.monotonic() - begun)
-
-    def _readable(self, waiting: Sequence[Waiting]) -> list[Waiting]:
-        lost = [entry for entry in waiting if entry.message is None]
-        if lost:
-            self._expire(lost)
-        return [entry for entry in waiting if entry.message is not None]
 
     def _try(self, duty: Duty, waiting: Sequence[Waiting]) -> tuple[Delivery, Sequence[Waiting]]:
         try:

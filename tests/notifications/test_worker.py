@@ -195,6 +195,16 @@ def test_a_new_assignment_is_tried_at_once(office: Office) -> None:
     assert office.sender.bodies == ["a/1"]
 
 
+def test_a_message_that_cannot_be_read_holds_up_no_other(office: Office) -> None:
+    """A damaged row is given up, and what comes after it goes out."""
+    office.post("a", "b")
+    with office.store._database.transaction() as transaction:
+        transaction.write("UPDATE outbox SET message = '{' WHERE key = 'a'")
+    office.work()
+    assert office.sender.bodies == ["b/1"]
+    assert office.tally.given_up == 1
+
+
 def test_a_target_that_is_configured_no_more_keeps_its_messages(office: Office) -> None:
     """They wait in case it comes back, and are given up when they are too old."""
     office.post("a")
