@@ -152,17 +152,17 @@ class Worker:
             self._give_up(waiting, duty.retry_for)
             return _IDLE_SECONDS
         left = self._try_at - self._clock.monotonic()
-        if left > 0:
-            return left
-        several = several and len(waiting) > MOST_SINGLE
+        return left if left > 0 else self._deliver(duty, waiting)
+
+    def _deliver(self, duty: Duty, waiting: Sequence[Waiting]) -> float:
+        several = self._was_down and len(waiting) > MOST_SINGLE
         begun = self._clock.monotonic()
         delivery, sent = self._try(duty, waiting if several else waiting[:1])
-        if self._stopping and not delivery.delivered:
-            return 0.0
         if delivery.delivered:
             self._succeeded(sent)
-            return 0.0
-        return self._failed(delivery.reason, duty, self._clock.monotonic() - begun)
+        elif not self._stopping:
+            return self._failed(delivery.reason, duty, self._clock.monotonic() - begun)
+        return 0.0
 
     def _try(self, duty: Duty, waiting: Sequence[Waiting]) -> tuple[Delivery, Sequence[Waiting]]:
         try:
