@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -16,9 +17,19 @@ from tests.notifications.office import OK, REFUSED, Office, PlainWriter
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Office:
+def office(tmp_path: Path) -> Iterator[Office]:
     """Set up a target that takes everything."""
-    return Office(tmp_path)
+    found = Office(tmp_path)
+    yield found
+    found.store.close()
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Office]:
+    """Set up a target whose messages are given up after an hour."""
+    found = Office(tmp_path, retry_for=3600)
+    yield found
+    found.store.close()
 
 
 def test_messages_go_out_in_order(office: Office) -> None:
@@ -114,9 +125,9 @@ def test_a_late_message_says_so(office: Office) -> None:
     assert [rendered.title for rendered in office.sender.sent] == ["late", ""]
 
 
-def test_what_is_too_old_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_too_old_is_given_up(impatient: Office, caplog: pytest.LogCaptureFixture) -> None:
     """After retry_for, and a last try, a message is counted as expired, and logged with what was in it."""
-    office = Office(tmp_path, retry_for=3600)
+    office = impatient
     office.sender.answer = lambda _: REFUSED
     office.post("a")
     office.clock.pass_seconds(1800)
@@ -130,9 +141,9 @@ def test_what_is_too_old_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert [record.__dict__[fact] for fact in facts] == ["oncall", "scheduled", "Reboot", "vm_0"]
 
 
-def test_a_clock_that_jumps_loses_nothing(tmp_path: Path) -> None:
+def test_a_clock_that_jumps_loses_nothing(impatient: Office) -> None:
     """What the clock makes old is tried before it would be given up."""
-    office = Office(tmp_path, retry_for=3600)
+    office = impatient
     office.post("a")
     office.clock.pass_seconds(7200)
     office.work()
