@@ -69,7 +69,8 @@ def test_second_exporter_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == message
     store.record(nth_step(Known(), 1))
     house.close()
-    assert House(tmp_path).open().load() == replay(1)
+    assert house.open().load() == replay(1)
+    house.close()
 
 
 def test_killed_exporter_leaves_no_lock(tmp_path: Path) -> None:

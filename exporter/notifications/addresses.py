@@ -15,6 +15,7 @@ from exporter.yamlfile import Keys, Locate
 log = logging.getLogger(__name__)
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,19})://")
 # Of most services the first part of the URL is a token; of these it is a server's name.
 _WITH_HOST = frozenset(
@@ -84,7 +85,8 @@ def resolve(
 ) -> tuple[Address, ...]:
     """Find every target's address; ``extra`` are the URLs of ``--notify``, targets notify-1, notify-2, ...
 
-    In a target's ``url``, ``${NAME}`` stands for a variable of the environment.
+    In a target's ``url``, ``${NAME}`` stands for a variable of the environment, whose value is taken as it
+    is. Any other ``$`` stands for itself; ``%24{`` is how a URL has ``${`` in it.
 
     Raises:
         ConfigurationError: a variable or a file is missing, or has nothing in it. No secret is in its text.
@@ -103,6 +105,7 @@ def _configured(settings: Notifications, locate: Locate, environ: Mapping[str, s
     for index, target in enumerate(settings.targets):
         keys: Keys = ("notifications", "targets", index)
         if target.tag:
+            _refuse_url(target.tag, (*keys, "tag"), locate, "a tag")
             yield Address(target.name, apprise_config=settings.apprise_config, tag=target.tag)
         else:
             yield Address(target.name, url=_url(target, keys, locate, environ))
@@ -117,6 +120,11 @@ def _url(target: Target, keys: Keys, locate: Locate, environ: Mapping[str, str])
         return lines[0]
 
     def value(found: re.Match[str]) -> str:
+        # What a shell takes for a default, as in ${NAME:-URL}, is a secret, too.
+        if not _NAME.fullmatch(found[1]):
+            raise locate(
+                (*keys, "url"), "between ${ and } only the name of a variable may stand; use ${NAME}"
+            )
         if not environ.get(found[1]):
             raise locate(
                 (*keys, "url"), f"the environment has no variable {found[1]}; set it, or use url_file"
@@ -126,7 +134,14 @@ def _url(target: Target, keys: Keys, locate: Locate, environ: Mapping[str, str])
     return _VARIABLE.sub(value, target.url).strip()
 
 
+def _refuse_url(text: str, keys: Keys, locate: Locate, wanted: str) -> None:
+    """Keep a URL in the wrong place out of the messages that would name it."""
+    if "://" in text:
+        raise locate(keys, f"must be {wanted}, but is a URL; give that as a target's url")
+
+
 def _read(name: str, keys: Keys, locate: Locate) -> str:
+    _refuse_url(name, keys, locate, "the path of a file")
     path = Path(name)
     try:
         text = path.read_text(encoding="utf-8")

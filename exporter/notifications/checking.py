@@ -6,6 +6,7 @@ because others can read a process's arguments and environment.
 """
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -30,15 +31,21 @@ def check(addresses: Sequence[Address], refuse: Refusal) -> None:
     """
     if not addresses:
         return
+    not_taken: dict[str, int] = {}
     for address, answer in zip(addresses, _answers(addresses), strict=True):
         if answer.problem:
             raise refuse(address, answer.problem)
         address.plugin = answer.plugin
+        if address.apprise_config is not None and answer.not_taken:
+            not_taken[address.apprise_config[0]] = answer.not_taken
+    for path, count in not_taken.items():
+        log.warning("a file has services that Apprise does not take", extra={"path": path, "count": count})
 
 
 class _Answer(msgspec.Struct):
     problem: str = ""
     plugin: tuple[str, str] | None = None
+    not_taken: int = 0
 
 
 class _Question(msgspec.Struct):
@@ -54,15 +61,18 @@ class _Question(msgspec.Struct):
         found = services.plugins(address)
         if not found:
             return _Answer(services.problem(address))
-        kind = type(found[0])
-        return _Answer(plugin=None if tag else (kind.__module__, kind.__name__))
+        if tag:
+            return _Answer(not_taken=services.not_taken(path))
+        return _Answer(plugin=services.only_plugin(address, found))
 
 
 def _answers(addresses: Sequence[Address]) -> Sequence[_Answer]:
     questions = [_Question(address.target, address.url, address.apprise_config) for address in addresses]
     try:
         done = subprocess.run(  # noqa: S603  # this program itself
-            [sys.executable, "-m", __name__],
+            # Without -P a module that lies in the current directory would be run.
+            [sys.executable or "", "-P", "-m", __name__],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             input=msgspec.json.encode(questions),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -1,7 +1,8 @@
 """Sending through Apprise: one try, one typed result, within a bounded time, whatever the receiver does."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from exporter.messages import Delivery, Rendered, Severity
@@ -36,11 +37,32 @@ def _open(address: Address) -> Sequence[Service]:
     return services.open_services(address)
 
 
+@dataclass
+class _Attempt:
+    """One send on a thread of its own; ``outcome`` has "" or why it failed, once that is known."""
+
+    service: Service
+    about: Hashable
+    outcome: list[str] = field(default_factory=list)
+
+    def run(self, rendered: Rendered) -> None:
+        try:
+            problem = self.service.send(
+                title=rendered.title,
+                body=rendered.body,
+                body_format=rendered.format,
+                notify_type=_NOTIFY_TYPES[rendered.severity],
+            )
+        except Exception as error:  # noqa: BLE001  # of any service; its text may have the URL
+            problem = f"{type(error).__name__} in Apprise"
+        self.outcome.append(problem)
+
+
 class AppriseSender:
     """A target's way out. Apprise is imported by the first thing that is asked of it.
 
     Of several services behind one tag those that have had a message do not get it again when it is tried
-    again; whoever calls goes on with the same message until `send` has delivered it.
+    again.
     """
 
     def __init__(
@@ -56,19 +78,29 @@ class AppriseSender:
         self._open = open_services
         self._services: Sequence[Service] | None = None
         self._owed: list[Service] = []
-        self._stuck: list[threading.Thread] = []
+        self._about: Hashable = None
+        self._late: list[_Attempt] = []
 
     @property
     def body_limit(self) -> int | None:
         """Give the most characters that every service behind it takes."""
         return min((service.body_limit for service in self._opened()), default=None)
 
-    def send(self, rendered: Rendered) -> Delivery:
-        """Try once; the longest that it takes is ``timeout`` for each service behind the target."""
+    def send(self, rendered: Rendered, about: Hashable = None) -> Delivery:
+        """Try once; the longest that it takes is ``timeout`` for each service behind the target.
+
+        ``about`` says what is sent, in whatever words: with the same as in the try before, what that try
+        brought home is not sent again; with another all services are tried. Whoever gives none goes on with
+        the same message until it is delivered.
+        """
         services = self._opened()
         if not services:
             return Delivery(delivered=False, reason="Apprise does not take its URL any more")
-        owed = self._owed or list(services)
+        owed = self._owed if self._owed and about == self._about else list(services)
+        self._about = about
+        came_late = self._came_late()
+        self._late = [late for late in self._late if not late.outcome]
+        owed = [service for service in owed if service not in came_late]
         reasons = {service: self._send_one(service, rendered) for service in owed}
         self._owed = [service for service, reason in reasons.items() if reason]
         if not self._owed:
@@ -83,29 +115,22 @@ class AppriseSender:
         return self._services
 
     def _send_one(self, service: Service, rendered: Rendered) -> str:
-        self._stuck = [thread for thread in self._stuck if thread.is_alive()]
-        if len(self._stuck) >= MOST_STUCK:
+        if len(self._late) >= MOST_STUCK:
             return f"the last {MOST_STUCK} tries hang still"
-        outcome: list[str] = []
-
-        def attempt() -> None:
-            try:
-                outcome.append(
-                    service.send(
-                        title=rendered.title,
-                        body=rendered.body,
-                        body_format=rendered.format,
-                        notify_type=_NOTIFY_TYPES[rendered.severity],
-                    )
-                )
-            except Exception as error:  # noqa: BLE001  # of any service; its text may have the URL
-                outcome.append(f"{type(error).__name__} in Apprise")
-
+        attempt = _Attempt(service, self._about)
         # A receiver that drips a byte a second holds its sender for ever; the process must end without it.
-        thread = threading.Thread(target=attempt, name=f"send to {self._address.target}", daemon=True)
+        thread = threading.Thread(
+            target=attempt.run, args=(rendered,), name=f"send to {self._address.target}", daemon=True
+        )
         thread.start()
         thread.join(self._timeout)
-        if not outcome:
-            self._stuck.append(thread)
+        if not attempt.outcome:
+            self._late.append(attempt)
             return f"it did not answer within {self._timeout:g} s"
-        return outcome[0]
+        return attempt.outcome[0]
+
+    def _came_late(self) -> list[Service]:
+        """Give the services to which tries that were left behind have brought this very message since."""
+        if self._about is None:
+            return []
+        return [late.service for late in self._late if late.about == self._about and late.outcome == [""]]

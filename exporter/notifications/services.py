@@ -5,15 +5,17 @@ Its import and its plugins take 20 MiB and a third of a second, and its loggers 
 
 import importlib
 import logging
+import queue
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
+from logging.handlers import QueueHandler
 from typing import Any
 
 from exporter.notifications.addresses import Address
 
 _LIMIT_MARGIN = 100
-# Apprise gives up after 4 s, when a slow receiver may well have the message.
+# Apprise gives up after 4 s, mail after 15, when a slow receiver may well have the message.
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 10.0
 
@@ -30,7 +32,9 @@ class Service:
             ("socket_read_timeout", _READ_SECONDS),
         ):
             if getattr(plugin, key) == getattr(type(plugin), key):
-                setattr(plugin, key, seconds)
+                setattr(plugin, key, max(seconds, getattr(plugin, key)))
+        # Whoever calls tries again, at times of its own.
+        plugin.retry = 0
         if plugin.overflow_mode == type(plugin).overflow_mode:
             plugin.overflow_mode = "split"
         self.name = str(plugin.service_name)
@@ -71,11 +75,38 @@ def plugins(address: Address) -> list[Any]:
             return [only]
     apprise = Apprise(asset=asset)
     if address.apprise_config is None:
-        apprise.add(address.url)
-        return list(apprise)
+        return list(apprise) if apprise.add(address.url) else []
     path, tag = address.apprise_config
     apprise.add(AppriseConfig(paths=path, asset=asset))
     return list(apprise.find(tag=tag))
+
+
+def only_plugin(address: Address, found: list[Any]) -> tuple[str, str] | None:
+    """Name the module and the class of the one plugin that an address needs; None where Apprise must find it.
+
+    It must for a URL as the service itself shows it, ``https://discord.com/api/webhooks/..``, and for several
+    URLs in one: the class alone takes such a URL for another.
+    """
+    kind = type(found[0])
+    alone = _plugin(address.url, kind.__module__, kind.__name__, found[0].asset)
+    is_same = len(found) == 1 and alone is not None and alone.url() == found[0].url()
+    return (kind.__module__, kind.__name__) if is_same else None
+
+
+def not_taken(path: str) -> int:
+    """Count the services of an Apprise file that Apprise does not take; it writes one error for each."""
+    from apprise import AppriseConfig
+    from apprise.logger import logger
+
+    errors: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    handler = QueueHandler(errors)
+    handler.setLevel(logging.ERROR)
+    logger.addHandler(handler)
+    try:
+        AppriseConfig(paths=path).services()
+    finally:
+        logger.removeHandler(handler)
+    return errors.qsize()
 
 
 def _plugin(url: str, module: str, name: str, asset: Any) -> Any:
@@ -117,9 +148,14 @@ def _quieten() -> None:
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
     logging.getLogger("apprise").setLevel(logging.DEBUG)
-    for name in ("asyncio", "requests", "urllib3"):
+    # urllib3 warns of headers that it cannot read, with the whole URL.
+    for name, level in (
+        ("asyncio", logging.WARNING),
+        ("requests", logging.WARNING),
+        ("urllib3", logging.ERROR),
+    ):
         logger = logging.getLogger(name)
-        logger.setLevel(max(logger.level, logging.WARNING))
+        logger.setLevel(max(logger.level, level))
 
 
 _PHRASES = {

@@ -61,7 +61,11 @@ class UnusableFileError(ExporterError):
 def in_memory(migrations: Sequence[str]) -> sqlite3.Connection:
     """Make an empty database of the newest version, in memory."""
     connection = memory_connection()
-    migrate(connection, migrations)
+    try:
+        migrate(connection, migrations)
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 

@@ -16,6 +16,8 @@ from exporter.notifications.notifier import Plan
 CANARY = "canary0123456789abcdef"
 NOT_TAKEN = "Apprise does not take this slack:// URL; see the service's page in its documentation"
 UNKNOWN = "Apprise knows no service foo://; see the list in its documentation"
+ONLY_NAMES = "between ${ and } only the name of a variable may stand; use ${NAME}"
+NO_PLACE = "is a URL; give that as a target's url"
 NO_URL = "is no URL; write it like mailto://user:password@example.com"
 
 
@@ -61,6 +63,10 @@ def test_a_plan_has_every_target(tmp_path: Path) -> None:
     [
         ("url: '${ONCALL}'", "url: the environment has no variable ONCALL; set it, or use url_file"),
         ("url: '${EMPTY}'", "url: the environment has no variable EMPTY; set it, or use url_file"),
+        ("url: '${A:-json://u:CANARY@h/}'", f"url: {ONLY_NAMES}"),
+        ("url: '${json://u:CANARY@h/}'", f"url: {ONLY_NAMES}"),
+        ("url: 'json://a.test/, slack://CANARY'", f"url: {NOT_TAKEN.replace('slack', 'json')}"),
+        ("url_file: 'json://u:CANARY@h/'", f"url_file: must be the path of a file, but {NO_PLACE}"),
         ("url_file: FOLDER/missing", "url_file: FOLDER/missing cannot be read: No such file or directory"),
         ("url_file: FOLDER/empty", "url_file: FOLDER/empty is empty; put one Apprise URL there"),
         ("url_file: FOLDER/two", "url_file: FOLDER/two has more than one URL; put one Apprise URL there"),
@@ -114,6 +120,38 @@ def test_tags_of_an_apprise_file(tmp_path: Path) -> None:
         plan(tmp_path, text.format(tmp_path / "missing.yml", "oncall"))
 
 
+@pytest.mark.parametrize(
+    ("file", "tag", "place"),
+    [
+        (f"json://u:{CANARY}@h/", "x", "apprise_config: must be the path of a file"),
+        ("apprise.yml", f"json://u:{CANARY}@h/", "targets[0].tag: must be a tag"),
+    ],
+)
+def test_a_url_in_the_wrong_place_is_not_shown(tmp_path: Path, file: str, tag: str, place: str) -> None:
+    """Whoever puts the URL where a file or a tag belongs does not find it in the log."""
+    (tmp_path / "apprise.yml").write_text("urls:\n  - json://h/: [{tag: x}]\n")
+    path = file if "://" in file else tmp_path / file
+    with pytest.raises(ConfigurationError) as caught:
+        plan(tmp_path, f"notifications: {{apprise_config: '{path}', targets: [{{name: a, tag: '{tag}'}}]}}")
+    assert str(caught.value) == f"{tmp_path / 'c.yml'}:1: notifications.{place}, but {NO_PLACE}"
+
+
+def test_services_of_a_file_that_are_not_taken_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file in which some services are wrong is used; that they will get nothing is told once."""
+    file = tmp_path / "apprise.yml"
+    wrong = "".join(f"  - {scheme}://{CANARY}: [{{tag: x}}]\n" for scheme in ("slack", "foo"))
+    file.write_text(f"urls:\n  - json://h/: [{{tag: [x, y]}}]\n{wrong}")
+    file.chmod(0o600)
+    targets = "[{name: a, tag: x}, {name: b, tag: y}]"
+    assert list(plan(tmp_path, f"notifications: {{apprise_config: {file}, targets: {targets}}}").senders)
+    (record,) = caplog.records
+    assert record.getMessage() == "a file has services that Apprise does not take"
+    assert (vars(record)["path"], vars(record)["count"]) == (str(file), 2)
+    assert CANARY not in caplog.text
+
+
 def test_a_secret_that_everybody_can_read_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -159,3 +197,11 @@ def test_checking_goes_on_where_no_child_can_be_started(
     environ: Mapping[str, str] = {}
     with pytest.raises(ConfigurationError, match="URL 1: Apprise knows no service foo://"):
         planning.checked_addresses(config.Notifications(), ("foo://x",), yamlfile.error_without_file, environ)
+
+
+def test_nothing_in_the_current_directory_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check is done by the modules of this program, wherever it is started."""
+    (tmp_path / "msgspec.py").write_text("import pathlib\npathlib.Path('has-run').touch()\n")
+    monkeypatch.chdir(tmp_path)
+    plan(tmp_path, "", ("json://h/",))
+    assert not (tmp_path / "has-run").exists()

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
 from exporter.messages import Delivery, Rendered, Severity, TextFormat
+from exporter.notifications import services
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import MOST_STUCK, AppriseSender
 from tests.notifications.receivers import Receiver, http_receiver
@@ -103,6 +105,34 @@ def test_severity_and_names_reach_services_of_plain_text(receiver: Receiver) -> 
         text = request.body.decode()
         assert "[WARNING] Reboot scheduled: vm_0" in text
         assert "On `vm_0` & *soon*." in text
+
+
+def test_each_try_has_time_and_is_one() -> None:
+    """No service gets less time than Apprise gives it, and none tries again by itself: a worker does that."""
+
+    def limits(url: str) -> tuple[float, float, int]:
+        (plugin,) = services.plugins(Address("a", url=url))
+        services.Service(plugin)
+        return plugin.socket_connect_timeout, plugin.socket_read_timeout, plugin.retry
+
+    assert limits("json://h.test/?retry=3&wait=20") == (5.0, 10.0, 0)
+    assert limits("json://h.test/?cto=2&rto=3") == (2.0, 3.0, 0)
+    assert limits("mailto://h.test/?from=a@example.com&to=b@example.com") == (15.0, 10.0, 0)
+
+
+def test_forms_and_xml_have_it_all(receiver: Receiver) -> None:
+    """Title, text and severity are in what other programs read."""
+    for scheme in ("form", "xml"):
+        assert sender(f"{scheme}://{receiver.authority}/").send(MESSAGE).delivered
+    form, xml = (request.body.decode() for request in receiver.requests)
+    fields = parse_qs(form)
+    assert (fields["title"], fields["message"], fields["type"]) == (
+        [MESSAGE.title],
+        [MESSAGE.body],
+        ["warning"],
+    )
+    for part in ("<Subject>[WARNING] Reboot scheduled: vm_0<", "On `vm_0` &amp; *soon*.<", ">warning<"):
+        assert part in xml
 
 
 def test_a_tag_is_all_its_services(tmp_path: Path, receiver: Receiver) -> None:

@@ -93,6 +93,27 @@ def test_the_message_tells_the_truth(proxy: TlsProxy, service: str, text_format:
         assert fact in found
 
 
+WORKFLOW = "https://prod-1.logic.azure.com:443/workflows/643e69f83c8944/triggers/manual/paths/invoke"
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        (f"https://discord.com/api/webhooks/123456789012345678/{'a' * 68}", "123456789012345678/" + "a" * 68),
+        (f"{WORKFLOW}?api-version=2016-06-01&sig=signature12345678901234567890", "643e69f83c8944/triggers/"),
+        ("https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ", "T1JJ3T3L2/A1BRT"),
+        (f"{SLACK} {DISCORD}", "T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"),
+    ],
+)
+def test_urls_as_the_services_show_them(proxy: TlsProxy, url: str, path: str) -> None:
+    """What people copy from the service's own page goes where it leads, and so do two URLs in one."""
+    (address,) = checked_addresses(Notifications(), [url], error_without_file, {})
+    sender = AppriseSender(address)
+    assert sender.send(Renderer(Templates()).render(message(), NOW, limit=sender.body_limit)).delivered
+    assert len(proxy.requests) == 1 + (" " in url)
+    assert path in proxy.requests[0].path
+
+
 @pytest.mark.parametrize("text_format", FORMATS)
 @pytest.mark.parametrize("service", SERVICES)
 def test_what_azure_says_is_no_markup(proxy: TlsProxy, service: str, text_format: TextFormat) -> None:
