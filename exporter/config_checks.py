@@ -30,7 +30,9 @@ def _notifications(settings: Any) -> Iterator[Finding]:
             yield place, "is empty; name at least one target"
         for number, name in enumerate(route.targets):
             if name not in known:
-                yield (*place, number), f"{name!r} is no target; {_there_are(known)}"
+                # A URL in the wrong place must not get into the log.
+                shown = "a URL" if "://" in name else repr(name)
+                yield (*place, number), f"{shown} is no target; {_there_are(known)}"
 
 
 def _target(place: Keys, target: Any, apprise_config: str) -> Iterator[Finding]:

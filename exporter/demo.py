@@ -5,7 +5,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import click
 import msgspec
@@ -58,8 +58,9 @@ class Messages:
         self._kept: list[Rendered] = []
         self.count = 0
 
-    def send(self, rendered: Rendered) -> Delivery:
+    def send(self, rendered: Rendered, about: Hashable = None) -> Delivery:
         """Take one."""
+        del about
         with self._lock:
             self._kept = [*self._kept[1 - KEPT :], rendered]
             self.count += 1

@@ -1,5 +1,6 @@
 """What there is to say, to whom, and how sending it went: the words that the other modules share."""
 
+from collections.abc import Hashable
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, Protocol
@@ -83,6 +84,9 @@ class Sender(Protocol):
         """Give the most characters that the service takes for title and body together; None without limit."""
         ...
 
-    def send(self, rendered: Rendered) -> Delivery:
-        """Try once; it raises nothing and ends within a bounded time."""
+    def send(self, rendered: Rendered, about: Hashable = None) -> Delivery:
+        """Try once; it raises nothing and ends within a bounded time.
+
+        ``about`` names what is sent, however it reads: the same as before is the same message tried again.
+        """
         ...

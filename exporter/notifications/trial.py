@@ -73,7 +73,7 @@ def _try_target(
         begun = clock.monotonic()
         message = msgspec.structs.replace(sample, target=target)
         rendered = renderer.render(message, clock.now(), limit=sender.body_limit)
-        delivery = sender.send(rendered)
+        delivery = sender.send(rendered, sample.transition)
         seconds = clock.monotonic() - begun
         yield Try(target, sender.address, sample.transition.value, delivery, seconds)
 

@@ -171,7 +171,9 @@ class Worker:
             if self._sender is None:
                 return Delivery(delivered=False, reason="it is not configured any more"), ()
             rendered, count = self._write(duty.renderer(), waiting, self._sender.body_limit)
-            return self._sender.send(rendered), waiting[:count]
+            sent = waiting[:count]
+            about = tuple((entry.key, entry.sequence) for entry in sent)
+            return self._sender.send(rendered, about), sent
         except Exception as error:  # noqa: BLE001  # the messages must go on, whatever is wrong with this try
             # No traceback: its text may have what must not show, a URL or a token.
             return Delivery(delivered=False, reason=f"{type(error).__name__} in this program"), ()

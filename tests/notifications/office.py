@@ -1,6 +1,6 @@
 """A store with an outbox, and a worker at it, without threads or a real clock."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -47,9 +47,11 @@ class ScriptedSender:
         self.body_limit = body_limit
         self.answer: Callable[[Rendered], Delivery] = lambda _: OK
         self.sent: list[Rendered] = []
+        self.about: Hashable = None
 
-    def send(self, rendered: Rendered) -> Delivery:
+    def send(self, rendered: Rendered, about: Hashable = None) -> Delivery:
         """Answer; what is delivered is kept."""
+        self.about = about
         delivery = self.answer(rendered)
         if delivery.delivered:
             self.sent.append(rendered)

@@ -1,0 +1,110 @@
+"""Tests of `exporter.notifications.sending.AppriseSender`: what is tried again, and to whom."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from exporter.messages import Delivery, Rendered, Severity
+from exporter.notifications.addresses import Address
+from exporter.notifications.sending import AppriseSender
+
+DOWN = "it refuses connections"
+
+
+def told(body: str) -> Rendered:
+    """Give a message of a few letters."""
+    return Rendered("title", body, "text", Severity.INFO)
+
+
+class ScriptedService:
+    """Keeps what it gets while nothing is wrong with it; may be held up."""
+
+    body_limit = 1000
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.problem = ""
+        self.got: list[str] = []
+        self.free = threading.Event()
+        self.free.set()
+
+    def send(self, *, title: str, body: str, body_format: str, notify_type: str) -> str:
+        """Try once."""
+        del title, body_format, notify_type
+        problem = self.problem
+        self.free.wait(30)
+        if not problem:
+            self.got.append(body)
+        return problem
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[ScriptedService, ScriptedService]]:
+    """Give two services, and let go of whoever hangs at the end."""
+    one, other = ScriptedService("one"), ScriptedService("other")
+    yield one, other
+    one.free.set()
+    other.free.set()
+
+
+def sender(*services: ScriptedService, timeout: float = 10.0) -> AppriseSender:
+    """Make a target of services."""
+    return AppriseSender(
+        Address("oncall", url="json://h.test/"), timeout=timeout, open_services=lambda _: services
+    )
+
+
+def test_the_same_goes_only_to_those_that_lack_it(pair: tuple[ScriptedService, ScriptedService]) -> None:
+    """However it reads by then, a service has a message once."""
+    one, other = pair
+    target = sender(one, other)
+    other.problem = DOWN
+    assert target.send(told("in 5 minutes"), "a").reason == f"other: {DOWN}"
+    other.problem = ""
+    assert target.send(told("in 4 minutes"), "a").delivered
+    assert (one.got, other.got) == (["in 5 minutes"], ["in 4 minutes"])
+
+
+def test_another_message_goes_to_all(pair: tuple[ScriptedService, ScriptedService]) -> None:
+    """Where the last was given up, or goes out with others now, no service is left out."""
+    one, other = pair
+    target = sender(one, other)
+    other.problem = DOWN
+    assert not target.send(told("a"), "a").delivered
+    other.problem = ""
+    assert target.send(told("a, b, c"), "a, b, c").delivered
+    assert (one.got, other.got) == (["a", "a, b, c"], ["a, b, c"])
+
+
+def late(target: AppriseSender, service: ScriptedService, about: str | None) -> None:
+    """Send something that the service takes only after the try has ended, and wait until it has."""
+    service.free.clear()
+    assert target.send(told("late"), about) == Delivery(
+        delivered=False, reason="it did not answer within 0.05 s"
+    )
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "send to oncall")
+    service.free.set()
+    thread.join(10)
+    assert service.got == ["late"]
+
+
+def test_what_came_late_is_not_sent_again(pair: tuple[ScriptedService, ScriptedService]) -> None:
+    """A try that was given up, and that delivered all the same, counts when the message is due again."""
+    one, _ = pair
+    target = sender(one, timeout=0.05)
+    late(target, one, "a")
+    assert target.send(told("again"), "a").delivered
+    assert one.got == ["late"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), (None, None)])
+def test_what_came_late_counts_for_itself_alone(
+    pair: tuple[ScriptedService, ScriptedService], first: str | None, second: str | None
+) -> None:
+    """A message that is another one, or may be, is sent."""
+    one, _ = pair
+    target = sender(one, timeout=0.05)
+    late(target, one, first)
+    assert target.send(told("next"), second).delivered
+    assert one.got == ["late", "next"]
