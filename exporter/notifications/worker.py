@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 # More than these that waited for a target that was down go out as one.
 MOST_SINGLE = 10
 # A message that is older than this says when the thing happened.
-LATE_SECONDS = 30.0
+LATE_SECONDS = 5.0
 _BATCH = 200
 # What wakes a worker otherwise is `Worker.wake`; this finds what a disk that came back brings.
 _IDLE_SECONDS = 60.0
