@@ -46,6 +46,11 @@ def told(request: Any) -> list[Told]:
     return [(event_id[1], single[2])]
 
 
+def count(receiver: Receiver) -> int:
+    """Count the transitions that a receiver was told of."""
+    return sum(len(told(request.json)) for request in receiver.requests)
+
+
 @dataclass
 class Happened:
     """What the exporter says has happened to this VM: transitions in their order, with their times."""
@@ -137,6 +142,7 @@ def test_a_night_at_speed(tmp_path: Path) -> None:
                 with exporter(imds.url, tmp_path / "state", port, *flags):
                     eventually(lambda: get(f"{url}/-/ready"))
                     time.sleep(chance.uniform(0.2, 2 * NIGHT_SECONDS / KILLS))
+        before = {"steady": count(steady), "shaky": count(shaky)}
         with exporter(imds.url, tmp_path / "state", port, *flags):
             eventually(lambda: get(f"{url}/-/ready"))
             simulator.set_document({"DocumentIncarnation": 10**6, "Events": []})
@@ -147,6 +153,9 @@ def test_a_night_at_speed(tmp_path: Path) -> None:
             assert len(happened.at) > 10
             happened.check(steady, KILLS)
             happened.check(shaky, KILLS)
+            for target, receiver in {"steady": steady, "shaky": shaky}.items():
+                delivered = metric(url, "notifications_total", target=target, outcome="delivered")
+                assert delivered == count(receiver) - before[target]
 
 
 def test_the_metrics_agree_with_what_arrived(tmp_path: Path) -> None:
