@@ -155,7 +155,8 @@ def test_a_night_at_speed(tmp_path: Path) -> None:
             happened.check(shaky, KILLS)
             for target, receiver in {"steady": steady, "shaky": shaky}.items():
                 delivered = metric(url, "notifications_total", target=target, outcome="delivered")
-                assert delivered == count(receiver) - before[target]
+                # One may have been under way when the process before was killed.
+                assert count(receiver) - before[target] - delivered in (0, 1)
 
 
 def test_the_metrics_agree_with_what_arrived(tmp_path: Path) -> None:
