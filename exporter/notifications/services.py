@@ -14,6 +14,8 @@ from typing import Any
 
 from exporter.notifications.addresses import Address
 
+# As whom a mail or a chat shows the sender, where the URL does not say.
+_SENDER = "Azure Scheduled Events"
 _LIMIT_MARGIN = 100
 # Apprise gives up after 4 s, mail after 15, when a slow receiver may well have the message.
 _CONNECT_SECONDS = 5.0
@@ -68,7 +70,14 @@ def plugins(address: Address) -> list[Any]:
 
     _quieten()
     # Without a time limit of its own Apprise sends on the calling thread, and leaves no thread behind.
-    asset = AppriseAsset(async_mode=False, service_timeout=0, storage_mode="memory", interpret_emojis=False)
+    asset = AppriseAsset(
+        app_id=_SENDER,
+        app_desc=_SENDER,
+        async_mode=False,
+        service_timeout=0,
+        storage_mode="memory",
+        interpret_emojis=False,
+    )
     if address.plugin is not None:
         only = _plugin(address.url, *address.plugin, asset)
         if only is not None:

@@ -162,6 +162,7 @@ def test_mail(text_format: TextFormat) -> None:
     (mail,) = mailbox.mails
     assert mail["subject"] == "[WARNING] Reboot scheduled: vm_0 in 15 minutes"
     assert mail["to"] == "ops@example.com"
+    assert mail["x-application"] == "Azure Scheduled Events"
     plain = mail.get_body(("plain",))
     html = mail.get_body(("html",))
     assert plain is not None
