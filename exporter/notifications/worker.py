@@ -92,6 +92,7 @@ class Worker:
         self._sender_of: Duty | None = None
         # What waits at the start was not delivered in time: the target, or the exporter, was down.
         self._was_down = bool(outbox.waiting(target, 1))
+        self._digest_of = _BATCH
         self._failures = 0
         self._failing_since = 0.0
         self._try_at = clock.monotonic()
@@ -157,10 +158,13 @@ class Worker:
     def _deliver(self, duty: Duty, waiting: Sequence[Waiting]) -> float:
         several = self._was_down and len(waiting) > MOST_SINGLE
         begun = self._clock.monotonic()
-        delivery, sent = self._try(duty, waiting if several else waiting[:1])
+        delivery, sent = self._try(duty, waiting[: self._digest_of] if several else waiting[:1])
         if delivery.delivered:
+            self._digest_of = _BATCH
             self._succeeded(sent)
         elif not self._stopping:
+            # Of several services some may have it: what is tried again is the same, not a longer one.
+            self._digest_of = len(sent) if len(sent) > 1 else _BATCH
             return self._failed(delivery.reason, duty, self._clock.monotonic() - begun)
         return 0.0
 

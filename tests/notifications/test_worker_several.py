@@ -29,6 +29,7 @@ def test_a_digest_goes_to_all(tmp_path: Path) -> None:
     office.work()
     digest = "a/1," + ",".join(f"{number:02}/1" for number in range(11))
     assert (office.one.got, office.other.got) == (["a/1", digest], [digest])
+    office.store.close()
 
 
 def test_what_follows_a_message_given_up_goes_to_all(tmp_path: Path) -> None:
@@ -45,6 +46,7 @@ def test_what_follows_a_message_given_up_goes_to_all(tmp_path: Path) -> None:
     office.clock.pass_seconds(400)
     office.work()
     assert (office.one.got, office.other.got) == (["a/1", "b/1"], ["b/1"])
+    office.store.close()
 
 
 def test_a_single_message_tried_again_goes_where_it_is_missing(tmp_path: Path) -> None:
@@ -57,3 +59,20 @@ def test_a_single_message_tried_again_goes_where_it_is_missing(tmp_path: Path) -
     office.clock.pass_seconds(400)
     office.work()
     assert (office.one.got, office.other.got) == (["a/1"], ["a/1"])
+    office.store.close()
+
+
+def test_a_digest_tried_again_is_the_same(tmp_path: Path) -> None:
+    """What came meanwhile waits for its turn, so that nobody gets the older part twice."""
+    office = SharedOffice(tmp_path)
+    office.post(*(f"{number:02}" for number in range(12)))
+    office.restart()
+    office.other.problem = DOWN
+    office.work()
+    office.post("z")
+    office.other.problem = ""
+    office.clock.pass_seconds(400)
+    office.work()
+    digest = ",".join(f"{number:02}/1" for number in range(12))
+    assert (office.one.got, office.other.got) == ([digest, "z/1"], [digest, "z/1"])
+    office.store.close()
