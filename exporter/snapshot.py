@@ -11,13 +11,16 @@ from exporter.config import Metrics
 from exporter.events import Target
 from exporter.lifecycle import TrackedEvent
 
+# A poll that waits for IMDS has failed long before.
+_PATIENCE_SECONDS = 60.0
+
 
 class Snapshot(msgspec.Struct, frozen=True):
     """The watch at one instant.
 
     ``up`` tells whether the last poll gave a valid document; while it did not, ``current`` stays as last
     known. ``instance`` is None until this VM knows its own name. ``ready`` holds from the first valid
-    document of this process on. ``current`` and ``past`` are newest first.
+    document of this process on. ``current`` and ``past`` are newest first. ``poll_interval`` is in seconds.
     """
 
     endpoint: str = ""
@@ -30,6 +33,13 @@ class Snapshot(msgspec.Struct, frozen=True):
     current: tuple[TrackedEvent, ...] = ()
     past: tuple[TrackedEvent, ...] = ()
     metrics: Metrics = Metrics()
+    poll_interval: float = 1.0
+
+    def stands_still(self, now: datetime) -> bool:
+        """Tell whether polling seems to hang: it went well, and then neither well nor wrong for too long."""
+        if not self.up or self.last_success is None:
+            return False
+        return (now - self.last_success).total_seconds() > _PATIENCE_SECONDS + 2 * self.poll_interval
 
     def target(self, tracked: TrackedEvent) -> Target:
         """Tell whether the event hits this VM."""

@@ -108,6 +108,7 @@ class Watch:
             endpoint=endpoint,
             instance=settings.instance.name or self._given_name,
             metrics=settings.metrics,
+            poll_interval=settings.imds.poll_interval,
         )
         if self.snapshot.instance is not None:
             self._health.clear(Trouble.INSTANCE_UNKNOWN)

@@ -193,6 +193,9 @@ def _located(file: YamlFile, kind: type, at: Keys, text: str) -> ConfigurationEr
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
     if unknown:
         known = _fields(_info_at(kind, keys[len(at) :]))
+        if "://" in unknown[1]:
+            # A URL may be a secret, which must not get into a log by the key that it was taken for.
+            return file.error(keys, f"a URL stands in the place of a key; known here: {', '.join(known)}")
         return file.error((*keys, unknown[1]), f"unknown key; {_hint(unknown[1], known)}")
     missing = re.fullmatch(r"Object missing required field `(.*)`", message)
     if missing:

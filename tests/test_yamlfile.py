@@ -43,6 +43,10 @@ def convert(text: str) -> Whole:
         ("words", "some.yml:1: must be a mapping, but is text"),
         ("\n\nconut: 1", "some.yml:3: conut: unknown key; did you mean count?"),
         ("colour: 1", "some.yml:1: colour: unknown key; known here: parts, count, when"),
+        (
+            "json://u:p@h/x: 1",
+            "some.yml:1: a URL stands in the place of a key; known here: parts, count, when",
+        ),
         ("parts:\n  - wait: 1s", "some.yml:2: parts[0]: name is missing; add it"),
         ("parts:\n  - name: a\n    nam: b", "some.yml:3: parts[0].nam: unknown key; did you mean name?"),
         (

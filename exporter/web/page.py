@@ -30,7 +30,7 @@ _ICONS = {
 def landing(snapshot: Snapshot, health: Health, now: datetime) -> Response:
     """Render the page as of ``now``; nothing that comes from Azure is markup in it."""
     template, style, script = _files()
-    state = mood(snapshot, health)
+    state = mood(snapshot, health, now)
     body = Template(template).substitute(
         title=escape(title(snapshot, now)),
         icon=_icon(state),
@@ -48,7 +48,7 @@ def title(snapshot: Snapshot, now: datetime) -> str:
     """Give the tab's title, which tells the gist: ``1 pending: Reboot in 12 min - vm-1``."""
     own = [t.event for t in by_urgency(snapshot.current, now) if snapshot.target(t) is Target.SELF]
     about = f"{len(own)} pending: {words.gist(own[0], now)}" if own else "Nothing pending"
-    if not snapshot.up:
+    if not snapshot.up or snapshot.stands_still(now):
         state = "BLIND" if snapshot.ready else "Waiting for Azure"
         about = f"{state}{_DASH}{about}" if own else state
     return f"{about}{_DASH}{snapshot.instance or 'Azure scheduled events'}"

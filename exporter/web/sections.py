@@ -28,9 +28,9 @@ class Mood(StrEnum):
 _SIGNS = {Mood.OK: "✓", Mood.WARN: "!", Mood.ALARM: "✗"}
 
 
-def mood(snapshot: Snapshot, health: Health) -> Mood:
+def mood(snapshot: Snapshot, health: Health, now: datetime) -> Mood:
     """Tell whether the watch works: blind is an alarm, not yet seeing or an untidy house a warning."""
-    if not snapshot.up and (snapshot.ready or snapshot.last_error):
+    if snapshot.stands_still(now) or (not snapshot.up and (snapshot.ready or snapshot.last_error)):
         return Mood.ALARM
     return Mood.WARN if health.problems() or not snapshot.up else Mood.OK
 
@@ -66,8 +66,11 @@ def by_urgency(events: Iterable[TrackedEvent], now: datetime) -> list[TrackedEve
 
 
 def _watch(snapshot: Snapshot, health: Health, now: datetime) -> str:
-    state = mood(snapshot, health)
-    if snapshot.up:
+    state = mood(snapshot, health, now)
+    if snapshot.stands_still(now):
+        head = f"Standing still: Azure has not been asked{_silence(snapshot, now)}"
+        text = f"{_answered(snapshot, now)}. The exporter hangs; its log may say why. Restart it."
+    elif snapshot.up:
         head = "Watching" if state is Mood.OK else "Watching, but not all is well"
         text = f"{_answered(snapshot, now)}."
     elif snapshot.ready:

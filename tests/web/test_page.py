@@ -135,6 +135,11 @@ def test_the_title_tells_the_gist(fields: dict[str, object], expected: str) -> N
             {"up": False, "last_success": NOW - timedelta(minutes=3)},
             "Blind: no answer from Azure for 3 min 0 s",
         ),
+        (
+            {"last_success": NOW - timedelta(minutes=3)},
+            "Standing still: Azure has not been asked for 3 min 0 s",
+        ),
+        ({"last_success": NOW - timedelta(minutes=3), "poll_interval": 120.0}, "Watching"),
     ],
 )
 def test_the_state_of_the_watch_comes_first(fields: dict[str, object], expected: str) -> None:
