@@ -117,8 +117,14 @@ class _Builder:
             raise self._error(
                 "curve_preferences", "only one curve can be set here; name one, or leave it out for all"
             )
-        if names:
-            self._context.set_ecdh_curve(CURVES[names[0]])
+        try:
+            for name in names:
+                self._context.set_ecdh_curve(CURVES[name])
+        except (ssl.SSLError, ValueError) as error:
+            # Debian's Python 3.11.2 knows the older curves only, though its OpenSSL has X25519.
+            raise self._error(
+                "curve_preferences", "this Python cannot set that curve; name CurveP256, or leave it out"
+            ) from error
 
     def _certificate(self) -> None:
         with self._pem("cert") as cert, self._pem("key") as key:

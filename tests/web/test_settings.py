@@ -29,7 +29,7 @@ GOOD = {
   max_version: TLS13
   prefer_server_cipher_suites: false
   cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384]
-  curve_preferences: [X25519]
+  curve_preferences: [CurveP256]
 http_server_config:
   http2: false
   headers: {X-Frame-Options: deny, X-Content-Type-Options: nosniff, Strict-Transport-Security: max-age=60}

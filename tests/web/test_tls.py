@@ -185,3 +185,15 @@ def test_garbage_between_the_marks_is_refused(pki: Pki, broken: str) -> None:
     path.write_text(f"{head}\nAAAA\n{tail}\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"web\.yml:\d: tls_server_config\..*: cannot be used: "):
         WebSettings.load(write(pki.folder, PAIR + CLIENTS))
+
+
+def test_a_curve_that_this_python_cannot_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older Python says so with file and line, rather than with OpenSSL's words."""
+
+    def refuse(*_: object) -> None:
+        raise ssl.SSLError("unknown group")
+
+    monkeypatch.setattr(ssl.SSLContext, "set_ecdh_curve", refuse)
+    Pki.make(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"web\.yml:4: .*this Python cannot set that curve"):
+        WebSettings.load(write(tmp_path, PAIR + "  curve_preferences: [X25519]\n"))
