@@ -63,7 +63,7 @@ def _approval(config: Any) -> Iterator[Finding]:
 def _hooks(hooks: Sequence[Any]) -> Iterator[Finding]:
     yield from _names(("hooks",), [hook.name for hook in hooks])
     for index, hook in enumerate(hooks):
-        if not hook.command or not hook.command[0]:
+        if not hook.command or not hook.command[0].strip():
             yield ("hooks", index, "command"), 'names no program; write it like ["/usr/local/bin/drain"]'
 
 

@@ -3,6 +3,8 @@
 import re
 
 _UNITS = {"y": 31_536_000.0, "w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+# Beyond this, times run out of the range of clocks.
+_LONGEST = 100 * _UNITS["y"]
 _FORM = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
 
 
@@ -12,14 +14,18 @@ def parse_duration(text: str) -> float:
     Units stand largest first, each at most once, as in Prometheus' configuration; ``0`` needs none.
 
     Raises:
-        ValueError: the text is no duration.
+        ValueError: the text is no duration, or one of more than 100 years.
     """
     if text == "0":
         return 0.0
     match = _FORM.fullmatch(text)
     if not text or match is None:
         raise ValueError(f"{text!r} is no duration; write it like 500ms, 1s, 15m, 1h30m or 7d")
-    return sum(int(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
+    # As floats: an endless row of digits is infinity, where as an integer it is an exception.
+    seconds = sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
+    if seconds > _LONGEST:
+        raise ValueError(f"{text} is too long; write at most 100y")
+    return seconds
 
 
 def format_duration(seconds: float) -> str:

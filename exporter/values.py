@@ -3,6 +3,8 @@
 Each has a ``parse`` whose ValueError says what is wrong and how to write it right.
 """
 
+import re
+from datetime import date
 from urllib.parse import urlsplit
 
 from exporter.durations import Duration
@@ -28,12 +30,17 @@ class Endpoint(str):
             return cls(DISCOVER)
         try:
             url = urlsplit(str(text))
-            usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
+            usable = (
+                url.scheme in ("http", "https")
+                and url.hostname
+                and url.port != 0
+                and not re.search(r"\s", str(text))
+            )
         except ValueError:
             usable = False
         if not usable or not isinstance(text, str):
             raise ValueError(f"{text!r} is no URL; {remedy}")
-        if url.path.strip("/") or url.query or url.fragment or url.username:
+        if url.path.strip("/") or set("?#@") & set(text):
             raise ValueError(f"{text!r} has more than scheme, host and port; {remedy}")
         return cls(text.rstrip("/"))
 
@@ -88,10 +95,9 @@ class ApiVersion(str):
             ValueError: it has not the form of a version; IMDS refuses "latest" too.
         """
         try:
-            year, month, day = str(text).split("-")
-            usable = len(year) == 4 and 1 <= int(month) <= 12 and 1 <= int(day) <= 31
+            usable = re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", str(text)) and date.fromisoformat(str(text))
         except ValueError:
-            usable = False
+            usable = None
         if not usable:
             raise ValueError(f"{text!r} is no version; known are {', '.join(cls.KNOWN)}")
         return cls(text)

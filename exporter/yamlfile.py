@@ -1,7 +1,8 @@
 """YAML files whose every mistake is told with file, line, key and remedy."""
 
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from exporter.errors import ConfigurationError
 
 T = TypeVar("T")
 Keys = tuple[str | int, ...]
+Words = Mapping[Keys, Mapping[bool, str]]
 Locate = Callable[[Keys, str], ConfigurationError]
 
 # Aliases of aliases make endless data of a few lines.
@@ -75,34 +77,48 @@ def parse(text: str, path: Path) -> YamlFile:
     """
     import yaml
 
-    loader = _loader(text)
+    lines: dict[Keys, int] = {}
     try:
-        node = loader.get_single_node()
-        lines: dict[Keys, int] = {}
-        _locate(node, (), lines, path)
-        data = {} if node is None else loader.construct_document(node)
+        data = _construct(text, lines, path)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         problem = error.problem or error.context or error
         raise ConfigurationError(f"{path}:{line}: is not valid YAML: {problem}") from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path}:1: is not valid YAML: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path}:1: is not valid YAML: {error}") from error
-    finally:
-        loader.dispose()
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        problem = f"the character U+{error.character:04X} must not stand there"
+        raise ConfigurationError(f"{path}:{line}: is not valid YAML: {problem}") from error
+    except RecursionError as error:
+        problem = "is nested too deeply, or an anchor holds itself"
+        raise ConfigurationError(f"{path}:1: is not valid YAML: {problem}") from error
+    except (ValueError, LookupError, AttributeError) as error:
+        # PyYAML's own, unmarked, for !!bool 7 and the like; its text repeats the value, maybe a secret.
+        raise ConfigurationError(f"{path}:1: is not valid YAML: a value does not fit its tag") from error
     return YamlFile(path, {} if data is None else data, lines)
 
 
-def _loader(text: str) -> Any:
-    """Make a loader that leaves dates and times of day as the text they are.
+def _construct(text: str, lines: dict[Keys, int], path: Path) -> Any:
+    loader = _loader(text)
+    try:
+        node = loader.get_single_node()
+        _locate(node, (), lines, path, itertools.count())
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
 
-    YAML 1.1 reads 2020-07-01 as a date and 22:00 as the number 1320.
+
+def _loader(text: str) -> Any:
+    """Make a loader that leaves dates, times of day and numbers with leading zeros as the text they are.
+
+    YAML 1.1 reads 2020-07-01 as a date, 22:00 as the number 1320 and 010 as 8.
     """
     import yaml
 
-    plain = {"tag:yaml.org,2002:int": r"[-+]?[0-9]+", "tag:yaml.org,2002:float": r"[-+]?[0-9]*\.[0-9]+"}
+    plain = {
+        "tag:yaml.org,2002:int": r"[-+]?(?:0|[1-9][0-9]*)",
+        "tag:yaml.org,2002:float": r"[-+]?[0-9]*\.[0-9]+",
+    }
 
     class Loader(yaml.SafeLoader):
         yaml_implicit_resolvers = {  # noqa: RUF012  # PyYAML's own name for it
@@ -117,10 +133,10 @@ def _loader(text: str) -> Any:
     return Loader(text)
 
 
-def _locate(node: Any, keys: Keys, lines: dict[Keys, int], path: Path) -> None:
+def _locate(node: Any, keys: Keys, lines: dict[Keys, int], path: Path, visits: Iterator[int]) -> None:
     import yaml
 
-    if len(lines) > _MOST_VALUES:
+    if next(visits) > _MOST_VALUES:
         raise ConfigurationError(f"{path}:1: unfolds to more than {_MOST_VALUES} values; use fewer aliases")
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
@@ -128,24 +144,20 @@ def _locate(node: Any, keys: Keys, lines: dict[Keys, int], path: Path) -> None:
             here = (*keys, name)
             line = key.start_mark.line + 1
             if here in lines and key.tag != "tag:yaml.org,2002:merge":
-                raise ConfigurationError(
-                    f"{path}:{line}: {dotted(here)}: is given twice, first on line {lines[here]}; keep one"
-                )
+                problem = f"is given twice, first on line {lines[here]}; keep one"
+                raise ConfigurationError(f"{path}:{line}: {dotted(here)}: {problem}")
             lines[here] = line
-            _locate(value, here, lines, path)
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                # A key is a name, also where YAML reads a number or, as in `on`, a boolean.
+                key.tag = "tag:yaml.org,2002:str"
+            _locate(value, here, lines, path, visits)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             lines[(*keys, index)] = value.start_mark.line + 1
-            _locate(value, (*keys, index), lines, path)
+            _locate(value, (*keys, index), lines, path, visits)
 
 
-def convert(
-    file: YamlFile,
-    kind: type[T],
-    *,
-    at: Keys = (),
-    words: Mapping[Keys, Mapping[bool, str]] | None = None,
-) -> T:
+def convert(file: YamlFile, kind: type[T], *, at: Keys = (), words: Words | None = None) -> T:
     """Turn the file's data, or the part of it at ``at``, into a msgspec type.
 
     A key with nothing behind it counts as not given, as where a section's keys are all commented out.
@@ -164,9 +176,7 @@ def convert(
         raise _located(file, kind, at, str(error)) from error
 
 
-def _given(
-    data: Any, info: msgspec.inspect.Type, keys: Keys, words: Mapping[Keys, Mapping[bool, str]]
-) -> Any:
+def _given(data: Any, info: msgspec.inspect.Type, keys: Keys, words: Words) -> Any:
     """Leave out the known keys that have no value, and give words back that YAML took."""
     if isinstance(data, dict):
         known = _fields(info)
@@ -203,6 +213,8 @@ def _located(file: YamlFile, kind: type, at: Keys, text: str) -> ConfigurationEr
     wrong = re.fullmatch(r"Invalid enum value '?(.*?)'?", message)
     if wrong:
         choices = _choices(_info_at(kind, keys[len(at) :]))
+        if wrong[1] in choices:
+            return file.error(keys, f"{wrong[1]} stands in quotes; leave them out")
         return file.error(keys, f"{wrong[1]} is not possible; {_hint(wrong[1], choices)}")
     return file.error(keys, _plain(message))
 
@@ -222,13 +234,17 @@ def _plain(message: str) -> str:
         "array": "a list",
         "str": "text",
         "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
         "null": "nothing",
     }
     match = re.fullmatch(r"Expected `(.+?)`, got `(.+?)`", message)
     if match is None:
         return message
     wanted = " or ".join(words.get(word, word) for word in match[1].split(" | ") if word != "null")
-    return f"must be {wanted}, but is {words.get(match[2], match[2])}"
+    # No, off and 7 are names like others, but YAML makes something else of them.
+    remedy = "; put it in quotes" if wanted == "text" and match[2] in ("bool", "int", "float") else ""
+    return f"must be {wanted}, but is {words.get(match[2], match[2])}{remedy}"
 
 
 def _hint(wrong: str, known: Sequence[str]) -> str:

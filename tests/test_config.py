@@ -124,6 +124,21 @@ def test_modes(tmp_path: Path, word: str, mode: Mode) -> None:
     assert read(tmp_path, f"approval: {{mode: {word}}}").approval.mode is mode
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(f"{section}:" for section in Config.__struct_fields__),
+        "notifications:\n  targets:\n  routes:\n  templates:",
+        "approval: {mode: , rules: }",
+        "in_service:\n  match:",
+        "tracing: {enabled: }",
+    ],
+)
+def test_a_section_with_nothing_in_it(tmp_path: Path, text: str) -> None:
+    """Whoever comments out all keys of a section gets its defaults."""
+    assert read(tmp_path, text) == Config()
+
+
 def test_flags_lie_over_the_file(tmp_path: Path) -> None:
     """What a flag says holds; what it does not say is the file's."""
     text = "imds: {endpoint: discover, poll_interval: 5s}\ninstance: {name: a}\nstate: {directory: /a}"

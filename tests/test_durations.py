@@ -40,6 +40,7 @@ def test_any_text_is_a_duration_or_an_error(text: str) -> None:
         ("1h30m", 5400),
         ("7d", 604800),
         ("1w", 604800),
+        ("100y", 3153600000),
     ],
 )
 def test_durations(text: str, seconds: float) -> None:
@@ -51,6 +52,13 @@ def test_durations(text: str, seconds: float) -> None:
 def test_no_durations(text: str) -> None:
     """Neither bare numbers nor fractions, signs, spaces or units out of order are taken."""
     with pytest.raises(ValueError, match="is no duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["100y1ms", "101y", "9" * 400 + "s"])
+def test_durations_past_all_clocks(text: str) -> None:
+    """A duration that would run out of the range of times is refused, however many digits it has."""
+    with pytest.raises(ValueError, match=f"^{text} is too long; write at most 100y$"):
         parse_duration(text)
 
 
@@ -89,11 +97,16 @@ REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
         (Endpoint, "http://[::1", f"'http://[::1' is no URL; {REMEDY}"),
         (Endpoint, 7, f"7 is no URL; {REMEDY}"),
         (Endpoint, "http://a/metadata", f"'http://a/metadata' has more than scheme, host and port; {REMEDY}"),
+        (Endpoint, "http://a b", f"'http://a b' is no URL; {REMEDY}"),
+        (Endpoint, "http://a\nb", f"'http://a\\nb' is no URL; {REMEDY}"),
+        (Endpoint, "http://a?", f"'http://a?' has more than scheme, host and port; {REMEDY}"),
+        (Endpoint, "http://@a", f"'http://@a' has more than scheme, host and port; {REMEDY}"),
         (Endpoint, "http://u:p@a", f"'http://u:p@a' has more than scheme, host and port; {REMEDY}"),
         (PollInterval, "100ms", "100ms is out of range; Azure asks for 1s, and 200ms to 1h is possible"),
         (PollInterval, "2h", "2h is out of range; Azure asks for 1s, and 200ms to 1h is possible"),
         (Positive, "0s", "0s is too short; write more than 0s"),
         (ApiVersion, "latest", f"'latest' is no version; known are {', '.join(ApiVersion.KNOWN)}"),
+        (ApiVersion, "2020-7-1", f"'2020-7-1' is no version; known are {', '.join(ApiVersion.KNOWN)}"),
         (ApiVersion, "2020-13-01", f"'2020-13-01' is no version; known are {', '.join(ApiVersion.KNOWN)}"),
     ],
 )

@@ -112,6 +112,16 @@ NIGHT = {"days": ["mon"], "from": "22:00", "to": "06:00"}
         ({"from": "03:00", "to": "04:00", "timezone": "Europe/Berlin"}, "2026-03-29T00:59", False),
         ({"from": "03:00", "to": "04:00", "timezone": "Europe/Berlin"}, "2026-03-29T01:00", True),
         ({"from": "03:00", "to": "04:00", "timezone": "Europe/Berlin"}, "2026-03-29T02:00", False),
+        # They go back on Sunday 25 October 2026 at 01:00 UTC: 02:30 comes twice, and a night is longer.
+        ({"from": "02:00", "to": "03:00", "timezone": "Europe/Berlin"}, "2026-10-25T00:30", True),
+        ({"from": "02:00", "to": "03:00", "timezone": "Europe/Berlin"}, "2026-10-25T01:30", True),
+        ({"from": "02:00", "to": "03:00", "timezone": "Europe/Berlin"}, "2026-10-25T02:00", False),
+        (NIGHT | {"days": ["sat"], "timezone": "Europe/Berlin"}, "2026-10-25T04:59", True),
+        (NIGHT | {"days": ["sat"], "timezone": "Europe/Berlin"}, "2026-10-25T05:00", False),
+        (NIGHT | {"days": ["sat"], "timezone": "Europe/Berlin"}, "2026-03-29T03:59", True),
+        (NIGHT | {"days": ["sat"], "timezone": "Europe/Berlin"}, "2026-03-29T04:00", False),
+        (NIGHT | {"to": "00:00"}, "2026-03-02T23:59", True),
+        (NIGHT | {"to": "00:00"}, "2026-03-03T00:00", False),
     ],
 )
 def test_windows(keys: dict[str, Any], now: str, expected: bool) -> None:

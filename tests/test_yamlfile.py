@@ -27,6 +27,7 @@ class Whole(msgspec.Struct, forbid_unknown_fields=True):
     parts: list[Part] = []
     count: int = 1
     when: str = ""
+    sure: Literal["auto"] | bool = "auto"
 
 
 def convert(text: str) -> Whole:
@@ -38,14 +39,27 @@ def convert(text: str) -> Whole:
     ("text", "message"),
     [
         ("count: many", "some.yml:1: count: must be a whole number, but is text"),
+        ("when: off", "some.yml:1: when: must be text, but is true or false; put it in quotes"),
+        ("when: 7", "some.yml:1: when: must be text, but is a whole number; put it in quotes"),
+        ("when: 1.5", "some.yml:1: when: must be text, but is a number; put it in quotes"),
+        ("when: [7]", "some.yml:1: when: must be text, but is a list"),
+        ("count: 010", "some.yml:1: count: must be a whole number, but is text"),
+        ("count: 1.5", "some.yml:1: count: must be a whole number, but is a number"),
+        ("sure: 'true'", "some.yml:1: sure: true stands in quotes; leave them out"),
+        ("sure: maybe", "some.yml:1: sure: maybe is not possible; known here: auto, true, false"),
+        ("parts: a", "some.yml:1: parts: must be a list, but is text"),
+        ("parts:\n- {name: a}\n-", "some.yml:3: parts[1]: must be a mapping, but is nothing"),
+        ("parts: [{name: }]", "some.yml:1: parts[0]: name is missing; add it"),
         ("parts: {}", "some.yml:1: parts: must be a list, but is a mapping"),
         ("- count", "some.yml:1: must be a mapping, but is a list"),
         ("words", "some.yml:1: must be a mapping, but is text"),
         ("\n\nconut: 1", "some.yml:3: conut: unknown key; did you mean count?"),
-        ("colour: 1", "some.yml:1: colour: unknown key; known here: parts, count, when"),
+        ("colour: 1", "some.yml:1: colour: unknown key; known here: parts, count, when, sure"),
+        ("count: 1\non: 2", "some.yml:2: on: unknown key; known here: parts, count, when, sure"),
+        ("1: 2", "some.yml:1: 1: unknown key; known here: parts, count, when, sure"),
         (
             "json://u:p@h/x: 1",
-            "some.yml:1: a URL stands in the place of a key; known here: parts, count, when",
+            "some.yml:1: a URL stands in the place of a key; known here: parts, count, when, sure",
         ),
         ("parts:\n  - wait: 1s", "some.yml:2: parts[0]: name is missing; add it"),
         ("parts:\n  - name: a\n    nam: b", "some.yml:3: parts[0].nam: unknown key; did you mean name?"),
@@ -61,7 +75,17 @@ def convert(text: str) -> Whole:
             "count: !run 1",
             "some.yml:1: is not valid YAML: could not determine a constructor for the tag '!run'",
         ),
-        ("a: &a [*a]", "some.yml:1: is not valid YAML: maximum recursion depth exceeded"),
+        ("a: &a [*a]", "some.yml:1: is not valid YAML: is nested too deeply, or an anchor holds itself"),
+        (
+            "count: 1\nwhen: a\x01",
+            "some.yml:2: is not valid YAML: the character U+0001 must not stand there",
+        ),
+        (
+            "count: !!bool 7",
+            "some.yml:1: is not valid YAML: a value does not fit its tag",
+        ),
+        ("url: !!int json://u:p@h", "some.yml:1: is not valid YAML: a value does not fit its tag"),
+        ("? [a]\n: 1", "some.yml:1: is not valid YAML: found unhashable key"),
         ("count: 1\n---\ncount: 2", "some.yml:2: is not valid YAML: but found another document"),
     ],
 )
@@ -78,10 +102,22 @@ def test_what_is_not_given_has_its_default(text: str) -> None:
     assert convert(text) == Whole()
 
 
-@pytest.mark.parametrize("text", ["2020-07-01", "22:00", "2026-01-02T03:04:05Z", "1:30", '"1"'])
+@pytest.mark.parametrize("text", ["2020-07-01", "22:00", "2026-01-02T03:04:05Z", "1:30", "007", "08", '"1"'])
 def test_dates_and_times_stay_text(text: str) -> None:
     """What YAML 1.1 would make a date or a number of is what the user wrote."""
     assert convert(f"when: {text}").when == text.strip('"')
+
+
+@pytest.mark.parametrize(("text", "count"), [("0", 0), ("10", 10), ("-3", -3), ("+3", 3)])
+def test_numbers(text: str, count: int) -> None:
+    """A number without leading zeros is one."""
+    assert convert(f"count: {text}").count == count
+
+
+def test_keys_are_names() -> None:
+    """A key is what the user wrote, also where YAML 1.1 reads a number or a boolean."""
+    names = msgspec.json.decode(b'{"on": 1, "7": 2, "a": 3}')
+    assert yamlfile.convert(yamlfile.parse("on: 1\n7: 2\na: 3", FILE), dict[str, int]) == names
 
 
 def test_anchors_and_merge_keys() -> None:
@@ -106,6 +142,14 @@ def test_few_words_that_unfold_to_many() -> None:
     """Aliases of aliases end in an error, and soon."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    with pytest.raises(ConfigurationError) as caught:
+        convert("\n".join(lines))
+    assert str(caught.value) == "some.yml:1: unfolds to more than 100000 values; use fewer aliases"
+
+
+def test_few_merges_that_unfold_to_many() -> None:
+    """Merges of merges, which add no key, end in an error too."""
+    lines = ["a0: &a0 {}", *(f"a{n}: &a{n} {{<<: *a{n - 1}, <<: *a{n - 1}}}" for n in range(1, 40))]
     with pytest.raises(ConfigurationError) as caught:
         convert("\n".join(lines))
     assert str(caught.value) == "some.yml:1: unfolds to more than 100000 values; use fewer aliases"

@@ -8,7 +8,6 @@ from html import escape
 from unicodedata import category
 
 from exporter.config import Templates
-from exporter.errors import ConfigurationError
 from exporter.messages import Message, Rendered
 from exporter.notifications import engine
 from exporter.notifications.context import variables, weight
@@ -18,8 +17,7 @@ from exporter.notifications.samples import variants
 from exporter.notifications.spans import relative, utc
 from exporter.notifications.styles import Style, TitleStyle, flat, style
 from exporter.table import printable
-
-Locate = Callable[[tuple[str | int, ...], str], ConfigurationError]
+from exporter.yamlfile import Locate
 
 _log = logging.getLogger(__name__)
 _KEYS = ("notifications", "templates")
