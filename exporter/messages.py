@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 
@@ -49,7 +49,7 @@ class Message(msgspec.Struct, frozen=True):
     key: str
     sequence: int
     transition: Transition
-    at: datetime
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
     instance: str | None
     event: EventView
     changes: tuple[Change, ...] = ()

@@ -1,6 +1,7 @@
 """All targets together: what the rest of the program knows of the notifications."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -41,6 +42,8 @@ class Notifier:
         self._clock = clock
         self._plan = Plan()
         self._workers: dict[str, Worker] = {}
+        self._lock = threading.Lock()
+        self._stopping = False
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -52,7 +55,15 @@ class Notifier:
         return dict.fromkeys(self.targets, 0) | self._outbox.counts()
 
     def configure(self, plan: Plan) -> None:
-        """Take over a plan; messages that wait for a target that it does not have are kept, and warned of."""
+        """Take over a plan; messages that wait for a target that it does not have are kept, and warned of.
+
+        Once stopped it takes over none: a worker of its own would send while the state is being closed.
+        """
+        with self._lock:
+            if not self._stopping:
+                self._take_over(plan)
+
+    def _take_over(self, plan: Plan) -> None:
         self._plan = plan
         waiting = self._outbox.counts()
         for target in dict.fromkeys((*plan.senders, *self._workers, *waiting)):
@@ -77,7 +88,9 @@ class Notifier:
     def stop(self, timeout: float) -> bool:
         """End all work within ``timeout`` seconds; tell whether all of it ended."""
         deadline = time.monotonic() + timeout
-        workers = tuple(self._workers.values())
+        with self._lock:
+            self._stopping = True
+            workers = tuple(self._workers.values())
         for worker in workers:
             worker.stop()
         ended = [worker.join(deadline - time.monotonic()) for worker in workers]

@@ -22,6 +22,8 @@ LATE_SECONDS = 5.0
 _BATCH = 200
 # What wakes a worker otherwise is `Worker.wake`; this finds what a disk that came back brings.
 _IDLE_SECONDS = 60.0
+# After an error of ours outside of a try: as late as a target may be tried again early in an outage.
+_ERROR_SECONDS = 20.0
 
 
 class Writes(Protocol):
@@ -104,10 +106,11 @@ class Worker:
 
     def assign(self, duty: Duty) -> None:
         """Take over another way to do the work, and try at once."""
-        self._duty = duty
-        self._try_at = self._clock.monotonic()
-        if duty.sender is None:
-            self._health.clear(Trouble.NOTIFICATIONS_FAILING, self.target)
+        with self._lock:
+            self._duty = duty
+            self._try_at = self._clock.monotonic()
+            if duty.sender is None:
+                self._health.clear(Trouble.NOTIFICATIONS_FAILING, self.target)
         self.wake()
 
     def wake(self) -> None:
@@ -133,7 +136,13 @@ class Worker:
     def _run(self) -> None:
         while not self._stopping:
             self._wake.clear()
-            delay = self.step()
+            try:
+                delay = self.step()
+            except Exception as error:  # a thread that ended would not be missed by anybody
+                problem = f"target {self.target}: {type(error).__name__} in this program"
+                self._health.report(Trouble.NOTIFICATIONS_FAILING, problem, self.target)
+                log.debug("a worker failed", exc_info=True)
+                delay = _ERROR_SECONDS
             if delay > 0:
                 self._wake.wait(delay)
 
@@ -150,7 +159,7 @@ class Worker:
             self._was_down = False
             return _IDLE_SECONDS
         if duty.sender is None:
-            self._give_up(waiting, duty.retry_for)
+            self._give_up(duty.retry_for)
             return _IDLE_SECONDS
         left = self._try_at - self._clock.monotonic()
         return left if left > 0 else self._deliver(duty, waiting)
@@ -171,7 +180,8 @@ class Worker:
     def _try(self, duty: Duty, waiting: Sequence[Waiting]) -> tuple[Delivery, Sequence[Waiting]]:
         try:
             if self._sender is None or self._sender_of is not duty:
-                self._sender, self._sender_of = duty.sender() if duty.sender else None, duty
+                self._sender, self._sender_of = None, duty
+                self._sender = duty.sender() if duty.sender else None
             if self._sender is None:
                 return Delivery(delivered=False, reason="it is not configured any more"), ()
             rendered, count = self._write(duty.renderer(), waiting, self._sender.body_limit)
@@ -209,26 +219,32 @@ class Worker:
         self._was_down = True
         self._counts.failed(self.target)
         address = f" ({self._sender.address})" if self._sender else ""
-        self._health.report(
-            Trouble.NOTIFICATIONS_FAILING, f"target {self.target}{address}: {reason}", self.target
-        )
-        self._give_up(self._outbox.waiting(self.target, _BATCH), duty.retry_for)
         delay = delay_after(
             self._failures, failing_for=now - self._failing_since, took=took, chance=self._chance()
         )
-        self._try_at = now + delay
+        with self._lock:
+            # Where a reload came during the try, its end says nothing of what is configured now.
+            if self._duty is not duty:
+                return 0.0
+            self._health.report(
+                Trouble.NOTIFICATIONS_FAILING, f"target {self.target}{address}: {reason}", self.target
+            )
+            self._try_at = now + delay
+        self._give_up(duty.retry_for)
         return delay
 
-    def _give_up(self, waiting: Sequence[Waiting], retry_for: float) -> None:
+    def _give_up(self, retry_for: float) -> None:
         """Expire what is too old; it is asked only after a try failed, whatever the clock says."""
         now = self._clock.now()
-        self._expire(
-            [
+        while True:
+            old = [
                 entry
-                for entry in waiting
+                for entry in self._outbox.waiting(self.target, _BATCH)
                 if entry.message is not None and (now - entry.message.at).total_seconds() > retry_for
             ]
-        )
+            self._expire(old)
+            if len(old) < _BATCH:
+                return
 
     def _expire(self, entries: Sequence[Waiting]) -> None:
         if not entries:

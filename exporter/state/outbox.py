@@ -55,7 +55,7 @@ class Outbox:
         """Write messages down, in the transaction of the transitions that they tell of.
 
         Returns:
-            the target of each message that is new; `added` is to be told once they are committed.
+            the target of each message that is new; `added` is to be told at the transaction's end.
         """
         if not messages:
             return []
@@ -71,7 +71,7 @@ class Outbox:
         ]
 
     def added(self, targets: Sequence[str]) -> None:
-        """Count messages that were written down."""
+        """Count messages that were written down, while their transaction is open: see `_recount`."""
         with self._lock:
             self._counts.update(targets)
 
@@ -85,8 +85,8 @@ class Outbox:
         rows = [(at.timestamp(), target, waiting.key, waiting.sequence) for waiting in finished]
         with self._database.transaction() as transaction:
             transaction.write(_FINISH, rows)
-        with self._lock:
-            self._counts[target] -= len(rows)
+            with self._lock:
+                self._counts[target] -= len(rows)
 
     def counts(self) -> dict[str, int]:
         """Give how many messages wait, by target; it waits for no disk but once after one came back."""
@@ -96,10 +96,11 @@ class Outbox:
             return {target: count for target, count in self._counts.items() if count > 0}
 
     def _recount(self) -> None:
-        generation = self._database.generation
-        counts = Counter(dict(self._database.read(_COUNTS)))
-        with self._lock:
-            self._counts, self._generation = counts, generation
+        # In a transaction, as all counting: what is read here must not be counted by another thread again.
+        with self._database.transaction() as transaction:
+            counts = Counter(dict(transaction.read(_COUNTS)))
+            with self._lock:
+                self._counts, self._generation = counts, self._database.generation
 
 
 def _row(message: Message, position: int) -> tuple[object, ...]:

@@ -85,7 +85,7 @@ class Store:
             _write_events(transaction, step)
             incarnation = None if step.known.incarnation is None else str(step.known.incarnation)
             transaction.write(_UPSERT_WATCH, [(incarnation, _text(step.known.last_success))])
-        self.outbox.added(added)
+            self.outbox.added(added)
 
     def note_last_success(self, at: datetime) -> None:
         """Write down, at a clean stop, when the last valid document came: the next start asks for its age."""
