@@ -4,14 +4,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PHOENIX := .venv-phoenix
 TEST_PACKAGES := prometheus chromium chromium-driver
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench format requirements clean
+.PHONY: help demo test test-phoenix lint bench format requirements clean
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around"
 	@echo "make test          lint, types and all tests, as CI runs them"
+	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
 	@echo "make lint          ruff and mypy alone"
 	@echo "make bench         measure memory, CPU and times, beside what they should be"
 	@echo "make format        let ruff mend what it can"
@@ -23,6 +25,9 @@ demo: $(VENV)/.runtime
 
 test: lint $(VENV)/.packages
 	$(BIN)/python -m pytest -n auto
+
+test-phoenix: $(VENV)/.dev $(PHOENIX)/.installed
+	PHOENIX=$(PHOENIX)/bin/phoenix $(BIN)/python -m pytest tests/phoenix/check_demo.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
@@ -55,12 +60,18 @@ $(VENV)/.packages: scripts/debian-packages | $(VENV)/bin/python
 	scripts/debian-packages $(TEST_PACKAGES)
 	@touch $@
 
+$(PHOENIX)/.installed: requirements/phoenix.txt | $(VENV)/bin/python
+	$(BIN)/python -m venv $(PHOENIX)
+	$(PHOENIX)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
 PIN := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
        --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 requirements: $(VENV)/.dev
 	$(PIN) --output-file requirements/runtime.txt pyproject.toml
 	$(PIN) --constraint requirements/runtime.txt --output-file requirements/dev.txt requirements/dev.in pyproject.toml
+	$(PIN) --output-file requirements/phoenix.txt requirements/phoenix.in
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PHOENIX) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,7 +4,7 @@ import platform
 import sys
 from collections.abc import Sequence
 
-from benchmarks import core, latency, notify, process, scrape
+from benchmarks import core, latency, notify, process, scrape, traces
 from benchmarks.figure import Benchmark, Figure
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -16,6 +16,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "targets": notify.idle,
     "message": notify.message,
     "messages": notify.many,
+    "traces": traces.traces,
 }
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,12 +21,12 @@ class Running(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(*flags: str) -> Iterator[Running]:
+def running(*flags: str, environ: Mapping[str, str] | None = None) -> Iterator[Running]:
     """Run the exporter against an idle simulator, and wait until it is ready."""
     simulator = Simulator(requests_per_second=0, vm_name="WestNO_0")
     with SimulatorServer(simulator) as imds, tempfile.TemporaryDirectory() as folder:
         port, state = free_port(), Path(folder) / "state"
-        with exporter(imds.url, state, port, *flags) as process:
+        with exporter(imds.url, state, port, *flags, environ=environ) as process:
             url = f"http://127.0.0.1:{port}"
             eventually(lambda: get(f"{url}/-/ready"))
             yield Running(process.pid, url, state, simulator)

@@ -21,7 +21,7 @@ from exporter.config import Config, Overrides
 from exporter.discovery import endpoint_of
 from exporter.errors import ConfigurationError
 from exporter.health import Health, Trouble
-from exporter.imds import ImdsClient, RateLimiter
+from exporter.imds import ImdsClient, InstanceFacts, RateLimiter
 from exporter.in_service import out_of_service
 from exporter.messages import Sender
 from exporter.metrics import Metrics, SnapshotCollector
@@ -32,6 +32,7 @@ from exporter.poller import Poller
 from exporter.serving import AsgiServer, listen
 from exporter.snapshot import Snapshot
 from exporter.state import Store
+from exporter.tracing import Tracer
 from exporter.watch import Watch
 from exporter.web.app import Site, create_app
 from exporter.web.renewal import WebConfig
@@ -43,7 +44,8 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # Of the 10 s that a stop may take; the rest is for the state and the way out.
 _POLLER_STOP_SECONDS = 3.0
 _NOTIFIER_STOP_SECONDS = 2.0
-_SERVER_STOP_SECONDS = 2.0
+_TRACER_STOP_SECONDS = 1.5
+_SERVER_STOP_SECONDS = 1.5
 
 
 class Options(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -86,6 +88,7 @@ class App:
         disable_created_metrics()
         ProcessCollector(registry=self._registry)
         self._metrics = Metrics(self._registry)
+        self._tracer = Tracer(self._metrics, self.health, clock, ask=self._ask_instance, environ=os.environ)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -124,8 +127,16 @@ class App:
 
     def _build(self) -> None:
         known = self._store.load()
-        self._notifier = Notifier(self._store.outbox, self._metrics, self.health, self._clock)
-        self._watch = Watch(self._store, self._notifier, self._metrics, self.health, self._clock, known=known)
+        self._notifier = Notifier(self._store.outbox, self._metrics, self._tracer, self.health, self._clock)
+        self._watch = Watch(
+            memory=self._store,
+            teller=self._notifier,
+            metrics=self._metrics,
+            tracer=self._tracer,
+            health=self.health,
+            clock=self._clock,
+            known=known,
+        )
         self._poller = Poller(self._watch, self._clock, died=partial(self._signals.put, _Signal.DIED))
         self._use(self._config, self._plan)
         self._registry.register(
@@ -172,6 +183,7 @@ class App:
         """End the work within 10 s, and keep what is open for the next start."""
         ended = self._poller.stop(_POLLER_STOP_SECONDS)
         ended = self._notifier.stop(_NOTIFIER_STOP_SECONDS) and ended
+        self._tracer.stop(_TRACER_STOP_SECONDS)
         self._server.stop(_SERVER_STOP_SECONDS)
         last_success = self._watch.known.last_success
         if ended and last_success is not None:
@@ -179,6 +191,9 @@ class App:
         if ended:
             self._store.close()
         log.info("stopped")
+
+    def _ask_instance(self) -> InstanceFacts:
+        return self._client.instance()
 
     def _read(self) -> tuple[Config, Plan]:
         settings, locate = config.load_located(self._options.config_file, self._options.overrides)
@@ -193,7 +208,7 @@ class App:
         return fresh, plan
 
     def _use(self, settings: Config, plan: Plan) -> None:
-        client = ImdsClient(
+        self._client = ImdsClient(
             endpoint_of(settings.imds.endpoint),
             api_version=settings.imds.api_version,
             timeout=settings.imds.timeout,
@@ -201,9 +216,10 @@ class App:
             limiter=self._limiter,
         )
         self._config = settings
+        self._tracer.configure(settings)
         self._metrics.notifying(plan.senders)
         self._notifier.configure(plan)
-        self._poller.configure(settings, client)
+        self._poller.configure(settings, self._client)
         self._metrics.loaded(self._clock.now())
         self.health.clear(Trouble.RELOAD_FAILED)
         missing = "; ".join(config.unavailable(settings))

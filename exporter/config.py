@@ -202,8 +202,6 @@ def unavailable(config: Config) -> Iterator[str]:
         yield "approval.mode: this version approves nothing; every event waits as without it"
     if config.hooks:
         yield "hooks: this version runs no commands"
-    if config.tracing.enabled is True:
-        yield "tracing.enabled: this version sends no traces"
 
 
 def state_directory(config: Config) -> Path:

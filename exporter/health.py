@@ -22,6 +22,7 @@ class Trouble(StrEnum):
     RELOAD_FAILED = "reload_failed"
     NOT_AVAILABLE = "not_available"
     NOTIFICATIONS_FAILING = "notifications_failing"
+    TRACING_FAILING = "tracing_failing"
 
 
 class Problem(msgspec.Struct, frozen=True):

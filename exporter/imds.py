@@ -32,6 +32,7 @@ class InstanceFacts(msgspec.Struct, frozen=True, rename="camel"):
 
     name: str = ""
     vm_id: str = ""
+    resource_id: str = ""
     resource_group_name: str = ""
     subscription_id: str = ""
     location: str = ""

@@ -50,6 +50,7 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     ``event`` is the newest content; ``ids`` has all its ids as Azure wrote them, the first one first (see
     `exporter.succession`). ``started`` is when it was first seen Started; ``start_missed`` tells that this
     may have been long after the fact. ``ended`` and ``outcome`` are None while a document lists it.
+    ``announced`` is the newest NotBefore that was given: Azure blanks it once the event has started.
     """
 
     event: ScheduledEvent
@@ -60,6 +61,7 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: Transition | None = None
     transitions: tuple[TransitionRecord, ...] = ()
     start_missed: bool = False
+    announced: datetime | None = None
 
     @property
     def key(self) -> str:
@@ -183,6 +185,7 @@ class _Walk:
             start_missed=self._is_blind() if starts else before.start_missed,
             ended=None,
             outcome=None,
+            announced=event.not_before or before.announced,
         )
         after = self._happen(after, transition, changes)
         if after != _find(self._known, after.key):

@@ -56,12 +56,13 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Rendered(msgspec.Struct, frozen=True):
-    """A message as it goes out."""
+    """A message as it goes out; ``traceparent`` is the W3C header to send along, "" for none."""
 
     title: str
     body: str
     format: TextFormat
     severity: Severity
+    traceparent: str = ""
 
 
 class Delivery(msgspec.Struct, frozen=True):

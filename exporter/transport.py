@@ -55,7 +55,7 @@ class Transport:
             raise ImdsError(PollOutcome.TIMEOUT, f"{what}: no answer within {timeout:g} s") from error
         except Exception as error:
             # Not a list of types: a garbled answer may trip any bug of the four parsers beneath.
-            raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{what}: {_cause(error)}") from error
+            raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{what}: {cause(error)}") from error
         finally:
             self._give_back(session)
         if status != 200:
@@ -93,16 +93,16 @@ class _Session(requests.Session):
         super().__init__()
         self.trust_env = False
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        self.mount("http://", _Adapter())
-        self.mount("https://", _Adapter())
+        self.mount("http://", DeadlineAdapter())
+        self.mount("https://", DeadlineAdapter())
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002 - not our signature
         """Find none: even where redirects are not followed, requests reads their bodies to the end."""
         return None
 
 
-class _Adapter(requests.adapters.HTTPAdapter):
-    """Makes the connections those with a deadline."""
+class DeadlineAdapter(requests.adapters.HTTPAdapter):
+    """Makes connections on which a timeout is for a whole answer, head and body, and no answer is endless."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         """Have the pools made of our classes."""
@@ -209,7 +209,7 @@ def _read(response: requests.Response, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def _cause(error: BaseException) -> str:
+def cause(error: BaseException) -> str:
     """Give the innermost reason in words: the outer ones name objects and addresses that differ each time."""
     while (
         inner := error.__cause__ or next((a for a in error.args if isinstance(a, Exception)), None)

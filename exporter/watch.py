@@ -14,7 +14,7 @@ import msgspec
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import ImdsError, PollOutcome
-from exporter.events import Defect, Document, decode_document
+from exporter.events import Defect, Document, decode_document, trace_id
 from exporter.health import Health, Trouble
 from exporter.imds import InstanceFacts
 from exporter.lifecycle import Known, Occurrence, Step, advance
@@ -67,22 +67,32 @@ class Teller(Protocol):
         ...
 
 
+class Traces(Protocol):
+    """What the watch needs of `exporter.tracing.Tracer`."""
+
+    def happened(self, occurrence: Occurrence, instance: str | None) -> None:
+        """Take in a transition of an event that is to be traced."""
+        ...
+
+
 class Watch:
     """The watch of one VM, poll by poll; used by one thread, its `snapshot` read by any."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
+        *,
         memory: Memory,
         teller: Teller,
         metrics: Metrics,
+        tracer: Traces,
         health: Health,
         clock: Clock,
-        *,
         known: Known,
     ) -> None:
         self._memory = memory
         self._teller = teller
         self._metrics = metrics
+        self._tracer = tracer
         self._health = health
         self._clock = clock
         self._known = known
@@ -153,6 +163,7 @@ class Watch:
         for occurrence in step.occurrences:
             if self.snapshot.has_series(occurrence.tracked):
                 self._metrics.happened(occurrence)
+                self._tracer.happened(occurrence, self.snapshot.instance)
             _log(occurrence, self.snapshot)
 
     def _note_defects(self, defects: Sequence[Defect]) -> None:
@@ -212,6 +223,7 @@ def _log(occurrence: Occurrence, snapshot: Snapshot) -> None:
     facts = {
         "transition": occurrence.transition.value,
         "event_id": event.event_id,
+        "trace_id": trace_id(occurrence.tracked.ids[0]),
         "event_type": event.event_type,
         "event_status": event.event_status,
         "event_source": event.event_source,

@@ -18,6 +18,7 @@ from exporter.notifications.routing import compose
 from exporter.watch import Watch
 from tests.builders import body
 from tests.clocks import HandClock
+from tests.tracing.doubles import Traced
 
 TIMEOUT = ImdsError(PollOutcome.TIMEOUT, "IMDS did not answer within 10 s")
 IDLE = body(incarnation=0)
@@ -97,7 +98,16 @@ class House:
         self.imds = ScriptedImds(self.clock)
         metrics = Metrics(self.registry)
         self.teller = Teller()
-        self.watch = Watch(self.memory, self.teller, metrics, self.health, self.clock, known=known or Known())
+        self.traced = Traced()
+        self.watch = Watch(
+            memory=self.memory,
+            teller=self.teller,
+            metrics=metrics,
+            tracer=self.traced,
+            health=self.health,
+            clock=self.clock,
+            known=known or Known(),
+        )
         self.registry.register(SnapshotCollector(lambda: self.watch.snapshot, self.health, self.clock))
         self.configure(**settings)
 

@@ -167,9 +167,9 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
 
 def test_what_this_version_does_not_do_is_said(tmp_path: Path) -> None:
     """Nobody shall count on a setting that has no effect."""
-    text = "approval: {mode: dry_run}\nhooks: [{name: a, command: [b]}]\ntracing: {enabled: true}"
+    text = "approval: {mode: dry_run}\nhooks: [{name: a, command: [b]}]"
     said = list(config.unavailable(read(tmp_path, text)))
-    assert [line.split(":")[0] for line in said] == ["approval.mode", "hooks", "tracing.enabled"]
+    assert [line.split(":")[0] for line in said] == ["approval.mode", "hooks"]
     assert list(config.unavailable(Config())) == []
 
 

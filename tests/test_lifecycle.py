@@ -26,7 +26,9 @@ def test_scheduled() -> None:
     life = Life()
     step = life.feed(scheduled())
     record = TransitionRecord(SCHEDULED, at(1))
-    tracked = TrackedEvent(scheduled(), (FREEZE_ID,), first_seen=at(1), transitions=(record,))
+    tracked = TrackedEvent(
+        scheduled(), (FREEZE_ID,), first_seen=at(1), transitions=(record,), announced=NOT_BEFORE
+    )
     assert step.occurrences == (Occurrence(tracked, SCHEDULED, at(1)),)
     assert step.occurrences[0].notice == NOT_BEFORE - at(1)
     assert step.known == Known(1, at(1), {FREEZE_ID.lower(): tracked}, {})

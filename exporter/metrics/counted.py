@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -17,6 +18,13 @@ _POLL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 _NOTICE_BUCKETS = (0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800)
 _DELAY_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400)
 _IMPACT_BUCKETS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
+
+
+class SpanOutcome(StrEnum):
+    """How exporting a span ended."""
+
+    EXPORTED = "exported"
+    DROPPED = "dropped"
 
 
 class Metrics:
@@ -73,6 +81,12 @@ class Metrics:
             buckets=_DELAY_BUCKETS,
             registry=registry,
         )
+        self._spans = Counter(
+            f"{PREFIX}_spans",
+            "Spans by how exporting them ended.",
+            ["outcome"],
+            registry=registry,
+        )
         self._reload_successful = Gauge(
             f"{PREFIX}_config_last_reload_successful",
             "Whether the last attempt to load the configuration succeeded.",
@@ -93,8 +107,10 @@ class Metrics:
         self._start_at_zero()
 
     def _start_at_zero(self) -> None:
-        for outcome in PollOutcome:
-            self._polls.labels(outcome.value)
+        for reason in PollOutcome:
+            self._polls.labels(reason.value)
+        for outcome in SpanOutcome:
+            self._spans.labels(outcome.value)
         for event_type in EVENT_TYPES:
             for transition in Transition:
                 self._transitions.labels(event_type, transition.value)
@@ -140,6 +156,14 @@ class Metrics:
     def misunderstood(self, count: int) -> None:
         """Count what could not be understood in a changed document."""
         self._invalid_events.inc(count)
+
+    def spans_exported(self, count: int) -> None:
+        """Count spans that a receiver took."""
+        self._spans.labels(SpanOutcome.EXPORTED.value).inc(count)
+
+    def spans_dropped(self, count: int) -> None:
+        """Count spans that no receiver will get."""
+        self._spans.labels(SpanOutcome.DROPPED.value).inc(count)
 
     def loaded(self, at: datetime | None) -> None:
         """Note how loading the configuration went: when it succeeded, or None where it failed."""

@@ -13,7 +13,7 @@ from exporter.health import Health
 from exporter.lifecycle import Occurrence
 from exporter.messages import Message, Sender
 from exporter.notifications import routing
-from exporter.notifications.worker import Counts, Duty, Worker, Writes
+from exporter.notifications.worker import Counts, Duty, Traces, Worker, Writes
 from exporter.state.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -35,9 +35,10 @@ class Plan(NamedTuple):
 class Notifier:
     """One worker per target; `compose` belongs to the poller's thread, the rest to any."""
 
-    def __init__(self, outbox: Outbox, counts: Counts, health: Health, clock: Clock) -> None:
+    def __init__(self, outbox: Outbox, counts: Counts, tracer: Traces, health: Health, clock: Clock) -> None:
         self._outbox = outbox
         self._counts = counts
+        self._tracer = tracer
         self._health = health
         self._clock = clock
         self._plan = Plan()
@@ -106,6 +107,7 @@ class Notifier:
             duty,
             outbox=self._outbox,
             counts=self._counts,
+            tracer=self._tracer,
             health=self._health,
             clock=self._clock,
         )

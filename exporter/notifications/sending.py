@@ -7,6 +7,7 @@ from typing import Protocol
 
 from exporter.messages import Delivery, Rendered, Severity
 from exporter.notifications.addresses import Address
+from exporter.notifications.trace_header import traced
 
 SEND_SECONDS = 15.0
 # Sends that hang beyond that time are left behind; so many of them, and no more is begun.
@@ -47,12 +48,13 @@ class _Attempt:
 
     def run(self, rendered: Rendered) -> None:
         try:
-            problem = self.service.send(
-                title=rendered.title,
-                body=rendered.body,
-                body_format=rendered.format,
-                notify_type=_NOTIFY_TYPES[rendered.severity],
-            )
+            with traced(rendered.traceparent):
+                problem = self.service.send(
+                    title=rendered.title,
+                    body=rendered.body,
+                    body_format=rendered.format,
+                    notify_type=_NOTIFY_TYPES[rendered.severity],
+                )
         except Exception as error:  # noqa: BLE001  # of any service; its text may have the URL
             problem = f"{type(error).__name__} in Apprise"
         self.outcome.append(problem)

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from logging.handlers import QueueHandler
 from typing import Any
 
+from exporter.notifications import trace_header
 from exporter.notifications.addresses import Address
 
 # As whom a mail or a chat shows the sender, where the URL does not say.
@@ -61,6 +62,7 @@ class Service:
 
 def open_services(address: Address) -> list[Service]:
     """Give the services behind an address; none where Apprise does not take it."""
+    trace_header.install()
     return [Service(plugin) for plugin in plugins(address)]
 
 

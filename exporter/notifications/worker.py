@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from exporter.clock import Clock
+from exporter.events import trace_id
 from exporter.health import Health, Trouble
-from exporter.messages import Delivery, Message, Rendered, Sender
-from exporter.notifications.retry import delay_after
+from exporter.messages import Delivery, Message, Outcome, Rendered, Sender
+from exporter.retry import delay_after
 from exporter.state.outbox import Outbox, Waiting
 
 log = logging.getLogger(__name__)
@@ -58,6 +61,18 @@ class Counts(Protocol):
         ...
 
 
+class Traces(Protocol):
+    """What is needed of `exporter.tracing.Tracer`."""
+
+    def traceparent(self, message: Message) -> str:
+        """Give the W3C header to send along with a message; "" for none."""
+        ...
+
+    def notified(self, message: Message, at: datetime, outcome: Outcome) -> None:
+        """Take in that a message arrived, or was given up."""
+        ...
+
+
 class Duty(NamedTuple):
     """How a worker is to do its work; the factories are called on its thread, at its first message.
 
@@ -79,6 +94,7 @@ class Worker:
         *,
         outbox: Outbox,
         counts: Counts,
+        tracer: Traces,
         health: Health,
         clock: Clock,
         chance: Callable[[], float] = random.random,
@@ -87,6 +103,7 @@ class Worker:
         self._duty = duty
         self._outbox = outbox
         self._counts = counts
+        self._tracer = tracer
         self._health = health
         self._clock = clock
         self._chance = chance
@@ -198,7 +215,9 @@ class Worker:
         if len(messages) > 1:
             return renderer.digest(messages, now, limit=limit)
         late = (now - messages[0].at).total_seconds() > LATE_SECONDS
-        return renderer.render(messages[0], now, limit=limit, late=late), 1
+        rendered = renderer.render(messages[0], now, limit=limit, late=late)
+        # A digest tells of several traces.
+        return msgspec.structs.replace(rendered, traceparent=self._tracer.traceparent(messages[0])), 1
 
     def _succeeded(self, sent: Sequence[Waiting]) -> None:
         now = self._clock.now()
@@ -210,6 +229,7 @@ class Worker:
         self._health.clear(Trouble.NOTIFICATIONS_FAILING, self.target)
         for message, delay in zip(messages, delays, strict=True):
             log.info("notified", extra=_facts(message) | {"delay_seconds": delay})
+            self._tracer.notified(message, now, Outcome.DELIVERED)
 
     def _failed(self, reason: str, duty: Duty, took: float) -> float:
         now = self._clock.monotonic()
@@ -249,13 +269,15 @@ class Worker:
     def _expire(self, entries: Sequence[Waiting]) -> None:
         if not entries:
             return
-        self._outbox.finish(self.target, entries, self._clock.now())
+        now = self._clock.now()
+        self._outbox.finish(self.target, entries, now)
         self._counts.expired(self.target, len(entries))
         for entry in entries:
             if entry.message is None:
                 facts: dict[str, object] = {"target": self.target, "event_id": entry.key}
             else:
                 facts = _facts(entry.message) | {"at": entry.message.at, "instance": entry.message.instance}
+                self._tracer.notified(entry.message, now, Outcome.EXPIRED)
             log.warning("message given up", extra=facts)
 
 
@@ -264,5 +286,6 @@ def _facts(message: Message) -> dict[str, object]:
         "target": message.target,
         "transition": message.transition.value,
         "event_id": message.event.id,
+        "trace_id": trace_id(message.event.id),
         "event_type": message.event.type,
     }

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,11 +49,19 @@ def eventually(condition: Callable[[], T], *, within: float = 30.0, every: float
 
 
 @contextlib.contextmanager
-def exporter(imds: str, state: Path, port: int, *flags: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run the exporter against an endpoint, until the end of the block."""
+def exporter(
+    imds: str,
+    state: Path,
+    port: int,
+    *flags: str,
+    environ: Mapping[str, str] | None = None,
+    log: Path | None = None,
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run the exporter against an endpoint, until the end of the block; ``log`` is what it writes to."""
     command = [sys.executable, "-m", "exporter", "run", "--imds.endpoint", imds]
     command += ["--state.directory", str(state), "--web.listen-address", f"127.0.0.1:{port}", *flags]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    with Path(log or os.devnull).open("ab") as stream:
+        process = subprocess.Popen(command, stderr=stream, env=os.environ | (environ or {}))
     try:
         yield process
     finally:
@@ -61,7 +70,7 @@ def exporter(imds: str, state: Path, port: int, *flags: str) -> Iterator["subpro
 
 
 @contextlib.contextmanager
-def prometheus(target: int, folder: Path) -> Iterator[str]:
+def prometheus(target: int, folder: Path, *flags: str) -> Iterator[str]:
     """Run a real Prometheus that scrapes a port every 200 ms; give its URL."""
     program = shutil.which("prometheus")
     assert program, "prometheus is not installed; make test installs it"
@@ -75,7 +84,7 @@ def prometheus(target: int, folder: Path) -> Iterator[str]:
     )
     command = [program, f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}"]
     process = subprocess.Popen(
-        [*command, f"--web.listen-address=127.0.0.1:{port}"], stderr=subprocess.DEVNULL
+        [*command, f"--web.listen-address=127.0.0.1:{port}", *flags], stderr=subprocess.DEVNULL
     )
     url = f"http://127.0.0.1:{port}"
     try:

@@ -88,9 +88,8 @@ class Happened:
 def metric(url: str, name: str, **labels: str) -> float:
     """Read a sample from /metrics."""
     wanted = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
-    line = re.search(
-        rf"^azure_scheduled_events_{name}\{{{wanted}\}} (\S+)$", get(f"{url}/metrics"), re.MULTILINE
-    )
+    series = f"azure_scheduled_events_{name}{{{wanted}}}" if labels else f"azure_scheduled_events_{name}"
+    line = re.search(rf"^{re.escape(series)} (\S+)$", get(f"{url}/metrics"), re.MULTILINE)
     assert line, f"{name} {wanted}"
     return float(line[1])
 

@@ -13,6 +13,7 @@ from exporter.notifications.worker import Duty, Worker
 from exporter.state import Store
 from tests.clocks import HandClock
 from tests.notifications.messages import message
+from tests.tracing.doubles import Traced
 
 OK = Delivery(delivered=True)
 REFUSED = Delivery(delivered=False, reason="it refuses connections")
@@ -95,6 +96,7 @@ class Office:
         self.clock = HandClock()
         self.health = Health(self.clock)
         self.tally = Tally()
+        self.traced = Traced()
         self.sender = ScriptedSender()
         self.retry_for = retry_for
         self.open()
@@ -112,6 +114,7 @@ class Office:
             self.duty(),
             outbox=self.store.outbox,
             counts=self.tally,
+            tracer=self.traced,
             health=self.health,
             clock=self.clock,
             chance=lambda: 0.0,

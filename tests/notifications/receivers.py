@@ -19,11 +19,12 @@ from aiosmtpd.controller import Controller
 
 @dataclass
 class Received:
-    """A request: where it was for, and what was in it."""
+    """A request: where it was for, and what was in it; header names in lower case."""
 
     host: str
     path: str
     body: bytes
+    headers: dict[str, str]
 
     @property
     def json(self) -> Any:
@@ -56,7 +57,8 @@ class Receiver:
             self._drip(handler)
             return
         if self.mood == 200:
-            self.requests.append(Received(handler.headers["Host"] or "", handler.path, body))
+            headers = {name.lower(): value for name, value in handler.headers.items()}
+            self.requests.append(Received(headers.get("host", ""), handler.path, body, headers))
         handler.send_response(int(self.mood))
         handler.send_header("Content-Length", str(len(self.answer)))
         handler.end_headers()
@@ -89,11 +91,15 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
 
 
 @contextlib.contextmanager
-def http_receiver(mood: int | str = 200, *, port: int = 0) -> Iterator[Receiver]:
+def http_receiver(
+    mood: int | str = 200, *, port: int = 0, tls: ssl.SSLContext | None = None
+) -> Iterator[Receiver]:
     """Serve on loopback, until the end of the block."""
     receiver = Receiver(mood)
     server = ThreadingHTTPServer(("127.0.0.1", port), _handler(receiver))
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     receiver.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
@@ -159,13 +165,12 @@ class TlsProxy:
     def _answer(self, inner: ssl.SSLSocket, host: str) -> None:
         head = _read_head(inner)
         path = head.split()[1].decode()
-        length = next(
-            (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
-        )
+        fields = email.message_from_bytes(head.partition(b"\r\n")[2])
+        headers = {name.lower(): str(value) for name, value in fields.items()}
         body = b""
-        while len(body) < length:
+        while len(body) < int(headers.get("content-length", 0)):
             body += inner.recv(65536)
-        self.requests.append(Received(host, path, body))
+        self.requests.append(Received(host, path, body, headers))
         status, answer = self.answers.get(host, (200, b"ok"))
         lines = f"HTTP/1.1 {status} -\r\nContent-Length: {len(answer)}\r\nConnection: close\r\n\r\n"
         inner.sendall(lines.encode() + answer)

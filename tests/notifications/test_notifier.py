@@ -19,7 +19,7 @@ class Bureau(Office):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.notifier = Notifier(self.store.outbox, self.tally, self.health, self.clock)
+        self.notifier = Notifier(self.store.outbox, self.tally, self.traced, self.health, self.clock)
         self.senders: dict[str, ScriptedSender] = {}
 
     def plan(self, *targets: str) -> Plan:

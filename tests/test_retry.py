@@ -1,9 +1,9 @@
-"""Tests of `exporter.notifications.retry`: when a target is tried again."""
+"""Tests of `exporter.retry`: when a target is tried again."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.notifications.retry import delay_after
+from exporter.retry import delay_after
 
 
 def delays(count: int, *, chance: float, took: float = 0.0) -> list[float]:

@@ -1,0 +1,169 @@
+"""What happened, as spans: made purely, without OpenTelemetry's SDK.
+
+Ids follow from the facts alone. The trace id comes from the EventId, so that all VMs share a trace; a span id
+from the VM, the event and what the span tells, so that the same thing has the same id after a restart, and
+children find their parents. (W3C Trace Context, "traceparent header": 16 bytes and 8 bytes, not all zero.)
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from exporter.events import SCHEDULED, STARTED, trace_id
+from exporter.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition, TransitionRecord
+from exporter.messages import Message, Outcome
+from exporter.times import rfc3339
+from exporter.views import EventView
+
+# The names under it are documented in the README.
+PREFIX = "azure.scheduled_event."
+
+Attribute = str | int | tuple[str, ...]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """One span; ids are in hex, times aware and in UTC, ``parent_id`` is "" for a root.
+
+    ``marks`` are its span events, each a name and a time; ``error`` says in words what went wrong, or "".
+    """
+
+    name: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    start: datetime
+    end: datetime
+    attributes: Mapping[str, Attribute]
+    marks: tuple[tuple[str, datetime], ...] = ()
+    error: str = ""
+
+    @property
+    def traceparent(self) -> str:
+        """Give the W3C header that makes what gets it a child of this span."""
+        return f"00-{self.trace_id}-{self.span_id}-01"
+
+
+def event_spans(occurrence: Occurrence, vm: str) -> Iterator[Span]:
+    """Give the spans of the phases that a transition ends, as ``vm`` saw it; the root at the event's end."""
+    tracked, transition = occurrence.tracked, occurrence.transition
+    ends = transition in ENDINGS
+    if transition is Transition.STARTED or (ends and tracked.started is None):
+        yield from _scheduled_phase(occurrence, vm)
+    if ends and tracked.started is not None:
+        yield _phase(Transition.STARTED, STARTED, occurrence, vm, tracked.started)
+    if ends:
+        yield _root(occurrence, vm)
+
+
+def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome) -> Span:
+    """Give the span of a message, from its transition to its delivery, or to when it was given up."""
+    attributes = {
+        PREFIX + "transition": message.transition.value,
+        PREFIX + "notification.target": message.target,
+        PREFIX + "notification.outcome": outcome.value,
+    }
+    error = "" if outcome is Outcome.DELIVERED else "it did not arrive in time, and was given up"
+    return child_span(
+        f"notify {message.target}",
+        message.event,
+        vm,
+        what=("notify", message.target, str(message.sequence)),
+        times=(message.at, at),
+        attributes=attributes,
+        error=error,
+    )
+
+
+def child_span(  # noqa: PLR0913  # a span has as many sides
+    name: str,
+    event: EventView,
+    vm: str,
+    *,
+    what: Sequence[str],
+    times: tuple[datetime, datetime],
+    attributes: Mapping[str, Attribute],
+    error: str = "",
+) -> Span:
+    """Give a span below the event's root; ``what`` names, together with VM and event, what it tells of."""
+    key = event.id.lower()
+    start, end = times
+    return Span(
+        name=name,
+        trace_id=trace_id(event.id),
+        span_id=_span_id(vm, key, *what),
+        parent_id=_root_id(vm, key, event.transitions),
+        start=start,
+        end=max(start, end),
+        attributes={PREFIX + "id": event.id, PREFIX + "type": event.type} | dict(attributes),
+        error=error,
+    )
+
+
+def _scheduled_phase(occurrence: Occurrence, vm: str) -> Iterator[Span]:
+    earlier = occurrence.tracked.transitions[:-1]
+    begun = next((record.at for record in earlier if record.transition is Transition.SCHEDULED), None)
+    # An event that comes back after its end is announced no second time.
+    if begun is not None and not _endings(earlier):
+        yield _phase(Transition.SCHEDULED, SCHEDULED, occurrence, vm, begun)
+
+
+def _phase(name: Transition, status: str, occurrence: Occurrence, vm: str, start: datetime) -> Span:
+    tracked = occurrence.tracked
+    return Span(
+        name=name.value,
+        trace_id=trace_id(tracked.ids[0]),
+        span_id=_span_id(vm, tracked.key, name.value),
+        parent_id=_root_id(vm, tracked.key, tracked.transitions),
+        start=start,
+        end=max(start, occurrence.at),
+        attributes=_attributes(tracked) | {PREFIX + "status": status},
+    )
+
+
+def _root(occurrence: Occurrence, vm: str) -> Span:
+    tracked = occurrence.tracked
+    return Span(
+        name=f"scheduled_event {tracked.event.event_type}",
+        trace_id=trace_id(tracked.ids[0]),
+        span_id=_root_id(vm, tracked.key, tracked.transitions),
+        parent_id="",
+        start=tracked.first_seen,
+        end=max(tracked.first_seen, occurrence.at),
+        attributes=_attributes(tracked) | {PREFIX + "outcome": occurrence.transition.value},
+        marks=tuple(
+            (record.transition.value, record.at)
+            for record in tracked.transitions
+            if record.transition is Transition.UPDATED
+        ),
+    )
+
+
+def _attributes(tracked: TrackedEvent) -> dict[str, Attribute]:
+    event = tracked.event
+    found: dict[str, Attribute | None] = {
+        "id": tracked.ids[0],
+        "type": event.event_type,
+        "source": event.event_source,
+        "status": event.event_status,
+        "description": event.description,
+        "resources": event.resources,
+        "duration_seconds": event.duration_seconds,
+        # Azure blanks it at the start, just when one wants to compare.
+        "not_before": rfc3339(tracked.announced),
+    }
+    return {PREFIX + name: value for name, value in found.items() if value is not None}
+
+
+def _root_id(vm: str, key: str, transitions: Sequence[TransitionRecord]) -> str:
+    """Name the root that what happened last belongs to; an event that comes back once gone has another."""
+    return _span_id(vm, key, "root", str(_endings(transitions[:-1])))
+
+
+def _endings(transitions: Sequence[TransitionRecord]) -> int:
+    return sum(record.transition in ENDINGS for record in transitions)
+
+
+def _span_id(*facts: str) -> str:
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]

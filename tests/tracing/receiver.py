@@ -1,0 +1,89 @@
+"""What a receiver of OTLP got, decoded by OpenTelemetry's own protobuf classes."""
+
+import gzip
+import zlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
+from tests.notifications.receivers import Received, Receiver
+
+_UNPACK: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    "gzip": gzip.decompress,
+    "deflate": zlib.decompress,
+}
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """A span as a receiver sees it; ids in hex, "" where there is no parent; times aware and in UTC."""
+
+    name: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    start: datetime
+    end: datetime
+    attributes: dict[str, Any]
+    resource: dict[str, Any]
+    events: tuple[tuple[str, datetime], ...]
+    failed: bool
+
+    def fact(self, name: str) -> Any:
+        """Give an attribute of the event."""
+        return self.attributes.get(f"azure.scheduled_event.{name}")
+
+
+def spans(receiver: Receiver) -> list[Arrived]:
+    """Give all spans that a receiver has taken, in the order of their arrival."""
+    return [span for request in tuple(receiver.requests) for span in decode(request)]
+
+
+def decode(request: Received) -> list[Arrived]:
+    """Give the spans of one request."""
+    assert request.headers["content-type"] == "application/x-protobuf"
+    body = _UNPACK[request.headers.get("content-encoding", "")](request.body)
+    message = ExportTraceServiceRequest.FromString(body)
+    return [
+        _arrived(span, _values(group.resource.attributes))
+        for group in message.resource_spans
+        for scope in group.scope_spans
+        for span in scope.spans
+    ]
+
+
+def _arrived(span: Any, resource: dict[str, Any]) -> Arrived:
+    return Arrived(
+        name=span.name,
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_id=span.parent_span_id.hex(),
+        start=_time(span.start_time_unix_nano),
+        end=_time(span.end_time_unix_nano),
+        attributes=_values(span.attributes),
+        resource=resource,
+        events=tuple((event.name, _time(event.time_unix_nano)) for event in span.events),
+        failed=span.status.code == Status.STATUS_CODE_ERROR,
+    )
+
+
+def _values(attributes: Any) -> dict[str, Any]:
+    return {attribute.key: _value(attribute.value) for attribute in attributes}
+
+
+def _value(value: AnyValue) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_value(item) for item in value.array_value.values]
+    return getattr(value, kind) if kind else None
+
+
+def _time(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).replace(
+        microsecond=nanoseconds % 1_000_000_000 // 1000
+    )

@@ -1,0 +1,91 @@
+"""Tests of `exporter.tracing.environment`: what the standard variables ask for."""
+
+from typing import Literal
+
+import pytest
+
+from exporter.errors import ConfigurationError
+from exporter.tracing.environment import Wanted, wanted
+
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+HERE = "http://localhost:4318"
+OTLP = Wanted(otlp=True, label=HERE)
+CONSOLE = Wanted(console=True)
+NO_GRPC = (
+    "OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' is not spoken here; set it to http/protobuf, "
+    "and the endpoint to the receiver's port for it, which is 4318 by default"
+)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "environ", "found"),
+    [
+        ("auto", {}, Wanted()),
+        ("auto", {ENDPOINT: ""}, Wanted()),
+        ("auto", {ENDPOINT: HERE}, OTLP),
+        ("auto", {TRACES: f"{HERE}/v1/traces"}, OTLP),
+        ("auto", {"OTEL_TRACES_EXPORTER": "otlp"}, Wanted()),
+        ("auto", {"OTEL_TRACES_EXPORTER": "console"}, CONSOLE),
+        ("auto", {"OTEL_TRACES_EXPORTER": "console", ENDPOINT: HERE}, CONSOLE),
+        ("auto", {"OTEL_TRACES_EXPORTER": "none", ENDPOINT: HERE}, Wanted()),
+        (
+            "auto",
+            {"OTEL_TRACES_EXPORTER": " OTLP, console", ENDPOINT: HERE},
+            Wanted(otlp=True, console=True, label=HERE),
+        ),
+        ("auto", {"OTEL_SDK_DISABLED": "TRUE", ENDPOINT: HERE}, Wanted()),
+        ("auto", {"OTEL_SDK_DISABLED": "no", ENDPOINT: HERE}, OTLP),
+        (True, {}, OTLP),
+        (True, {"OTEL_SDK_DISABLED": "true"}, Wanted()),
+        (True, {"OTEL_TRACES_EXPORTER": "none"}, Wanted()),
+        (False, {ENDPOINT: HERE, "OTEL_TRACES_EXPORTER": "console"}, Wanted()),
+        ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, OTLP),
+        (
+            "auto",
+            {ENDPOINT: "https://user:secret@[2001:db8::1]:4318/token"},
+            Wanted(otlp=True, label="https://[2001:db8::1]:4318"),
+        ),
+        (
+            "auto",
+            {ENDPOINT: HERE, TRACES: "https://otel.example/x"},
+            Wanted(otlp=True, label="https://otel.example"),
+        ),
+    ],
+)
+def test_what_is_wanted(enabled: Literal["auto"] | bool, environ: dict[str, str], found: Wanted) -> None:
+    """Nothing unless it is asked for; of an endpoint no more is shown than scheme, host and port."""
+    assert wanted(enabled, environ) == found
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({ENDPOINT: "localhost:4318"}, f"{ENDPOINT} is no URL; write it like http://localhost:4318"),
+        ({TRACES: "http://[::1/secret"}, f"{TRACES} is no URL; write it like http://localhost:4318"),
+        ({TRACES: "http://host:port/secret"}, f"{TRACES} is no URL; write it like http://localhost:4318"),
+        (
+            {"OTEL_TRACES_EXPORTER": "zipkin"},
+            "OTEL_TRACES_EXPORTER: 'zipkin' is not known; give otlp, console or none",
+        ),
+        (
+            {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            NO_GRPC,
+        ),
+    ],
+)
+def test_what_cannot_be_followed(environ: dict[str, str], message: str) -> None:
+    """The message names the variable and the way out, and no secret."""
+    with pytest.raises(ConfigurationError) as caught:
+        wanted("auto", environ)
+    assert str(caught.value) == message
+
+
+def test_the_protocol_for_traces_beats_the_general_one() -> None:
+    """A fleet may speak gRPC for everything else."""
+    environ = {
+        ENDPOINT: HERE,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+    }
+    assert wanted("auto", environ) == OTLP
