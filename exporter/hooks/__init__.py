@@ -1,0 +1,1 @@
+"""Commands of the user that run on transitions."""

@@ -1,0 +1,199 @@
+"""One command, run to its end: within its time, with its output as lines, and nothing of it left behind.
+
+What a command leaves running when it ends by itself lives on: a daemon that it started on purpose, but also
+what merely holds its output, to which nobody listens any more. At the time limit and at a stop its whole
+process group ends; whoever has left the group (``setsid``) lives on then too.
+"""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import StrEnum
+
+import msgspec
+
+from exporter.clock import Clock
+from exporter.durations import format_duration
+from exporter.hooks.lines import Lines
+from exporter.hooks.process import Running
+from exporter.hooks.refusal import why_not_started
+
+if sys.platform == "win32":
+    from exporter.hooks import windows_job as system
+else:
+    from exporter.hooks import posix as system
+
+# From being asked to end to being killed.
+GRACE_SECONDS = 5.0
+# What was killed is gone at once, except for what the kernel itself waits for, as on a dead network disk.
+KILLED_SECONDS = 2.0
+# For the output of what a command left running.
+LINGER_SECONDS = 1.0
+# How late an end, a stop or a time limit is noticed at most.
+_TICK_SECONDS = 0.05
+_SHORTEST_TICK_SECONDS = 0.001
+STOPPED = "ended early: the exporter is stopping"
+
+
+class HookOutcome(StrEnum):
+    """How a command ended: a metric label, a log field and a span's attribute alike."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What to run: program and arguments, its input, variables beside the exporter's, its time in seconds."""
+
+    argv: tuple[str, ...]
+    stdin: bytes
+    environment: Mapping[str, str]
+    timeout: float
+
+
+class CommandResult(msgspec.Struct, frozen=True):
+    """How a command ended.
+
+    ``status`` is its exit status, minus the number of the signal that ended it, or None where there is none.
+    ``reason`` says it in words. ``stopped`` tells that it was ended early, or not begun, because the exporter
+    stops: it failed by no fault of its own.
+    """
+
+    outcome: HookOutcome
+    status: int | None
+    seconds: float
+    reason: str
+    stopped: bool = False
+
+
+def run(
+    command: Command, *, output: Callable[[str], None], stop: threading.Event, clock: Clock
+) -> CommandResult:
+    """Run a command to its end, or to its time limit, or until ``stop`` is set; any number at once.
+
+    ``output`` gets each line of standard output and standard error, on this thread. What it raises is raised
+    here, once the command is dead. Nothing else is raised: what cannot be started has failed. After a stop
+    this returns within `GRACE_SECONDS` + `KILLED_SECONDS` + `LINGER_SECONDS`.
+    """
+    begun = clock.monotonic()
+    if stop.is_set():
+        return CommandResult(
+            HookOutcome.FAILED, None, 0.0, "not begun: the exporter is stopping", stopped=True
+        )
+    try:
+        process = _start(command)
+    except (OSError, ValueError) as error:
+        reason = f"cannot be started: {why_not_started(command.argv, error)}"
+        return CommandResult(HookOutcome.FAILED, None, clock.monotonic() - begun, reason)
+    care = _Care(process, Lines(output), clock)
+    try:
+        return care.result(command, stop, begun)
+    except BaseException:
+        care.end_at_once()
+        raise
+    finally:
+        process.close()
+
+
+def _start(command: Command) -> Running:
+    if not command.argv:
+        raise ValueError("no program is named")
+    return system.start(command.argv, command.stdin, command.environment)
+
+
+class _Care:
+    """Looks after one process."""
+
+    def __init__(self, process: Running, lines: Lines, clock: Clock) -> None:
+        self._process = process
+        self._lines = lines
+        self._clock = clock
+        self._listening = True
+        self._tick = _SHORTEST_TICK_SECONDS
+
+    def result(self, command: Command, stop: threading.Event, begun: float) -> CommandResult:
+        """Wait for the end, or bring it about."""
+        deadline = begun + command.timeout
+        while not self._process.exited():
+            late = self._clock.monotonic() >= deadline
+            if late or stop.is_set():
+                how = self._end()
+                self._linger()
+                why = f"did not end within {format_duration(command.timeout)}" if late else STOPPED
+                outcome = HookOutcome.TIMED_OUT if late else HookOutcome.FAILED
+                return CommandResult(outcome, self._process.status(), self._since(begun), why + how, not late)
+            self._listen(deadline)
+        seconds = self._since(begun)
+        self._linger()
+        status = self._process.status()
+        outcome = HookOutcome.SUCCEEDED if status == 0 else HookOutcome.FAILED
+        return CommandResult(outcome, status, seconds, status_in_words(status))
+
+    def end_at_once(self) -> None:
+        """Kill the whole group, and listen no more."""
+        self._listening = False
+        self._process.kill()
+        self._ends_within(KILLED_SECONDS)
+
+    def _end(self) -> str:
+        """End the whole group; tell what it took, as words to add."""
+        self._process.ask_to_end()
+        if self._ends_within(GRACE_SECONDS):
+            # On Windows that tells of the command alone, not of what it started.
+            self._process.kill()
+            return ""
+        self._process.kill()
+        asked = "Ctrl-Break" if sys.platform == "win32" else "SIGTERM"
+        if self._ends_within(KILLED_SECONDS):
+            return f"; killed, as {asked} had not ended it after {format_duration(GRACE_SECONDS)}"
+        return "; it could not even be killed"
+
+    def _ends_within(self, seconds: float) -> bool:
+        until = self._clock.monotonic() + seconds
+        while self._process.alive():
+            if self._clock.monotonic() >= until:
+                return False
+            self._listen(until)
+        return True
+
+    def _linger(self) -> None:
+        """Hear what is left to hear; once more in any case, as all that the command itself wrote is there."""
+        until = self._clock.monotonic() + LINGER_SECONDS
+        self._listen(until)
+        while self._listening and self._clock.monotonic() < until:
+            self._listen(until)
+        self._lines.close()
+        if self._listening:
+            self._lines.say("something that it started still holds its output; no more of that is read")
+
+    def _listen(self, until: float) -> None:
+        """Take in what is there, or wait for it a little."""
+        left = max(0.0, min(until - self._clock.monotonic(), _TICK_SECONDS))
+        if not self._listening:
+            time.sleep(min(left, self._tick))
+            self._tick = min(2 * self._tick, _TICK_SECONDS)
+            return
+        data = self._process.read(left)
+        if data:
+            self._lines.feed(data)
+        elif data is not None:
+            self._listening = False
+
+    def _since(self, begun: float) -> float:
+        return self._clock.monotonic() - begun
+
+
+def status_in_words(status: int | None) -> str:
+    """Say how a process ended: ``exit status 3``, ``killed by SIGSEGV``."""
+    if status is None:
+        return "its exit status was lost: the exporter was started with SIGCHLD ignored"
+    if status >= 0:
+        return f"exit status {status}"
+    name = f"signal {-status}"
+    with suppress(ValueError):
+        name = signal.Signals(-status).name
+    return f"killed by {name}"

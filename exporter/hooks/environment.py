@@ -1,0 +1,60 @@
+"""What a hook is told in variables, which a shell script reads more easily than JSON."""
+
+from exporter.lifecycle import Transition
+from exporter.times import rfc3339
+from exporter.views import EventView
+
+# Of one variable. Linux takes 128 KiB, Windows 32,767 characters.
+MOST_BYTES = 32_000
+
+
+def environment(
+    event: EventView,
+    *,
+    resource_type: str,
+    transition: Transition,
+    attempt: int,
+    instance: str | None,
+    traceparent: str = "",
+) -> dict[str, str]:
+    """Give the variables that tell a hook of an event, to be added to those of the exporter.
+
+    ``EVENT_ID`` is the id that stays the same for all the event's life, as in the JSON: what one hook wrote
+    down under it, a later one finds. Times are RFC 3339 in UTC, durations whole seconds; what is unknown is
+    empty. ``EVENT_RESOURCES`` is cut between two names: half a name may be that of another VM.
+    """
+    duration = event.duration_seconds
+    values = {
+        "EVENT_ID": event.id,
+        "EVENT_TYPE": event.type,
+        "EVENT_STATUS": event.status,
+        "EVENT_SOURCE": event.source,
+        "EVENT_NOTBEFORE": rfc3339(event.not_before) or "",
+        "EVENT_RESOURCETYPE": resource_type,
+        "EVENT_DESCRIPTION": event.description,
+        "EVENT_DURATION": "" if duration is None else str(duration),
+        "EVENT_TRANSITION": transition.value,
+        "EVENT_ATTEMPT": str(attempt),
+        "INSTANCE_NAME": instance or "",
+        "TRACEPARENT": traceparent,
+    }
+    return {name: cut(clean(value)) for name, value in values.items()} | {
+        "EVENT_RESOURCES": cut(clean(",".join(event.resources)), between=",")
+    }
+
+
+def clean(value: str) -> str:
+    """Leave out NUL, which ends a variable, and replace lone surrogates, which no encoding has, by U+FFFD."""
+    # Two surrogates that belong together become the letter that they stand for.
+    return value.replace("\0", "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def cut(value: str, *, between: str = "") -> str:
+    """Cut to `MOST_BYTES` of UTF-8, where that is possible at the last ``between`` before the limit."""
+    encoded = value.encode()
+    if len(encoded) <= MOST_BYTES:
+        return value
+    kept = encoded[: MOST_BYTES + len(between)].decode(errors="ignore")
+    if between and between in kept:
+        return kept[: kept.rindex(between)]
+    return encoded[:MOST_BYTES].decode(errors="ignore")

@@ -1,0 +1,154 @@
+"""A command as a process of a POSIX system, in a session and process group of its own."""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from exporter.hooks.process import CHUNK
+
+assert sys.platform != "win32"  # noqa: S101  # tells mypy what this module is for
+
+_PROC = Path("/proc")
+_ENDED = ("Z", "X")
+
+
+class Group:
+    """Implements `exporter.hooks.process.Running`."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
+        self._popen = popen
+        self._output = output
+        self._status_lost = False
+        self._poll = select.poll()
+        self._poll.register(output.fileno(), select.POLLIN)
+
+    def read(self, seconds: float) -> bytes | None:
+        """Give the output there is, waiting for it no longer than that; b"" at its end, None if none came."""
+        if not self._poll.poll(seconds * 1000):
+            return None
+        return os.read(self._output.fileno(), CHUNK)
+
+    def exited(self) -> bool:
+        """Tell whether the command itself has ended; what it started may go on."""
+        if self._popen.returncode is None:
+            try:
+                os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                # Where SIGCHLD is ignored, as some starters of programs leave it, the kernel drops the
+                # status, and Popen would take it for 0.
+                self._status_lost = True
+            self._popen.poll()
+        return self._popen.returncode is not None
+
+    def alive(self) -> bool:
+        """Tell whether the command, or anything of its group, still runs."""
+        if not self.exited():
+            return True
+        self._reap()
+        try:
+            os.killpg(self._popen.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        # The group has members; but a zombie, which somebody else is slow to reap, has ended.
+        states = _states(self._popen.pid)
+        return states is None or any(state not in _ENDED for state in states)
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to the whole group, and wake what was stopped, so that it can react."""
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Send SIGKILL to the whole group."""
+        self._signal(signal.SIGKILL)
+
+    def status(self) -> int | None:
+        """Give the exit status, or minus the number of the signal that ended it; None if it is not known."""
+        return self._popen.returncode if self.exited() and not self._status_lost else None
+
+    def close(self) -> None:
+        """Read no more of the output; whoever still writes there gets an error."""
+        self._output.close()
+        self._reap()
+
+    def _signal(self, number: signal.Signals) -> None:
+        # The group's number belongs to nobody else while anything of the group is there.
+        if self.alive():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._popen.pid, number)
+
+    def _reap(self) -> None:
+        """Take leave of orphans: they are this process's to reap where it is the first of a container."""
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-self._popen.pid, os.WNOHANG)[0]:
+                pass
+
+
+def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str]) -> Group:
+    """Start a command with ``stdin`` as its standard input and more variables than this process has.
+
+    Raises:
+        OSError: it cannot be started.
+        ValueError: there is NUL in the command or in a variable.
+    """
+    # In bytes: whatever the locale, a hook gets UTF-8.
+    variables = {name.encode(): value.encode() for name, value in environment.items()}
+    reading, writing = os.pipe()
+    output = open(reading, "rb", buffering=0)  # noqa: PTH123, SIM115  # a descriptor; closed by Group
+    try:
+        with _as_file(stdin) as file:
+            popen = subprocess.Popen(  # noqa: S603  # the configuration names it, and no shell reads it
+                argv,
+                stdin=file,
+                stdout=writing,
+                stderr=subprocess.STDOUT,
+                env={**os.environb, **variables},
+                start_new_session=True,
+            )
+    except BaseException:
+        output.close()
+        raise
+    finally:
+        os.close(writing)
+    return Group(popen, output)
+
+
+def _states(group: int) -> list[str] | None:
+    """Give the state letters of a group's processes, by proc(5); None on a system that does not list them."""
+    if not _PROC.joinpath("self", "stat").exists():
+        return None
+    states = []
+    for folder in _PROC.iterdir():
+        # Most that is read here ends at any moment.
+        with contextlib.suppress(OSError, ValueError):
+            if folder.name.isdigit():
+                state, _, its_group, *_ = folder.joinpath("stat").read_bytes().rpartition(b")")[2].split()
+                if int(its_group) == group:
+                    states.append(state.decode())
+    return states
+
+
+@contextlib.contextmanager
+def _as_file(content: bytes) -> Iterator[int]:
+    """Give a file in memory: a pipe would have to be fed, and breaks where nobody reads it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = os.memfd_create("event")
+            stack.callback(os.close, descriptor)
+        except (AttributeError, OSError):  # not Linux; or forbidden, as by vm.memfd_noexec
+            file = stack.enter_context(tempfile.TemporaryFile(buffering=0))
+            descriptor = file.fileno()
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor

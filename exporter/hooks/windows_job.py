@@ -1,0 +1,118 @@
+"""A command as a process of Windows, in a job object of its own, which has all that it starts.
+
+The documentation of the functions: https://learn.microsoft.com/windows/win32/procthread/job-objects
+"""
+
+import _winapi
+import contextlib
+import ctypes
+import msvcrt
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+from exporter.hooks.process import CHUNK
+
+assert sys.platform == "win32"  # noqa: S101  # tells mypy what this module is for
+
+# A pipe of Windows cannot be waited for.
+_LOOK_EVERY_SECONDS = 0.02
+_KILLED = 1
+
+
+class Job:
+    """Implements `exporter.hooks.process.Running`."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
+        self._popen = popen
+        self._output = output
+        self._kernel = _kernel()
+        # What the command starts before it is in the job is not of the job; it has no time for much.
+        self._job = self._kernel.CreateJobObjectW(None, None)
+        handle = int(popen._handle)  # type: ignore[attr-defined]  # noqa: SLF001  # there is no other way to it
+        self._has_job = bool(self._job and self._kernel.AssignProcessToJobObject(self._job, handle))
+
+    def read(self, seconds: float) -> bytes | None:
+        """Give the output there is, waiting for it no longer than that; b"" at its end, None if none came."""
+        handle = msvcrt.get_osfhandle(self._output.fileno())
+        deadline = time.monotonic() + seconds
+        try:
+            while not _winapi.PeekNamedPipe(handle, 0)[0]:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                time.sleep(min(left, _LOOK_EVERY_SECONDS))
+            return os.read(self._output.fileno(), CHUNK)
+        except BrokenPipeError:
+            return b""
+
+    def exited(self) -> bool:
+        """Tell whether the command itself has ended; what it started may go on."""
+        return self._popen.poll() is not None
+
+    def alive(self) -> bool:
+        """Tell whether the command itself still runs: the rest of a job gets no time of its own."""
+        return not self.exited()
+
+    def ask_to_end(self) -> None:
+        """Send Ctrl-Break, which reaches console programs where this process has a console."""
+        with contextlib.suppress(OSError):
+            os.kill(self._popen.pid, signal.CTRL_BREAK_EVENT)
+
+    def kill(self) -> None:
+        """End all of the job."""
+        if not (self._has_job and self._kernel.TerminateJobObject(self._job, _KILLED)):
+            with contextlib.suppress(OSError):
+                self._popen.kill()
+
+    def status(self) -> int | None:
+        """Give the exit status; None if it is not known."""
+        return self._popen.poll()
+
+    def close(self) -> None:
+        """Read no more of the output, and let the job go, which ends nothing of it."""
+        self._output.close()
+        if self._job:
+            self._kernel.CloseHandle(self._job)
+            self._job = None
+
+
+def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str]) -> Job:
+    """Start a command with ``stdin`` as its standard input and more variables than this process has.
+
+    Raises:
+        OSError: it cannot be started.
+        ValueError: there is NUL in the command or in a variable.
+    """
+    with tempfile.TemporaryFile() as file:
+        file.write(stdin)
+        file.seek(0)
+        popen = subprocess.Popen(  # noqa: S603  # the configuration names it, and no shell reads it
+            argv,
+            bufsize=0,
+            stdin=file,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
+        )
+    if popen.stdout is None:
+        raise OSError("no pipe for the output")
+    return Job(popen, popen.stdout)
+
+
+def _kernel() -> ctypes.WinDLL:
+    """Give kernel32 with handles as wide as pointers; ctypes takes them for 32 bits otherwise."""
+    kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+    handle = ctypes.c_void_p
+    kernel.CreateJobObjectW.restype = handle
+    kernel.CreateJobObjectW.argtypes = (ctypes.c_void_p, ctypes.c_wchar_p)
+    kernel.AssignProcessToJobObject.argtypes = (handle, handle)
+    kernel.TerminateJobObject.argtypes = (handle, ctypes.c_uint)
+    kernel.CloseHandle.argtypes = (handle,)
+    return kernel
