@@ -1,0 +1,123 @@
+"""Noticing that the VM stood still: a thread that sleeps, and looks at how long it slept by two clocks.
+
+It runs only while somebody asks for it, which is while an event is Started for this VM.
+
+What it can tell: for how long this process did not run although it should have, where both the monotonic
+clock and the wall clock say so. A pause of the VM shows like that if the guest's clocks go on during it.
+
+What it cannot tell:
+
+- A pause during which the guest's clocks stand still too. Azure's documentation of time synchronisation
+  says that after a pause of 28 seconds the VM's clock is 28 seconds behind until the host's time service
+  mends it (https://learn.microsoft.com/azure/virtual-machines/linux/time-sync); Hyper-V's reference
+  counter, from which a guest may derive its clocks, counts only while not all virtual processors are
+  suspended (Hypervisor Top-Level Functional Specification). Such a pause leaves no trace in the monotonic
+  clock, but a step forward of the wall clock afterwards, which `set_forward` finds. NTP and administrators
+  make such steps too; and a time service that mends the clock little by little makes none.
+- Why this process stood still. SIGSTOP, a frozen cgroup, a debugger, starvation by other processes or by
+  another thread of this one, a CPU quota, a host that gives the VM no CPU, and memory that has to be read
+  back from a slow disk look the same.
+- Whether it was one pause or several in quick succession: what falls into one sleep is one.
+- A pause below `LEAST_SECONDS`. And each seems up to `INTERVAL_SECONDS` shorter than it was, as the sleep
+  that it fell into was not over when it began.
+
+A step of the wall clock alone is no pause: one of the clocks has not overslept. Where it is set back during
+a pause, that pause is missed. A suspended machine (which a VM on Azure is not) stops the monotonic clock.
+CLOCK_BOOTTIME goes on then, is the same otherwise, and so would prove nothing more.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from exporter.clock import Clock
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 0.05
+LEAST_SECONDS = 0.2
+
+
+def oversleep(slept: float, monotonic_delta: float, wall_delta: float) -> float | None:
+    """Give the seconds of a pause within a sleep that was to last ``slept`` seconds; None for no pause.
+
+    The deltas are what the two clocks say of that sleep, in seconds; the wall clock's may be negative. The
+    smaller counts: it needs both to make a pause.
+    """
+    over = min(monotonic_delta, wall_delta) - slept
+    return over if over > LEAST_SECONDS else None
+
+
+def set_forward(monotonic_delta: float, wall_delta: float) -> float | None:
+    """Give the seconds by which the wall clock was set forward within a sleep; None where it was not.
+
+    While an event is Started, this may be all that is seen of a pause that stopped the guest's clocks.
+    """
+    step = wall_delta - monotonic_delta
+    return step if step > LEAST_SECONDS else None
+
+
+class PauseWatcher:
+    """Calls ``on_pause`` with the seconds of each pause, and ``on_step`` with those of each step forward.
+
+    Both are called on the watcher's thread; what they raise is logged. The last call may come up to
+    `INTERVAL_SECONDS` after the end of the watch, for a pause that was before it.
+    """
+
+    def __init__(
+        self,
+        on_pause: Callable[[float], None],
+        *,
+        clock: Clock,
+        on_step: Callable[[float], None] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._on_pause = on_pause
+        self._on_step = on_step
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._ended: threading.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    def watch(self, active: bool) -> None:
+        """Begin to watch, or end it; nothing happens where it is so already, or after `stop`."""
+        with self._lock:
+            if active and self._ended is None and not self._stopped:
+                ended = threading.Event()
+                thread = threading.Thread(target=self._run, args=(ended,), name="pauses", daemon=True)
+                thread.start()
+                self._ended, self._thread = ended, thread
+            elif not active and self._ended is not None:
+                self._ended.set()
+                self._ended = None
+
+    def stop(self, timeout: float) -> bool:
+        """End the watch for good, and tell whether its thread ended within ``timeout`` seconds."""
+        with self._lock:
+            self._stopped = True
+        self.watch(active=False)
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return self._thread is None or not self._thread.is_alive()
+
+    def _run(self, ended: threading.Event) -> None:
+        while not ended.is_set():
+            monotonic, wall = self._clock.monotonic(), self._clock.now()
+            self._sleep(INTERVAL_SECONDS)
+            monotonic_delta = self._clock.monotonic() - monotonic
+            wall_delta = (self._clock.now() - wall).total_seconds()
+            # Whoever ends the watch may have been woken first by the end of the very pause.
+            _tell(self._on_pause, oversleep(INTERVAL_SECONDS, monotonic_delta, wall_delta))
+            _tell(self._on_step, set_forward(monotonic_delta, wall_delta))
+
+
+def _tell(report: Callable[[float], None] | None, seconds: float | None) -> None:
+    if report is None or seconds is None:
+        return
+    try:
+        report(seconds)
+    except Exception:
+        log.exception("what the watcher for pauses saw could not be taken in")
