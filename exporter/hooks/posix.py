@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -25,7 +26,8 @@ class Group:
     def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
         self._popen = popen
         self._output = output
-        self._status_lost = False
+        self._ended = False
+        self._status: int | None = None
         self._poll = select.poll()
         self._poll.register(output.fileno(), select.POLLIN)
 
@@ -37,15 +39,20 @@ class Group:
 
     def exited(self) -> bool:
         """Tell whether the command itself has ended; what it started may go on."""
-        if self._popen.returncode is None:
+        if not self._ended:
             try:
-                os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                pid, status = os.waitpid(self._popen.pid, os.WNOHANG)
             except ChildProcessError:
                 # Where SIGCHLD is ignored, as some starters of programs leave it, the kernel drops the
-                # status, and Popen would take it for 0.
-                self._status_lost = True
-            self._popen.poll()
-        return self._popen.returncode is not None
+                # status. Popen.poll() would say 0, as if the command had succeeded.
+                self._ended = True
+            else:
+                if pid:
+                    self._ended, self._status = True, os.waitstatus_to_exitcode(status)
+            if self._ended:
+                # For Popen, this is what having been waited for looks like.
+                self._popen.returncode = self._status or 0
+        return self._ended
 
     def alive(self) -> bool:
         """Tell whether the command, or anything of its group, still runs."""
@@ -73,12 +80,16 @@ class Group:
 
     def status(self) -> int | None:
         """Give the exit status, or minus the number of the signal that ended it; None if it is not known."""
-        return self._popen.returncode if self.exited() and not self._status_lost else None
+        return self._status if self.exited() else None
 
     def close(self) -> None:
         """Read no more of the output; whoever still writes there gets an error."""
         self._output.close()
-        self._reap()
+        if self.exited():
+            self._reap()
+        else:
+            # It could not be killed: whenever it ends, it shall be no zombie for long.
+            threading.Thread(target=self._popen.wait, name="reaper", daemon=True).start()
 
     def _signal(self, number: signal.Signals) -> None:
         # The group's number belongs to nobody else while anything of the group is there.

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -63,7 +64,9 @@ def _interpreter(script: Path) -> str:
     with contextlib.suppress(OSError), script.open("rb") as file:
         first = file.read(_SHEBANG_BYTES).partition(b"\n")[0]
         if first.startswith(b"#!"):
-            return (first[2:].split(maxsplit=1) or [b""])[0].decode(errors="replace")
+            name = re.split(rb"[ \t]", first[2:].strip(b" \t"), maxsplit=1)[0].decode(errors="replace")
+            # Line ends of Windows make it the name of another file.
+            return name.replace("\r", "\\r")
     return ""
 
 

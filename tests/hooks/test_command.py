@@ -1,0 +1,159 @@
+"""Tests of `exporter.hooks.command`: what a command is given, what is said of its end, and its output."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.hooks import lines as limits
+from exporter.hooks.command import HookOutcome, status_in_words
+from tests.hooks.support import printed, python, ran, shell
+
+BIG = b"x" * 3_000_000
+
+
+def test_a_command_gets_its_input_its_variables_and_those_of_the_exporter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Standard input holds the event to its end; the variables come on top of the exporter's own."""
+    monkeypatch.setenv("OF_THE_EXPORTER", "yes")
+    monkeypatch.setenv("OVERLAID", "old")
+    done = ran(
+        *shell('cat; echo; echo "$OF_THE_EXPORTER $OVERLAID $EVENT_DESCRIPTION"'),
+        stdin='{"id": "ü"}'.encode(),
+        environment={"OVERLAID": "new", "EVENT_DESCRIPTION": "a 'b' $c\n日本"},
+    )
+    assert done.lines == ['{"id": "ü"}', "yes new a 'b' $c", "日本"]
+    assert done.result.outcome is HookOutcome.SUCCEEDED
+    assert (done.result.status, done.result.reason) == (0, "exit status 0")
+    assert not done.result.stopped
+
+
+def test_no_shell_reads_the_command() -> None:
+    """Arguments arrive as they stand in the configuration."""
+    argument = "$HOME `id` ; * \n'\""
+    assert ran(*python("print(ascii(sys.argv[1]))"), argument).lines == [ascii(argument)]
+
+
+def test_a_command_has_its_own_session_and_default_signals() -> None:
+    """No terminal and no Ctrl-C reaches it, and a broken pipe ends it as in a shell."""
+    code = "print(os.getsid(0) == os.getpgrp() == os.getpid(), signal.getsignal(signal.SIGTERM) == 0)"
+    assert ran(*python(code)).lines == ["True True"]
+    assert ran(*shell("yes | head -1; exit 3")).result.status == 3
+
+
+def test_a_variable_is_utf8_whatever_the_locale() -> None:
+    """An exporter that was started with an old locale passes on the letters of other languages too."""
+    code = (
+        "from tests.hooks.support import ran, shell\n"
+        "print(ran(*shell('echo $A | od -An -tx1'), environment={'A': '\\u65e5'}).lines)"
+    )
+    variables = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    assert printed(code, variables) == "[' e6 97 a5 0a']\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("pass", []),
+        ("os._exit(0)", []),
+        ("os.close(0); print('closed')", ["closed"]),
+        ("sys.stdin.close(); time.sleep(0.05)", []),
+        ("sys.stdin.read(1); print('one')", ["one"]),
+        ("print(len(sys.stdin.buffer.read()))", ["3000000"]),
+        ("print(len(open('/dev/stdin', 'rb').read()))", ["3000000"]),
+        ("os.close(1); os.close(2); time.sleep(0.05); os._exit(0)", []),
+    ],
+)
+def test_a_command_may_do_with_its_descriptors_as_it_likes(code: str, lines: list[str]) -> None:
+    """Input that is never read, closed, or read in part neither hangs nor fails, however much there is."""
+    done = ran(*python(code), stdin=BIG)
+    assert (done.result.outcome, done.lines) == (HookOutcome.SUCCEEDED, lines)
+
+
+def refuse(*_: Any) -> int:
+    """Refuse as a kernel does where a policy forbids files in memory."""
+    raise PermissionError(1, "Operation not permitted")
+
+
+def test_input_without_files_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel gives no file in memory, a temporary one does."""
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    assert ran("cat", stdin=b"hello").lines == ["hello"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "reason"),
+    [
+        ("exit 3", 3, "exit status 3"),
+        ("exit 255", 255, "exit status 255"),
+        ("kill -SEGV $$", -11, "killed by SIGSEGV"),
+        ("kill -TERM $$", -15, "killed by SIGTERM"),
+        ("kill -KILL $$", -9, "killed by SIGKILL"),
+        ("no-such-program-at-all 2>/dev/null", 127, "exit status 127"),
+    ],
+)
+def test_a_command_that_fails_says_how(code: str, status: int, reason: str) -> None:
+    """Any end but exit status 0 is a failure, told in words."""
+    result = ran(*shell(code)).result
+    assert (result.outcome, result.status, result.reason) == (HookOutcome.FAILED, status, reason)
+    assert 0 < result.seconds < 60
+
+
+def test_signals_without_a_name() -> None:
+    """Real-time signals have a number only."""
+    assert status_in_words(-45) == "killed by signal 45"
+
+
+def test_a_lost_status_is_no_success() -> None:
+    """Where SIGCHLD is ignored the kernel drops the status: that is a failure, as nobody knows better."""
+    code = (
+        "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "from tests.hooks.support import ran\n"
+        "for command in ('true', 'false'): print(ran(command).result.reason)\n"
+    )
+    assert printed(code) == "its exit status was lost: the exporter was started with SIGCHLD ignored\n" * 2
+
+
+def test_lines_come_as_they_are_written(tmp_path: Path) -> None:
+    """A line is handed on while the command goes on: here it waits for what the line brings about."""
+    file = tmp_path / "seen"
+    code = f"print('first', flush=True)\nwhile not os.path.exists({str(file)!r}): time.sleep(0.01)"
+    done = ran(*python(code), output=lambda _: file.touch())
+    assert (done.result.outcome, done.lines) == (HookOutcome.SUCCEEDED, ["first"])
+
+
+def test_both_outputs_are_one_in_their_order() -> None:
+    """Standard error goes where standard output goes."""
+    assert ran(*shell("echo 1; echo 2 >&2; echo 3; printf 4 >&2")).lines == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("code", "first", "last"),
+    [
+        ("yes something", "something", "(the rest of the output is left out)"),
+        ("cat /dev/zero", "\0" * limits.MOST_LINE_BYTES + " (line cut)", None),
+        ("cat /dev/urandom", None, "(the rest of the output is left out)"),
+    ],
+)
+def test_a_flood_of_output_is_cut_and_blocks_nothing(code: str, first: str | None, last: str | None) -> None:
+    """Of 50 MB the beginning is handed on, and the command still gets rid of all of it."""
+    done = ran(*shell(f"({code}) | head -c 50000000; echo $? > /dev/null; exit 7"))
+    assert done.result.status == 7
+    assert len(done.lines) <= limits.MOST_LINES + 1
+    assert sum(map(len, done.lines)) < limits.MOST_BYTES + 100
+    assert done.lines[0] == (first or done.lines[0])
+    assert done.lines[-1] == (last or done.lines[-1])
+
+
+def test_the_end_of_a_command_is_not_waited_for_by_the_clock() -> None:
+    """Commands that end at once take no longer than it takes to start them: no fixed pause is added."""
+    assert min(ran("true").result.seconds for _ in range(5)) < 0.05
+
+
+@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGWINCH])
+def test_a_command_that_gets_an_odd_signal_goes_on(number: signal.Signals) -> None:
+    """Signals that end nothing end nothing here either."""
+    assert ran(*shell(f"kill -{number.value} $$; exit 5")).result.status == 5

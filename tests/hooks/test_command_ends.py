@@ -1,0 +1,242 @@
+"""Tests of `exporter.hooks.command`: how a command is brought to its end, and what lives on."""
+
+import contextlib
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from exporter.hooks import command
+from exporter.hooks.command import HookOutcome
+from tests.end_to_end.program import eventually
+from tests.hooks.support import Ran, children, marked, nothing_leaks, printed, python, ran, shell
+
+IGNORING = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+# Two generations below the command, all deaf to SIGTERM, each with the pipe in hand.
+DEAF_FAMILY = IGNORING + "os.fork(); os.fork(); print('deaf', flush=True); time.sleep(600)"
+KILLED = "; killed, as SIGTERM had not ended it after 300ms"
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill sooner than users would like it."""
+    monkeypatch.setattr(command, "GRACE_SECONDS", 0.3)
+
+
+def kill(pids: list[int]) -> None:
+    """End what a test let live."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_command_that_takes_too_long_is_asked_to_end() -> None:
+    """At the time limit SIGTERM goes to all of the group, and what ends by it is not killed."""
+    done = ran(*shell("sleep 600 & sleep 600"), timeout=0.2)
+    assert done.result.outcome is HookOutcome.TIMED_OUT
+    assert (done.result.status, done.result.reason) == (-15, "did not end within 200ms")
+    assert 0.2 <= done.result.seconds < command.GRACE_SECONDS
+    assert not done.result.stopped
+    assert done.left == []
+
+
+def test_a_command_may_tidy_up_when_asked_to_end() -> None:
+    """What it writes on its way out is handed on; its exit status 0 does not make it in time."""
+    code = "trap 'echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
+    done = ran(*shell(code), timeout=0.3)
+    assert (done.lines[0], done.lines[-1]) == ("ready", "tidied")
+    assert (done.result.outcome, done.result.status) == (HookOutcome.TIMED_OUT, 0)
+
+
+def test_children_may_tidy_up_when_their_parent_is_gone() -> None:
+    """The time to tidy up is the whole group's: the end of the command itself does not cut it short."""
+    child = "trap 'sleep 0.2; echo child tidied; exit' TERM; echo ready; while :; do sleep 0.01; done"
+    done = ran(*shell(f"({child}) & sleep 600"), timeout=0.3)
+    assert (done.lines[0], done.lines[-1]) == ("ready", "child tidied")
+    assert done.left == []
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_a_family_that_will_not_end_is_killed() -> None:
+    """Children and their children that ignore SIGTERM are killed with the command."""
+    done = ran(*python(DEAF_FAMILY), timeout=0.5)
+    assert (done.result.outcome, done.result.status) == (HookOutcome.TIMED_OUT, -9)
+    assert done.result.reason == f"did not end within 500ms{KILLED}"
+    assert done.left == []
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_children_that_will_not_end_are_killed_though_their_parent_did() -> None:
+    """A command that ends by SIGTERM does not save its deaf children, wherever their output goes."""
+    code = "(trap '' TERM; sleep 600; sleep 600) > /dev/null 2>&1 & sleep 600"
+    done = ran(*shell(code), timeout=0.3)
+    assert (done.result.status, done.result.reason) == (-15, f"did not end within 300ms{KILLED}")
+    assert done.left == []
+
+
+def test_a_stopped_command_wakes_up_to_end() -> None:
+    """A command under SIGSTOP at its time limit hears SIGTERM all the same."""
+    done = ran(*shell("trap 'echo heard; exit 1' TERM; kill -STOP $$; sleep 600"), timeout=0.2)
+    assert (done.result.status, done.lines, done.left) == (1, ["heard"], [])
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_who_leaves_the_group_does_not_hold_up_the_end() -> None:
+    """A process in a session of its own lives on with the pipe in hand, and nobody waits for it."""
+    done = ran(*shell("setsid sleep 600 & sleep 600"), timeout=0.3)
+    assert done.result.outcome is HookOutcome.TIMED_OUT
+    assert done.lines == ["(something that it started still holds its output; no more of that is read)"]
+    assert len(done.left) == 1
+    kill(done.left)
+
+
+def test_what_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that no signal reaches, as one that runs as root, is reported and waited for no longer."""
+    monkeypatch.setattr(command, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(command, "KILLED_SECONDS", 0.1)
+    killpg, before, threads = os.killpg, children(), threading.active_count()
+
+    def forbidden(group: int, number: int) -> None:
+        if number:
+            raise PermissionError(1, "Operation not permitted")
+        killpg(group, number)
+
+    monkeypatch.setattr(os, "killpg", forbidden)
+    done = ran(*shell("exec sleep 600"), timeout=0.1)
+    assert (done.result.outcome, done.result.status) == (HookOutcome.TIMED_OUT, None)
+    assert done.result.reason == "did not end within 100ms; it could not even be killed"
+    assert children() != before
+    kill(done.left)
+    eventually(lambda: (children(), threading.active_count()) == (before, threads))
+
+
+def test_a_daemon_with_its_own_output_lives_on() -> None:
+    """What a command starts on purpose and leaves is not the runner's, though it is of the same group."""
+    done = ran(*shell("sleep 600 > /dev/null 2>&1 < /dev/null & echo started"))
+    assert (done.result.outcome, done.lines) == (HookOutcome.SUCCEEDED, ["started"])
+    assert done.result.seconds < command.LINGER_SECONDS
+    assert len(done.left) == 1
+    kill(done.left)
+
+
+def test_what_merely_holds_the_output_holds_up_nothing() -> None:
+    """A command that has ended has ended, whoever still could write; that one lives on, unheard."""
+    done = ran(*shell("sleep 600 & printf started"))
+    assert done.result.outcome is HookOutcome.SUCCEEDED
+    assert done.lines == [
+        "started",
+        "(something that it started still holds its output; no more of that is read)",
+    ]
+    assert len(done.left) == 1
+    kill(done.left)
+
+
+def test_a_flood_from_what_lives_on_holds_up_nothing() -> None:
+    """Output without end after the command's own end is not read for long; the writer ends by SIGPIPE."""
+    done = ran(*shell("yes & exit 4"))
+    assert done.result.status == 4
+    eventually(lambda: not done.left)
+
+
+def test_output_of_a_child_that_ends_soon_is_still_read() -> None:
+    """For a moment after the end of the command, its children's output counts too."""
+    assert ran(*shell("(sleep 0.2; echo late) & echo early")).lines == ["early", "late"]
+
+
+def test_a_stop_ends_a_command_early() -> None:
+    """When the exporter ends, so do its commands, by SIGTERM; that is told apart from a failure."""
+    stop = threading.Event()
+    done = ran(*shell("echo ready; exec sleep 600"), stop=stop, output=lambda _: stop.set())
+    assert (done.result.outcome, done.result.status) == (HookOutcome.FAILED, -15)
+    assert (done.result.reason, done.result.stopped) == ("ended early: the exporter is stopping", True)
+    assert done.left == []
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_a_stop_kills_what_will_not_end() -> None:
+    """The exporter's own end is not held up by a deaf family."""
+    stop = threading.Event()
+    done = ran(*python(DEAF_FAMILY), stop=stop, output=lambda _: stop.set())
+    assert done.result.reason == f"ended early: the exporter is stopping{KILLED}"
+    assert done.result.stopped
+    assert done.left == []
+
+
+def test_a_command_is_not_begun_after_a_stop() -> None:
+    """A worker that was about to begin one leaves it to the next start of the exporter."""
+    stop = threading.Event()
+    stop.set()
+    result = ran("/no/such/file", stop=stop).result
+    assert (result.outcome, result.stopped) == (HookOutcome.FAILED, True)
+    assert (result.status, result.reason) == (None, "not begun: the exporter is stopping")
+
+
+def test_a_failing_callback_leaves_no_process() -> None:
+    """Whatever goes wrong here, the command does not run on without anybody to look after it."""
+    seen: list[str] = []
+
+    def fail(line: str) -> None:
+        seen.append(line)
+        raise KeyError(line)
+
+    with pytest.raises(KeyError):
+        ran(*python(IGNORING + "print(os.environ['TEST_MARK'], flush=True); time.sleep(600)"), output=fail)
+    assert marked(seen[0]) == []
+
+
+def outcomes(several: list[Ran]) -> set[tuple[HookOutcome, int | None]]:
+    """Give the different ways in which commands ended."""
+    return {(one.result.outcome, one.result.status) for one in several}
+
+
+@pytest.mark.parametrize(
+    ("argv", "timeout", "outcome"),
+    [
+        (shell("echo $$; exit 3"), 60.0, (HookOutcome.FAILED, 3)),
+        (shell("sleep 600 & sleep 600"), 0.2, (HookOutcome.TIMED_OUT, -15)),
+        (("/no/such/file",), 60.0, (HookOutcome.FAILED, None)),
+    ],
+)
+def test_twenty_at_once(argv: tuple[str, ...], timeout: float, outcome: tuple[HookOutcome, int]) -> None:
+    """Any number run side by side, and none takes another's output, status, or descriptors."""
+    with nothing_leaks(), ThreadPoolExecutor(20) as pool:
+        several = list(pool.map(lambda _: ran(*argv, timeout=timeout), range(60)))
+    assert outcomes(several) == {outcome}
+    assert [done.left for done in several] == [[]] * 60
+    numbers = [line for done in several for line in done.lines]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_one_that_hangs_holds_up_no_other() -> None:
+    """The pipe of one command is not kept open by another that was started beside it."""
+    stop = threading.Event()
+    begun = threading.Event()
+
+    def begin(_: str) -> None:
+        begun.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(ran, *shell("echo; exec sleep 600"), stop=stop, output=begin)
+        assert begun.wait(60)
+        quick = ran(*shell("echo quick"))
+        stop.set()
+        assert slow.result().result.stopped
+    assert quick.lines == ["quick"]
+    assert quick.result.seconds < command.LINGER_SECONDS
+
+
+FIRST_OF_A_CONTAINER = """
+import ctypes
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER: orphans come here
+from tests.hooks.support import children, ran, shell
+print(ran(*shell("sleep 600 & sleep 600"), timeout=0.2).result.reason)
+print(ran(*shell("(sleep 0.2; echo late) & echo early")).lines)
+print(children())
+"""
+
+
+def test_as_the_first_process_of_a_container_orphans_are_reaped() -> None:
+    """Where orphans become the exporter's own children, they are no zombies once their group has ended."""
+    assert printed(FIRST_OF_A_CONTAINER) == "did not end within 200ms\n['early', 'late']\n[]\n"

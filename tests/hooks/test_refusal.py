@@ -1,0 +1,97 @@
+"""Tests of `exporter.hooks.refusal`: what cannot be started has failed, and the reason says what to mend."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from exporter.hooks.command import HookOutcome
+from exporter.hooks.refusal import why_not_started
+from tests.hooks.support import ran
+
+
+def refused(*argv: str, **variables: str) -> str:
+    """Run what cannot be started; give the reason."""
+    result = ran(*argv, environment=variables).result
+    assert (result.outcome, result.status, result.stopped) == (HookOutcome.FAILED, None, False)
+    assert result.reason.startswith("cannot be started: ")
+    return result.reason.removeprefix("cannot be started: ")
+
+
+def test_a_missing_program() -> None:
+    """A missing file is named; a name alone was looked for in PATH."""
+    assert refused("/no/such/drain", "now") == "no such file: /no/such/drain"
+    assert refused("./no/such/drain") == "no such file: ./no/such/drain"
+    assert refused("no-such-drain") == "no such program in PATH: no-such-drain"
+    assert refused("/etc/passwd/drain") == "/etc/passwd/drain: Not a directory"
+
+
+def test_a_command_without_words() -> None:
+    """An empty command is refused here if nobody refused it before."""
+    assert refused() == "the command is empty"
+    assert refused("") == "the command is empty"
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    """A directory is no program."""
+    assert refused(str(tmp_path)) == f"{tmp_path} is a directory"
+
+
+def test_files_that_are_no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rights, the first line of a script and the kind of file are told apart, by path and from PATH alike."""
+    file = tmp_path / "drain"
+    file.write_text("echo hello\n")
+    file.chmod(0o644)
+    assert refused(str(file)) == f"{file} is not executable by this user"
+    file.chmod(0o755)
+    words = "is no program for this system, nor a script with a first line like #!/bin/sh"
+    assert refused(str(file)) == f"{file} {words}"
+    file.write_text("#!/no/such/python3 -u\nprint()\n")
+    assert refused(str(file)) == f"{file} needs /no/such/python3, which does not exist"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refused("drain") == f"{file} needs /no/such/python3, which does not exist"
+    file.write_text("#!/bin/sh\r\ntrue\r\n")
+    assert refused("drain") == f"{file} needs /bin/sh\\r, which does not exist"
+
+
+def test_a_dangling_link(tmp_path: Path) -> None:
+    """A link to nothing is named as it stands."""
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "gone")
+    assert refused(str(link)) == f"no such file: {link}"
+
+
+def test_too_long_an_environment() -> None:
+    """More variables than the system takes are a failed result, not an exception."""
+    assert refused("true", BIG="x" * 200_000) == "its arguments and variables are too long together"
+    many = {f"V{number}": "x" * 100_000 for number in range(60)}
+    assert refused("true", **many) == "its arguments and variables are too long together"
+
+
+def test_what_cannot_be_passed_on() -> None:
+    """NUL and letters that the system's encoding lacks are refused before anything runs."""
+    nul = "its command line or variables cannot be passed on: embedded null byte"
+    assert refused("a\0b") == nul
+    assert refused("true", "a\0b") == nul
+    assert refused("true", "\ud800") == "its command line has letters that this system cannot write"
+    assert refused("true", **{"A=B": "c"}) == (
+        "its command line or variables cannot be passed on: illegal environment variable name"
+    )
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ETXTBSY])
+def test_what_the_system_says_is_told(number: int) -> None:
+    """Anything else is told in the system's own words."""
+    words = os.strerror(number)
+    assert why_not_started(["/bin/sh"], OSError(number, words)) == f"/bin/sh: {words}"
+
+
+def test_no_descriptors_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lack of descriptors is a failure of this command, not of the thread that runs it."""
+
+    def none_left() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", none_left)
+    assert refused("/bin/sh") == "/bin/sh: Too many open files"
