@@ -1,0 +1,145 @@
+"""Tests of `exporter.hooks.environment`: what hooks are told in variables."""
+
+import os
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from exporter.events import Target
+from exporter.hooks.environment import MOST_BYTES, clean, cut, environment
+from exporter.lifecycle import TrackedEvent, Transition
+from exporter.views import EventView, event_view
+from tests.builders import FREEZE_ID, scheduled
+from tests.clocks import NOW
+from tests.hooks.support import python, ran
+
+VIEW = event_view(TrackedEvent(scheduled(), (FREEZE_ID,), first_seen=NOW), Target.SELF)
+
+
+def told(view: EventView = VIEW, **others: Any) -> dict[str, str]:
+    """Give the variables of an event, with other values where given."""
+    values: dict[str, Any] = {
+        "resource_type": "VirtualMachine",
+        "transition": Transition.SCHEDULED,
+        "attempt": 1,
+        "instance": "WestNO_0",
+    }
+    return environment(view, **(values | others))
+
+
+def test_an_event_as_variables() -> None:
+    """Every variable is there, with times as RFC 3339 and durations in seconds."""
+    assert told(traceparent="00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01") == {
+        "EVENT_ID": FREEZE_ID,
+        "EVENT_TYPE": "Freeze",
+        "EVENT_STATUS": "Scheduled",
+        "EVENT_SOURCE": "Platform",
+        "EVENT_NOTBEFORE": "2026-03-04T22:15:00Z",
+        "EVENT_RESOURCES": "WestNO_0,WestNO_1",
+        "EVENT_RESOURCETYPE": "VirtualMachine",
+        "EVENT_DESCRIPTION": "Virtual machine is being paused.",
+        "EVENT_DURATION": "5",
+        "EVENT_TRANSITION": "scheduled",
+        "EVENT_ATTEMPT": "1",
+        "INSTANCE_NAME": "WestNO_0",
+        "TRACEPARENT": "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01",
+    }
+
+
+def test_what_is_unknown_is_empty() -> None:
+    """A variable is there even where nothing is known, so that one of the exporter's own cannot stand in."""
+    view = msgspec.structs.replace(VIEW, not_before=None, duration_seconds=None, resources=(), description="")
+    found = told(view, instance=None, resource_type="", attempt=2)
+    empty = {name for name, value in found.items() if not value}
+    assert empty == {
+        "EVENT_NOTBEFORE",
+        "EVENT_DURATION",
+        "EVENT_RESOURCES",
+        "EVENT_DESCRIPTION",
+        "EVENT_RESOURCETYPE",
+        "INSTANCE_NAME",
+        "TRACEPARENT",
+    }
+    assert found["EVENT_ATTEMPT"] == "2"
+    assert set(found) == set(told())
+
+
+def test_no_duration_is_not_an_unknown_one() -> None:
+    """0 seconds is what Azure says of an event without interruption."""
+    assert told(msgspec.structs.replace(VIEW, duration_seconds=0))["EVENT_DURATION"] == "0"
+
+
+def test_the_id_is_that_of_all_the_life() -> None:
+    """An event that goes on under a new id is known to hooks by its first."""
+    tracked = TrackedEvent(scheduled(event_id="NEW"), (FREEZE_ID, "NEW"), first_seen=NOW)
+    assert told(event_view(tracked, Target.SELF))["EVENT_ID"] == FREEZE_ID
+
+
+@pytest.mark.parametrize(
+    ("dirty", "cleaned"),
+    [
+        ("a\0b\0", "ab"),
+        ("a\nb\t'$(x)", "a\nb\t'$(x)"),
+        ("日本 😀", "日本 😀"),
+        ("\ud800x", "\ufffdx"),
+        ("x\udfff", "x\ufffd"),
+        ("\ud83d\ude00", "😀"),
+        ("\ufeffx", "\ufeffx"),
+    ],
+)
+def test_cleaning(dirty: str, cleaned: str) -> None:
+    """NUL goes, lone surrogates are replaced, and all else stays as it is."""
+    assert clean(dirty) == cleaned
+
+
+def test_long_values_are_cut_between_letters() -> None:
+    """A value over 32 kB of UTF-8 keeps its beginning, without half a letter."""
+    assert cut("x" * MOST_BYTES) == "x" * MOST_BYTES
+    assert cut("x" * (MOST_BYTES + 1)) == "x" * MOST_BYTES
+    assert cut("x" + "日" * MOST_BYTES) == "x" + "日" * ((MOST_BYTES - 1) // 3)
+    view = msgspec.structs.replace(VIEW, description="é" * 40_000, id="i" * 40_000)
+    assert told(view)["EVENT_DESCRIPTION"] == "é" * (MOST_BYTES // 2)
+    assert told(view)["EVENT_ID"] == "i" * MOST_BYTES
+
+
+def test_a_long_list_is_cut_between_names() -> None:
+    """Cut within web_12 it would name web_1, which may be another VM."""
+    names = tuple(f"web_{number}" for number in range(10_000))
+    kept = told(msgspec.structs.replace(VIEW, resources=names))["EVENT_RESOURCES"].split(",")
+    assert tuple(kept) == names[: len(kept)]
+    assert MOST_BYTES - 10 < len(",".join(kept)) <= MOST_BYTES
+    exact = ("x" * (MOST_BYTES - 2), "y", "z")
+    assert told(msgspec.structs.replace(VIEW, resources=exact))["EVENT_RESOURCES"] == ",".join(exact[:2])
+    one = told(msgspec.structs.replace(VIEW, resources=("x" * 40_000,)))["EVENT_RESOURCES"]
+    assert one == "x" * MOST_BYTES
+
+
+anything = st.text(st.characters(exclude_categories=()))
+
+
+@given(anything, st.lists(anything), st.integers(min_value=1, max_value=40_000))
+@example("\ud83d", ["\ude00"], 1)
+def test_any_event_can_be_passed_on(text: str, resources: list[str], times: int) -> None:
+    """Whatever Azure sends becomes variables that any system takes."""
+    long = text * min(times, 40_000 // (len(text) + 1))
+    view = msgspec.structs.replace(
+        VIEW, id=text, type=text, source=text, status=text, description=long, resources=tuple(resources)
+    )
+    for value in told(view, resource_type=text, instance=text, traceparent=text).values():
+        assert "\0" not in value
+        assert len(value.encode()) <= MOST_BYTES
+
+
+def test_the_largest_variables_arrive() -> None:
+    """All variables at their longest can be passed to a process."""
+    long = "日" * 20_000
+    view = msgspec.structs.replace(
+        VIEW, id=long, type=long, source=long, status=long, description=long, resources=(long,)
+    )
+    given_ = told(view, resource_type=long, instance=long, traceparent=long)
+    code = "print(sum(len(os.environb[name]) for name in map(str.encode, sys.argv[1:])))"
+    done = ran(*python(code), *given_, environment=given_)
+    assert done.lines == [str(sum(len(os.fsencode(value)) for value in given_.values()))]
