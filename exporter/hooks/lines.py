@@ -37,7 +37,7 @@ class Lines:
 
     def close(self) -> None:
         """Hand on a last line that has no line feed."""
-        if self._line and not self._full:
+        if self._line:
             self._hand_on()
 
     def say(self, text: str) -> None:

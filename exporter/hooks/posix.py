@@ -58,7 +58,6 @@ class Group:
         """Tell whether the command, or anything of its group, still runs."""
         if not self.exited():
             return True
-        self._reap()
         try:
             os.killpg(self._popen.pid, 0)
         except ProcessLookupError:

@@ -33,8 +33,9 @@ def _of_nothing(program: str, error: OSError) -> str:
 
 
 def _of_file(found: Path, error: OSError) -> str:
-    if found.is_dir():
-        return f"{found} is a directory"
+    with contextlib.suppress(OSError):
+        if found.is_dir():
+            return f"{found} is a directory"
     if isinstance(error, FileNotFoundError):
         interpreter = _interpreter(found)
         return (

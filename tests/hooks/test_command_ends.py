@@ -181,9 +181,48 @@ def test_a_failing_callback_leaves_no_process() -> None:
         seen.append(line)
         raise KeyError(line)
 
+    code = "while True: print(os.environ['TEST_MARK'], flush=True)"
     with pytest.raises(KeyError):
-        ran(*python(IGNORING + "print(os.environ['TEST_MARK'], flush=True); time.sleep(600)"), output=fail)
+        ran(*python(IGNORING + code), output=fail)
+    assert len(seen) == 1
     assert marked(seen[0]) == []
+
+
+class Ended:
+    """A command that has ended, with output in the pipe that another process still holds."""
+
+    def __init__(self, *output: bytes) -> None:
+        self._output = list(output)
+
+    def read(self, seconds: float) -> bytes | None:
+        """Give what is there at once."""
+        assert seconds >= 0
+        return self._output.pop(0) if self._output else None
+
+    def exited(self) -> bool:
+        """Tell that it has ended."""
+        return True
+
+    alive = exited
+
+    def nothing(self) -> None:
+        """Do nothing."""
+
+    ask_to_end = kill = close = nothing
+
+    def status(self) -> int:
+        """Give success."""
+        return 0
+
+
+def test_all_that_a_command_wrote_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However late it is, what was in the pipe at the end of the command is read before the pipe is left."""
+    monkeypatch.setattr(command, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(command, "_start", lambda _: Ended(b"last\n", b"of another\n"))
+    assert ran("anything").lines == [
+        "last",
+        "(something that it started still holds its output; no more of that is read)",
+    ]
 
 
 def outcomes(several: list[Ran]) -> set[tuple[HookOutcome, int | None]]:
@@ -235,6 +274,22 @@ print(ran(*shell("sleep 600 & sleep 600"), timeout=0.2).result.reason)
 print(ran(*shell("(sleep 0.2; echo late) & echo early")).lines)
 print(children())
 """
+
+
+SLOW_TO_REAP = """
+import ctypes, subprocess, sys
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+code = '''
+from tests.hooks.support import ran, shell
+print(ran(*shell("sleep 600 & sleep 600"), timeout=0.2).result.reason)
+'''
+subprocess.run([sys.executable, "-c", code], check=True)
+"""
+
+
+def test_zombies_of_others_have_ended() -> None:
+    """Orphans whom the first process of a container never reaps are not taken for survivors."""
+    assert printed(SLOW_TO_REAP) == "did not end within 200ms\n"
 
 
 def test_as_the_first_process_of_a_container_orphans_are_reaped() -> None:

@@ -44,12 +44,13 @@ def test_files_that_are_no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.write_text("echo hello\n")
     file.chmod(0o644)
     assert refused(str(file)) == f"{file} is not executable by this user"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refused("drain") == f"{file} is not executable by this user"
     file.chmod(0o755)
     words = "is no program for this system, nor a script with a first line like #!/bin/sh"
     assert refused(str(file)) == f"{file} {words}"
     file.write_text("#!/no/such/python3 -u\nprint()\n")
     assert refused(str(file)) == f"{file} needs /no/such/python3, which does not exist"
-    monkeypatch.setenv("PATH", str(tmp_path))
     assert refused("drain") == f"{file} needs /no/such/python3, which does not exist"
     file.write_text("#!/bin/sh\r\ntrue\r\n")
     assert refused("drain") == f"{file} needs /bin/sh\\r, which does not exist"
@@ -60,6 +61,13 @@ def test_a_dangling_link(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "gone")
     assert refused(str(link)) == f"no such file: {link}"
+
+
+def test_a_loop_of_links(tmp_path: Path) -> None:
+    """A link to itself is told in the system's words."""
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    assert refused(str(link)) == f"{link}: Too many levels of symbolic links"
 
 
 def test_too_long_an_environment() -> None:
@@ -80,7 +88,7 @@ def test_what_cannot_be_passed_on() -> None:
     )
 
 
-@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ETXTBSY])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ETXTBSY])
 def test_what_the_system_says_is_told(number: int) -> None:
     """Anything else is told in the system's own words."""
     words = os.strerror(number)
