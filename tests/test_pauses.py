@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.clock import SystemClock
@@ -45,6 +45,7 @@ def test_a_pause_is_what_both_clocks_overslept(monotonic: float, wall: float, pa
 seconds = st.floats(min_value=-1e6, max_value=1e6)
 
 
+@settings(deadline=None)
 @given(st.floats(min_value=0, max_value=10), seconds, seconds)
 def test_whatever_the_clocks_say(slept: float, monotonic: float, wall: float) -> None:
     """A pause is longer than 200 ms and no longer than either clock says; the two clocks count alike."""

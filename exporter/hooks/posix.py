@@ -84,23 +84,17 @@ class Group:
     def close(self) -> None:
         """Read no more of the output; whoever still writes there gets an error."""
         self._output.close()
-        if self.exited():
-            self._reap()
-        else:
-            # It could not be killed: whenever it ends, it shall be no zombie for long.
+        # Whatever still runs, be it that it could not be killed, shall be no zombie for long when it ends.
+        if not self.exited():
             threading.Thread(target=self._popen.wait, name="reaper", daemon=True).start()
+        elif _reap(self._popen.pid, os.WNOHANG):
+            threading.Thread(target=_reap, args=(self._popen.pid, 0), name="reaper", daemon=True).start()
 
     def _signal(self, number: signal.Signals) -> None:
         # The group's number belongs to nobody else while anything of the group is there.
         if self.alive():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._popen.pid, number)
-
-    def _reap(self) -> None:
-        """Take leave of orphans: they are this process's to reap where it is the first of a container."""
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-self._popen.pid, os.WNOHANG)[0]:
-                pass
 
 
 def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str]) -> Group:
@@ -130,6 +124,18 @@ def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str]) -> 
     finally:
         os.close(writing)
     return Group(popen, output)
+
+
+def _reap(group: int, options: int) -> bool:
+    """Reap the orphans of a group, and tell whether some still run.
+
+    Only where this process is the first of a container are they its own.
+    """
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-group, options)[0]:
+            pass
+        return True
+    return False
 
 
 def _states(group: int) -> list[str] | None:

@@ -1,14 +1,18 @@
 """What every test of `exporter.hooks` has."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.hooks.support import nothing_leaks
+from tests.hooks.support import kill, marked, nothing_leaks
 
 
 @pytest.fixture(autouse=True)
 def _tidy() -> Iterator[None]:
-    """Let no test leave descriptors, children or threads behind."""
+    """Let no test leave descriptors, children or threads behind, nor processes, even if it fails."""
     with nothing_leaks():
-        yield
+        try:
+            yield
+        finally:
+            kill(marked(f"{os.getpid()}-"))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporter.hooks.lines import MOST_BYTES, MOST_LINE_BYTES, MOST_LINES, Lines
@@ -91,6 +91,7 @@ pieces = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(pieces)
 @example([b"x" * MOST_LINE_BYTES, b"x", b"\n", b"y"])
 @example([b"\n" * MOST_LINES, b"\n"])
