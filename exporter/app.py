@@ -16,18 +16,22 @@ import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 
 from exporter import __version__, config
+from exporter.approval import Approver
 from exporter.clock import Clock
 from exporter.config import Config, Overrides
 from exporter.discovery import endpoint_of
 from exporter.errors import ConfigurationError
 from exporter.health import Health, Trouble
+from exporter.hooks.runner import HookRunner
 from exporter.imds import ImdsClient, InstanceFacts, RateLimiter
 from exporter.in_service import out_of_service
+from exporter.interruptions import Interruptions
 from exporter.messages import Sender
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.notifications import planning
 from exporter.notifications.addresses import NotifyUrls
 from exporter.notifications.notifier import Notifier, Plan
+from exporter.pauses import PauseWatcher
 from exporter.poller import Poller
 from exporter.serving import AsgiServer, listen
 from exporter.snapshot import Snapshot
@@ -41,9 +45,11 @@ log = logging.getLogger(__name__)
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-# Of the 10 s that a stop may take; the rest is for the state and the way out.
+# Of the 10 s that a stop may take; the rest is for the state and the way out. Hooks end beside all else.
+_STOP_SECONDS = 9.0
 _POLLER_STOP_SECONDS = 3.0
-_NOTIFIER_STOP_SECONDS = 2.0
+_APPROVER_STOP_SECONDS = 0.5
+_NOTIFIER_STOP_SECONDS = 1.5
 _TRACER_STOP_SECONDS = 1.5
 _SERVER_STOP_SECONDS = 1.5
 
@@ -128,11 +134,30 @@ class App:
     def _build(self) -> None:
         known = self._store.load()
         self._notifier = Notifier(self._store.outbox, self._metrics, self._tracer, self.health, self._clock)
+        self._approver = Approver(
+            approvals=self._store.approvals,
+            jobs=self._store.hook_jobs,
+            snapshot=lambda: self.snapshot,
+            counts=self._metrics,
+            tracer=self._tracer,
+            clock=self._clock,
+            known=known,
+        )
+        self._hooks = HookRunner(
+            self._store.hook_jobs, self._metrics, self._tracer, self._clock, ended=self._approver.wake
+        )
+        interruptions = Interruptions(lambda: self.snapshot, self._metrics, self._clock)
+        self._pauses = PauseWatcher(
+            interruptions.paused, clock=self._clock, on_step=interruptions.set_forward
+        )
         self._watch = Watch(
             memory=self._store,
             teller=self._notifier,
             metrics=self._metrics,
             tracer=self._tracer,
+            hooks=self._hooks,
+            approvals=self._approver,
+            pauses=self._pauses,
             health=self.health,
             clock=self._clock,
             known=known,
@@ -181,10 +206,15 @@ class App:
 
     def stop(self) -> None:
         """End the work within 10 s, and keep what is open for the next start."""
+        deadline = self._clock.monotonic() + _STOP_SECONDS
+        self._hooks.begin_stop()
         ended = self._poller.stop(_POLLER_STOP_SECONDS)
+        self._pauses.stop(0.0)
+        ended = self._approver.stop(_APPROVER_STOP_SECONDS) and ended
         ended = self._notifier.stop(_NOTIFIER_STOP_SECONDS) and ended
         self._tracer.stop(_TRACER_STOP_SECONDS)
         self._server.stop(_SERVER_STOP_SECONDS)
+        ended = self._hooks.join(deadline - self._clock.monotonic()) and ended
         last_success = self._watch.known.last_success
         if ended and last_success is not None:
             self._store.note_last_success(last_success)
@@ -218,15 +248,14 @@ class App:
         self._config = settings
         self._tracer.configure(settings)
         self._metrics.notifying(plan.senders)
+        self._metrics.approving(rule.name for rule in settings.approval.rules)
+        self._metrics.hooking(hook.name for hook in settings.hooks)
         self._notifier.configure(plan)
+        self._hooks.configure(settings.hooks)
+        self._approver.configure(settings, self._client)
         self._poller.configure(settings, self._client)
         self._metrics.loaded(self._clock.now())
         self.health.clear(Trouble.RELOAD_FAILED)
-        missing = "; ".join(config.unavailable(settings))
-        if missing:
-            self.health.report(Trouble.NOT_AVAILABLE, missing)
-        else:
-            self.health.clear(Trouble.NOT_AVAILABLE)
 
     def _site(self) -> Site:
         return Site(
@@ -236,6 +265,7 @@ class App:
             registry=self._registry,
             reload=self.reload,
             lifecycle_enabled=self._options.enable_lifecycle,
+            approval=self._approver.view,
             in_service=lambda: out_of_service(
                 self.snapshot, self._config.in_service.match, self._clock.now()
             ),
@@ -245,6 +275,9 @@ class App:
 
 def run(options: Options, clock: Clock) -> int:
     """Run the exporter until SIGTERM or SIGINT, and give the exit status."""
+    if hasattr(signal, "SIGCHLD"):
+        # Whoever starts us with it ignored would have the system throw away how hooks end.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: sys.exit(0))
     app = App(options, clock)

@@ -6,7 +6,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -194,14 +193,6 @@ def _laid_over(config: Config, overrides: Overrides) -> Config:
         instance=_replace(config.instance, name=overrides.instance_name),
         state=_replace(config.state, directory=overrides.state_directory),
     )
-
-
-def unavailable(config: Config) -> Iterator[str]:
-    """Say which settings this version reads but does not act on, so that nobody counts on them."""
-    if config.approval.mode is not Mode.OFF:
-        yield "approval.mode: this version approves nothing; every event waits as without it"
-    if config.hooks:
-        yield "hooks: this version runs no commands"
 
 
 def state_directory(config: Config) -> Path:

@@ -20,7 +20,6 @@ class Trouble(StrEnum):
     INVALID_EVENT = "invalid_event"
     INSTANCE_UNKNOWN = "instance_unknown"
     RELOAD_FAILED = "reload_failed"
-    NOT_AVAILABLE = "not_available"
     NOTIFICATIONS_FAILING = "notifications_failing"
     TRACING_FAILING = "tracing_failing"
 

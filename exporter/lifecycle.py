@@ -159,6 +159,21 @@ def advance(known: Known, document: Document, now: datetime, *, unbroken: bool) 
     return walk.step()
 
 
+def approve(known: Known, key: str, at: datetime) -> Step | None:
+    """Take into account that this exporter approved an event; None where nothing is new about that."""
+    before = _find(known, key)
+    if before is None or before.has(Transition.APPROVED):
+        return None
+    record = TransitionRecord(Transition.APPROVED, at)
+    after = msgspec.structs.replace(before, transitions=(*before.transitions, record))
+    where = "current" if key in known.current else "past"
+    changed = {**getattr(known, where), key: after}
+    occurrence = Occurrence(after, Transition.APPROVED, at)
+    return Step(
+        msgspec.structs.replace(known, **{where: changed}), (occurrence,), (after,), (), new_incarnation=False
+    )
+
+
 class _Walk:
     """One document's effects, collected event by event."""
 

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from exporter.config import Metrics
-from exporter.events import Target
+from exporter.events import STARTED, Target
 from exporter.lifecycle import TrackedEvent
 
 # A poll that waits for IMDS has failed long before.
@@ -44,6 +44,17 @@ class Snapshot(msgspec.Struct, frozen=True):
     def target(self, tracked: TrackedEvent) -> Target:
         """Tell whether the event hits this VM."""
         return tracked.event.hits(self.instance)
+
+    def under_way(self, since: datetime | None = None) -> list[TrackedEvent]:
+        """List the events known to hit this VM that are Started, or have been ``since`` then."""
+        if self.instance is None:
+            return []
+        started = [tracked for tracked in self.current if tracked.event.event_status == STARTED]
+        if since is not None:
+            started += [
+                t for t in self.past if t.started is not None and t.ended is not None and t.ended >= since
+            ]
+        return [tracked for tracked in started if self.target(tracked) is Target.SELF]
 
     def has_series(self, tracked: TrackedEvent) -> bool:
         """Tell whether the event gets series of its own, and its transitions are counted and traced."""

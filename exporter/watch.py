@@ -7,7 +7,6 @@ it one.
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
 
 import msgspec
 
@@ -16,10 +15,9 @@ from exporter.config import Config
 from exporter.errors import ImdsError, PollOutcome
 from exporter.events import Defect, Document, decode_document, trace_id
 from exporter.health import Health, Trouble
-from exporter.imds import InstanceFacts
-from exporter.lifecycle import Known, Occurrence, Step, advance
-from exporter.messages import Message
+from exporter.lifecycle import Known, Occurrence, Step, advance, approve
 from exporter.metrics import Metrics
+from exporter.ports import Approvals, Hooks, Imds, Memory, Pauses, Teller, Traces
 from exporter.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -27,52 +25,6 @@ log = logging.getLogger(__name__)
 _NAME_RETRY_SECONDS = 10.0
 # Where asking for the name takes long, polling must still get most of the time.
 _NAME_PATIENCE = 9.0
-
-
-class Imds(Protocol):
-    """What the watch needs of `exporter.imds.ImdsClient`."""
-
-    def fetch(self) -> bytes:
-        """Give the body of the document of scheduled events; raise ImdsError."""
-        ...
-
-    def instance(self) -> InstanceFacts:
-        """Give what IMDS knows of this VM; raise ImdsError."""
-        ...
-
-
-class Memory(Protocol):
-    """What the watch needs of `exporter.state.Store`."""
-
-    def record(self, step: Step, messages: Sequence[Message]) -> None:
-        """Write one document's effects, and whom to tell of them, in one transaction."""
-        ...
-
-    def retry(self) -> None:
-        """Go back to the disk, where it had failed and is due to be tried again."""
-        ...
-
-
-class Teller(Protocol):
-    """What the watch needs of `exporter.notifications.notifier.Notifier`."""
-
-    def compose(
-        self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
-    ) -> Sequence[Message]:
-        """Make the messages about what just happened."""
-        ...
-
-    def wake(self) -> None:
-        """Have delivered what was written down."""
-        ...
-
-
-class Traces(Protocol):
-    """What the watch needs of `exporter.tracing.Tracer`."""
-
-    def happened(self, occurrence: Occurrence, instance: str | None) -> None:
-        """Take in a transition of an event that is to be traced."""
-        ...
 
 
 class Watch:
@@ -85,6 +37,9 @@ class Watch:
         teller: Teller,
         metrics: Metrics,
         tracer: Traces,
+        hooks: Hooks,
+        approvals: Approvals,
+        pauses: Pauses,
         health: Health,
         clock: Clock,
         known: Known,
@@ -93,6 +48,9 @@ class Watch:
         self._teller = teller
         self._metrics = metrics
         self._tracer = tracer
+        self._hooks = hooks
+        self._approvals = approvals
+        self._pauses = pauses
         self._health = health
         self._clock = clock
         self._known = known
@@ -100,6 +58,8 @@ class Watch:
         self._defects: frozenset[Defect] = frozenset()
         self._name_due = clock.monotonic()
         self._given_name: str | None = None
+        # What happened last to each event before this VM knew its name, and so whether it is meant.
+        self._unnamed: dict[str, Occurrence] = {}
         self.snapshot = Snapshot(
             incarnation=known.incarnation,
             current=tuple(reversed(known.current.values())),
@@ -121,7 +81,7 @@ class Watch:
             poll_interval=settings.imds.poll_interval,
         )
         if self.snapshot.instance is not None:
-            self._health.clear(Trouble.INSTANCE_UNKNOWN)
+            self._named()
 
     def poll(self, imds: Imds) -> PollOutcome:
         """Ask IMDS once, and take its answer into account.
@@ -139,6 +99,7 @@ class Watch:
             return error.reason
         self._metrics.polled(PollOutcome.SUCCESS, self._clock.monotonic() - started)
         self._learn_name(imds)
+        self._note_approvals()
         if document is not None:
             self._take(document)
             self._body = body
@@ -149,17 +110,34 @@ class Watch:
     def _take(self, document: Document) -> None:
         self._note_defects(document.defects)
         now = self._clock.now()
-        step = advance(self._known, document, now, unbroken=self.snapshot.up)
-        self._memory.record(step, self._teller.compose(step.occurrences, self.snapshot.instance, now))
-        if step.occurrences:
-            self._teller.wake()
+        self._settle(advance(self._known, document, now, unbroken=self.snapshot.up), now)
+
+    def _note_approvals(self) -> None:
+        for approval in self._approvals.take_sent():
+            step = approve(self._known, approval.key, approval.sent or approval.decided)
+            if step is not None:
+                self._settle(step, self._clock.now())
+
+    def _settle(self, step: Step, now: datetime) -> None:
+        """Write a step down, publish it, and have done what it asks for."""
+        instance = self.snapshot.instance
+        jobs = self._hooks.compose(step.occurrences, instance, now)
+        self._memory.record(step, self._teller.compose(step.occurrences, instance, now), jobs)
+        if instance is None:
+            self._unnamed |= {occurrence.tracked.key: occurrence for occurrence in step.occurrences}
         self._known = step.known
         self.snapshot = msgspec.structs.replace(
             self.snapshot,
-            incarnation=document.incarnation,
+            incarnation=step.known.incarnation,
             current=tuple(reversed(step.known.current.values())),
             past=tuple(reversed(step.known.past.values())),
         )
+        if step.occurrences:
+            self._teller.wake()
+        if jobs:
+            self._hooks.wake()
+        self._approvals.wake()
+        self._pauses.watch(active=bool(self.snapshot.under_way()))
         for occurrence in step.occurrences:
             if self.snapshot.has_series(occurrence.tracked):
                 self._metrics.happened(occurrence)
@@ -191,7 +169,7 @@ class Watch:
             if name:
                 self._given_name = name
                 self.snapshot = msgspec.structs.replace(self.snapshot, instance=name)
-                self._health.clear(Trouble.INSTANCE_UNKNOWN)
+                self._named()
                 return
         answered = self._clock.monotonic()
         self._name_due = answered + max(_NAME_RETRY_SECONDS, _NAME_PATIENCE * (answered - asked))
@@ -199,6 +177,17 @@ class Watch:
             Trouble.INSTANCE_UNKNOWN,
             f"IMDS does not tell this VM's name ({reason}): all events count as its own; set instance.name",
         )
+
+    def _named(self) -> None:
+        """Have done what could not be while this VM did not know its name."""
+        self._health.clear(Trouble.INSTANCE_UNKNOWN)
+        missed = [o for key, o in self._unnamed.items() if key in self._known.current]
+        self._unnamed = {}
+        jobs = self._hooks.compose(missed, self.snapshot.instance, self._clock.now())
+        if jobs:
+            self._memory.queue(jobs)
+            self._hooks.wake()
+        self._approvals.wake()
 
     def _succeed(self) -> None:
         now = self._clock.now()

@@ -7,14 +7,17 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from exporter.config import Config, Route
+from exporter.config import Config, Hook, Route
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import Health, Trouble
+from exporter.hooks.jobs import Job
+from exporter.hooks.jobs import compose as compose_jobs
 from exporter.imds import InstanceFacts
 from exporter.lifecycle import Known, Occurrence, Step
 from exporter.messages import Message
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.notifications.routing import compose
+from exporter.state.approvals import Approval
 from exporter.watch import Watch
 from tests.builders import body
 from tests.clocks import HandClock
@@ -58,12 +61,18 @@ class Notebook:
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.messages: list[Message] = []
+        self.jobs: list[Job] = []
         self.retries = 0
 
-    def record(self, step: Step, messages: Sequence[Message]) -> None:
+    def record(self, step: Step, messages: Sequence[Message], jobs: Sequence[Job]) -> None:
         """Keep a step."""
         self.steps.append(step)
         self.messages.extend(messages)
+        self.jobs.extend(jobs)
+
+    def queue(self, jobs: Sequence[Job]) -> None:
+        """Keep jobs."""
+        self.jobs.extend(jobs)
 
     def retry(self) -> None:
         """Count."""
@@ -87,6 +96,51 @@ class Teller:
         self.woken += 1
 
 
+class Hooks:
+    """Makes a job of each transition of this VM's events, and counts how often it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def compose(
+        self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
+    ) -> tuple[Job, ...]:
+        """Make them."""
+        return compose_jobs([Hook("a", ("true",))], occurrences, instance=instance, now=now)
+
+    def wake(self) -> None:
+        """Count."""
+        self.woken += 1
+
+
+class Approvals:
+    """Has what is put into ``sent``, and counts how often it was woken."""
+
+    def __init__(self) -> None:
+        self.sent: list[Approval] = []
+        self.woken = 0
+
+    def take_sent(self) -> list[Approval]:
+        """Give it away."""
+        sent, self.sent = self.sent, []
+        return sent
+
+    def wake(self) -> None:
+        """Count."""
+        self.woken += 1
+
+
+class Pauses:
+    """Keeps whether pauses are to be watched for."""
+
+    def __init__(self) -> None:
+        self.active = False
+
+    def watch(self, active: bool) -> None:
+        """Keep it."""
+        self.active = active
+
+
 class House:
     """A watch with everything around it."""
 
@@ -99,11 +153,17 @@ class House:
         metrics = Metrics(self.registry)
         self.teller = Teller()
         self.traced = Traced()
+        self.hooks = Hooks()
+        self.approvals = Approvals()
+        self.pauses = Pauses()
         self.watch = Watch(
             memory=self.memory,
             teller=self.teller,
             metrics=metrics,
             tracer=self.traced,
+            hooks=self.hooks,
+            approvals=self.approvals,
+            pauses=self.pauses,
             health=self.health,
             clock=self.clock,
             known=known or Known(),

@@ -165,14 +165,6 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
     assert str(caught.value) == f"{tmp_path / 'c.yml'}:{message}"
 
 
-def test_what_this_version_does_not_do_is_said(tmp_path: Path) -> None:
-    """Nobody shall count on a setting that has no effect."""
-    text = "approval: {mode: dry_run}\nhooks: [{name: a, command: [b]}]"
-    said = list(config.unavailable(read(tmp_path, text)))
-    assert [line.split(":")[0] for line in said] == ["approval.mode", "hooks"]
-    assert list(config.unavailable(Config())) == []
-
-
 def test_errors_found_later_name_the_line_too(tmp_path: Path) -> None:
     """What is found wrong after reading is told like the rest; without a file, by the key alone."""
     file = tmp_path / "c.yml"

@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from enum import StrEnum
 
 import msgspec
 
 from exporter.clock import Clock
 from exporter.durations import format_duration
+from exporter.hooks.jobs import HookOutcome
 from exporter.hooks.lines import Lines
 from exporter.hooks.process import Running
 from exporter.hooks.refusal import why_not_started
@@ -36,14 +36,6 @@ LINGER_SECONDS = 1.0
 _TICK_SECONDS = 0.05
 _SHORTEST_TICK_SECONDS = 0.001
 STOPPED = "ended early: the exporter is stopping"
-
-
-class HookOutcome(StrEnum):
-    """How a command ended: a metric label, a log field and a span's attribute alike."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
 
 
 class Command(msgspec.Struct, frozen=True):

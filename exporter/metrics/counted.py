@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from exporter import __version__
 from exporter.errors import PollOutcome
 from exporter.events import EVENT_TYPES, trace_id
+from exporter.hooks.jobs import HookOutcome
 from exporter.lifecycle import Occurrence, Transition
 from exporter.messages import Outcome
 from exporter.metrics.names import PREFIX
@@ -17,7 +18,18 @@ from exporter.metrics.names import PREFIX
 _POLL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150)
 _NOTICE_BUCKETS = (0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800)
 _DELAY_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400)
+_HOOK_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+_PAUSE_BUCKETS = (0.25, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 60, 120)
 _IMPACT_BUCKETS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
+
+
+class ApprovalOutcome(StrEnum):
+    """What became of a rule's wish to approve an event."""
+
+    APPROVED = "approved"
+    DRY_RUN = "dry_run"
+    FAILED = "failed"
+    LIMITED = "limited"
 
 
 class SpanOutcome(StrEnum):
@@ -79,6 +91,32 @@ class Metrics:
             "Time from a transition to the delivery of its message.",
             ["target"],
             buckets=_DELAY_BUCKETS,
+            registry=registry,
+        )
+        self._pauses = Histogram(
+            f"{PREFIX}_observed_pause_seconds",
+            "Pauses of this VM that the exporter itself noticed while an event was Started for it.",
+            ["event_type"],
+            buckets=_PAUSE_BUCKETS,
+            registry=registry,
+        )
+        self._approvals = Counter(
+            f"{PREFIX}_approvals",
+            "What became of rules' wishes to approve; a try that failed counts once, and is tried again.",
+            ["rule", "outcome"],
+            registry=registry,
+        )
+        self._hooks = Counter(
+            f"{PREFIX}_hooks",
+            "Runs of hooks, by how they ended.",
+            ["hook", "outcome"],
+            registry=registry,
+        )
+        self._hook_duration = Histogram(
+            f"{PREFIX}_hook_duration_seconds",
+            "How long runs of hooks took.",
+            ["hook"],
+            buckets=_HOOK_BUCKETS,
             registry=registry,
         )
         self._spans = Counter(
@@ -156,6 +194,32 @@ class Metrics:
     def misunderstood(self, count: int) -> None:
         """Count what could not be understood in a changed document."""
         self._invalid_events.inc(count)
+
+    def paused(self, event_type: str, seconds: float) -> None:
+        """Count a pause that was noticed while an event of this type was Started."""
+        self._pauses.labels(event_type).observe(seconds)
+
+    def approving(self, rules: Iterable[str]) -> None:
+        """Begin to count for rules, at 0."""
+        for rule in rules:
+            for outcome in ApprovalOutcome:
+                self._approvals.labels(rule, outcome.value)
+
+    def decided(self, rule: str, outcome: ApprovalOutcome) -> None:
+        """Count what became of a rule's wish to approve."""
+        self._approvals.labels(rule, outcome.value).inc()
+
+    def hooking(self, hooks: Iterable[str]) -> None:
+        """Begin to count for hooks, at 0."""
+        for hook in hooks:
+            for outcome in HookOutcome:
+                self._hooks.labels(hook, outcome.value)
+            self._hook_duration.labels(hook)
+
+    def hook_ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
+        """Count a run of a hook, and how long it took."""
+        self._hooks.labels(hook, outcome.value).inc()
+        self._hook_duration.labels(hook).observe(seconds)
 
     def spans_exported(self, count: int) -> None:
         """Count spans that a receiver took."""

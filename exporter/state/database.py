@@ -115,6 +115,11 @@ class Database:
         with self._lock:
             return self._memory.execute(sql, parameters).fetchall()
 
+    def is_on_disk(self) -> bool:
+        """Tell whether everything up to now is on the disk, and would be there after a crash."""
+        with self._lock:
+            return not self._behind and self._disk.is_in_place()
+
     def retry(self) -> None:
         """Go back to the disk where it had failed, every 10 s at most; otherwise this costs one stat."""
         if self._disk.is_in_place():

@@ -40,6 +40,29 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX outbox_position ON outbox (position);
     CREATE INDEX outbox_waiting ON outbox (target, position) WHERE done IS NULL;
     """,
+    """
+    CREATE TABLE hook_jobs (
+        hook TEXT NOT NULL,             -- the hook's name
+        key TEXT NOT NULL,              -- TrackedEvent.key
+        sequence INTEGER NOT NULL,      -- the transition's number in the event's life, from 1
+        position INTEGER NOT NULL,      -- jobs of an event run in this order
+        at REAL NOT NULL,               -- when the transition happened
+        job TEXT NOT NULL,              -- the Job as JSON; "" once it is done with
+        attempts INTEGER NOT NULL,      -- how often it was begun
+        done REAL,                      -- when it ended; NULL while it is to run
+        outcome TEXT,                   -- a HookOutcome; NULL where there is none
+        PRIMARY KEY (hook, key, sequence)
+    );
+    CREATE INDEX hook_jobs_waiting ON hook_jobs (position) WHERE done IS NULL;
+    CREATE INDEX hook_jobs_key ON hook_jobs (key);
+    CREATE TABLE approvals (
+        key TEXT PRIMARY KEY NOT NULL,  -- TrackedEvent.key
+        event_id TEXT NOT NULL,         -- as it is sent to Azure
+        rule TEXT NOT NULL,             -- the rule's name
+        decided REAL NOT NULL,          -- before the first request
+        sent REAL                       -- when Azure took it; NULL where that is not known
+    );
+    """,
 )
 
 

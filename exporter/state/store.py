@@ -10,9 +10,12 @@ import msgspec
 
 from exporter.clock import Clock
 from exporter.health import Health
+from exporter.hooks.jobs import Job
 from exporter.lifecycle import HISTORY, Known, Step, TrackedEvent
 from exporter.messages import Message
+from exporter.state.approvals import Approvals
 from exporter.state.database import Database, Transaction
+from exporter.state.hook_jobs import HookJobs
 from exporter.state.outbox import Outbox
 from exporter.state.schema import MIGRATIONS
 
@@ -51,6 +54,8 @@ class Store:
         self._database = database
         self._clock = clock
         self.outbox = Outbox(database)
+        self.hook_jobs = HookJobs(database)
+        self.approvals = Approvals(database)
 
     @classmethod
     def open(
@@ -73,8 +78,8 @@ class Store:
             self._database.condemn(f"its content makes no sense: {error}")
             return Known()
 
-    def record(self, step: Step, messages: Sequence[Message] = ()) -> None:
-        """Write down what one document caused, and whom to tell, in one transaction.
+    def record(self, step: Step, messages: Sequence[Message] = (), jobs: Sequence[Job] = ()) -> None:
+        """Write down what one document caused, whom to tell, and which hooks to run, in one transaction.
 
         Nothing is written where it changed nothing.
         """
@@ -82,10 +87,17 @@ class Store:
             return
         with self._database.transaction() as transaction:
             added = self.outbox.add(transaction, messages)
+            self.hook_jobs.add(transaction, jobs)
             _write_events(transaction, step)
             incarnation = None if step.known.incarnation is None else str(step.known.incarnation)
             transaction.write(_UPSERT_WATCH, [(incarnation, _text(step.known.last_success))])
             self.outbox.added(added)
+
+    def queue(self, jobs: Sequence[Job]) -> None:
+        """Write down hooks to run for what happened before."""
+        if jobs:
+            with self._database.transaction() as transaction:
+                self.hook_jobs.add(transaction, jobs)
 
     def note_last_success(self, at: datetime) -> None:
         """Write down, at a clean stop, when the last valid document came: the next start asks for its age."""

@@ -12,6 +12,8 @@ from datetime import datetime
 import msgspec
 
 from exporter.events import SCHEDULED, STARTED, trace_id
+from exporter.hooks.command import CommandResult
+from exporter.hooks.jobs import HookOutcome, Job
 from exporter.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition, TransitionRecord
 from exporter.messages import Message, Outcome
 from exporter.times import rfc3339
@@ -73,6 +75,30 @@ def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome)
         times=(message.at, at),
         attributes=attributes,
         error=error,
+    )
+
+
+def approval_span(event: EventView, vm: str, rule: str, times: tuple[datetime, datetime]) -> Span:
+    """Give the span of an approval by this exporter, from the decision to Azure's answer."""
+    attributes = {PREFIX + "approval.rule": rule}
+    return child_span(f"approve {rule}", event, vm, what=("approve",), times=times, attributes=attributes)
+
+
+def hook_span(
+    job: Job, vm: str, times: tuple[datetime, datetime], result: CommandResult | None = None
+) -> Span:
+    """Give the span of a hook's run; ``result`` is None where only its ids matter."""
+    attributes: dict[str, Attribute] = {
+        PREFIX + "transition": job.transition.value,
+        PREFIX + "hook.name": job.hook,
+    }
+    error = ""
+    if result is not None:
+        attributes[PREFIX + "hook.outcome"] = result.outcome.value
+        error = "" if result.outcome is HookOutcome.SUCCEEDED else result.reason
+    what = ("hook", job.hook, str(job.sequence))
+    return child_span(
+        f"hook {job.hook}", job.event, vm, what=what, times=times, attributes=attributes, error=error
     )
 
 

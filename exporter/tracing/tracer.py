@@ -13,8 +13,10 @@ from exporter.config import Config
 from exporter.errors import ConfigurationError
 from exporter.events import Target, normal_name
 from exporter.health import Health, Trouble
+from exporter.hooks.command import CommandResult
+from exporter.hooks.jobs import Job
 from exporter.imds import InstanceFacts
-from exporter.lifecycle import Occurrence
+from exporter.lifecycle import Occurrence, TrackedEvent
 from exporter.messages import Message, Outcome
 from exporter.tracing import environment, spans
 from exporter.tracing.environment import Wanted
@@ -22,7 +24,7 @@ from exporter.tracing.facts import FactsOnce
 from exporter.tracing.pipeline import Counts, Pipeline
 from exporter.tracing.resource import resource_attributes
 from exporter.tracing.spans import Span
-from exporter.views import EventView
+from exporter.views import EventView, event_view
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,23 @@ class Tracer:
             return ""
         vm = self._name(message.instance)
         return spans.notification_span(message, vm, message.at, Outcome.DELIVERED).traceparent
+
+    def approved(self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime) -> None:
+        """Take in that this exporter approved an event, from the decision to Azure's answer."""
+        event = event_view(tracked, Target.SELF)
+        if self._traces(event):
+            self._put([spans.approval_span(event, self._name(self._instance), rule, (begun, sent))])
+
+    def hook_traceparent(self, job: Job) -> str:
+        """Give the W3C header for a hook; without tracing, one that says that nothing is recorded."""
+        span = spans.hook_span(job, self._name(job.instance), (job.at, job.at))
+        return span.traceparent if self._traces(job.event) else span.traceparent[:-2] + "00"
+
+    def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> None:
+        """Take in that a hook ran."""
+        if self._traces(job.event):
+            vm = self._name(job.instance)
+            self._put([spans.hook_span(job, vm, (begun, ended), result)])
 
     def stop(self, timeout: float) -> bool:
         """Send what waits, and end within ``timeout`` seconds; tell whether all of it ended."""

@@ -1,5 +1,6 @@
 """``/api/v1``: the page's facts as JSON, for programs."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Literal
 
@@ -7,8 +8,9 @@ import msgspec
 
 from exporter import __version__
 from exporter.health import Health
+from exporter.lifecycle import TrackedEvent
 from exporter.snapshot import Snapshot
-from exporter.views import EventView, event_view
+from exporter.views import ApprovalView, EventView, event_view
 from exporter.web.http import JSON, Response
 
 
@@ -35,10 +37,10 @@ class Status(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
 
 
-def events(snapshot: Snapshot) -> Response:
-    """Answer with all events known, current and past."""
+def events(snapshot: Snapshot, approval: Callable[[TrackedEvent], ApprovalView]) -> Response:
+    """Answer with all events known, current and past, and how approving each stands."""
     current, past = (
-        tuple(event_view(tracked, snapshot.target(tracked)) for tracked in group)
+        tuple(event_view(tracked, snapshot.target(tracked), approval(tracked)) for tracked in group)
         for group in (snapshot.current, snapshot.past)
     )
     return _json(Events(snapshot.instance, current, past))

@@ -12,7 +12,9 @@ from prometheus_client import CollectorRegistry
 from exporter.clock import Clock
 from exporter.errors import ConfigurationError
 from exporter.health import Health
+from exporter.lifecycle import TrackedEvent
 from exporter.snapshot import Snapshot
+from exporter.views import NO_APPROVAL, ApprovalView
 from exporter.web import api, page
 from exporter.web.auth import Guard
 from exporter.web.exposition import metrics
@@ -41,8 +43,9 @@ class Site:
     """What the application shows and steers.
 
     ``reload`` raises `ConfigurationError` where the file is bad; it is called on a thread of its own.
-    ``in_service`` gives "" while the VM may take work, otherwise why not. ``settings`` is asked at every
-    request, so that a changed web configuration holds at once.
+    ``approval`` tells how approving an event stands. ``in_service`` gives "" while the VM may take work,
+    otherwise why not. ``settings`` is asked at every request, so that a changed web configuration holds at
+    once.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -50,6 +53,7 @@ class Site:
     clock: Clock
     registry: CollectorRegistry
     reload: Callable[[], None]
+    approval: Callable[[TrackedEvent], ApprovalView] = lambda _: NO_APPROVAL
     lifecycle_enabled: bool = False
     in_service: Callable[[], str] = lambda: ""
     settings: Callable[[], WebSettings] = WebSettings
@@ -79,9 +83,9 @@ class _Application:
         self._site = site
         self._guard = Guard(site.clock)
         self._routes: dict[str, tuple[tuple[str, ...], Handler]] = {
-            "/": (_READ, lambda _: page.landing(site.snapshot(), site.health, site.clock.now())),
+            "/": (_READ, self._landing),
             "/metrics": (_READ, lambda request: metrics(site.registry, request)),
-            "/api/v1/events": (_READ, lambda _: api.events(site.snapshot())),
+            "/api/v1/events": (_READ, lambda _: api.events(site.snapshot(), site.approval)),
             "/api/v1/status": (_READ, lambda _: api.status(site.snapshot(), site.health)),
             "/-/healthy": (_READ, lambda _: text("The exporter is healthy.")),
             "/-/ready": (_READ, self._ready),
@@ -110,6 +114,10 @@ class _Application:
             return failure(HTTPStatus.METHOD_NOT_ALLOWED, (("allow", ", ".join(methods)),))
         answer = handler(request)
         return await answer if inspect.isawaitable(answer) else answer
+
+    def _landing(self, _: Request) -> Response:
+        site = self._site
+        return page.landing(site.snapshot(), site.health, site.clock.now(), site.approval)
 
     def _ready(self, _: Request) -> Response:
         snapshot = self._site.snapshot()

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Callable
 from datetime import datetime
 from functools import cache
 from html import escape
@@ -12,7 +13,9 @@ from urllib.parse import quote
 from exporter import __version__
 from exporter.events import Target
 from exporter.health import Health
+from exporter.lifecycle import TrackedEvent
 from exporter.snapshot import Snapshot
+from exporter.views import ApprovalView
 from exporter.web import words
 from exporter.web.http import HTML, Response
 from exporter.web.sections import Mood, by_urgency, main, mood
@@ -27,7 +30,9 @@ _ICONS = {
 }
 
 
-def landing(snapshot: Snapshot, health: Health, now: datetime) -> Response:
+def landing(
+    snapshot: Snapshot, health: Health, now: datetime, approval: Callable[[TrackedEvent], ApprovalView]
+) -> Response:
     """Render the page as of ``now``; nothing that comes from Azure is markup in it."""
     template, style, script = _files()
     state = mood(snapshot, health, now)
@@ -37,7 +42,7 @@ def landing(snapshot: Snapshot, health: Health, now: datetime) -> Response:
         style=style,
         script=script,
         build=_digest(template + style + script),
-        main=main(snapshot, health, now),
+        main=main(snapshot, health, now, approval),
         version=escape(__version__),
     )
     headers = (("content-security-policy", _policy(style, script)), ("referrer-policy", "no-referrer"))

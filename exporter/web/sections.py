@@ -1,6 +1,6 @@
 """The page's parts: the state of the watch, what is pending, what is past. All text is escaped here."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from html import escape
@@ -10,6 +10,7 @@ from exporter.health import Health
 from exporter.lifecycle import TrackedEvent
 from exporter.snapshot import Snapshot
 from exporter.times import rfc3339
+from exporter.views import ApprovalView
 from exporter.web import words
 
 PENDING_SHOWN = 50
@@ -25,6 +26,8 @@ class Mood(StrEnum):
     ALARM = "alarm"
 
 
+Approval = Callable[[TrackedEvent], ApprovalView]
+
 _SIGNS = {Mood.OK: "✓", Mood.WARN: "!", Mood.ALARM: "✗"}
 
 
@@ -35,8 +38,8 @@ def mood(snapshot: Snapshot, health: Health, now: datetime) -> Mood:
     return Mood.WARN if health.problems() or not snapshot.up else Mood.OK
 
 
-def main(snapshot: Snapshot, health: Health, now: datetime) -> str:
-    """Render all that changes."""
+def main(snapshot: Snapshot, health: Health, now: datetime, approval: Approval) -> str:
+    """Render all that changes; ``approval`` tells how approving an event stands."""
     current = by_urgency(snapshot.current, now)
     own = [tracked for tracked in current if snapshot.target(tracked) is Target.SELF]
     others = [tracked for tracked in current if snapshot.target(tracked) is Target.OTHER]
@@ -46,8 +49,8 @@ def main(snapshot: Snapshot, health: Health, now: datetime) -> str:
             f'<main id="main" data-now="{rfc3339(now, milliseconds=True)}">',
             f"<h1>Scheduled events of {name}</h1>",
             _watch(snapshot, health, now),
-            _pending("This VM", "own", own, now, _nothing(snapshot, "this VM")),
-            _pending("Other VMs", "others", others, now, _nothing(snapshot, "other VMs")),
+            _pending("This VM", "own", _cards(own, now, approval), _nothing(snapshot, "this VM")),
+            _pending("Other VMs", "others", _cards(others, now, approval), _nothing(snapshot, "other VMs")),
             _past(snapshot, now),
             "</main>",
         )
@@ -105,16 +108,22 @@ def _nothing(snapshot: Snapshot, whom: str) -> str:
     return f"Nothing was planned for {whom} when Azure last answered." if snapshot.ready else "Not known yet."
 
 
-def _pending(heading: str, name: str, events: Sequence[TrackedEvent], now: datetime, nothing: str) -> str:
-    number = f' <span class="number">{len(events)}</span>' if events else ""
-    cards = "\n".join(_card(tracked, now) for tracked in events[:PENDING_SHOWN])
+def _cards(events: Sequence[TrackedEvent], now: datetime, approval: Approval) -> tuple[int, str]:
+    """Give the number of events, and the cards of the first of them."""
+    shown = events[:PENDING_SHOWN]
+    return len(events), "\n".join(_card(tracked, now, approval(tracked)) for tracked in shown)
+
+
+def _pending(heading: str, name: str, events: tuple[int, str], nothing: str) -> str:
+    count, cards = events
+    number = f' <span class="number">{count}</span>' if count else ""
     return (
         f'<section id="{name}" aria-labelledby="{name}-head"><h2 id="{name}-head">{heading}{number}</h2>'
-        f"{cards or f'<p class=nothing>{nothing}</p>'}{_more(len(events) - PENDING_SHOWN)}</section>"
+        f"{cards or f'<p class=nothing>{nothing}</p>'}{_more(count - PENDING_SHOWN)}</section>"
     )
 
 
-def _card(tracked: TrackedEvent, now: datetime) -> str:
+def _card(tracked: TrackedEvent, now: datetime, approval: ApprovalView) -> str:
     event = tracked.event
     status = escape(event.event_status)
     approach = "started" if event.event_status == STARTED else "scheduled"
@@ -127,6 +136,8 @@ def _card(tracked: TrackedEvent, now: datetime) -> str:
     ]
     if event.description:
         rows.insert(0, ("Azure says", f"<bdi>{escape(event.description)}</bdi>"))
+    if approval.state:
+        rows.insert(-1, ("Approval", escape(words.approval(approval))))
     facts = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in rows)
     return (
         f'<article class="event {approach}">'

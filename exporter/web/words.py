@@ -4,6 +4,7 @@ from datetime import datetime
 
 from exporter.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.lifecycle import TrackedEvent, Transition
+from exporter.views import ApprovalView
 
 # After Azure's pages on Scheduled Events, "Event type" and "Expected events".
 _EFFECTS = {
@@ -92,3 +93,21 @@ def gist(event: ScheduledEvent, now: datetime) -> str:
 def count(number: int, noun: str) -> str:
     """Put a number before its noun: ``1 event``, ``2 events``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+_STANDS = {
+    "hold": "Held",
+    "waiting": "Waits",
+    "limited": "Held by the limit",
+    "due": "Being approved",
+    "dry_run": "Would be approved (dry run)",
+    "approved": "Approved",
+    "failed": "Approving fails",
+}
+
+
+def approval(view: ApprovalView) -> str:
+    """Say how approving stands: ``Held (rule no-reboots): the rule holds it``."""
+    stand = _STANDS.get(view.state or "", view.state or "")
+    rule = f" (rule {view.rule})" if view.rule else ""
+    return f"{stand}{rule}: {view.reason}"

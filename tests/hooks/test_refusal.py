@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.hooks.command import HookOutcome
+from exporter.hooks.jobs import HookOutcome
 from exporter.hooks.refusal import why_not_started
 from tests.hooks.support import ran
 

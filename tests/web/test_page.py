@@ -7,12 +7,18 @@ from html.parser import HTMLParser
 import pytest
 
 from exporter.health import Health, Trouble
-from exporter.lifecycle import Transition
+from exporter.lifecycle import TrackedEvent, Transition
+from exporter.views import NO_APPROVAL, ApprovalView
 from exporter.web import words
 from exporter.web.page import landing, title
 from tests.web.support import NOW, StillClock, ask, freeze, past, site, snapshot, tracked
 
 HOSTILE = "</bdi></main><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;{x}$title%s"
+
+
+def undecided(_: TrackedEvent) -> ApprovalView:
+    """Tell that nothing is decided about approving any event."""
+    return NO_APPROVAL
 
 
 class _Outline(HTMLParser):
@@ -64,9 +70,9 @@ def test_what_azure_sends_is_text() -> None:
         for gone in (past(event, Transition.COMPLETED, ago=9),)
         for name in (HOSTILE, "other")
     ]
-    harmless = _outline(landing(snapshot(), Health(StillClock()), NOW).body.decode())
+    harmless = _outline(landing(snapshot(), Health(StillClock()), NOW, undecided).body.decode())
     for picture in pictures:
-        page = _outline(landing(picture, health, NOW).body.decode())
+        page = _outline(landing(picture, health, NOW, undecided).body.decode())
         assert [tag for tag, _ in page.tags].count("script") == 1
         assert "img" not in [tag for tag, _ in page.tags]
         assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
@@ -144,7 +150,7 @@ def test_the_title_tells_the_gist(fields: dict[str, object], expected: str) -> N
 )
 def test_the_state_of_the_watch_comes_first(fields: dict[str, object], expected: str) -> None:
     """The first heading under the title says whether the watch works."""
-    page = landing(snapshot(**fields), Health(StillClock()), NOW).body.decode()
+    page = landing(snapshot(**fields), Health(StillClock()), NOW, undecided).body.decode()
     assert re.sub(r"<.*?>", "", re.findall(r'<h2 id="watch-head">(.*?)</h2>', page)[0]) == expected
 
 
@@ -152,7 +158,7 @@ def test_problems_are_shown_with_their_reasons() -> None:
     """What is wrong in the exporter's own house is on the page."""
     health = Health(StillClock())
     health.report(Trouble.STATE_UNWRITABLE, "/x: read-only file system")
-    text = _outline(landing(snapshot(), health, NOW).body.decode()).text
+    text = _outline(landing(snapshot(), health, NOW, undecided).body.decode()).text
     assert "Watching, but not all is well" in text
     assert "state unwritable: /x: read-only file system since Wed 4 Mar, 22:00:00 UTC" in text
 

@@ -1,0 +1,273 @@
+"""The thread that approves: it looks at what is decided, acts where that is due, and tries again on errors.
+
+Before anything is sent the document is fetched again and the decision taken again; then the approval is
+written down, so that a crash can never leave one behind that nobody knows of; only then is it sent.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from exporter.approval.deciding import Decision, Facts, Stand, decide
+from exporter.clock import Clock
+from exporter.config import Config, Mode
+from exporter.errors import ImdsError
+from exporter.events import ScheduledEvent, decode_document, trace_id
+from exporter.lifecycle import Known, TrackedEvent, Transition
+from exporter.metrics import ApprovalOutcome
+from exporter.snapshot import Snapshot
+from exporter.state.approvals import Approval, Approvals
+from exporter.state.hook_jobs import HookJobs
+from exporter.views import ApprovalView
+
+log = logging.getLogger(__name__)
+
+# Rules depend on the time of day and on the time left: while something is pending, they are asked so often.
+_LOOK_SECONDS = 1.0
+_FIRST_RETRY_SECONDS = 1.0
+_MOST_RETRY_SECONDS = 20.0
+_COUNTED = {Stand.DRY_RUN: ApprovalOutcome.DRY_RUN, Stand.LIMITED: ApprovalOutcome.LIMITED}
+_NEVER = float("inf")
+_HOUR = timedelta(hours=1)
+
+
+class Azure(Protocol):
+    """What is needed of `exporter.imds.ImdsClient`; all of it raises ImdsError."""
+
+    def fetch(self) -> bytes:
+        """Give the body of the document of scheduled events."""
+        ...
+
+    def approve(self, event_ids: list[str]) -> None:
+        """Let events proceed."""
+        ...
+
+
+class Counts(Protocol):
+    """What is needed of `exporter.metrics.Metrics`."""
+
+    def decided(self, rule: str, outcome: ApprovalOutcome) -> None:
+        """Count what became of a rule's wish to approve."""
+        ...
+
+
+class Traces(Protocol):
+    """What is needed of `exporter.tracing.Tracer`."""
+
+    def approved(self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime) -> None:
+        """Take in that an event was approved."""
+        ...
+
+
+class _Trial(NamedTuple):
+    """A try to approve that failed; ``try_at`` is on the monotonic clock."""
+
+    failures: int
+    try_at: float
+    problem: str
+    rule: str
+
+
+class Approver:
+    """Approves what rules let proceed; `view` and `take_sent` are for any thread."""
+
+    def __init__(  # noqa: PLR0913  # it is built in one place, by names
+        self,
+        *,
+        approvals: Approvals,
+        jobs: HookJobs,
+        snapshot: Callable[[], Snapshot],
+        counts: Counts,
+        tracer: Traces,
+        clock: Clock,
+        known: Known,
+    ) -> None:
+        self._approvals = approvals
+        self._jobs = jobs
+        self._snapshot = snapshot
+        self._counts = counts
+        self._tracer = tracer
+        self._clock = clock
+        self._config = Config()
+        self._azure: Azure | None = None
+        self._trials: dict[str, _Trial] = {}
+        self._said: dict[str, Decision] = {}
+        self._sent: queue.SimpleQueue[Approval] = queue.SimpleQueue()
+        for approval in approvals.sent():
+            tracked = known.current.get(approval.key) or known.past.get(approval.key)
+            if tracked is not None and not tracked.has(Transition.APPROVED):
+                self._sent.put(approval)
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = False
+        # IMDS may keep a request waiting; the end of the process must not.
+        self._thread = threading.Thread(target=self._run, name="approver", daemon=True)
+
+    def configure(self, settings: Config, azure: Azure) -> None:
+        """Take over a configuration and a client, and look at everything again."""
+        with self._lock:
+            self._config, self._azure = settings, azure
+            self._trials = {}
+        self.wake()
+
+    def wake(self) -> None:
+        """Look at what is pending; the thread is started when there is something for the first time."""
+        with self._lock:
+            due = self._config.approval.mode is not Mode.OFF and bool(self._snapshot().current)
+            if due and self._thread.ident is None and not self._stopping:
+                self._thread.start()
+        self._wake.set()
+
+    def view(self, tracked: TrackedEvent) -> ApprovalView:
+        """Tell how approving an event stands, and why."""
+        decision = self._decide(tracked, self._snapshot().instance)
+        trial = self._trials.get(tracked.key)
+        if decision.stand is Stand.DUE and trial is not None:
+            decision = Decision(Stand.FAILED, decision.rule, trial.problem)
+        return decision.view
+
+    def take_sent(self) -> list[Approval]:
+        """Give the approvals that Azure took and that are no transitions yet; each once."""
+        found = []
+        while not self._sent.empty():
+            found.append(self._sent.get())
+        return found
+
+    def stop(self, timeout: float) -> bool:
+        """Ask the thread to end, and tell whether it did within ``timeout`` seconds."""
+        with self._lock:
+            self._stopping = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                pending = self.look()
+            except Exception:
+                # A thread that ended would not be missed by anybody.
+                log.exception("approving failed")
+                pending = True
+            self._wake.wait(_LOOK_SECONDS if pending else None)
+
+    def look(self) -> bool:
+        """Decide about all that is pending and act where that is due; tell whether to look again soon."""
+        snapshot = self._snapshot()
+        keys = {tracked.key for tracked in snapshot.current}
+        self._said = {key: said for key, said in self._said.items() if key in keys}
+        self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
+        if self._config.approval.mode is Mode.OFF:
+            return False
+        for tracked in reversed(snapshot.current):
+            decision = self._decide(tracked, snapshot.instance)
+            self._say(tracked, decision)
+            if decision.stand is Stand.DUE and not self._stopping and self._may_try(tracked):
+                self._approve(tracked, decision)
+        return bool(keys)
+
+    def _decide(self, tracked: TrackedEvent, instance: str | None) -> Decision:
+        now = self._clock.now()
+        settings = self._config.approval
+        known = self._approvals.find(tracked.key)
+        facts = Facts(
+            approved_by=known.rule if known is not None and known.sent is not None else "",
+            hooks=self._jobs.results(tracked.key) if any(r.require_hooks for r in settings.rules) else {},
+            within_hour=self._approvals.count_since(now - _HOUR, but=tracked.key),
+        )
+        return decide(tracked, settings, instance, now, facts)
+
+    def _say(self, tracked: TrackedEvent, decision: Decision) -> None:
+        """Log, and count, what is decided, once for as long as it stays so."""
+        before = self._said.get(tracked.key)
+        if decision == before or decision.stand is None:
+            return
+        self._said[tracked.key] = decision
+        if decision.stand in (Stand.DUE, Stand.APPROVED):
+            return
+        log.info("approval", extra=_facts(tracked, decision))
+        new = before is None or (before.stand, before.rule) != (decision.stand, decision.rule)
+        if decision.stand in _COUNTED and new:
+            self._counts.decided(decision.rule, _COUNTED[decision.stand])
+
+    def _may_try(self, tracked: TrackedEvent) -> bool:
+        """Tell whether to send now: at once, after an error some time later, and not beyond NotBefore."""
+        trial = self._trials.get(tracked.key)
+        if trial is None:
+            return True
+        not_before = tracked.event.not_before
+        if not_before is None or self._clock.now() < not_before:
+            return self._clock.monotonic() >= trial.try_at
+        if trial.try_at != _NEVER:
+            self._trials[tracked.key] = trial._replace(
+                try_at=_NEVER, problem=f"given up, as NotBefore has passed: {trial.problem}"
+            )
+            failed = Decision(Stand.FAILED, trial.rule, trial.problem)
+            log.error("approval failed until NotBefore; given up", extra=_facts(tracked, failed))
+        return False
+
+    def _approve(self, tracked: TrackedEvent, decision: Decision) -> None:
+        azure = self._azure
+        if azure is None:
+            return
+        begun = self._clock.now()
+        try:
+            fresh = _find(azure.fetch(), tracked)
+            if fresh is None:
+                # The next poll will say what became of it.
+                return
+            again = msgspec.structs.replace(tracked, event=fresh)
+            decision = self._decide(again, self._snapshot().instance)
+            if decision.stand is not Stand.DUE:
+                return
+            if not self._approvals.decide(tracked.key, fresh.event_id, decision.rule, begun):
+                self._failed(tracked, decision, "the state cannot be written, so nothing would remember it")
+                return
+            azure.approve([fresh.event_id])
+        except ImdsError as error:
+            self._failed(tracked, decision, str(error))
+        else:
+            self._succeeded(again, decision, begun)
+
+    def _succeeded(self, tracked: TrackedEvent, decision: Decision, begun: datetime) -> None:
+        now = self._clock.now()
+        self._approvals.note_sent(tracked.key, now)
+        self._trials.pop(tracked.key, None)
+        self._counts.decided(decision.rule, ApprovalOutcome.APPROVED)
+        log.info("approved", extra=_facts(tracked, decision))
+        self._sent.put(Approval(tracked.key, tracked.event.event_id, decision.rule, begun, now))
+        self._tracer.approved(tracked, decision.rule, begun, now)
+
+    def _failed(self, tracked: TrackedEvent, decision: Decision, problem: str) -> None:
+        before = self._trials.get(tracked.key)
+        failures = before.failures + 1 if before else 1
+        delay = min(_FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), _MOST_RETRY_SECONDS)
+        self._trials[tracked.key] = _Trial(failures, self._clock.monotonic() + delay, problem, decision.rule)
+        self._counts.decided(decision.rule, ApprovalOutcome.FAILED)
+        if before is None or before.problem != problem:
+            failed = Decision(Stand.FAILED, decision.rule, problem)
+            log.warning("approval failed; trying again", extra=_facts(tracked, failed))
+
+
+def _find(body: bytes, tracked: TrackedEvent) -> ScheduledEvent | None:
+    """Give the event as a document has it, if it is in there."""
+    document = decode_document(body)
+    return next((event for event in document.events if event.key == tracked.event.key), None)
+
+
+def _facts(tracked: TrackedEvent, decision: Decision) -> Mapping[str, object]:
+    return {
+        "event_id": tracked.event.event_id,
+        "trace_id": trace_id(tracked.ids[0]),
+        "event_type": tracked.event.event_type,
+        "stand": decision.stand,
+        "rule": decision.rule,
+        "reason": decision.reason,
+    }

@@ -1,0 +1,142 @@
+"""Whether an event may proceed, decided purely: from the rules, the event, what is remembered, and the time.
+
+An approval lets the event proceed for every VM in its ``Resources`` (Azure's page "Scheduled Events for Linux
+VMs", "Start an event"), so whatever is not certain holds it.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from exporter import config
+from exporter.config import Mode, Rule
+from exporter.durations import format_duration
+from exporter.events import SCHEDULED, ScheduledEvent, normal_name
+from exporter.hooks.jobs import HookOutcome
+from exporter.lifecycle import TrackedEvent
+from exporter.times import rfc3339
+from exporter.views import NO_APPROVAL, ApprovalView
+
+# Beyond that a date cannot be written; nobody waits as long.
+_LONGEST_SECONDS = 1e9
+
+
+class Stand(StrEnum):
+    """How things stand with approving an event: a log field, and a word of page and API alike."""
+
+    HOLD = "hold"
+    WAITING = "waiting"
+    LIMITED = "limited"
+    DUE = "due"
+    DRY_RUN = "dry_run"
+    APPROVED = "approved"
+    FAILED = "failed"
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """How an event stands, by which rule ("" for none), and why; no stand where there is no question."""
+
+    stand: Stand | None = None
+    rule: str = ""
+    reason: str = ""
+
+    @property
+    def view(self) -> ApprovalView:
+        """Show it."""
+        if self.stand is None:
+            return NO_APPROVAL
+        return ApprovalView(self.stand.value, self.rule or None, self.reason)
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is remembered, of one event and in all.
+
+    ``approved_by`` is the rule by which the event was approved before; "" where it was not. ``hooks`` has how
+    each hook's newest run for the event ended, None where it still runs or is to run. ``within_hour`` is how
+    many other events were approved in the last hour.
+    """
+
+    approved_by: str = ""
+    hooks: Mapping[str, HookOutcome | None] = {}
+    within_hour: int = 0
+
+
+def decide(
+    tracked: TrackedEvent, settings: config.Approval, instance: str | None, now: datetime, facts: Facts
+) -> Decision:
+    """Decide about one event; `Stand.DUE` means: approve it now."""
+    event = tracked.event
+    if facts.approved_by:
+        return Decision(Stand.APPROVED, facts.approved_by, "this exporter approved it")
+    if settings.mode is Mode.OFF or event.event_status != SCHEDULED:
+        return Decision()
+    doubt = _doubt(event, instance)
+    if doubt or instance is None:
+        return Decision(Stand.HOLD, reason=doubt)
+    rule = first_match(settings, event, instance, now)
+    if rule is None:
+        return Decision(Stand.HOLD, reason="no rule matches")
+    if rule.action == "hold":
+        return Decision(Stand.HOLD, rule.name, "the rule holds it")
+    return _by_rule(rule, tracked, settings, instance, now, facts)
+
+
+def first_match(
+    settings: config.Approval, event: ScheduledEvent, instance: str, now: datetime
+) -> Rule | None:
+    """Give the rule that decides."""
+    matching = (rule for rule in settings.rules if rule.match.holds(event, instance=instance, now=now))
+    return next(matching, None)
+
+
+def _doubt(event: ScheduledEvent, instance: str | None) -> str:
+    if instance is None:
+        return "this VM does not know its own name"
+    if not event.resources:
+        return "Azure does not say which VMs it hits"
+    if _rank(event, instance) is None:
+        return "it does not hit this VM; those that it hits decide"
+    return ""
+
+
+def _rank(event: ScheduledEvent, instance: str) -> int | None:
+    """Give this VM's place in ``Resources``, from 0."""
+    wanted = normal_name(instance)
+    names = [normal_name(name) for name in event.resources]
+    return names.index(wanted) if wanted in names else None
+
+
+def _by_rule(  # noqa: PLR0917  # what a decision rests on
+    rule: Rule,
+    tracked: TrackedEvent,
+    settings: config.Approval,
+    instance: str,
+    now: datetime,
+    facts: Facts,
+) -> Decision:
+    rank = _rank(tracked.event, instance) or 0
+    turn = rank * float(settings.failover_after) if settings.leader == "first" else 0.0
+    due = tracked.first_seen + timedelta(seconds=min(float(rule.delay) + turn, _LONGEST_SECONDS))
+    if now < due:
+        whose = "" if settings.leader == "any" or not rank else f"; {rank} of its VMs come before this one"
+        return Decision(Stand.WAITING, rule.name, f"not before {rfc3339(due)}{whose}")
+    for name in rule.require_hooks:
+        outcome = facts.hooks.get(name)
+        if outcome is None:
+            ran = "has not ended yet" if name in facts.hooks else "did not run for it"
+            return Decision(Stand.WAITING, rule.name, f"the hook {name} {ran}")
+        if outcome is not HookOutcome.SUCCEEDED:
+            words = outcome.value.replace("_", " ")
+            return Decision(Stand.HOLD, rule.name, f"the hook {name} {words}")
+    if settings.mode is Mode.DRY_RUN:
+        return Decision(Stand.DRY_RUN, rule.name, "it would be approved now; approval.mode is dry_run")
+    if facts.within_hour >= settings.max_per_hour:
+        return Decision(
+            Stand.LIMITED,
+            rule.name,
+            f"{facts.within_hour} events were approved within {format_duration(3600)}; "
+            f"approval.max_per_hour is {settings.max_per_hour}",
+        )
+    return Decision(Stand.DUE, rule.name, "the rule approves it")

@@ -1,0 +1,112 @@
+"""`approve`: let events proceed by hand, after showing what they are and whom they hit."""
+
+import sys
+import threading
+from collections.abc import Sequence
+
+import click
+
+from exporter import table
+from exporter.clock import Clock
+from exporter.config import Config
+from exporter.discovery import endpoint_of
+from exporter.errors import ExporterError, ImdsError
+from exporter.events import SCHEDULED, Document, ScheduledEvent, decode_document
+from exporter.imds import ImdsClient
+from exporter.lifecycle import Known, advance
+from exporter.views import event_view
+
+
+class NotPendingError(ExporterError):
+    """An event that is to be approved is not Scheduled."""
+
+
+def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, wait: bool) -> int:
+    """Show the events, ask unless ``yes``, approve them, and with ``wait`` wait until they have started.
+
+    Gives the exit status: 1 where the answer was no.
+
+    Raises:
+        NotPendingError: one of them is not listed, or has started; nothing is approved then.
+        ImdsError: IMDS gave no usable answer.
+    """
+    client = ImdsClient(
+        endpoint_of(settings.imds.endpoint),
+        api_version=settings.imds.api_version,
+        timeout=settings.imds.timeout,
+        clock=clock,
+    )
+    try:
+        document = decode_document(client.fetch())
+        wanted = [_scheduled(document, event_id) for event_id in dict.fromkeys(event_ids)]
+        _show(wanted, settings.instance.name or _name(client), clock)
+        if not yes and not _agreed(wanted):
+            click.echo("Nothing was approved.")
+            return 1
+        client.approve([event.event_id for event in wanted])
+        click.echo(f"Approved: {', '.join(event.event_id for event in wanted)}")
+        if wait:
+            _wait(client, wanted, settings.imds.poll_interval)
+    finally:
+        client.close()
+    return 0
+
+
+def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
+    found = next((event for event in document.events if event.key == event_id.strip().lower()), None)
+    if found is None:
+        listed = ", ".join(table.printable(event.event_id) for event in document.events) or "none"
+        raise NotPendingError(
+            f"{table.printable(event_id)} is not pending; nothing was approved. Pending events: {listed}"
+        )
+    if found.event_status != SCHEDULED:
+        status = table.printable(found.event_status)
+        raise NotPendingError(f"{table.printable(found.event_id)} is {status} already; nothing was approved")
+    return found
+
+
+def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) -> None:
+    now = clock.now()
+    known = advance(Known(), Document(0, tuple(events)), now, unbroken=True).known
+    views = [event_view(tracked, tracked.event.hits(instance)) for tracked in known.current.values()]
+    for line in table.render(views, now):
+        click.echo(line)
+    for event in events:
+        names = ", ".join(map(table.printable, event.resources)) or "not said by Azure"
+        click.echo(f"{table.printable(event.event_id)} hits {len(event.resources)} VMs: {names}")
+
+
+def _agreed(events: Sequence[ScheduledEvent]) -> bool:
+    what = "this event" if len(events) == 1 else f"these {len(events)} events"
+    try:
+        return click.confirm(f"Let {what} start now, for all VMs named above?")
+    except click.Abort:
+        click.echo("")
+        return False
+
+
+def _wait(client: ImdsClient, events: Sequence[ScheduledEvent], interval: float) -> None:
+    waiting = {event.key for event in events}
+    pause = threading.Event()
+    click.echo("Waiting for the start; Ctrl-C ends the waiting alone.")
+    while waiting:
+        try:
+            document = decode_document(client.fetch())
+        except ImdsError as error:
+            click.echo(f"warning: {table.printable(str(error))}", err=True)
+        else:
+            scheduled = {event.key for event in document.events if event.event_status == SCHEDULED}
+            listed = {event.key for event in document.events}
+            for key in sorted(waiting - scheduled):
+                click.echo(f"{key} {'has started' if key in listed else 'is gone'}")
+            waiting &= scheduled
+        if waiting:
+            sys.stdout.flush()
+            pause.wait(interval)
+
+
+def _name(client: ImdsClient) -> str | None:
+    try:
+        return client.instance().name or None
+    except ImdsError:
+        return None
