@@ -65,12 +65,12 @@ $(PHOENIX)/.installed: requirements/phoenix.txt | $(VENV)/bin/python
 	$(PHOENIX)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-PIN := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
+PIN := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe \
        --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 requirements: $(VENV)/.dev
-	$(PIN) --output-file requirements/runtime.txt pyproject.toml
-	$(PIN) --constraint requirements/runtime.txt --output-file requirements/dev.txt requirements/dev.in pyproject.toml
-	$(PIN) --output-file requirements/phoenix.txt requirements/phoenix.in
+	$(PIN) --strip-extras --output-file requirements/runtime.txt pyproject.toml
+	$(PIN) --strip-extras --constraint requirements/runtime.txt --output-file requirements/dev.txt requirements/dev.in pyproject.toml
+	$(PIN) --no-strip-extras --output-file requirements/phoenix.txt requirements/phoenix.in
 
 clean:
 	rm -rf $(VENV) $(PHOENIX) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
