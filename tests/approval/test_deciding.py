@@ -1,0 +1,212 @@
+"""Tests of `exporter.approval.deciding`: whether an event may proceed."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.approval.deciding import Decision, Facts, Stand, decide
+from exporter.config import Approval, Mode, Rule
+from exporter.durations import Duration
+from exporter.events import ScheduledEvent
+from exporter.hooks.jobs import HookOutcome
+from exporter.lifecycle import TrackedEvent
+from exporter.matching import Match, Whom, Window
+from tests.builders import FREEZE_ID, scheduled, started
+from tests.clocks import NOW
+
+VM = "WestNO_0"
+FREEZES = Rule("freezes", "approve", Match(event_types=("Freeze",), max_duration=Duration(8)))
+HOLD = Rule("nights", "hold", Match(event_types=("Freeze",)))
+
+
+def settings(*rules: Rule, mode: Mode = Mode.ON, **fields: Any) -> Approval:
+    """Give settings with these rules."""
+    return Approval(mode=mode, rules=rules or (FREEZES,), **fields)
+
+
+def seen(event: ScheduledEvent | None = None) -> TrackedEvent:
+    """Give an event that is seen now for the first time."""
+    return TrackedEvent(event or scheduled(), (FREEZE_ID,), first_seen=NOW)
+
+
+def outcome(  # each with a default
+    event: ScheduledEvent | None = None,
+    given: Approval | None = None,
+    instance: str | None = VM,
+    facts: Facts | None = None,
+    after: float = 0.0,
+) -> Decision:
+    """Decide."""
+    now = NOW + timedelta(seconds=after)
+    return decide(seen(event), given or settings(), instance, now, facts or Facts())
+
+
+def test_a_rule_approves() -> None:
+    """A Scheduled event that hits this VM, the first of its VMs, and that a rule lets go is due at once."""
+    assert outcome() == Decision(Stand.DUE, "freezes", "the rule approves it")
+
+
+@pytest.mark.parametrize(
+    ("event", "instance", "reason"),
+    [
+        (scheduled(), None, "this VM does not know its own name"),
+        (scheduled(resources=()), VM, "Azure does not say which VMs it hits"),
+        (scheduled(resources=("other",)), VM, "it does not hit this VM; those that it hits decide"),
+        (scheduled(event_type="Reboot"), VM, "no rule matches"),
+        (scheduled(duration_seconds=9), VM, "no rule matches"),
+        (scheduled(duration_seconds=None), VM, "no rule matches"),
+    ],
+)
+def test_what_is_held(event: ScheduledEvent, instance: str | None, reason: str) -> None:
+    """Whatever is not certain, or not covered, is held, and says why."""
+    assert outcome(event, instance=instance) == Decision(Stand.HOLD, "", reason)
+
+
+def test_a_rule_that_means_others_approves_nothing_of_theirs() -> None:
+    """Even a rule for any target approves only what hits this VM."""
+    given = settings(Rule("all", "approve", Match(target=Whom.ANY)))
+    assert outcome(scheduled(resources=("other",)), given).stand is Stand.HOLD
+
+
+@pytest.mark.parametrize("event", [started(), scheduled(event_status="Paused")])
+def test_what_is_not_scheduled_is_no_question(event: ScheduledEvent) -> None:
+    """There is nothing to approve about an event that has started, or whose status nobody knows."""
+    assert outcome(event) == Decision()
+    assert outcome(event).view.state is None
+
+
+def test_off_is_no_question() -> None:
+    """Without approvals nothing is decided, and nothing is shown."""
+    assert outcome(given=settings(mode=Mode.OFF)) == Decision()
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ((HOLD, FREEZES), (Stand.HOLD, "nights")),
+        ((FREEZES, HOLD), (Stand.DUE, "freezes")),
+        (
+            (Rule("reboots", "hold", Match(event_types=("Reboot",))), HOLD, FREEZES),
+            (Stand.HOLD, "nights"),
+        ),
+    ],
+)
+def test_the_first_rule_that_matches_decides(rules: tuple[Rule, ...], expected: tuple[Stand, str]) -> None:
+    """Later rules are not asked."""
+    found = outcome(given=settings(*rules))
+    assert (found.stand, found.rule) == expected
+
+
+def test_the_documented_sample_policy() -> None:
+    """Approve what a user asked for, and freezes of 0 <= duration < 9 s; leave the rest to the operator."""
+    given = settings(
+        Rule("user", "approve", Match(event_sources=("User",))),
+        Rule("short", "approve", Match(event_types=("Freeze",), max_duration=Duration(8.999))),
+    )
+    for source, event_type, duration, due in (
+        ("User", "Redeploy", None, True),
+        ("Platform", "Freeze", 0, True),
+        ("Platform", "Freeze", 8, True),
+        ("Platform", "Freeze", 9, False),
+        ("Platform", "Freeze", None, False),
+        ("Platform", "Reboot", 5, False),
+    ):
+        event = scheduled(event_source=source, event_type=event_type, duration_seconds=duration)
+        assert (outcome(event, given).stand is Stand.DUE) is due
+
+
+def test_business_hours_hold() -> None:
+    """A rule may hold in a window, and others decide outside of it."""
+    window = Window(days=(NOW.strftime("%a").lower(),))  # type: ignore[arg-type]  # a day, as strftime has it
+    given = settings(Rule("hours", "hold", Match(windows=(window,))), FREEZES)
+    assert outcome(given=given).rule == "hours"
+    assert outcome(given=given, after=86400).rule == "freezes"
+
+
+@pytest.mark.parametrize(
+    ("resources", "leader", "due_after"),
+    [
+        ((VM, "b", "c"), "first", 5),
+        (("b", VM, "c"), "first", 65),
+        (("b", "c", "_westno_0"), "first", 125),
+        (("b", "c", VM), "any", 5),
+    ],
+)
+def test_who_leads(resources: tuple[str, ...], leader: str, due_after: float) -> None:
+    """The first of ``Resources`` after the delay, each other ``failover_after`` later; or all at once."""
+    rule = msgspec.structs.replace(FREEZES, delay=Duration(5))
+    given = settings(rule, leader=leader)
+    event = scheduled(resources=resources)
+    before = outcome(event, given, after=due_after - 0.001)
+    assert before.stand is Stand.WAITING
+    assert before.reason.startswith("not before 2026-03-04T22:0")
+    assert outcome(event, given, after=due_after).stand is Stand.DUE
+
+
+def test_a_delay_beyond_all_dates() -> None:
+    """A delay that no calendar holds makes an event wait, and nothing else."""
+    rule = msgspec.structs.replace(FREEZES, delay=Duration(1e12))
+    assert outcome(given=settings(rule)).stand is Stand.WAITING
+
+
+@pytest.mark.parametrize(
+    ("hooks", "stand", "reason"),
+    [
+        ({}, Stand.WAITING, "the hook drain did not run for it"),
+        ({"drain": None}, Stand.WAITING, "the hook drain has not ended yet"),
+        ({"drain": HookOutcome.FAILED}, Stand.HOLD, "the hook drain failed"),
+        ({"drain": HookOutcome.TIMED_OUT}, Stand.HOLD, "the hook drain timed out"),
+        ({"drain": HookOutcome.SUCCEEDED}, Stand.DUE, "the rule approves it"),
+        ({"other": HookOutcome.SUCCEEDED}, Stand.WAITING, "the hook drain did not run for it"),
+    ],
+)
+def test_required_hooks(hooks: dict[str, HookOutcome | None], stand: Stand, reason: str) -> None:
+    """All of them must have succeeded for this very event."""
+    rule = msgspec.structs.replace(FREEZES, require_hooks=("drain",))
+    assert outcome(given=settings(rule), facts=Facts(hooks=hooks)) == Decision(stand, "freezes", reason)
+
+
+def test_the_limit() -> None:
+    """As many as allowed in an hour, and not one more; the reason says both numbers."""
+    given = settings(max_per_hour=3)
+    assert outcome(given=given, facts=Facts(within_hour=2)).stand is Stand.DUE
+    found = outcome(given=given, facts=Facts(within_hour=3))
+    assert found.stand is Stand.LIMITED
+    assert found.reason == "3 events were approved within 1h; approval.max_per_hour is 3"
+
+
+def test_a_dry_run() -> None:
+    """It tells what it would do, and waits for what it would wait for."""
+    given = settings(mode=Mode.DRY_RUN)
+    assert outcome(given=given).stand is Stand.DRY_RUN
+    assert outcome(scheduled(event_type="Reboot"), given).stand is Stand.HOLD
+
+
+@pytest.mark.parametrize("event", [scheduled(), started()])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_what_was_approved_stays_so(event: ScheduledEvent, mode: Mode) -> None:
+    """Whatever the rules say now."""
+    found = outcome(event, settings(HOLD, mode=mode), facts=Facts(approved_by="freezes"))
+    assert (found.stand, found.rule) == (Stand.APPROVED, "freezes")
+
+
+@given(
+    resources=st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=4, unique=True),
+    seconds=st.floats(0, 400),
+    delay=st.integers(0, 100),
+)
+def test_never_two_leaders_before_their_turn(resources: list[str], seconds: float, delay: int) -> None:
+    """Whoever may approve by now are the first of ``Resources``, as many as turns have passed."""
+    rule = Rule("all", "approve", Match(), delay=Duration(delay))
+    given = settings(rule, failover_after=Duration(60))
+    due = [
+        name
+        for name in ("a", "b", "c", "d")
+        if outcome(scheduled(resources=tuple(resources)), given, name, after=seconds).stand is Stand.DUE
+    ]
+    turns = max(0, int((seconds - delay) // 60) + 1) if seconds >= delay else 0
+    assert due == sorted(resources[:turns])

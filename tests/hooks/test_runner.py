@@ -1,0 +1,245 @@
+"""Tests of `exporter.hooks.runner`: which command runs when, how often, beside which others."""
+
+import json
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from exporter.clock import SystemClock
+from exporter.config import Hook
+from exporter.durations import Duration
+from exporter.health import Health
+from exporter.hooks.command import CommandResult
+from exporter.hooks.jobs import HookOutcome, Job, compose
+from exporter.hooks.runner import MOST_AT_ONCE, HookRunner
+from exporter.lifecycle import Occurrence, TrackedEvent, Transition, TransitionRecord
+from exporter.matching import Match, Whom
+from exporter.state import Store
+from tests.builders import scheduled
+from tests.clocks import NOW
+from tests.end_to_end.program import eventually
+
+VM = "WestNO_0"
+
+
+def occurrence(event_id: str = "a", number: int = 1, **fields: Any) -> Occurrence:
+    """Give the so-and-so-manyth transition of an event."""
+    records = tuple(TransitionRecord(Transition.UPDATED, NOW) for _ in range(number))
+    event = scheduled(event_id=event_id, **fields)
+    tracked = TrackedEvent(event, (event_id,), first_seen=NOW, transitions=records)
+    return Occurrence(tracked, Transition.UPDATED, NOW)
+
+
+class Yard:
+    """A runner with everything around it; hooks write what they do to files in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = SystemClock()
+        self.ended: list[tuple[str, HookOutcome]] = []
+        self.hooks: tuple[Hook, ...] = ()
+        self.open()
+
+    def open(self) -> None:
+        """Start as a new process does."""
+        self.store = Store.open(self.folder / "state", health=Health(self.clock), clock=self.clock)
+        self.runner = HookRunner(self.store.hook_jobs, self, self, self.clock)
+        self.runner.configure(self.hooks)
+
+    def use(self, **scripts: str) -> None:
+        """Configure a hook for each script, in this order."""
+        self.hooks = tuple(
+            Hook(name, ("/bin/sh", "-c", f"cd {self.folder} || exit 9; {script}"), timeout=Duration(20))  # type: ignore[arg-type]  # a duration is what the file gives
+            for name, script in scripts.items()
+        )
+        self.runner.configure(self.hooks)
+
+    def happen(self, *occurrences: Occurrence) -> None:
+        """Write down what is to run, and have it run, as the poller does."""
+        self.store.queue(self.runner.compose(occurrences, VM, NOW))
+        self.runner.wake()
+
+    def idle(self) -> bool:
+        """Tell whether nothing runs or waits any more."""
+        return not self.runner._busy and not self.store.hook_jobs.events()
+
+    def hook_ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
+        """Count."""
+        assert seconds >= 0
+        self.ended.append((hook, outcome))
+
+    def hook_traceparent(self, job: Job) -> str:
+        """Name the job."""
+        return f"trace of {job.key}"
+
+    def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> None:
+        """Trace."""
+        assert begun <= ended
+        assert job.hook in dict(self.ended)
+        assert result.outcome in HookOutcome
+
+    def lines(self, file: str) -> list[str]:
+        """Give what was written to a file."""
+        path = self.folder / file
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    """Set up, and end all threads."""
+    found = Yard(tmp_path)
+    yield found
+    found.runner.begin_stop()
+    assert found.runner.join(20)
+    found.store.close()
+
+
+def test_hooks_of_an_event_run_in_order(yard: Yard) -> None:
+    """Transition by transition, and within one in the order of the file; each of them once."""
+    yard.use(b="echo b $EVENT_ID >> log", a="sleep 0.05; echo a $EVENT_ID >> log")
+    yard.happen(occurrence(number=1), occurrence(number=2))
+    yard.happen(occurrence(number=1))
+    eventually(yard.idle)
+    assert yard.lines("log") == ["b a", "a a", "b a", "a a"]
+    assert yard.ended == [("b", HookOutcome.SUCCEEDED), ("a", HookOutcome.SUCCEEDED)] * 2
+
+
+def test_hooks_of_different_events_run_side_by_side(yard: Yard) -> None:
+    """Each waits for the other, which only works side by side."""
+    yard.use(meet="touch $EVENT_ID; until [ -e a ] && [ -e b ]; do sleep 0.02; done")
+    yard.happen(occurrence("a"), occurrence("b"))
+    eventually(yard.idle)
+    assert yard.ended == [("meet", HookOutcome.SUCCEEDED)] * 2
+
+
+def test_only_so_many_run_at_once(yard: Yard) -> None:
+    """More events wait their turn, and get it."""
+    yard.use(wait="echo $EVENT_ID >> begun; until [ -e go ]; do sleep 0.02; done")
+    yard.happen(*(occurrence(f"e{number:02}") for number in range(MOST_AT_ONCE + 3)))
+    eventually(lambda: len(yard.lines("begun")) == MOST_AT_ONCE)
+    assert len(yard.runner._busy) == MOST_AT_ONCE
+    (yard.folder / "go").touch()
+    eventually(yard.idle)
+    assert len(yard.ended) == MOST_AT_ONCE + 3
+    assert not [thread for thread in threading.enumerate() if thread.name == "hooks"]
+
+
+def test_what_a_hook_is_told(yard: Yard) -> None:
+    """The API's EVENT with transition, time and VM on standard input; the same in variables."""
+    yard.use(tell="cat > input; env > variables")
+    yard.happen(occurrence(description="x\ny"))
+    eventually(yard.idle)
+    told = json.loads((yard.folder / "input").read_text())
+    assert told["id"] == "a"
+    assert told["resources"] == ["WestNO_0", "WestNO_1"]
+    assert told["not_before"] == "2026-03-04T22:15:00Z"
+    assert (told["transition"], told["at"], told["instance"]) == ("updated", "2026-03-04T22:00:00Z", VM)
+    variables = yard.lines("variables")
+    assert {
+        "EVENT_ID=a",
+        "EVENT_TRANSITION=updated",
+        "EVENT_ATTEMPT=1",
+        "EVENT_RESOURCETYPE=VirtualMachine",
+        "TRACEPARENT=trace of a",
+        f"INSTANCE_NAME={VM}",
+    } <= set(variables)
+
+
+def test_a_failure_holds_up_nothing(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+    """A hook that fails has failed; the next one runs; nothing runs again."""
+    caplog.set_level(logging.INFO)
+    yard.use(bad="echo oops; exit 3", gone="", good="echo good >> log")
+    yard.hooks = (yard.hooks[0], msgspec.structs.replace(yard.hooks[1], command=("/no/such",)), yard.hooks[2])
+    yard.runner.configure(yard.hooks)
+    yard.happen(occurrence())
+    eventually(yard.idle)
+    assert yard.ended == [
+        ("bad", HookOutcome.FAILED),
+        ("gone", HookOutcome.FAILED),
+        ("good", HookOutcome.SUCCEEDED),
+    ]
+    said = [vars(record) for record in caplog.records if record.getMessage() == "hook ended"]
+    assert [record["reason"] for record in said] == [
+        "exit status 3",
+        "cannot be started: no such file: /no/such",
+        "exit status 0",
+    ]
+    assert [vars(r)["line"] for r in caplog.records if r.getMessage() == "hook says"] == ["oops"]
+    assert yard.store.hook_jobs.results("a") == dict(yard.ended)
+
+
+def test_a_hook_that_was_under_way_runs_again(yard: Yard) -> None:
+    """After a sudden end it is told that this is another attempt; what had ended does not run again."""
+    yard.use(first="echo first >> log", second="echo $EVENT_ATTEMPT >> attempts; [ -e go ] || sleep 60")
+    yard.happen(occurrence())
+    eventually(lambda: yard.lines("attempts") == ["1"])
+    yard.runner.begin_stop()
+    assert yard.runner.join(20)
+    yard.store.close()
+    (yard.folder / "go").touch()
+    yard.open()
+    eventually(yard.idle)
+    assert yard.lines("attempts") == ["1", "2"]
+    assert yard.lines("log") == ["first"]
+    assert yard.ended == [("first", HookOutcome.SUCCEEDED), ("second", HookOutcome.SUCCEEDED)]
+
+
+def test_a_hook_that_is_removed(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+    """What waits for a hook that is configured no more is forgotten, with a word."""
+    yard.use(old="echo old >> log", other="echo other >> log")
+    yard.store.queue(yard.runner.compose([occurrence()], VM, NOW))
+    yard.use(other="echo other >> log")
+    eventually(yard.idle)
+    assert yard.lines("log") == ["other"]
+    assert "a hook that was to run is not configured any more" in caplog.text
+    assert yard.store.hook_jobs.results("a") == {"old": None, "other": HookOutcome.SUCCEEDED}
+
+
+def test_what_cannot_be_read_is_left_out(yard: Yard) -> None:
+    """A damaged row holds up no other."""
+    yard.use(a="echo a >> log")
+    yard.store.queue(yard.runner.compose([occurrence(number=1), occurrence(number=2)], VM, NOW))
+    with yard.store._database.transaction() as transaction:
+        transaction.write("UPDATE hook_jobs SET job = '{' WHERE sequence = 1")
+    yard.runner.wake()
+    eventually(yard.idle)
+    assert yard.lines("log") == ["a"]
+
+
+def test_nothing_begins_after_the_stop(yard: Yard) -> None:
+    """What happens while the program ends is written down, and runs after the next start."""
+    yard.use(a="echo a >> log")
+    yard.runner.begin_stop()
+    yard.happen(occurrence())
+    assert yard.runner.join(1)
+    assert yard.store.hook_jobs.events() == ["a"]
+    assert yard.lines("log") == []
+
+
+def hook(name: str, **match: Any) -> Hook:
+    """Give a hook."""
+    return Hook(name, ("true",), Match(**match))
+
+
+@pytest.mark.parametrize(
+    ("hooks", "instance", "expected"),
+    [
+        ([hook("a"), hook("b")], VM, ["a", "b"]),
+        ([hook("a", transitions=(Transition.UPDATED,))], VM, ["a"]),
+        ([hook("a", transitions=(Transition.SCHEDULED,))], VM, []),
+        ([hook("a", event_types=("Reboot",))], VM, []),
+        ([hook("a")], "other", []),
+        ([hook("a", target=Whom.OTHER), hook("b", target=Whom.ANY)], "other", ["a", "b"]),
+        ([hook("a"), hook("b", target=Whom.ANY)], None, []),
+    ],
+)
+def test_which_hooks_run(hooks: Sequence[Hook], instance: str | None, expected: list[str]) -> None:
+    """Those that match, in the order of the file; none while this VM does not know its name."""
+    found = compose(hooks, [occurrence()], instance=instance, now=NOW)
+    assert [job.hook for job in found] == expected
