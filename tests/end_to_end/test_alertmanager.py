@@ -1,0 +1,189 @@
+"""The shipped rules and the Alertmanager example at work: simulator, twenty exporters, Prometheus, Alertmanager."""
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from exporter.simulator import Simulator, SimulatorServer
+from tests.builders import raw_event
+from tests.end_to_end.program import eventually, exporter, free_port, get, query
+from tests.notifications.receivers import Receiver, http_receiver
+
+ALERTS = Path(__file__).parent.parent.parent / "alerts"
+NAMES = [f"vm_{number}" for number in range(20)]
+SHARED = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
+REBOOT = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
+NODE_DOWN = {"alert": "NodeDown", "expr": 'up{job="node"} == 0', "labels": {"severity": "critical"}}
+
+
+@dataclass
+class Site:
+    """Everything that runs; ``processes`` and ``ports`` are the exporters', by the VM's name."""
+
+    simulators: Sequence[Simulator]
+    processes: "dict[str, subprocess.Popen[bytes]]"
+    ports: dict[str, int]
+    receiver: Receiver
+    prometheus: str
+    alertmanager: str
+
+    def announce(self, number: int, *events: dict[str, Any]) -> None:
+        """Let both halves of the fleet see a document; the second writes ids in small letters."""
+        small = [event | {"EventId": event["EventId"].lower()} for event in events]
+        for simulator, listed in zip(self.simulators, (events, small), strict=True):
+            simulator.set_document({"DocumentIncarnation": number, "Events": list(listed)})
+
+    def messages(self, path: str = "", **labels: str) -> list[dict[str, Any]]:
+        """Give the messages to a receiver (all: "") about alerts that all have these labels."""
+        sent = [request.json for request in self.receiver.requests if request.path.endswith(path)]
+        wanted = labels.items()
+        return [one for one in sent if all(wanted <= alert["labels"].items() for alert in one["alerts"])]
+
+    def inhibited(self, **labels: str) -> list[list[str]]:
+        """Give, for each alert with these labels that Alertmanager knows, the alerts that silence it."""
+        alerts = json.loads(get(f"{self.alertmanager}/api/v2/alerts"))
+        return [one["status"]["inhibitedBy"] for one in alerts if labels.items() <= one["labels"].items()]
+
+    def unwell_rules(self) -> list[str]:
+        """Give the names of the rules whose evaluation went wrong."""
+        groups = json.loads(get(f"{self.prometheus}/api/v1/rules"))["data"]["groups"]
+        return [rule["name"] for group in groups for rule in group["rules"] if rule["health"] != "ok"]
+
+
+def event(event_id: str, kind: str, status: str, vms: Sequence[str]) -> dict[str, Any]:
+    """Give an event as Azure writes it, an hour before it is due."""
+    due = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    not_before = due if status == "Scheduled" else ""
+    return raw_event(
+        EventId=event_id, EventType=kind, EventStatus=status, Resources=list(vms), NotBefore=not_before
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    """Give different ports of loopback that nobody uses."""
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [listener.getsockname()[1] for listener in found]
+
+
+@contextlib.contextmanager
+def running(program: str, port: int, *flags: str) -> Iterator[str]:
+    """Run Prometheus or Alertmanager until the end of the block; give its URL."""
+    path = shutil.which(program)
+    assert path, f"{program} is not installed; make test installs it"
+    command = [path, f"--web.listen-address=127.0.0.1:{port}", *flags]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        eventually(lambda: get(f"{url}/-/ready"))
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def alertmanager_file(folder: Path, receiver: Receiver) -> Path:
+    """Write the example with a test's patience and receivers, and nothing else changed."""
+    configuration = yaml.safe_load((ALERTS / "alertmanager.example.yml").read_text())
+    routes = [configuration["route"]]
+    for route in routes:
+        route |= {"group_wait": "1s", "group_interval": "1s"}
+        routes += route.get("routes", [])
+    for one in configuration["receivers"]:
+        for webhook in one.get("webhook_configs", []):
+            webhook["url"] = f"http://{receiver.authority}/{one['name']}"
+    file = folder / "alertmanager.yml"
+    file.write_text(yaml.safe_dump(configuration))
+    return file
+
+
+def prometheus_file(folder: Path, ports: dict[str, int], alertmanager: int) -> Path:
+    """Write a configuration with the shipped rules, evaluated every second, and one about a VM's node.
+
+    The node's target is the exporter's own, under another job: both go down with the VM.
+    """
+    for name in ("scheduled-events.rules.yml", "inhibition.rules.yml"):
+        text = (ALERTS / name).read_text()
+        assert "interval: 15s" in text
+        (folder / name).write_text(text.replace("interval: 15s", "interval: 1s"))
+    (folder / "node.rules.yml").write_text(json.dumps({"groups": [{"name": "node", "rules": [NODE_DOWN]}]}))
+    targets = [{"targets": [f"127.0.0.1:{port}"], "labels": {"vm": name}} for name, port in ports.items()]
+    only_up = [{"source_labels": ["__name__"], "regex": "azure_.*", "action": "drop"}]
+    node = {"job_name": "node", "static_configs": targets[:2], "metric_relabel_configs": only_up}
+    fleet = {"job_name": "azure-scheduled-events-exporter", "static_configs": targets}
+    configuration = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": ["*.rules.yml"],
+        "scrape_configs": [fleet, node],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]},
+    }
+    file = folder / "prometheus.yml"
+    file.write_text(json.dumps(configuration))
+    return file
+
+
+@contextlib.contextmanager
+def site(folder: Path) -> Iterator[Site]:
+    """Run two simulators, an exporter for each VM, Prometheus and Alertmanager until the end of the block."""
+    simulators = [Simulator(requests_per_second=0) for _ in range(2)]
+    *numbers, own, theirs = free_ports(len(NAMES) + 2)
+    ports = dict(zip(NAMES, numbers, strict=True))
+    with contextlib.ExitStack() as stack:
+        receiver = stack.enter_context(http_receiver())
+        urls = [stack.enter_context(SimulatorServer(simulator)).url for simulator in simulators]
+        processes = {
+            name: stack.enter_context(
+                exporter(urls[index % 2], folder / name, ports[name], "--instance.name", name)
+            )
+            for index, name in enumerate(NAMES)
+        }
+        file = alertmanager_file(folder, receiver)
+        flags = (f"--config.file={file}", f"--storage.path={folder / 'am'}", "--cluster.listen-address=")
+        alertmanager = stack.enter_context(running("prometheus-alertmanager", theirs, *flags))
+        file = prometheus_file(folder, ports, theirs)
+        flags = (f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}")
+        prometheus = stack.enter_context(running("prometheus", own, *flags))
+        yield Site(simulators, processes, ports, receiver, prometheus, alertmanager)
+
+
+def test_an_event_of_twenty_vms_is_one_message_and_explains_what_it_takes_down(tmp_path: Path) -> None:
+    """One message tells of an event, and its VM's own alerts are silent while those of others are not."""
+    with site(tmp_path) as here:
+        ready = "count(azure_scheduled_events_up == 1) == 20 and on () count(up == 1) == 22"
+        eventually(lambda: query(here.prometheus, ready), within=60)
+        assert not query(here.prometheus, "ALERTS")
+
+        shared = event(SHARED, "Redeploy", "Scheduled", NAMES)
+        here.announce(1, shared)
+        (message,) = eventually(lambda: here.messages("/chat", event_id=SHARED), within=60)
+        assert [alert["labels"]["alertname"] for alert in message["alerts"]] == ["ScheduledEventPending"]
+        assert "(20 VMs)" in message["alerts"][0]["annotations"]["summary"]
+        eventually(lambda: query(here.prometheus, "count(azure_scheduled_events:vm_event) == 20"))
+
+        here.announce(2, shared, event(REBOOT, "Reboot", "Started", NAMES[:1]))
+        eventually(lambda: here.inhibited(alertname="ScheduledEventInhibitor", vm="vm_0"))
+        for name in NAMES[:2]:
+            here.processes[name].kill()
+        eventually(lambda: here.messages("/pager", alertname="NodeDown", vm="vm_1"))
+        (silencers,) = eventually(lambda: here.inhibited(alertname="NodeDown", vm="vm_0"))
+        assert silencers
+        assert not here.messages(alertname="NodeDown", vm="vm_0")
+        assert len(here.messages("/chat", event_id=REBOOT)) == 1
+
+        here.announce(3)
+        eventually(lambda: len(here.messages("/chat", event_id=SHARED)) == 2)
+        told = [one["status"] for one in here.messages(event_id=SHARED)]
+        assert told == ["firing", "resolved"]
+        assert not here.messages("/nobody")
+        assert here.unwell_rules() == []
+        assert "error" not in json.dumps([one["alerts"] for one in here.messages()])
