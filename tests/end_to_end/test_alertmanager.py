@@ -1,4 +1,4 @@
-"""The shipped rules and the Alertmanager example at work: simulator, twenty exporters, Prometheus, Alertmanager."""
+"""The shipped rules and the Alertmanager example at work, with real servers and twenty exporters."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ import yaml
 
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import raw_event
-from tests.end_to_end.program import eventually, exporter, free_port, get, query
+from tests.end_to_end.program import eventually, exporter, get, query
 from tests.notifications.receivers import Receiver, http_receiver
 
 ALERTS = Path(__file__).parent.parent.parent / "alerts"
@@ -147,12 +147,12 @@ def site(folder: Path) -> Iterator[Site]:
             )
             for index, name in enumerate(NAMES)
         }
-        file = alertmanager_file(folder, receiver)
-        flags = (f"--config.file={file}", f"--storage.path={folder / 'am'}", "--cluster.listen-address=")
-        alertmanager = stack.enter_context(running("prometheus-alertmanager", theirs, *flags))
-        file = prometheus_file(folder, ports, theirs)
-        flags = (f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}")
-        prometheus = stack.enter_context(running("prometheus", own, *flags))
+        flags = [f"--config.file={alertmanager_file(folder, receiver)}", f"--storage.path={folder / 'am'}"]
+        program = running("prometheus-alertmanager", theirs, *flags, "--cluster.listen-address=")
+        alertmanager = stack.enter_context(program)
+        flags = [f"--config.file={prometheus_file(folder, ports, theirs)}"]
+        program = running("prometheus", own, *flags, f"--storage.tsdb.path={folder / 'tsdb'}")
+        prometheus = stack.enter_context(program)
         yield Site(simulators, processes, ports, receiver, prometheus, alertmanager)
 
 

@@ -1,0 +1,1 @@
+"""Tests of `alerts/` and of the configurations that `docs/prometheus.md` shows."""

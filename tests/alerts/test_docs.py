@@ -1,0 +1,82 @@
+"""Tests of `docs/prometheus.md`: what it shows works as it stands."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.alerts.support import ALERTS, ROOT, RULE_FILES, alerts, rules, tool
+
+TEXT = (ROOT / "docs" / "prometheus.md").read_text()
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+CONFIGURATIONS = [block for block in BLOCKS if not block.startswith("apiVersion")]
+(MONITOR,) = (yaml.safe_load(block) for block in BLOCKS if block.startswith("apiVersion"))
+(SCRIPT,) = re.findall(r"^```sh\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+JOB = "azure-scheduled-events-exporter"
+
+
+def check(folder: Path, configuration: str) -> None:
+    """Let promtool read a Prometheus configuration, with all files that it names beside it."""
+    (folder / "rules").mkdir()
+    for file in RULE_FILES:
+        shutil.copy(file, folder / "rules")
+    for name in ("exporters-ca.pem", "exporters-password"):
+        (folder / name).touch()
+    (folder / "prometheus.yml").write_text(configuration)
+    assert "SUCCESS" in tool("promtool", "check", "config", "prometheus.yml", cwd=folder)
+
+
+@pytest.mark.parametrize("block", CONFIGURATIONS)
+def test_promtool_takes_each_configuration(block: str, tmp_path: Path) -> None:
+    """Each can be pasted into a Prometheus configuration."""
+    check(tmp_path, block)
+
+
+def test_each_way_to_scrape_gives_the_job_that_the_rules_know() -> None:
+    """The name in the examples is the one in the rules."""
+    found = [yaml.safe_load(block).get("scrape_configs", [{}])[0].get("job_name") for block in CONFIGURATIONS]
+    assert found == [JOB, JOB, JOB, None]
+    assert f'"{JOB}"' in alerts()["ScheduledEventsExporterDown"]["expr"]
+
+
+def test_the_pod_monitor_is_what_the_operator_knows(tmp_path: Path) -> None:
+    """Its relabelings are Prometheus' own under other names, and the job comes from the pods' label."""
+    spec = MONITOR["spec"]
+    assert spec["selector"]["matchLabels"][spec["jobLabel"]] == JOB
+    (endpoint,) = spec["podMetricsEndpoints"]
+    assert endpoint.keys() == {"port", "interval", "relabelings"}
+    relabelings: list[dict[str, Any]] = [
+        {re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", key): value for key, value in one.items()}
+        for one in endpoint["relabelings"]
+    ]
+    scrape = {"job_name": JOB, "scrape_interval": endpoint["interval"], "relabel_configs": relabelings}
+    check(tmp_path, json.dumps({"scrape_configs": [scrape]}))
+
+
+def test_the_rules_become_a_prometheus_rule(tmp_path: Path) -> None:
+    """What kubectl gets holds the same rules, and promtool still takes them."""
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\n[ "$*" = "apply -f -" ] && cat\n')
+    kubectl.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", SCRIPT], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    resource = yaml.safe_load(done.stdout)
+    assert (resource["apiVersion"], resource["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    file = tmp_path / "spec.yml"
+    file.write_text(yaml.safe_dump(resource["spec"]))
+    assert "SUCCESS" in tool("promtool", "check", "rules", file)
+    assert rules(file) == rules(RULE_FILES[0])
+
+
+def test_the_readme_lists_every_alert() -> None:
+    """The table of the alerts is complete."""
+    listed = re.findall(r"^\| `(Scheduled\w+)` \|", (ALERTS / "README.md").read_text(), re.MULTILINE)
+    assert listed == list(alerts(RULE_FILES[0]))

@@ -1,0 +1,141 @@
+"""Tests of the rule files: promtool's, and that they fit the exporter and their runbooks."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+
+from exporter.metrics import Metrics, SnapshotCollector
+from tests.alerts.support import ALERTS, PROMTOOL_TESTS, ROOT, RULE_FILES, alerts, moments, rules, tool
+from tests.builders import body, raw_event
+from tests.house import House
+
+ELEVEN = [
+    "ScheduledEventPending",
+    "ScheduledEventImminent",
+    "ScheduledEventStarted",
+    "ScheduledEventOverrun",
+    "ScheduledEventsConcurrent",
+    "ScheduledEventsBlind",
+    "ScheduledEventsPollStale",
+    "ScheduledEventsExporterDown",
+    "ScheduledEventNotificationsFailing",
+    "ScheduledEventApprovalsFailing",
+    "ScheduledEventsReloadFailed",
+]
+# Part of the public names; there once the exporter approves.
+APPROVALS = {"azure_scheduled_events_approvals_total": {"rule", "outcome"}}
+RUNBOOKS = (
+    "https://github.com/azure-scheduled-events-exporter/azure-scheduled-events-exporter"
+    "/blob/main/alerts/runbooks/"
+)
+_SELECTOR = re.compile(r"\b((?:azure_scheduled_events|process)[a-z_:]*|up\b)(?:\{(.*?)\})?")
+
+
+@pytest.mark.parametrize("file", RULE_FILES, ids=lambda file: file.name)
+def test_promtool_takes_the_rules(file: Path) -> None:
+    """Every expression and template can be parsed."""
+    assert "SUCCESS" in tool("promtool", "check", "rules", file)
+
+
+@pytest.mark.parametrize("file", PROMTOOL_TESTS, ids=lambda file: file.name)
+def test_promtool_tests(file: Path) -> None:
+    """Alerts fire, stay quiet and resolve as their own tests say."""
+    tool("promtool", "test", "rules", file)
+
+
+def test_the_alerts_are_those_that_users_know() -> None:
+    """Silences and routes of users go by these names; the helper of Alertmanager is in a file of its own."""
+    assert list(alerts(RULE_FILES[0])) == ELEVEN
+    assert list(alerts(RULE_FILES[1])) == ["ScheduledEventInhibitor"]
+
+
+@pytest.mark.parametrize("name", alerts())
+def test_an_alert_says_what_a_person_needs(name: str) -> None:
+    """Each has a severity, a summary, a description and the address of its runbook."""
+    alert = alerts()[name]
+    assert alert["labels"]["severity"]
+    assert alert["annotations"]["summary"]
+    assert alert["annotations"]["description"]
+    assert alert["annotations"]["runbook_url"] == f"{RUNBOOKS}{name}.md"
+
+
+def test_alerts_and_runbooks_belong_together() -> None:
+    """No alert is without a runbook, no runbook without an alert, and each answers the four questions."""
+    runbooks = {file.stem: file.read_text() for file in (ALERTS / "runbooks").iterdir()}
+    assert runbooks.keys() == alerts().keys()
+    for name, text in runbooks.items():
+        assert text.startswith(f"# {name}\n")
+        for heading in ("## What to check\n", "## What to do\n", "## How to silence\n"):
+            assert heading in text, name
+
+
+def test_links_in_the_texts_lead_somewhere() -> None:
+    """Every relative link of the runbooks and READMEs is a file."""
+    for file in (*ALERTS.rglob("*.md"), *(ROOT / "docs").rglob("prometheus.md")):
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", file.read_text()):
+            assert (file.parent / link).exists(), f"{file.name}: {link}"
+
+
+@pytest.mark.parametrize("name", alerts())
+def test_an_alert_is_tested_before_while_and_after(name: str) -> None:
+    """In one promtool test at least it is quiet, then fires, then resolves."""
+    seen: dict[str, list[tuple[int, bool]]] = {}
+    for test, at, alert, fires in moments():
+        if alert == name:
+            seen.setdefault(test, []).append((at, fires))
+    stories = ["".join("F" if fires else "q" for _, fires in sorted(story)) for story in seen.values()]
+    assert any(re.search("q.*F.*q", story) for story in stories), stories
+
+
+def test_the_job_stands_in_one_place() -> None:
+    """Whoever calls the job otherwise changes one word."""
+    text = "".join(str(rule["expr"]) for rule in rules())
+    assert text.count("azure-scheduled-events-exporter") == 1
+
+
+def exposed() -> dict[str, set[str]]:
+    """Give the names of all samples that an exporter exposes, with the labels of each."""
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    metrics.notifying(["chat"])
+    metrics.loaded(None)
+    house = House()
+    waiting = SnapshotCollector(
+        lambda: house.watch.snapshot, house.health, house.clock, waiting=lambda: {"chat": 0}
+    )
+    house.poll(body(raw_event()))
+    families: list[Metric] = [*waiting.collect()]
+    house.poll(body(raw_event(EventStatus="Started"), incarnation=2))
+    families += [*registry.collect(), *house.registry.collect()]
+    found: dict[str, set[str]] = {}
+    for sample in (sample for family in families for sample in family.samples):
+        found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def used() -> list[tuple[str, set[str]]]:
+    """Give every metric that an expression or a template selects, with the labels of its matchers."""
+    texts = [rule["expr"] for rule in rules()]
+    texts += [text for rule in alerts().values() for text in rule["annotations"].values()]
+    found = _SELECTOR.findall("\n".join(texts))
+    return [(name, set(re.findall(r'(\w+)\s*[!=]~?\\?["%]', matchers))) for name, matchers in found]
+
+
+def test_every_metric_of_the_rules_is_there() -> None:
+    """A rule about a metric or label that the exporter does not expose would be silent for ever."""
+    names = exposed() | APPROVALS | {"up": {"job"}}
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    selected = [(name, labels) for name, labels in used() if name not in recorded]
+    assert len(selected) > 20
+    for name, labels in selected:
+        assert name in names, name
+        assert labels <= names[name], name
+
+
+def test_every_recorded_metric_is_used() -> None:
+    """No rule is recorded for nothing."""
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    assert recorded <= {name for name, _ in used()}
