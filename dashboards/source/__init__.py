@@ -1,0 +1,1 @@
+"""What the dashboards show, and how; `dashboards.build` writes it down as JSON."""

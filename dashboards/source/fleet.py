@@ -1,0 +1,291 @@
+"""The dashboard `Fleet`: what is pending where, and what this period's events were like."""
+
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from dashboards.source import style
+from dashboards.source.frame import FLEET, Frame, PanelBuilder, vm_link
+from dashboards.source.panels import About, bars, columns, numbers, timeline
+from dashboards.source.promql import Scope, busy, gone, grew, mean, number, states
+from dashboards.source.queries import Query, Shape
+from dashboards.source.tables import Column, table_of
+
+BUCKETS = {
+    "notice_seconds": (0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800),
+    "impact_seconds": (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200),
+}
+"""The upper limits of the histograms that are shown bucket by bucket, seconds."""
+
+_SCOPE = Scope()
+_NO_EXPORTER = "no exporter of this job is scraped"
+_NO_EVENT = "no event in this period"
+
+
+def fleet() -> Dashboard:
+    """Build it."""
+    frame = Frame(
+        FLEET,
+        "Azure Scheduled Events of all VMs: what is pending where, how long is left, and what became of it.",
+        _SCOPE,
+    )
+    stats = [(4, _pending()), (4, _vms("Scheduled")), (4, _vms("Started")), (4, _next())]
+    frame.row(4, [*stats, (4, _watched()), (4, _unwatched())])
+    frame.row(8, [(24, _events())])
+    frame.row(10, [(9, _hit()), (15, _timeline())])
+    frame.heading("In this period")
+    frame.row(4, [(6, _seen()), (6, _gone("cancelled")), (6, _gone("vanished")), (6, _approved())])
+    frame.row(9, [(12, _by_type()), (12, _transitions())])
+    frame.row(11, [(8, _notice()), (8, _impact()), (8, _approvals())])
+    return frame.build()
+
+
+def _pending() -> PanelBuilder:
+    listed = f"group by (event_id) ({_SCOPE.metric('event_info')})"
+    about = About(
+        "Events now",
+        "Events that Azure lists now, Scheduled or Started. One that several VMs see counts once.",
+        _NO_EXPORTER,
+    )
+    query = Query(number(listed, _SCOPE.metric("up")), shape=Shape.NOW)
+    return numbers(about, [query], steps={1: style.NOTICE}, decimals=0)
+
+
+def _vms(status: str) -> PanelBuilder:
+    pending = _SCOPE.metric("pending", f'event_status="{status}"', 'target="self"')
+    meaning = "will be hit: an event is announced for them" if status == "Scheduled" else "are being hit now"
+    color = style.NOTICE if status == "Scheduled" else style.ALARM
+    query = Query(
+        f"count(sum without (event_type) ({pending}) > 0) or 0 * count({_SCOPE.metric('up')})",
+        shape=Shape.NOW,
+    )
+    about = About(f"VMs, {status}", f"VMs that {meaning}.", _NO_EXPORTER)
+    return numbers(about, [query], steps={1: color}, decimals=0)
+
+
+def _next() -> PanelBuilder:
+    left = f"min({_SCOPE.metric('event_not_before_timestamp_seconds')} - time())"
+    about = About(
+        "Next, at the earliest",
+        "Time to the nearest NotBefore. An event may start then, or later; approved, or without any notice,"
+        " also earlier. Negative once it has passed.",
+        "nothing announced",
+        "s",
+    )
+    steps = {-1e9: style.ALARM, 300: style.NOTICE, 900: "yellow", 3600: style.CALM}
+    return numbers(about, [Query(f"{left}", shape=Shape.NOW)], steps=steps, decimals=0)
+
+
+def _watched() -> PanelBuilder:
+    about = About("VMs watched", "VMs whose exporter got a valid answer at its last poll.", _NO_EXPORTER)
+    query = Query(f"sum({_SCOPE.metric('up')})", shape=Shape.NOW)
+    return numbers(about, [query], decimals=0)
+
+
+def _unwatched() -> PanelBuilder:
+    about = About(
+        "Blind or down",
+        "VMs whose exporter gets no answer from Azure, or cannot be scraped: nobody would be told of an event"
+        " there. A VM that reboots is down for a while.",
+        _NO_EXPORTER,
+    )
+    targets, seeing = _SCOPE.other("up"), _SCOPE.metric("up")
+    query = Query(f"count({targets}) - (sum({seeing}) or 0 * count({targets}))", shape=Shape.NOW)
+    return numbers(about, [query], steps={1: style.ALARM}, decimals=0)
+
+
+def _events() -> PanelBuilder:
+    info, by = _SCOPE.metric("event_info"), "by (event_id)"
+    started = _SCOPE.metric("event_info", 'event_status="Started"')
+    not_before = _SCOPE.metric("event_not_before_timestamp_seconds")
+    begun = _SCOPE.metric("event_started_timestamp_seconds")
+    labels = "by (event_id, event_type, event_source, description)"
+    about = About(
+        "Events",
+        "One row for each event, however many VMs see it. It counts as Started as soon as one VM says so."
+        " NotBefore is blank once an event has started; a duration that Azure does not know is blank too.",
+        "nothing is announced or under way",
+    )
+    return table_of(
+        about,
+        [
+            Column("Type", "event_type", width=100),
+            Column("Status", "", f"max {labels} (2 * {started} or {info})", width=105, states=style.STATES),
+            Column(
+                "Time left",
+                "",
+                f"min {by} ({not_before} - time())",
+                unit="s",
+                width=110,
+                decimals=0,
+                steps={-1e9: style.ALARM, 300: style.NOTICE, 900: "yellow", 3600: style.CALM},
+            ),
+            Column("NotBefore", "", f"1000 * min {by} ({not_before})", unit="dateTimeAsIso", width=165),
+            Column("Started for", "", f"time() - min {by} ({begun})", unit="s", width=110, decimals=0),
+            Column("Announced pause", "", f"max {by} ({_SCOPE.metric('event_duration_seconds')})", "s", 140),
+            Column("VMs hit", "", f"max {by} ({_SCOPE.metric('event_resources')})", "none", 80),
+            Column("Source", "event_source", width=90),
+            Column("Description", "description"),
+            Column("Event", "event_id", width=310),
+        ],
+        sort="Time left",
+    )
+
+
+def _hit() -> PanelBuilder:
+    mine, by = 'target="self"', "by (instance, event_type)"
+    info = _SCOPE.metric("event_info", mine)
+    started = _SCOPE.metric("event_info", mine, 'event_status="Started"')
+    left = f"{_SCOPE.metric('event_not_before_timestamp_seconds')} - time()"
+    about = About(
+        "VMs with events now",
+        "One row for each VM and type of event that hits it. A click on the VM opens its own dashboard.",
+        "no VM is hit, or going to be",
+    )
+    return table_of(
+        about,
+        [
+            Column("VM", "instance", link=vm_link("VM")),
+            Column("Type", "event_type", width=100),
+            Column("Status", "", f"max {by} (2 * {started} or {info})", width=105, states=style.STATES),
+            Column("Time left", "", f"min {by} ({left})", unit="s", width=110, decimals=0),
+        ],
+        sort="VM",
+    )
+
+
+def _timeline() -> PanelBuilder:
+    about = About(
+        "VMs over time",
+        "A row for each VM and type of event that hit it in this period; VMs without any are left out. A hole"
+        ' is a time in which the exporter was not scraped, as while the VM rebooted. "Not known" is a time'
+        " in which Azure did not answer.",
+        "no VM was hit in this period",
+        "none",
+    )
+    query = Query(f"({states(_SCOPE)}) and ({busy(_SCOPE)})", "{{instance}} {{event_type}}")
+    return timeline(about, [query], style.words(style.STATES))
+
+
+def _seen() -> PanelBuilder:
+    seen = f"group by (event_id) (last_over_time({_SCOPE.metric('event_info')}[$__range]))"
+    about = About(
+        "Events",
+        "Events of this period, each once. One that came and went between two scrapes is not among them.",
+        _NO_EXPORTER,
+    )
+    return numbers(about, [Query(number(seen, _SCOPE.metric("up")), shape=Shape.NOW)], decimals=0)
+
+
+def _gone(outcome: str) -> PanelBuilder:
+    about = About(
+        outcome.capitalize(),
+        {
+            "cancelled": "Events that Azure took back before they started, each once.",
+            "vanished": "Events that went while nobody watched, as while an exporter was down or blind: what"
+            " became of them is not known. Each counts once.",
+        }[outcome],
+        _NO_EXPORTER,
+    )
+    query = Query(number(gone(_SCOPE, outcome), _SCOPE.metric("up")), shape=Shape.NOW)
+    return numbers(about, [query], decimals=0, steps={1: style.OUTCOMES[outcome]}, below="text")
+
+
+def _approved() -> PanelBuilder:
+    about = About(
+        "Approved",
+        "Events that exporters approved. One VM approves for all VMs of an event.",
+        "no approval: switched off, or no rule said so",
+    )
+    approved = _SCOPE.metric("approvals_total", 'outcome="approved"')
+    return numbers(about, [Query(f"sum({grew(approved)})", shape=Shape.NOW)], decimals=0)
+
+
+def _by_type() -> PanelBuilder:
+    started = grew(_SCOPE.metric("transitions_total", 'transition="started"'))
+    announced = f"max by (event_type) (max_over_time({_SCOPE.metric('event_duration_seconds')}[$__range]))"
+    about = About(
+        "What each type has meant",
+        "Means over all VMs that were hit. Notice: NotBefore minus first seen. Announced: the longest pause"
+        " that Azure expected. Observed: the mean pause that VMs themselves noticed. Until gone: from"
+        " Started until Azure took the event off its list, mostly far longer than the pause itself.",
+        _NO_EXPORTER,
+    )
+    return table_of(
+        about,
+        [
+            Column("Type", "event_type"),
+            Column("Times a VM was hit", "", f"round(sum by (event_type) ({started}))", "none", decimals=0),
+            Column("Notice", "", mean(_SCOPE, "notice_seconds", "event_type"), "s", decimals=1),
+            Column("Announced", "", announced, "s", decimals=1),
+            Column("Observed", "", mean(_SCOPE, "observed_pause_seconds", "event_type"), "s", decimals=1),
+            Column("Until gone", "", mean(_SCOPE, "impact_seconds", "event_type"), "s", decimals=1),
+        ],
+        sort="Type",
+    )
+
+
+def _transitions() -> PanelBuilder:
+    counted = _SCOPE.metric("transitions_total")
+    about = About(
+        "What happened",
+        "Transitions that exporters counted: an event that hits twenty VMs is twenty here. The points are"
+        " exemplars; each leads to the trace of its event, where the datasource is told how.",
+        _NO_EXPORTER,
+    )
+    increase = f"sum by (transition) (increase({counted}[$__rate_interval]))"
+    return columns(about, [Query(increase, "{{transition}}", Shape.EXEMPLARS)])
+
+
+def _notice() -> PanelBuilder:
+    about = About(
+        "Notice",
+        "How long before NotBefore events were first seen, once for each VM and event. Choose a type above to"
+        " see how much notice it really gives.",
+        _NO_EVENT,
+        "none",
+    )
+    return _distribution(about, "notice_seconds")
+
+
+def _impact() -> PanelBuilder:
+    about = About(
+        "From Started to gone",
+        "How long events stayed Started, once for each VM and event; those whose end was not watched are left"
+        " out. The pause itself is mostly far shorter.",
+        "no event ended in this period",
+        "none",
+    )
+    return _distribution(about, "impact_seconds")
+
+
+def _distribution(about: About, histogram: str) -> PanelBuilder:
+    grown = grew(_SCOPE.metric(f"{histogram}_bucket"))
+    query = Query(f"sum by (le) ({grown})", "{{le}}", Shape.BUCKETS)
+    return bars(about, [query], names=_names(BUCKETS[histogram]))
+
+
+def _names(limits: tuple[int, ...]) -> dict[str, str]:
+    """Say for each bucket, by a regex for its upper limit, what it holds."""
+    words = ["none" if limit == 0 else f"up to {_words(limit)}" for limit in limits]
+    named = {f"/^{limit}(\\.0)?$/": word for limit, word in zip(limits, words, strict=True)}
+    return named | {"/^\\+Inf$/": f"over {_words(limits[-1])}"}
+
+
+def _words(seconds: int) -> str:
+    size, unit = next((size, unit) for size, unit in _UNITS if seconds % size == 0)
+    return f"{seconds // size} {unit}"
+
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def _approvals() -> PanelBuilder:
+    about = About(
+        "Approvals by rule",
+        "What approval rules did: approved; would have approved (dry_run); failed; or held back by the limit"
+        " per hour (limited).",
+        "no approval: switched off, or no rule said so",
+        "none",
+    )
+    grown = grew(_SCOPE.metric("approvals_total"))
+    query = Query(f"sum by (rule, outcome) ({grown})", "{{rule}}, {{outcome}}", Shape.NOW)
+    return bars(about, [query])

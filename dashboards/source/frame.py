@@ -1,0 +1,185 @@
+"""What the three dashboards share: variables, links to one another, annotations, the grid."""
+
+from collections.abc import Sequence
+from itertools import count
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models.dashboard import (
+    AnnotationQuery,
+    DashboardCursorSync,
+    DashboardLinkType,
+    GridPos,
+    VariableHide,
+    VariableModel,
+    VariableOption,
+    VariableRefresh,
+    VariableSort,
+)
+from grafana_foundation_sdk.models.dashboard import Dashboard as Built
+from grafana_foundation_sdk.models.dashboard import Panel as BuiltPanel
+
+from dashboards.source import style
+from dashboards.source.promql import PREFIX, Scope
+from dashboards.source.queries import DATASOURCE
+
+JOB = "azure-scheduled-events-exporter"
+FLEET, INSTANCE, EXPORTER = "azse-fleet", "azse-instance", "azse-exporter"
+"""The uids of the dashboards, by which they link to one another."""
+
+_TITLES = {FLEET: "Fleet", INSTANCE: "Instance", EXPORTER: "Exporter"}
+_WIDTH = 24
+
+
+PanelBuilder = Builder[BuiltPanel]
+"""A panel of any kind."""
+
+
+def vm_link(label: str) -> str:
+    """Lead to the dashboard of the VM that a row of a table names in the column ``label``."""
+    keep = "${datasource:queryparam}&${job:queryparam}&${__url_time_range}"
+    return f"/d/{INSTANCE}?{keep}&var-instance=${{__data.fields.{label}}}"
+
+
+class Frame:
+    """A dashboard in the making: rows of panels, placed from left to right and top to bottom."""
+
+    def __init__(self, uid: str, description: str, scope: Scope, *, typed: bool = True) -> None:
+        """``typed``: whether it shows anything by type of event, so that the variable makes sense."""
+        self._scope = scope
+        self._ids = count(1)
+        self._y = 0
+        self._builder = (
+            dashboard.Dashboard(f"Azure Scheduled Events / {_TITLES[uid]}")
+            .uid(uid)
+            .description(description)
+            .tags(["azure", "azure-scheduled-events"])
+            .timezone("browser")
+            .editable()
+            .tooltip(DashboardCursorSync.CROSSHAIR)
+            .time("now-24h", "now")
+            .refresh("30s")
+            .version(1)
+            .variables(_variables(one=scope.one, typed=typed))
+            .annotations(_annotations(scope) if typed else [])
+            .links([_link(uid, other) for other in _TITLES if other != uid])
+        )
+
+    def heading(self, title: str) -> None:
+        """Begin a part with a title."""
+        row = dashboard.Row(title).id(next(self._ids)).collapsed(False)
+        self._builder.with_row(row.grid_pos(GridPos(x=0, y=self._y, w=_WIDTH, h=1)))
+        self._y += 1
+
+    def row(self, height: int, panels: Sequence[tuple[int, PanelBuilder]]) -> None:
+        """Place panels, each with its width, side by side; together they are as wide as the dashboard.
+
+        Raises:
+            ValueError: they are not.
+        """
+        if sum(width for width, _ in panels) != _WIDTH:
+            raise ValueError(f"the widths of a row must add up to {_WIDTH}: {[width for width, _ in panels]}")
+        x = 0
+        for width, builder in panels:
+            panel = builder.build()
+            panel.id_val = next(self._ids)
+            panel.grid_pos = GridPos(x=x, y=self._y, w=width, h=height)
+            self._builder.with_panel(_Ready(panel))
+            x += width
+        self._y += height
+
+    def build(self) -> Built:
+        """Give the dashboard."""
+        return self._builder.build()
+
+
+class _Ready(Builder[BuiltPanel]):
+    """A panel that is built already, for `with_panel`."""
+
+    def __init__(self, panel: BuiltPanel) -> None:
+        self._panel = panel
+
+    def build(self) -> BuiltPanel:
+        return self._panel
+
+
+def _link(here: str, there: str) -> dashboard.DashboardLink:
+    # The VM goes along only where both dashboards can show a single one.
+    names = ["datasource", "job", *(["instance"] if (here, there) == (INSTANCE, EXPORTER) else [])]
+    names += ["event_type"] if EXPORTER not in (here, there) else []
+    query = "&".join(f"${{{name}:queryparam}}" for name in names)
+    return (
+        dashboard.DashboardLink(_TITLES[there])
+        .type(DashboardLinkType.LINK)
+        .icon("dashboard")
+        .tooltip(f"The dashboard {_TITLES[there]}, for the same period")
+        .url(f"/d/{there}?{query}")
+        .keep_time(True)
+    )
+
+
+def _variables(*, one: bool, typed: bool) -> list[Builder[VariableModel]]:
+    up = f"{PREFIX}up"
+    datasource = dashboard.DatasourceVariable("datasource").label("Datasource").type("prometheus")
+    job = _query("job", "Job", f"label_values({up}, job)").multi(True)
+    job = job.current(VariableOption(selected=True, text=[JOB], value=[JOB]))
+    instance = _query("instance", "VM", f'label_values({up}{{job=~"$job"}}, instance)')
+    event_type = _query("event_type", "Type", f'label_values({PREFIX}pending{{job=~"$job"}}, event_type)')
+    filters = dashboard.AdHocVariable("filters").label("Labels").datasource(DATASOURCE)
+    filters = filters.description("Any other label of your targets, such as cluster or namespace.")
+    return [
+        datasource.hide(VariableHide.DONT_HIDE),
+        job,
+        instance if one else _all(instance),
+        *([_all(event_type)] if typed else []),
+        filters,
+    ]
+
+
+def _query(name: str, label: str, query: str) -> dashboard.QueryVariable:
+    return (
+        dashboard.QueryVariable(name)
+        .label(label)
+        .query({"query": query, "refId": name})
+        .definition(query)
+        .datasource(DATASOURCE)
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.ALPHABETICAL_ASC)
+    )
+
+
+def _all(variable: dashboard.QueryVariable) -> dashboard.QueryVariable:
+    everything = VariableOption(selected=True, text=["All"], value=["$__all"])
+    return variable.multi(True).include_all(True).all_value(".*").current(everything)
+
+
+def _annotations(scope: Scope) -> list[Builder[AnnotationQuery]]:
+    """Mark each event's beginning and start where they happened, and ends where they were counted."""
+    by = "by (event_id, event_type)"
+    seen = f"1000 * min {by} ({scope.metric('event_first_seen_timestamp_seconds')})"
+    started = f"1000 * min {by} ({scope.metric('event_started_timestamp_seconds')})"
+    ended = scope.metric("transitions_total", 'transition=~"completed|cancelled|vanished|approved"')
+    ends = f"sum by (event_type, transition) (({ended} - {ended} offset $__interval) > 0)"
+    return [
+        _annotation("Scheduled", style.NOTICE, seen, "{{event_type}} first seen", at_value=True),
+        _annotation("Started", style.ALARM, started, "{{event_type}} started", at_value=True),
+        _annotation("Ended", style.CALM, ends, "{{event_type}} {{transition}}", at_value=False),
+    ]
+
+
+def _annotation(
+    name: str, color: str, expression: str, title: str, *, at_value: bool
+) -> dashboard.AnnotationQuery:
+    return (
+        dashboard.AnnotationQuery()
+        .name(name)
+        .datasource(DATASOURCE)
+        .expr(expression)
+        .icon_color(color)
+        .title_format(title)
+        .text_format("{{event_id}}" if at_value else "")
+        .tag_keys("event_type")
+        .step("1m")
+        .use_value_for_time(at_value)
+        .enable(True)
+    )

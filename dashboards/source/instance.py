@@ -1,0 +1,244 @@
+"""The dashboard `Instance`: one VM's life."""
+
+from grafana_foundation_sdk.models.common import VisibilityMode
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from dashboards.source import style
+from dashboards.source.frame import INSTANCE, Frame, PanelBuilder
+from dashboards.source.panels import About, columns, lines, numbers, timeline
+from dashboards.source.promql import Scope, grew, mean, quantile, states
+from dashboards.source.queries import Query, Shape
+from dashboards.source.tables import Column, table_of
+
+_SCOPE = Scope(one=True)
+_NO_EXPORTER = "the exporter of this VM is not scraped"
+_URGENT = {-1e9: style.ALARM, 300: style.NOTICE, 900: "yellow", 3600: style.CALM}
+
+
+def instance() -> Dashboard:
+    """Build it."""
+    frame = Frame(
+        INSTANCE,
+        "Azure Scheduled Events of one VM: what is coming, what it went through, and who was told.",
+        _SCOPE,
+    )
+    frame.row(4, [(5, _state()), (5, _left()), (5, _announced()), (5, _age()), (4, _waiting())])
+    frame.row(6, [(24, _events())])
+    frame.row(8, [(14, _timeline()), (10, _countdown())])
+    frame.row(8, [(14, _pauses()), (10, _transitions())])
+    frame.heading("Who was told, and what was done")
+    frame.row(8, [(12, _notifications()), (12, _delay())])
+    frame.row(8, [(8, _hooks()), (8, _hook_duration()), (8, _approvals())])
+    return frame.build()
+
+
+def _state() -> PanelBuilder:
+    about = About(
+        "State", "What Azure says of this VM; not known where Azure does not answer.", _NO_EXPORTER, "none"
+    )
+    meanings = style.STATES | {0: ("in service", style.CALM)}
+    query = Query(f"max({states(_SCOPE)})", shape=Shape.NOW)
+    steps: dict[float, str] = {0: style.CALM, 1: style.NOTICE, 2: style.ALARM}
+    return numbers(about, [query], steps=steps, below=style.UNKNOWN, mappings=style.words(meanings))
+
+
+def _left() -> PanelBuilder:
+    about = About(
+        "Time left",
+        "Time to the nearest NotBefore; negative once it has passed. An approved event may start earlier.",
+        "nothing announced",
+        "s",
+    )
+    left = f"min({_SCOPE.metric('event_not_before_timestamp_seconds')} - time())"
+    return numbers(about, [Query(left, shape=Shape.NOW)], steps=_URGENT, decimals=0)
+
+
+def _announced() -> PanelBuilder:
+    about = About(
+        "Announced pause",
+        "The longest interruption that Azure expects of the events now listed.",
+        "nothing announced, or its length is not known",
+        "s",
+    )
+    return numbers(about, [Query(f"max({_SCOPE.metric('event_duration_seconds')})", shape=Shape.NOW)])
+
+
+def _age() -> PanelBuilder:
+    about = About(
+        "Last answer of Azure",
+        "Age of the last valid answer at the last scrape or since. It is polled once a second; minutes"
+        " without answer mean that nobody would be told of an event.",
+        "no valid answer since the exporter started, or it is not scraped",
+        "s",
+    )
+    age = f"time() - max({_SCOPE.metric('last_success_timestamp_seconds')})"
+    return numbers(
+        about, [Query(age, shape=Shape.NOW)], steps={120: style.NOTICE, 300: style.ALARM}, decimals=0
+    )
+
+
+def _waiting() -> PanelBuilder:
+    about = About("Messages waiting", "Messages that have not reached their targets yet.", "no targets")
+    query = Query(f"sum({_SCOPE.metric('notifications_pending')})", shape=Shape.NOW)
+    return numbers(about, [query], steps={1: style.NOTICE}, decimals=0)
+
+
+def _events() -> PanelBuilder:
+    info, by = _SCOPE.metric("event_info"), "by (event_id)"
+    started = _SCOPE.metric("event_info", 'event_status="Started"')
+    not_before = _SCOPE.metric("event_not_before_timestamp_seconds")
+    begun = _SCOPE.metric("event_started_timestamp_seconds")
+    seen = _SCOPE.metric("event_first_seen_timestamp_seconds")
+    labels = "by (event_id, event_type, event_source, target, description)"
+    about = About(
+        "Events now",
+        "What Azure lists for this VM; with metrics.events: all in the exporter's configuration, also what"
+        " hits its neighbours only (other).",
+        "nothing is announced or under way",
+    )
+    return table_of(
+        about,
+        [
+            Column("Type", "event_type", width=100),
+            Column("Status", "", f"max {labels} (2 * {started} or {info})", width=105, states=style.STATES),
+            Column("Hits", "target", width=70),
+            Column("Time left", "", f"min {by} ({not_before} - time())", "s", 100, decimals=0, steps=_URGENT),
+            Column("First seen", "", f"1000 * min {by} ({seen})", "dateTimeAsIso", 165),
+            Column("NotBefore", "", f"1000 * min {by} ({not_before})", "dateTimeAsIso", 165),
+            Column("Started", "", f"1000 * min {by} ({begun})", "dateTimeAsIso", 165),
+            Column("Announced pause", "", f"max {by} ({_SCOPE.metric('event_duration_seconds')})", "s", 140),
+            Column("Source", "event_source", width=85),
+            Column("Description", "description"),
+            Column("Event", "event_id", width=310),
+        ],
+        sort="Time left",
+    )
+
+
+def _timeline() -> PanelBuilder:
+    about = About(
+        "This VM over time",
+        "A row for each type of event, and what Azure's answers were like. A hole is a time in which the"
+        " exporter was not scraped, as while the VM rebooted.",
+        _NO_EXPORTER,
+        "none",
+    )
+    # Answers are put where no state of an event is, so that one row of words can name both.
+    watch = f"max by (instance) ({_SCOPE.metric('up')}) + 10"
+    meanings = style.STATES | {10: ("no answer", style.UNKNOWN), 11: ("answers", style.CALM)}
+    queries = [Query(states(_SCOPE), "{{event_type}}"), Query(watch, "Azure")]
+    return timeline(about, queries, style.words(meanings))
+
+
+def _countdown() -> PanelBuilder:
+    about = About(
+        "Time to NotBefore",
+        "How much time was left, event by event. A line that ends above zero started early, as when approved,"
+        " or was cancelled; one that jumps was moved by Azure.",
+        "nothing was announced in this period",
+        "s",
+    )
+    left = _SCOPE.metric("event_seconds_to_not_before")
+    query = Query(f"max by (event_id, event_type) ({left})", "{{event_type}} {{event_id}}")
+    return lines(about, [query], minimum=None)
+
+
+def _pauses() -> PanelBuilder:
+    about = About(
+        "Announced against observed",
+        "Announced: the longest pause that Azure expected. Observed: how long the VM really stood still, as"
+        " the exporter noticed it (mean, and the number of pauses). Until gone: from Started until Azure"
+        " took the event off its list. Means over this period.",
+        _NO_EXPORTER,
+    )
+    duration = _SCOPE.metric("event_duration_seconds")
+    pauses = grew(_SCOPE.metric("observed_pause_seconds_count"))
+    started = grew(_SCOPE.metric("transitions_total", 'transition="started"'))
+    return table_of(
+        about,
+        [
+            Column("Type", "event_type"),
+            Column("Started", "", f"round(sum by (event_type) ({started}))", "none", decimals=0),
+            Column("Notice", "", mean(_SCOPE, "notice_seconds", "event_type"), "s", decimals=1),
+            Column(
+                "Announced", "", f"max by (event_type) (max_over_time({duration}[$__range]))", "s", decimals=1
+            ),
+            Column("Observed", "", mean(_SCOPE, "observed_pause_seconds", "event_type"), "s", decimals=1),
+            Column("Pauses", "", f"round(sum by (event_type) ({pauses}))", "none", decimals=0),
+            Column("Until gone", "", mean(_SCOPE, "impact_seconds", "event_type"), "s", decimals=1),
+        ],
+        sort="Type",
+    )
+
+
+def _transitions() -> PanelBuilder:
+    counted = _SCOPE.metric("transitions_total")
+    about = About(
+        "What happened",
+        "Transitions of this VM's events. The points are exemplars; each leads to the trace of its event,"
+        " where the datasource is told how.",
+        _NO_EXPORTER,
+    )
+    increase = f"sum by (transition) (increase({counted}[$__rate_interval]))"
+    return columns(about, [Query(increase, "{{transition}}", Shape.EXEMPLARS)])
+
+
+def _notifications() -> PanelBuilder:
+    counted = _SCOPE.metric("notifications_total")
+    about = About(
+        "Messages",
+        "Messages by target, and how delivering them ended. A try that failed is repeated; only expired ones"
+        " are lost.",
+        "no notification targets are configured",
+    )
+    increase = f"sum by (target, outcome) (increase({counted}[$__rate_interval]))"
+    return columns(about, [Query(increase, "{{target}}, {{outcome}}")])
+
+
+def _delay() -> PanelBuilder:
+    buckets = _SCOPE.metric("notification_delay_seconds_bucket")
+    about = About(
+        "From transition to delivery",
+        "How late messages arrived; nothing is drawn where none was sent.",
+        "no message was delivered in this period",
+        "s",
+    )
+    queries = [Query(quantile(0.5, buckets), "median"), Query(quantile(0.95, buckets), "95 of 100 within")]
+    panel = lines(about, queries)
+    return panel.span_nulls(False).show_points(VisibilityMode.ALWAYS)
+
+
+def _hooks() -> PanelBuilder:
+    counted = _SCOPE.metric("hooks_total")
+    about = About(
+        "Hooks",
+        "Commands that ran for events, and how they ended.",
+        "no hooks are configured, or none has run yet",
+    )
+    increase = f"sum by (hook, outcome) (increase({counted}[$__rate_interval]))"
+    return columns(about, [Query(increase, "{{hook}}, {{outcome}}")])
+
+
+def _hook_duration() -> PanelBuilder:
+    about = About(
+        "Hooks, how long they took",
+        "Mean duration of each hook's runs. A hook that an approval waits for must end before NotBefore.",
+        "no hooks are configured, or none ran in this period",
+        "s",
+    )
+    total, count = (f"hook_duration_seconds_{part}" for part in ("sum", "count"))
+    rates = [f"sum by (hook) (rate({_SCOPE.metric(name)}[$__rate_interval]))" for name in (total, count)]
+    return lines(about, [Query(f"{rates[0]} / ({rates[1]} > 0)", "{{hook}}")]).show_points(
+        VisibilityMode.ALWAYS
+    )
+
+
+def _approvals() -> PanelBuilder:
+    counted = _SCOPE.metric("approvals_total")
+    about = About(
+        "Approvals",
+        "What the approval rules of this VM did; dry_run is what they would have approved.",
+        "no approval: switched off, or no rule said so",
+    )
+    increase = f"sum by (rule, outcome) (increase({counted}[$__rate_interval]))"
+    return columns(about, [Query(increase, "{{rule}}, {{outcome}}")])

@@ -1,0 +1,79 @@
+"""Colours and words for values: the same on all three dashboards."""
+
+from collections.abc import Mapping
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.models.dashboard import (
+    FieldColorModeId,
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+    ValueMapping,
+    ValueMappingResult,
+)
+
+CALM, NOTICE, ALARM, UNKNOWN, PLAIN = "green", "orange", "red", "purple", "blue"
+
+STATES = {
+    -1: ("not known", UNKNOWN),
+    0: ("nothing", "#2c3235"),
+    1: ("Scheduled", NOTICE),
+    2: ("Started", ALARM),
+}
+"""How the values of `promql.states` read."""
+
+OUTCOMES = {
+    "success": CALM,
+    "delivered": CALM,
+    "succeeded": CALM,
+    "exported": CALM,
+    "completed": CALM,
+    "approved": CALM,
+    "cancelled": PLAIN,
+    "scheduled": NOTICE,
+    "updated": "yellow",
+    "dry_run": PLAIN,
+    "limited": "yellow",
+    "throttled": "yellow",
+    "started": ALARM,
+    "failed": ALARM,
+    "timeout": NOTICE,
+    "timed_out": NOTICE,
+    "connection_error": ALARM,
+    "http_error": "dark-red",
+    "invalid_document": "dark-orange",
+    "expired": "dark-red",
+    "dropped": ALARM,
+    "vanished": UNKNOWN,
+}
+"""The colours of outcomes and transitions, by the label's value."""
+
+
+def patterns() -> dict[str, str]:
+    """Give for each colour of `OUTCOMES` a regex for the names of series that end in such an outcome."""
+    return {
+        color: f"/(^|, )({'|'.join(word for word, its in OUTCOMES.items() if its == color)})$/"
+        for color in OUTCOMES.values()
+    }
+
+
+def words(meanings: Mapping[int, tuple[str, str]]) -> list[ValueMapping]:
+    """Show values as words, each in its colour."""
+    results = {
+        str(value): ValueMappingResult(text=text, color=color, index=index)
+        for index, (value, (text, color)) in enumerate(meanings.items())
+    }
+    return [ValueMap(options=results)]
+
+
+def thresholds(steps: Mapping[float, str], below: str = CALM) -> dashboard.ThresholdsConfig:
+    """Colour values from each step on; ``below`` is for what is under the first."""
+    first = [Threshold(value=None, color=below)]
+    rest = [Threshold(value=value, color=color) for value, color in sorted(steps.items())]
+    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(first + rest)
+
+
+def colored(mode: FieldColorModeId, fixed: str = "") -> dashboard.FieldColor:
+    """Colour by a rule of Grafana's, or with one colour."""
+    color = dashboard.FieldColor().mode(mode)
+    return color.fixed_color(fixed) if fixed else color
