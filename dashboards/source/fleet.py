@@ -168,7 +168,7 @@ def _timeline() -> PanelBuilder:
 def _seen() -> PanelBuilder:
     seen = f"group by (event_id) (last_over_time({_SCOPE.metric('event_info')}[$__range]))"
     about = About(
-        "Events",
+        "Events in this period",
         "Events of this period, each once. One that came and went between two scrapes is not among them.",
         _NO_EXPORTER,
     )

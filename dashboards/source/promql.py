@@ -51,7 +51,7 @@ def quantile(share: float, buckets: str, window: str = "$__rate_interval") -> st
 
 
 def states(scope: Scope) -> str:
-    """Say what is so for each VM and type: 0 nothing, 1 Scheduled, 2 Started, -1 not known, as IMDS is silent.
+    """Give for each VM and type 0 for nothing, 1 for Scheduled, 2 for Started, -1 where Azure is silent.
 
     Labels that users add to their targets stay, so VMs of two clusters may share a name.
     """

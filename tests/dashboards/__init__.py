@@ -1,0 +1,1 @@
+"""Tests of the dashboards, and pictures of them."""

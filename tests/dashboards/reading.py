@@ -1,0 +1,95 @@
+"""Reading dashboards as Grafana does: their panels, their queries, their variables put in."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent.parent.parent / "dashboards"
+NAMES = ("fleet", "instance", "exporter")
+
+COMING = frozenset(
+    {
+        "azure_scheduled_events_approvals_total",
+        "azure_scheduled_events_hooks_total",
+        "azure_scheduled_events_hook_duration_seconds_sum",
+        "azure_scheduled_events_hook_duration_seconds_count",
+        "azure_scheduled_events_observed_pause_seconds_sum",
+        "azure_scheduled_events_observed_pause_seconds_count",
+        "azure_scheduled_events_spans_total",
+    }
+)
+"""Metrics that the dashboards show and this version of the program does not have."""
+
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+_METRIC = re.compile(r"\b(?:azure_scheduled_events|process)_\w+|\bup(?=\{)")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query of a panel, or of an annotation."""
+
+    panel: str
+    expression: str
+    instant: bool
+    name: str = ""
+    format: str = "time_series"
+
+    @property
+    def metrics(self) -> frozenset[str]:
+        """The metrics it names."""
+        return frozenset(_METRIC.findall(self.expression))
+
+
+def load(name: str) -> dict[str, Any]:
+    """Read a committed dashboard."""
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def panels(dashboard: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give its panels, headings left out."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def queries(dashboard: Mapping[str, Any]) -> Iterator[Asked]:
+    """Give every query that the dashboard asks: of panels, annotations and variables."""
+    for panel in panels(dashboard):
+        for target in panel["targets"]:
+            yield asked(panel, target)
+    for annotation in dashboard["annotations"]["list"]:
+        yield Asked(f"annotation {annotation['name']}", annotation["expr"], instant=False)
+
+
+def asked(panel: Mapping[str, Any], target: Mapping[str, Any]) -> Asked:
+    """Read one query of a panel."""
+    return Asked(
+        panel=panel["title"],
+        expression=target["expr"],
+        instant=target.get("instant", False),
+        name=target.get("legendFormat", ""),
+        format=target["format"],
+    )
+
+
+def interpolate(expression: str, values: Mapping[str, str]) -> str:
+    """Put values of variables in.
+
+    Raises:
+        KeyError: one is unknown.
+    """
+    return _VARIABLE.sub(lambda match: values[match[1]], expression)
+
+
+def spans(seconds: int, *, interval: int, instance: str = ".*") -> dict[str, str]:
+    """Give the variables' values for a period, and an interval between points, of so many seconds."""
+    return {
+        "job": "azure-scheduled-events-exporter",
+        "instance": instance,
+        "event_type": ".*",
+        "__range": f"{seconds}s",
+        "__interval": f"{interval}s",
+        "__rate_interval": f"{4 * interval}s",
+    }

@@ -1,0 +1,150 @@
+"""Every query of every panel, asked of a real Prometheus that has watched several VMs live through events."""
+
+import json
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dashboards.source.fleet import BUCKETS
+from exporter.durations import Duration
+from exporter.simulator import EventPlan
+from tests.dashboards.reading import COMING, NAMES, Asked, asked, load, panels, queries
+from tests.dashboards.scene import Scene, scene
+from tests.end_to_end.program import eventually, get
+
+P = "azure_scheduled_events_"
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Play one event for all VMs to its end, one for two that is cancelled, and two that are not over.
+
+    All in one fixture and few tests, so that several processes of pytest do not each play it.
+    """
+    with scene(tmp_path_factory.mktemp("scene")) as stage:
+        every, pair = ("demo_0", "demo_1", "demo_2", "demo_3"), ("demo_2", "demo_3")
+        stage.play(
+            EventPlan(
+                type="Reboot", vms=every, notice=Duration(2), impact=Duration(2), duration_in_seconds=60
+            ),
+            EventPlan(
+                type="Redeploy",
+                vms=pair,
+                notice=Duration(60),
+                impact=Duration(1),
+                cancelled_after=Duration(2),
+            ),
+        )
+        stage.until(f'sum({P}transitions_total{{transition="completed"}}) == 4')
+        stage.until(f'sum({P}transitions_total{{transition="cancelled"}}) == 2')
+        stage.play(
+            EventPlan(
+                type="Freeze",
+                vms=("demo_0",),
+                notice=Duration(0),
+                impact=Duration(600),
+                duration_in_seconds=5,
+            ),
+            EventPlan(
+                type="Reboot",
+                vms=("demo_0", "demo_1"),
+                notice=Duration(600),
+                impact=Duration(60),
+                duration_in_seconds=60,
+            ),
+        )
+        stage.until(f"count({P}event_info) == 3")
+        stage.until(f'sum({P}notifications_total{{outcome="delivered"}}) >= 17')
+        stage.until(f"sum({P}notifications_pending) == 0")
+        yield stage
+
+
+def test_every_query_gives_data(played: Scene) -> None:
+    """No query of a panel or annotation is empty, save those of metrics that this version does not have."""
+    empty = {
+        (name, asks.panel, asks.expression)
+        for name in NAMES
+        for asks in queries(load(name))
+        if not asks.metrics & COMING and not _values(played, name, asks)
+    }
+    assert not empty
+    names = {series["__name__"] for series in _series(played)}
+    wanted = {metric for name in NAMES for asks in queries(load(name)) for metric in asks.metrics}
+    assert wanted - names == COMING
+
+
+def test_an_event_counts_once(played: Scene) -> None:
+    """However many VMs see an event, the fleet's numbers count it once, the first of its kind included."""
+    assert _stat(played, "Events now") == 2
+    assert _stat(played, "VMs, Scheduled") == 2
+    assert _stat(played, "VMs, Started") == 1
+    assert _stat(played, "Events in this period") == 4
+    assert _stat(played, "Cancelled") == 1
+    assert _stat(played, "Vanished") == 0
+    assert _stat(played, "VMs watched") == 4
+    assert _stat(played, "Blind or down") == 0
+    rows = _rows(played, "What each type has meant", "event_type")
+    assert rows["Reboot"][0] == 4
+    assert 0 < rows["Reboot"][1] < 600
+    assert rows["Reboot"][2] == 60
+    assert rows["Freeze"][0] == 1
+    assert rows["Terminate"][0] == 0
+    events = _rows(played, "Events", "event_type")
+    assert events["Freeze"][0] == 2
+    assert events["Reboot"][0] == 1
+    assert 0 < events["Reboot"][1] <= 600
+    _buckets(played)
+    _exemplars(played)
+
+
+def _buckets(played: Scene) -> None:
+    """See that the panels' names of buckets are those that the exporter has."""
+    for name, limits in BUCKETS.items():
+        found = {series["metric"]["le"] for series in played.now(f"{P}{name}_bucket")}
+        assert found == {f"{float(limit)}" for limit in limits} | {"+Inf"}
+
+
+def _exemplars(played: Scene) -> None:
+    """See that what the panel draws has exemplars, and that they name a trace."""
+    query = urllib.parse.urlencode(
+        {"query": f"{P}transitions_total", "start": played.began, "end": played.began + 600}
+    )
+    found = eventually(lambda: json.loads(get(f"{played.server}/api/v1/query_exemplars?{query}"))["data"])
+    assert all(len(one["labels"]["trace_id"]) == 32 for series in found for one in series["exemplars"])
+
+
+def _values(played: Scene, name: str, asks: Asked) -> list[str]:
+    instance = "demo_0" if name == "instance" else ".*"
+    found = played.ask(asks, instance=instance)
+    return [value for series in found for _, value in series["values"] if value != "NaN"]
+
+
+def _series(played: Scene) -> list[dict[str, str]]:
+    query = urllib.parse.urlencode({"match[]": '{job=~".+"}'})
+    found: list[dict[str, str]] = json.loads(get(f"{played.server}/api/v1/series?{query}"))["data"]
+    return found
+
+
+def _panel(title: str, kind: str) -> dict[str, Any]:
+    return next(p for p in panels(load("fleet")) if (p["title"], p["type"]) == (title, kind))
+
+
+def _stat(played: Scene, title: str) -> float:
+    panel = _panel(title, "stat")
+    (series,) = played.ask(asked(panel, panel["targets"][0]))
+    return float(series["values"][0][1])
+
+
+def _rows(played: Scene, title: str, label: str) -> dict[str, list[float]]:
+    """Give a table's rows by a label: the values of the first three queries that have any."""
+    panel = _panel(title, "table")
+    rows: dict[str, list[float]] = {}
+    events = {s["metric"]["event_id"]: s["metric"][label] for s in played.now(f"{P}event_info")}
+    for target in panel["targets"]:
+        for series in played.ask(asked(panel, target)):
+            metric = series["metric"]
+            key = metric.get(label) or events[metric["event_id"]]
+            rows.setdefault(key, []).append(float(series["values"][0][1]))
+    return rows
