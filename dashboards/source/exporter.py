@@ -35,7 +35,7 @@ def exporter() -> Dashboard:
     frame.row(8, [(8, _messages()), (8, _delay()), (8, _outbox())])
     frame.row(8, [(8, _spans()), (16, _troubles())])
     frame.heading("What it takes")
-    frame.row(8, [(6, _memory()), (6, _cpu()), (6, _files()), (6, _starts())])
+    frame.row(8, [(6, _memory()), (6, _cpu()), (6, _files()), (6, _age_of_process())])
     return frame.build()
 
 
@@ -90,7 +90,7 @@ def _restarts() -> PanelBuilder:
         "Restarts", "Restarts of exporters in this period, those with their VMs included.", _NO_EXPORTER
     )
     query = Query(f"sum(changes({_SCOPE.other('process_start_time_seconds')}[$__range]))", shape=Shape.NOW)
-    return numbers(about, [query], steps={1: style.NOTICE}, decimals=0)
+    return numbers(about, [query], decimals=0)
 
 
 def _exporters() -> PanelBuilder:
@@ -241,7 +241,13 @@ def _files() -> PanelBuilder:
     return _spread(about, _SCOPE.other("process_open_fds"))
 
 
-def _starts() -> PanelBuilder:
-    about = About("Restarts", "Restarts of exporters, those with their VMs included.", _NO_EXPORTER)
-    changes = f"sum(changes({_SCOPE.other('process_start_time_seconds')}[$__rate_interval]))"
-    return columns(about, [Query(changes, "restarts")])
+def _age_of_process() -> PanelBuilder:
+    about = About(
+        "Running for",
+        "Time since exporters were started: of the youngest, and of the one in the middle. A line that falls"
+        " to the ground is a restart.",
+        _NO_EXPORTER,
+        "s",
+    )
+    age = f"(time() - {_SCOPE.other('process_start_time_seconds')})"
+    return lines(about, [Query(f"min({age})", "youngest"), Query(f"quantile(0.5, {age})", "median")])

@@ -126,24 +126,26 @@ def _events() -> PanelBuilder:
             Column("Description", "description"),
             Column("Event", "event_id", width=310),
         ],
-        sort="Time left",
+        sort="Status",
+        then="Time left",
     )
 
 
 def _hit() -> PanelBuilder:
-    mine, by = 'target="self"', "by (instance, event_type)"
+    mine, by = 'target="self"', "by (instance, event_type, event_id)"
     info = _SCOPE.metric("event_info", mine)
     started = _SCOPE.metric("event_info", mine, 'event_status="Started"')
     left = f"{_SCOPE.metric('event_not_before_timestamp_seconds')} - time()"
     about = About(
         "VMs with events now",
-        "One row for each VM and type of event that hits it. A click on the VM opens its own dashboard.",
+        "One row for each VM and event that hits it. A click on the VM opens its own dashboard.",
         "no VM is hit, or going to be",
     )
     return table_of(
         about,
         [
             Column("VM", "instance", link=vm_link("VM")),
+            Column("Event", "event_id", hidden=True),
             Column("Type", "event_type", width=100),
             Column("Status", "", f"max {by} (2 * {started} or {info})", width=105, states=style.STATES),
             Column("Time left", "", f"min {by} ({left})", unit="s", width=110, decimals=0),
@@ -204,16 +206,17 @@ def _by_type() -> PanelBuilder:
     announced = f"max by (event_type) (max_over_time({_SCOPE.metric('event_duration_seconds')}[$__range]))"
     about = About(
         "What each type has meant",
-        "Means over all VMs that were hit. Notice: NotBefore minus first seen. Announced: the longest pause"
-        " that Azure expected. Observed: the mean pause that VMs themselves noticed. Until gone: from"
-        " Started until Azure took the event off its list, mostly far longer than the pause itself.",
+        "Hits: how often a VM was hit. The rest are means over them. Notice: NotBefore minus first seen."
+        " Announced: the longest pause that Azure expected. Observed: the mean pause that VMs themselves"
+        " noticed. Until gone: from Started until Azure took the event off its list, mostly far longer than"
+        " the pause itself.",
         _NO_EXPORTER,
     )
     return table_of(
         about,
         [
             Column("Type", "event_type"),
-            Column("Times a VM was hit", "", f"round(sum by (event_type) ({started}))", "none", decimals=0),
+            Column("Hits", "", f"round(sum by (event_type) ({started}))", "none", decimals=0),
             Column("Notice", "", mean(_SCOPE, "notice_seconds", "event_type"), "s", decimals=1),
             Column("Announced", "", announced, "s", decimals=1),
             Column("Observed", "", mean(_SCOPE, "observed_pause_seconds", "event_type"), "s", decimals=1),

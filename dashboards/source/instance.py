@@ -1,6 +1,7 @@
 """The dashboard `Instance`: one VM's life."""
 
-from grafana_foundation_sdk.models.common import VisibilityMode
+from grafana_foundation_sdk.builders.common import ScaleDistributionConfig
+from grafana_foundation_sdk.models.common import ScaleDistribution, VisibilityMode
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards.source import style
@@ -88,7 +89,6 @@ def _events() -> PanelBuilder:
     started = _SCOPE.metric("event_info", 'event_status="Started"')
     not_before = _SCOPE.metric("event_not_before_timestamp_seconds")
     begun = _SCOPE.metric("event_started_timestamp_seconds")
-    seen = _SCOPE.metric("event_first_seen_timestamp_seconds")
     labels = "by (event_id, event_type, event_source, target, description)"
     about = About(
         "Events now",
@@ -103,7 +103,6 @@ def _events() -> PanelBuilder:
             Column("Status", "", f"max {labels} (2 * {started} or {info})", width=105, states=style.STATES),
             Column("Hits", "target", width=70),
             Column("Time left", "", f"min {by} ({not_before} - time())", "s", 100, decimals=0, steps=_URGENT),
-            Column("First seen", "", f"1000 * min {by} ({seen})", "dateTimeAsIso", 165),
             Column("NotBefore", "", f"1000 * min {by} ({not_before})", "dateTimeAsIso", 165),
             Column("Started", "", f"1000 * min {by} ({begun})", "dateTimeAsIso", 165),
             Column("Announced pause", "", f"max {by} ({_SCOPE.metric('event_duration_seconds')})", "s", 140),
@@ -111,7 +110,8 @@ def _events() -> PanelBuilder:
             Column("Description", "description"),
             Column("Event", "event_id", width=310),
         ],
-        sort="Time left",
+        sort="Status",
+        then="Time left",
     )
 
 
@@ -139,8 +139,13 @@ def _countdown() -> PanelBuilder:
         "s",
     )
     left = _SCOPE.metric("event_seconds_to_not_before")
-    query = Query(f"max by (event_id, event_type) ({left})", "{{event_type}} {{event_id}}")
-    return lines(about, [query], minimum=None)
+    # A whole id would leave no room for the lines.
+    short = f'label_replace({left}, "id", "$1", "event_id", "(.{{0,8}}).*")'
+    query = Query(f"max by (event_type, event_id, id) ({short})", "{{event_type}} {{id}}")
+    panel = lines(about, [query], minimum=None)
+    # Notice is of seconds or of days: on a linear scale, only days would be seen.
+    scale = ScaleDistributionConfig().type(ScaleDistribution.SYMLOG).log(10).linear_threshold(10)
+    return panel.scale_distribution(scale)
 
 
 def _pauses() -> PanelBuilder:

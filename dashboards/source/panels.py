@@ -125,7 +125,7 @@ def lines(
     return panel.stacking(common.StackingConfig().mode(mode).group("A"))
 
 
-def columns(about: About, queries: Sequence[Query], *, interval: str = "2m") -> timeseries.Panel:
+def columns(about: About, queries: Sequence[Query], *, interval: str = "5m") -> timeseries.Panel:
     """Columns over time, on top of one another, at least ``interval`` apart: for what happens rarely."""
     return (
         _drawn(about, queries, 0)

@@ -28,7 +28,7 @@ OUTCOMES = {
     "succeeded": CALM,
     "exported": CALM,
     "completed": CALM,
-    "approved": CALM,
+    "approved": "#8ab8ff",
     "cancelled": PLAIN,
     "scheduled": NOTICE,
     "updated": "yellow",

@@ -33,8 +33,8 @@ class Column:
     hidden: bool = False
 
 
-def table_of(about: About, columns: Sequence[Column], *, sort: str, descending: bool = False) -> table.Panel:
-    """Build a table; labels that are not named as columns are left out."""
+def table_of(about: About, columns: Sequence[Column], *, sort: str, then: str = "") -> table.Panel:
+    """Build a table, sorted by a column, states from the worst on; equals are sorted by ``then``."""
     queries = [Query(column.expression, shape=Shape.ROWS) for column in columns if column.expression]
     fields = _fields(columns)
     panel = (
@@ -47,13 +47,21 @@ def table_of(about: About, columns: Sequence[Column], *, sort: str, descending: 
         .targets(list(targets(queries)))
         .with_transformation(DataTransformerConfig(id_val="merge", options={}))
         .with_transformation(_organized(fields, columns))
-        .sort_by([common.TableSortByFieldState().display_name(sort).desc(descending)])
+        .sort_by([common.TableSortByFieldState().display_name(sort).desc(_worst_first(columns, sort))])
     )
+    if then:
+        panel.with_transformation(
+            DataTransformerConfig(id_val="sortBy", options={"fields": {}, "sort": [{"field": then}]})
+        )
     for column in columns:
         properties = _properties(column)
         if properties:
             panel.override_by_name(column.title, properties)
     return panel
+
+
+def _worst_first(columns: Sequence[Column], sort: str) -> bool:
+    return any(column.title == sort and column.states is style.STATES for column in columns)
 
 
 def _fields(columns: Sequence[Column]) -> list[str]:

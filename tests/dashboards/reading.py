@@ -23,19 +23,20 @@ COMING = frozenset(
 )
 """Metrics that the dashboards show and this version of the program does not have."""
 
-_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+_VARIABLE = re.compile(r"\$\{?([a-z_]\w*)\}?")
 _METRIC = re.compile(r"\b(?:azure_scheduled_events|process)_\w+|\bup(?=\{)")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A query of a panel, or of an annotation."""
+    """A query of a panel, or of an annotation; ``coarse`` where the panel wants its points far apart."""
 
     panel: str
     expression: str
     instant: bool
     name: str = ""
     format: str = "time_series"
+    coarse: bool = False
 
     @property
     def metrics(self) -> frozenset[str]:
@@ -71,6 +72,7 @@ def asked(panel: Mapping[str, Any], target: Mapping[str, Any]) -> Asked:
         instant=target.get("instant", False),
         name=target.get("legendFormat", ""),
         format=target["format"],
+        coarse="interval" in panel,
     )
 
 
@@ -83,13 +85,14 @@ def interpolate(expression: str, values: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda match: values[match[1]], expression)
 
 
-def spans(seconds: int, *, interval: int, instance: str = ".*") -> dict[str, str]:
-    """Give the variables' values for a period, and an interval between points, of so many seconds."""
+def spans(seconds: int, *, interval: float, scrape: float, instance: str = ".*") -> dict[str, str]:
+    """Give the variables' values for a period with points so many seconds apart, as Grafana has them."""
+    rate = max(interval + scrape, 4 * scrape)
     return {
         "job": "azure-scheduled-events-exporter",
         "instance": instance,
         "event_type": ".*",
         "__range": f"{seconds}s",
-        "__interval": f"{interval}s",
-        "__rate_interval": f"{4 * interval}s",
+        "__interval": f"{interval * 1000:.0f}ms",
+        "__rate_interval": f"{rate * 1000:.0f}ms",
     }

@@ -6,8 +6,8 @@ import shutil
 import subprocess
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,40 @@ from tests.end_to_end.program import eventually, exporter, free_port, get
 from tests.notifications.receivers import Receiver, http_receiver
 
 JOB = "azure-scheduled-events-exporter"
+# How much further apart the points of a coarse panel are; it asks for minutes, and a scene has seconds.
+_COARSE = 5
 VMS = ("demo_0", "demo_1", "demo_2", "demo_3")
 
 
 @dataclass
+class Machine:
+    """A VM with its exporter, which `start` and `stop` as the VM boots and goes down."""
+
+    port: int
+    state: Path
+    imds: str
+    flags: Sequence[str]
+    running: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def start(self) -> None:
+        """Start the exporter."""
+        self.running.enter_context(exporter(self.imds, self.state, self.port, *self.flags))
+
+    def stop(self) -> None:
+        """Kill it."""
+        self.running.close()
+
+
+@dataclass
 class Scene:
-    """What is on the stage; ``began`` is when Prometheus began to scrape, as a timestamp."""
+    """What is on the stage; it ``began`` at a timestamp, and is scraped every ``scrape`` seconds."""
 
     simulator: Simulator
     receiver: Receiver
     server: str
-    ports: Mapping[str, int]
+    exporters: Mapping[str, "Machine"]
     began: float
+    scrape: float
 
     def play(self, *events: EventPlan) -> None:
         """Let Azure announce events to all VMs, by the names that the plans have."""
@@ -52,12 +74,13 @@ class Scene:
         """
         end = time.time()
         seconds = max(int(end - self.began), 1)
-        interval = max(seconds // points, 1)
-        query = interpolate(asked.expression, spans(seconds, interval=interval, instance=instance))
+        interval = max(seconds / points, self.scrape) * (_COARSE if asked.coarse else 1)
+        values = spans(seconds, interval=interval, scrape=self.scrape, instance=instance)
+        query = interpolate(asked.expression, values)
         if asked.instant:
             found = _ask(f"{self.server}/api/v1/query", {"query": query, "time": f"{end:.3f}"})
             return [{**series, "values": [series["value"]]} for series in found]
-        period = {"start": f"{end - seconds:.3f}", "end": f"{end:.3f}", "step": str(interval)}
+        period = {"start": f"{end - seconds:.3f}", "end": f"{end:.3f}", "step": f"{interval:.3f}"}
         return _ask(f"{self.server}/api/v1/query_range", {"query": query, **period})
 
 
@@ -68,31 +91,35 @@ def _ask(url: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def scene(folder: Path, *, speed: float = 1.0, scrape: str = "200ms") -> Iterator[Scene]:
+def scene(folder: Path, *, speed: float = 1.0, scrape: float = 0.2) -> Iterator[Scene]:
     """Run everything until the end of the block; ``speed`` is that of the simulated time."""
     simulator = Simulator(speed=speed, vm_name=VMS[0], requests_per_second=0)
-    ports = {vm: free_port() for vm in VMS}
     with contextlib.ExitStack() as stack:
         imds = stack.enter_context(SimulatorServer(simulator))
         receiver = stack.enter_context(http_receiver())
-        for vm, port in ports.items():
-            flags = ["--instance.name", vm, "--poll.interval", "200ms"]
-            flags += ["--notify", f"json://{receiver.authority}/"]
-            stack.enter_context(exporter(imds.url, folder / vm, port, *flags))
+        flags = ["--poll.interval", f"{scrape * 1000:.0f}ms", "--notify", f"json://{receiver.authority}/"]
+        machines = {
+            vm: Machine(free_port(), folder / vm, imds.url, ["--instance.name", vm, *flags]) for vm in VMS
+        }
+        for machine in machines.values():
+            stack.callback(machine.stop)
+            machine.start()
+        ports = {vm: machine.port for vm, machine in machines.items()}
         server = stack.enter_context(_prometheus(ports, folder, scrape))
-        found = Scene(simulator, receiver, server, ports, time.time())
+        found = Scene(simulator, receiver, server, machines, time.time(), scrape)
         found.until(f"count(azure_scheduled_events_up == 1) == {len(VMS)}")
         yield found
 
 
 @contextlib.contextmanager
-def _prometheus(ports: Mapping[str, int], folder: Path, scrape: str) -> Iterator[str]:
+def _prometheus(ports: Mapping[str, int], folder: Path, scrape: float) -> Iterator[str]:
     program = shutil.which("prometheus")
     assert program, "prometheus is not installed; make test installs it"
     targets = [{"targets": [f"127.0.0.1:{port}"], "labels": {"instance": vm}} for vm, port in ports.items()]
     file = folder / "prometheus.yml"
     jobs = [{"job_name": JOB, "static_configs": targets}]
-    timing = {"scrape_interval": scrape, "scrape_timeout": scrape}
+    every = f"{scrape * 1000:.0f}ms"
+    timing = {"scrape_interval": every, "scrape_timeout": every}
     file.write_text(yaml.safe_dump({"global": timing, "scrape_configs": jobs}))
     port = free_port()
     command = [program, f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}"]

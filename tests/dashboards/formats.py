@@ -1,0 +1,72 @@
+"""Values as Grafana writes them, for the units that the dashboards use."""
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+COLORS = {
+    "green": "#73bf69",
+    "yellow": "#fade2a",
+    "orange": "#ff9830",
+    "red": "#f2495c",
+    "blue": "#5794f2",
+    "purple": "#b877d9",
+    "dark-red": "#c4162a",
+    "dark-orange": "#fa6400",
+    "text": "#ccccdc",
+}
+PALETTE = ("#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#5794f2", "#b877d9", "#705da0", "#37872d")
+
+_DURATIONS = ((31557600, "year"), (604800, "week"), (86400, "day"), (3600, "hour"), (60, "min"), (1, "s"))
+_SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+
+
+def color(name: str) -> str:
+    """Give a named colour as matplotlib takes it."""
+    return COLORS.get(name, name)
+
+
+def text(value: float, unit: str, decimals: int | None = None) -> str:
+    """Write a value in its unit."""
+    if math.isnan(value):
+        return ""
+    if unit == "s":
+        return _duration(value, decimals)
+    if unit == "dateTimeAsIso":
+        return f"{datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    if unit == "bytes":
+        size, name = next(((s, n) for s, n in _SIZES if abs(value) >= s), (1, "B"))
+        return f"{_number(value / size, 1)} {name}"
+    if unit == "percentunit":
+        return f"{_number(value * 100, 2 if decimals is None else decimals)}%"
+    return _number(value, decimals) + (" req/s" if unit == "reqps" else "")
+
+
+def mapped(value: float, field: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Find the word and colour that a value is shown as."""
+    for mapping in field.get("mappings", []):
+        found = mapping["options"].get(f"{value:g}")
+        if found:
+            return found["text"], color(found["color"])
+    return None
+
+
+def by_threshold(value: float, steps: Sequence[Mapping[str, Any]]) -> str:
+    """Find the colour of the last step that a value has reached."""
+    reached = [step["color"] for step in steps if step["value"] is None or value >= step["value"]]
+    return color(reached[-1])
+
+
+def _duration(seconds: float, decimals: int | None) -> str:
+    if abs(seconds) < 1:
+        return f"{_number(seconds * 1000, 1 if decimals is None else decimals)} ms"
+    size, name = next((size, name) for size, name in _DURATIONS if abs(seconds) >= size)
+    value = _number(seconds / size, 1 if decimals is None else decimals)
+    return f"{value} {name}{'s' if len(name) > 3 and value != '1' else ''}"
+
+
+def _number(value: float, decimals: int | None) -> str:
+    if decimals is not None:
+        return f"{value:.{decimals}f}" if value else "0"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
