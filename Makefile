@@ -8,7 +8,7 @@ PHOENIX := .venv-phoenix
 TEST_PACKAGES := prometheus prometheus-alertmanager chromium chromium-driver
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-phoenix lint bench format requirements clean
+.PHONY: help demo test test-phoenix lint bench format dashboards pictures requirements clean
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around"
@@ -17,6 +17,8 @@ help:
 	@echo "make lint          ruff and mypy alone"
 	@echo "make bench         measure memory, CPU and times, beside what they should be"
 	@echo "make format        let ruff mend what it can"
+	@echo "make dashboards    write the dashboards from their description"
+	@echo "make pictures      and draw them, with a simulated hour or two, for docs/images"
 	@echo "make requirements  pin the newest versions of all dependencies"
 	@echo "make clean         remove everything that is made"
 
@@ -40,6 +42,12 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+dashboards: $(VENV)/.dev
+	$(BIN)/python -m dashboards.build
+
+pictures: dashboards $(VENV)/.packages
+	$(BIN)/python -m tests.dashboards.picture
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import count
 
-from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.builders import dashboard, prometheus
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import (
     AnnotationQuery,
@@ -170,8 +170,13 @@ def _annotations(scope: Scope) -> list[Builder[AnnotationQuery]]:
 def _annotation(
     name: str, color: str, expression: str, title: str, *, at_value: bool
 ) -> dashboard.AnnotationQuery:
+    # Grafana 12 asks the target; those before it ask the expression beside it.
+    target = (
+        prometheus.Dataquery().datasource(DATASOURCE).expr(expression).ref_id("Anno").interval("1m").range()
+    )
     return (
         dashboard.AnnotationQuery()
+        .target(target)
         .name(name)
         .datasource(DATASOURCE)
         .expr(expression)

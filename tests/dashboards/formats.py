@@ -59,6 +59,8 @@ def by_threshold(value: float, steps: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _duration(seconds: float, decimals: int | None) -> str:
+    if not seconds:
+        return "0 s"
     if abs(seconds) < 1:
         return f"{_number(seconds * 1000, 1 if decimals is None else decimals)} ms"
     size, name = next((size, name) for size, name in _DURATIONS if abs(seconds) >= size)

@@ -93,8 +93,8 @@ def draw(stage: Scene, name: str, file: Path) -> None:
         canvas = _canvas(figure, place, height, (stage.began, end), marks)
         _panel(stage, canvas, panel)
     figure.savefig(file)
-    # The panels have few colours: a palette takes a third of the space, and nobody sees it.
-    Image.open(file).convert("RGB").quantize(128).save(file, optimize=True)
+    # A palette takes a third of the space, and nobody sees it.
+    Image.open(file).convert("RGB").quantize(256).save(file, optimize=True)
 
 
 def _chosen(board: Mapping[str, Any]) -> str:

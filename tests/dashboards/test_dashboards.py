@@ -40,6 +40,7 @@ def test_no_datasource_is_named(dashboard: dict[str, Any]) -> None:
     chosen = {"type": "prometheus", "uid": "${datasource}"}
     asking = [*panels(dashboard), *dashboard["annotations"]["list"]]
     asking += [target for panel in panels(dashboard) for target in panel["targets"]]
+    asking += [annotation["target"] for annotation in dashboard["annotations"]["list"]]
     asking += [it for it in dashboard["templating"]["list"] if it["type"] in ("query", "adhoc")]
     assert all(it["datasource"] == chosen for it in asking)
     assert json.dumps(dashboard).count('"datasource": ') == len(asking)

@@ -1,0 +1,109 @@
+"""The building blocks of the queries, on series whose true answer is known, by Prometheus' own tool."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dashboards.source.promql import PREFIX, Scope, gone, grew, number, states
+from tests.dashboards.reading import interpolate, spans
+
+JOB = "azure-scheduled-events-exporter"
+ALL = Scope()
+
+
+def _series(name: str, values: str, **labels: str) -> dict[str, str]:
+    given = ",".join(
+        f'{label}="{value}"' for label, value in ({"job": JOB, "instance": "a"} | labels).items()
+    )
+    return {"series": f"{PREFIX}{name}{{{given}}}", "values": values}
+
+
+def _check(
+    tmp_path: Path,
+    expression: str,
+    series: Sequence[Mapping[str, str]],
+    samples: Mapping[str, float],
+    at: str = "10m",
+) -> None:
+    """See what Prometheus makes of an expression at a time; the period has ten minutes, a sample each."""
+    promtool = shutil.which("promtool")
+    assert promtool, "promtool is not installed; make test installs it"
+    query = interpolate(expression, spans(600, interval=60, scrape=60))
+    wanted = [{"labels": labels, "value": value} for labels, value in samples.items()]
+    test: dict[str, Any] = {
+        "interval": "1m",
+        "input_series": list(series),
+        "promql_expr_test": [{"expr": query, "eval_time": at, "exp_samples": wanted}],
+    }
+    file = tmp_path / "test.yml"
+    file.write_text(json.dumps({"rule_files": [], "tests": [test]}))
+    done = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_first_event_of_a_kind_counts(tmp_path: Path) -> None:
+    """A series that appears with its first event has grown by one, also where `increase` says nothing did."""
+    counter = grew(ALL.metric("notice_seconds_count"))
+    born = _series("notice_seconds_count", "_x4 1x10", event_type="Freeze")
+    _check(tmp_path, f"sum({counter})", [born], {"{}": 1})
+
+
+def test_what_was_counted_before_does_not_count(tmp_path: Path) -> None:
+    """A series that did not change has not grown, however large it is."""
+    counter = grew(ALL.metric("notice_seconds_count"))
+    old = _series("notice_seconds_count", "7x20", event_type="Freeze")
+    _check(tmp_path, f"sum({counter})", [old], {"{}": 0})
+
+
+def test_a_restart_does_not_uncount(tmp_path: Path) -> None:
+    """A counter that began again at 0 has grown by what it shows now."""
+    counter = grew(ALL.metric("transitions_total"))
+    restarted = _series("transitions_total", "4x4 _x3 0 0 1 1", event_type="Freeze", transition="started")
+    _check(tmp_path, f"round(sum({counter}))", [restarted], {"{}": 1})
+
+
+def test_states_are_told_apart(tmp_path: Path) -> None:
+    """Started outranks Scheduled, a blind exporter knows nothing, and two clusters may use one name."""
+    series = []
+    for cluster, status, up in (("x", "Scheduled", "1"), ("y", "Started", "1"), ("z", "Started", "0")):
+        series.append(_series("up", f"{up}x10", cluster=cluster))
+        for each in ("Scheduled", "Started"):
+            labels = {"cluster": cluster, "event_type": "Reboot", "event_status": each, "target": "self"}
+            series.append(_series("pending", f"{int(each == status)}x10", **labels))
+    series.append(
+        _series("pending", "3x10", cluster="x", event_type="Reboot", event_status="Started", target="other")
+    )
+    given = 'event_type="Reboot", instance="a", job="azure-scheduled-events-exporter"'
+    wanted = {f'{{cluster="{name}", {given}}}': value for name, value in (("x", 1), ("y", 2), ("z", -1))}
+    _check(tmp_path, states(ALL), series, wanted)
+
+
+def test_a_cancelled_event_counts_once(tmp_path: Path) -> None:
+    """One event for two VMs is one; one that started first, and one that is still there, are none."""
+    series = [_series("up", "1x10")]
+    for vm in ("a", "b"):
+        counter = {"event_type": "Reboot", "instance": vm}
+        series.append(_series("transitions_total", "0x4 1x6", transition="cancelled", **counter))
+        series.append(_series("transitions_total", "0x10", transition="vanished", **counter))
+        for event, scheduled, started in (
+            ("cancelled", "1x3 _x20", ""),
+            ("completed", "1x2 _x20", "_x2 1x2 _x20"),
+            ("pending", "1x10", ""),
+        ):
+            for status, values in (("Scheduled", scheduled), ("Started", started)):
+                if values:
+                    labels = {"event_id": event, "event_status": status, "target": "self", **counter}
+                    series.append(_series("event_info", values, **labels))
+    count = number(gone(ALL, "cancelled"), ALL.metric("up"))
+    _check(tmp_path, count, series, {"{}": 1})
+    _check(tmp_path, number(gone(ALL, "vanished"), ALL.metric("up")), series, {"{}": 0})
+
+
+def test_no_exporter_is_not_zero_events(tmp_path: Path) -> None:
+    """Where nothing is scraped, a count is absent, so that the panel says so."""
+    count = number(ALL.metric("event_info"), ALL.metric("up"))
+    _check(tmp_path, count, [_series("up", "1x10")], {"{}": 0})
+    _check(tmp_path, count, [_series("up", "1x2 stale")], {})
