@@ -188,7 +188,7 @@ def _gone(outcome: str) -> PanelBuilder:
         _NO_EXPORTER,
     )
     query = Query(number(gone(_SCOPE, outcome), _SCOPE.metric("up")), shape=Shape.NOW)
-    return numbers(about, [query], decimals=0, steps={1: style.OUTCOMES[outcome]}, below="text")
+    return numbers(about, [query], decimals=0, steps={1: style.OUTCOMES[outcome]}, below=style.NOTHING)
 
 
 def _approved() -> PanelBuilder:

@@ -29,6 +29,7 @@ FLEET, INSTANCE, EXPORTER = "azse-fleet", "azse-instance", "azse-exporter"
 
 _TITLES = {FLEET: "Fleet", INSTANCE: "Instance", EXPORTER: "Exporter"}
 _WIDTH = 24
+_ANNOTATION_STEP = "1m"
 
 
 PanelBuilder = Builder[BuiltPanel]
@@ -171,9 +172,8 @@ def _annotation(
     name: str, color: str, expression: str, title: str, *, at_value: bool
 ) -> dashboard.AnnotationQuery:
     # Grafana 12 asks the target; those before it ask the expression beside it.
-    target = (
-        prometheus.Dataquery().datasource(DATASOURCE).expr(expression).ref_id("Anno").interval("1m").range()
-    )
+    target = prometheus.Dataquery().datasource(DATASOURCE).expr(expression).ref_id("Anno")
+    target = target.interval(_ANNOTATION_STEP).range()
     return (
         dashboard.AnnotationQuery()
         .target(target)
@@ -184,7 +184,7 @@ def _annotation(
         .title_format(title)
         .text_format("{{event_id}}" if at_value else "")
         .tag_keys("event_type")
-        .step("1m")
+        .step(_ANNOTATION_STEP)
         .use_value_for_time(at_value)
         .enable(True)
     )

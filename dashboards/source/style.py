@@ -13,6 +13,8 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 
 CALM, NOTICE, ALARM, UNKNOWN, PLAIN = "green", "orange", "red", "purple", "blue"
+NOTHING = "transparent"
+"""For a number that needs no colour among coloured ones."""
 
 STATES = {
     -1: ("not known", UNKNOWN),

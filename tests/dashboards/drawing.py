@@ -41,8 +41,7 @@ def numbers(canvas: Canvas, panel: Mapping[str, Any], found: Sequence[Series]) -
     filled = panel["options"]["colorMode"] == "background"
     if filled:
         fill = word[1] if word else formats.by_threshold(value, field["thresholds"]["steps"])
-        # Text on the default colour would not be seen: Grafana shows such a value without background.
-        filled = fill != formats.color("text")
+        filled = fill != "transparent"
         if filled:
             canvas.axes.add_patch(Rectangle((0, 0), canvas.width, canvas.height, color=fill, alpha=0.85))
             canvas.axes.text(10, 16, panel["title"], color="white", size=9, weight="bold", va="center")

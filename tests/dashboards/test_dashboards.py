@@ -13,7 +13,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards.build import build, encode
 from dashboards.source.frame import JOB
-from tests.dashboards.reading import NAMES, interpolate, load, panels, queries, spans
+from tests.dashboards.reading import FOLDER, NAMES, interpolate, load, panels, queries, spans
 
 GRID = 24
 
@@ -108,6 +108,20 @@ def test_a_table_names_its_columns(dashboard: dict[str, Any]) -> None:
         overridden = {override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]}
         assert overridden <= titles
         assert panel["options"]["sortBy"][0]["displayName"] in titles
+
+
+def test_the_instructions_are_yaml() -> None:
+    """What a reader copies to Grafana is well-formed, and names the label that exemplars have."""
+    text = (FOLDER.parent / "docs" / "grafana.md").read_text(encoding="utf-8")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    assert [sorted(block) for block in blocks] == [
+        ["apiVersion", "providers"],
+        ["apiVersion", "datasources"],
+        ["apiVersion", "datasources"],
+    ]
+    (destination,) = blocks[-1]["datasources"][0]["jsonData"]["exemplarTraceIdDestinations"]
+    assert destination["name"] == "trace_id"
+    assert destination["datasourceUid"] == blocks[-1]["datasources"][1]["uid"]
 
 
 def test_every_expression_is_promql(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ ALL = Scope()
 
 
 def _series(name: str, values: str, **labels: str) -> dict[str, str]:
-    given = ",".join(
-        f'{label}="{value}"' for label, value in ({"job": JOB, "instance": "a"} | labels).items()
-    )
+    labels = {"job": JOB, "instance": "a"} | labels
+    given = ",".join(f'{label}="{value}"' for label, value in labels.items())
     return {"series": f"{PREFIX}{name}{{{given}}}", "values": values}
 
 
@@ -26,9 +25,8 @@ def _check(
     expression: str,
     series: Sequence[Mapping[str, str]],
     samples: Mapping[str, float],
-    at: str = "10m",
 ) -> None:
-    """See what Prometheus makes of an expression at a time; the period has ten minutes, a sample each."""
+    """See what Prometheus makes of an expression after ten minutes, with a sample each minute."""
     promtool = shutil.which("promtool")
     assert promtool, "promtool is not installed; make test installs it"
     query = interpolate(expression, spans(600, interval=60, scrape=60))
@@ -36,7 +34,7 @@ def _check(
     test: dict[str, Any] = {
         "interval": "1m",
         "input_series": list(series),
-        "promql_expr_test": [{"expr": query, "eval_time": at, "exp_samples": wanted}],
+        "promql_expr_test": [{"expr": query, "eval_time": "10m", "exp_samples": wanted}],
     }
     file = tmp_path / "test.yml"
     file.write_text(json.dumps({"rule_files": [], "tests": [test]}))
