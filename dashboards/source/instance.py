@@ -29,7 +29,7 @@ def instance() -> Dashboard:
     frame.row(8, [(14, _pauses()), (10, _transitions())])
     frame.heading("Who was told, and what was done")
     frame.row(8, [(12, _notifications()), (12, _delay())])
-    frame.row(8, [(8, _hooks()), (8, _hook_duration()), (8, _approvals())])
+    frame.row(7, [(8, _hooks()), (8, _hook_duration()), (8, _approvals())])
     return frame.build()
 
 

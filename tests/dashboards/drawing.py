@@ -90,7 +90,7 @@ def timeline(canvas: Canvas, panel: Mapping[str, Any], found: Sequence[Series]) 
             word, fill = formats.mapped(value, field) or (f"{value:g}", INK)
             x, length = left + (start - canvas.begin) * scale, (stop - start) * scale
             canvas.axes.add_patch(Rectangle((x, y + step * 0.1), length, step * 0.8, color=fill, lw=0))
-            if length > 7 * len(word) and value:
+            if length > 10 + 7.4 * len(word) and value:
                 canvas.axes.text(
                     x + 5, y + step / 2, word, color="#111217", size=8, va="center", weight="bold"
                 )

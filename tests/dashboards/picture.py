@@ -94,7 +94,7 @@ def draw(stage: Scene, name: str, file: Path) -> None:
         _panel(stage, canvas, panel)
     figure.savefig(file)
     # A palette takes a third of the space, and nobody sees it.
-    Image.open(file).convert("RGB").quantize(256).save(file, optimize=True)
+    Image.open(file).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(file, optimize=True)
 
 
 def _chosen(board: Mapping[str, Any]) -> str:

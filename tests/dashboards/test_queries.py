@@ -3,14 +3,18 @@
 import json
 import urllib.parse
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from dashboards.source.fleet import BUCKETS
 from exporter.durations import Duration
 from exporter.simulator import EventPlan
-from tests.dashboards.reading import COMING, NAMES, Asked, asked, load, panels, queries
+from tests.dashboards.picture import draw
+from tests.dashboards.reading import COMING, NAMES, Asked, asked, interpolate, load, panels, queries, spans
 from tests.dashboards.scene import Scene, scene
 from tests.end_to_end.program import eventually, get
 
@@ -113,6 +117,17 @@ def test_an_event_counts_once(played: Scene) -> None:
     _exemplars(played)
 
 
+def test_the_dashboards_can_be_drawn(played: Scene, tmp_path: Path) -> None:
+    """What `make pictures` does works, and what it draws is small enough for a page."""
+    for name in NAMES:
+        file = tmp_path / f"{name}.png"
+        draw(played, name, file)
+        with Image.open(file) as picture:
+            assert picture.format == "PNG"
+            assert picture.width == 1500
+        assert 20_000 < file.stat().st_size < 200_000
+
+
 def _buckets(played: Scene) -> None:
     """See that the panels' names of buckets are those that the exporter has."""
     for name, limits in BUCKETS.items():
@@ -121,12 +136,22 @@ def _buckets(played: Scene) -> None:
 
 
 def _exemplars(played: Scene) -> None:
-    """See that what the panel draws has exemplars, and that they name a trace."""
-    query = urllib.parse.urlencode(
-        {"query": f"{P}transitions_total", "start": played.began, "end": played.began + 600}
-    )
-    found = eventually(lambda: json.loads(get(f"{played.server}/api/v1/query_exemplars?{query}"))["data"])
-    assert all(len(one["labels"]["trace_id"]) == 32 for series in found for one in series["exemplars"])
+    """See that the queries that ask for exemplars get some, and that they name a trace."""
+    every = [target for name in NAMES for panel in panels(load(name)) for target in panel["targets"]]
+    asking = [target["expr"] for target in every if target.get("exemplar")]
+    assert asking
+    for expression in asking:
+        instance = "demo_0" if '="$instance"' in expression else ".*"
+        query = interpolate(expression, spans(60, interval=1, scrape=1, instance=instance))
+        traces = eventually(partial(_traces, played, query))
+        assert all(len(trace) == 32 for trace in traces)
+
+
+def _traces(played: Scene, query: str) -> set[str]:
+    period = {"start": f"{played.began:.0f}", "end": f"{played.began + 600:.0f}"}
+    url = f"{played.server}/api/v1/query_exemplars?{urllib.parse.urlencode({'query': query, **period})}"
+    found = json.loads(get(url))["data"]
+    return {one["labels"]["trace_id"] for series in found for one in series["exemplars"]}
 
 
 def _values(played: Scene, name: str, asks: Asked) -> list[str]:
