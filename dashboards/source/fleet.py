@@ -182,8 +182,8 @@ def _gone(outcome: str) -> PanelBuilder:
         outcome.capitalize(),
         {
             "cancelled": "Events that Azure took back before they started, each once.",
-            "vanished": "Events that went while nobody watched, as while an exporter was down or blind: what"
-            " became of them is not known. Each counts once.",
+            "vanished": "Events that went while nobody watched, as while exporters were down or blind: what"
+            " became of them is not known. Each counts once, unless another VM saw it start.",
         }[outcome],
         _NO_EXPORTER,
     )

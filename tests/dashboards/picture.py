@@ -93,8 +93,9 @@ def draw(stage: Scene, name: str, file: Path) -> None:
         canvas = _canvas(figure, place, height, (stage.began, end), marks)
         _panel(stage, canvas, panel)
     figure.savefig(file)
-    # A palette takes a third of the space, and nobody sees it.
-    Image.open(file).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(file, optimize=True)
+    # A palette takes a third of the space; these settings keep the ground's colour and the rare ones.
+    palette = Image.open(file).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=8)
+    palette.save(file, optimize=True)
 
 
 def _chosen(board: Mapping[str, Any]) -> str:
