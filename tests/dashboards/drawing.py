@@ -81,7 +81,7 @@ def timeline(canvas: Canvas, panel: Mapping[str, Any], found: Sequence[Series]) 
     field = panel["fieldConfig"]["defaults"]
     left = 14 + 6.4 * max(len(name) for name, _ in found)
     plot, top = canvas.width - left - 14, 36.0
-    step = (canvas.height - top - 24) / len(found)
+    step = (canvas.height - top - 42) / len(found)
     scale = plot / (canvas.end - canvas.begin)
     for index, (name, values) in enumerate(found):
         y = top + index * step
@@ -96,7 +96,17 @@ def timeline(canvas: Canvas, panel: Mapping[str, Any], found: Sequence[Series]) 
                 )
     for tick in _ticks(canvas):
         x = left + (tick - canvas.begin) * scale
-        canvas.axes.text(x, canvas.height - 12, _clock(tick), color=FAINT, size=8, ha="center", va="center")
+        canvas.axes.text(x, canvas.height - 30, _clock(tick), color=FAINT, size=8, ha="center", va="center")
+    _key(canvas, field, {value for _, values in found for _, value in values})
+
+
+def _key(canvas: Canvas, field: Mapping[str, Any], shown: set[float]) -> None:
+    """Say what the colours mean."""
+    x, y = 14.0, canvas.height - 12
+    for word, fill in filter(None, (formats.mapped(value, field) for value in sorted(shown))):
+        canvas.axes.add_patch(Rectangle((x, y - 4), 12, 8, color=fill, lw=0))
+        canvas.axes.text(x + 17, y, word, color=INK, size=7.5, va="center")
+        x += 36 + 6 * len(word)
 
 
 def _stretches(values: Sequence[tuple[float, float]]) -> list[tuple[float, float, float]]:
