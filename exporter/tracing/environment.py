@@ -1,9 +1,11 @@
 """What OpenTelemetry's standard variables ask for, read without its SDK.
 
 Sources: OpenTelemetry's pages "Environment Variable Specification" (which exporters, whether at all) and
-"OpenTelemetry Protocol Exporter" (endpoint, protocol). All else in them is read by the SDK itself.
+"OpenTelemetry Protocol Exporter" (endpoint, timeout, protocol). All else in them is read by the SDK itself;
+an endpoint with blanks around it or a query, and a timeout of zero or of hours, would be too much for it.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import urlsplit
@@ -16,6 +18,12 @@ _PROTOCOL = "http/protobuf"
 _OTLP = "otlp"
 _CONSOLE = "console"
 _NONE = "none"
+_PATH = "v1/traces"
+_USUAL_ENDPOINT = "http://localhost:4318"
+_USUAL_SECONDS = 10.0
+# A receiver that has gone without a word must not keep a try waiting for long; other languages count in
+# milliseconds, and a fleet's 10000 would be hours.
+_MOST_SECONDS = 60.0
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -48,6 +56,27 @@ def wanted(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> Wante
     return Wanted(otlp=True, console=_CONSOLE in chosen, label=_label(environ, variable))
 
 
+def endpoint(environ: Mapping[str, str]) -> str:
+    """Give the URL that spans go to: the variable for traces as it is, the general one with a path added."""
+    own, general = (_given(environ, name) for name in _variables("ENDPOINT"))
+    if own:
+        return own
+    base = urlsplit(general or _USUAL_ENDPOINT)
+    return base._replace(path=f"{base.path.removesuffix('/')}/{_PATH}").geturl()
+
+
+def timeout(environ: Mapping[str, str]) -> float:
+    """Give the seconds that a try may take: over 0, and 60 at most, which 0 ("no limit") means too."""
+    given = next((value for name in _variables("TIMEOUT") if (value := _given(environ, name))), "")
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        return _USUAL_SECONDS
+    return min(seconds or _MOST_SECONDS, _MOST_SECONDS)
+
+
 def _variables(name: str) -> tuple[str, str]:
     return (f"OTEL_EXPORTER_OTLP_TRACES_{name}", f"OTEL_EXPORTER_OTLP_{name}")
 
@@ -58,7 +87,7 @@ def _given(environ: Mapping[str, str], name: str) -> str:
 
 def _check_protocol(environ: Mapping[str, str]) -> None:
     variable = next((name for name in _variables("PROTOCOL") if _given(environ, name)), "")
-    if variable and _given(environ, variable) != _PROTOCOL:
+    if variable and _given(environ, variable).lower() != _PROTOCOL:
         raise ConfigurationError(
             f"{variable}: {_given(environ, variable)!r} is not spoken here; set it to {_PROTOCOL}, "
             "and the endpoint to the receiver's port for it, which is 4318 by default"
@@ -68,7 +97,7 @@ def _check_protocol(environ: Mapping[str, str]) -> None:
 def _label(environ: Mapping[str, str], variable: str) -> str:
     """Give scheme, host and port of the endpoint: its path may be a token."""
     if not variable:
-        return "http://localhost:4318"
+        return _USUAL_ENDPOINT
     try:
         url = urlsplit(environ[variable].strip())
         port = f":{url.port}" if url.port else ""

@@ -3,7 +3,10 @@
 No tracer provider is made: spans whose ids and times are given need none, and none is left to flush at exit.
 """
 
+import contextlib
+import http.client
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,10 +14,12 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 import msgspec
+import urllib3
 
 from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.lean import requests
+from exporter.tracing import environment
 from exporter.tracing.spans import Span
 from exporter.transport import DeadlineAdapter, cause
 
@@ -22,6 +27,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # With these a receiver says that it will never take the data (OTLP specification, "OTLP/HTTP Response").
 _BAD_DATA = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 _TAKEN = range(200, 300)
+# An answer is a few bytes, or a sentence about the spans that were rejected.
+_ANSWER_LIMIT = 65536
 
 Resource = Callable[[], Mapping[str, str]]
 
@@ -57,7 +64,11 @@ class OtlpOutlet:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
         self._session = _Session()
-        self._exporter = OTLPSpanExporter(session=self._session)
+        self._exporter = OTLPSpanExporter(
+            endpoint=environment.endpoint(os.environ),
+            timeout=environment.timeout(os.environ),
+            session=self._session,
+        )
         self._convert = _Converter(resource)
         # It says with every try what goes wrong, with all of the URL; `Sent` says it in our words.
         for name in ("proto.http.trace_exporter", "common.http"):
@@ -69,9 +80,10 @@ class OtlpOutlet:
         self._exporter.export(self._convert(spans))
         status, error = self._session.status, self._session.error
         if status in _TAKEN:
-            return Sent(max(len(spans) - _rejected(self._session.answer), 0))
+            rejected = _rejected(self._session.answer)
+            return Sent(len(spans) - min(max(rejected, 0), len(spans)))
         if error is not None:
-            return Sent(problem=cause(error))
+            return Sent(problem=_words(error))
         if status is None:
             return Sent(problem="the spans cannot be encoded", hopeless=True)
         phrase = f" ({HTTPStatus(status).phrase})" if status in HTTPStatus._value2member_map_ else ""
@@ -119,6 +131,7 @@ class _Session(requests.Session):
         super().__init__()
         # Spans come hours apart: what stands between would have forgotten the connection.
         self.headers["Connection"] = "close"
+        self.headers["Accept-Encoding"] = "identity"
         self.mount("http://", DeadlineAdapter())
         self.mount("https://", DeadlineAdapter())
         self.forget()
@@ -135,15 +148,26 @@ class _Session(requests.Session):
         if self.verify is not True:
             # requests lets REQUESTS_CA_BUNDLE win over what a session was given.
             kwargs["verify"] = self.verify
+        kwargs["stream"] = True
         try:
             response = super().request(*args, **kwargs)
         except Exception as error:
             self.error = error
             raise _TryFailedError from error
-        self.status, self.answer = response.status_code, response.content
-        if self.status not in _TAKEN:
-            raise _TryFailedError
+        with response:
+            self.status = response.status_code
+            if self.status not in _TAKEN:
+                raise _TryFailedError
+            # The status has said that the spans are taken; sending them again would double them.
+            with contextlib.suppress(
+                urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError
+            ):
+                self.answer = response.raw.read(_ANSWER_LIMIT, decode_content=False)
         return response
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002 - not our signature
+        """Find none: even where redirects are not followed, requests reads what is in them."""
+        return None
 
 
 class _Converter:
@@ -219,6 +243,15 @@ def _rejected(answer: bytes) -> int:
     except DecodeError:
         # Many receivers answer with a word or two.
         return 0
+
+
+def _words(error: Exception) -> str:
+    """Say why nothing was sent, without what the variables hold: the text of these errors has it whole."""
+    if isinstance(error, requests.exceptions.InvalidHeader | UnicodeError):
+        return "a value in OTEL_EXPORTER_OTLP_HEADERS cannot be sent in a header"
+    if isinstance(error, ValueError):
+        return "its URL, or that of a proxy, cannot be used"
+    return cause(error)
 
 
 def _nanoseconds(at: datetime) -> int:

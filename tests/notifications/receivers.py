@@ -38,6 +38,7 @@ class Receiver:
 
     mood: int | str = 200
     answer: bytes = b"{}"
+    answer_headers: dict[str, str] = field(default_factory=dict)
     requests: list[Received] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     port: int = 0
@@ -60,7 +61,8 @@ class Receiver:
             headers = {name.lower(): value for name, value in handler.headers.items()}
             self.requests.append(Received(headers.get("host", ""), handler.path, body, headers))
         handler.send_response(int(self.mood))
-        handler.send_header("Content-Length", str(len(self.answer)))
+        for name, value in ({"Content-Length": str(len(self.answer))} | self.answer_headers).items():
+            handler.send_header(name, value)
         handler.end_headers()
         handler.wfile.write(self.answer)
 

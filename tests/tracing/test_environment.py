@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 
 from exporter.errors import ConfigurationError
-from exporter.tracing.environment import Wanted, wanted
+from exporter.tracing.environment import Wanted, endpoint, timeout, wanted
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -41,6 +41,7 @@ NO_GRPC = (
         (True, {"OTEL_TRACES_EXPORTER": "none"}, Wanted()),
         (False, {ENDPOINT: HERE, "OTEL_TRACES_EXPORTER": "console"}, Wanted()),
         ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, OTLP),
+        ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "HTTP/Protobuf"}, OTLP),
         (
             "auto",
             {ENDPOINT: "https://user:secret@[2001:db8::1]:4318/token"},
@@ -89,3 +90,35 @@ def test_the_protocol_for_traces_beats_the_general_one() -> None:
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
     }
     assert wanted("auto", environ) == OTLP
+
+
+@pytest.mark.parametrize(
+    ("environ", "url"),
+    [
+        ({}, f"{HERE}/v1/traces"),
+        ({ENDPOINT: f" {HERE}\n"}, f"{HERE}/v1/traces"),
+        ({ENDPOINT: f"{HERE}/"}, f"{HERE}/v1/traces"),
+        ({ENDPOINT: f"{HERE}/a/?key=k"}, f"{HERE}/a/v1/traces?key=k"),
+        ({ENDPOINT: HERE, TRACES: " "}, f"{HERE}/v1/traces"),
+        ({ENDPOINT: HERE, TRACES: " http://other/x?key=k "}, "http://other/x?key=k"),
+    ],
+)
+def test_where_spans_go(environ: dict[str, str], url: str) -> None:
+    """The variable for traces holds as it is, the general one gets a path; blanks around them do not count."""
+    assert endpoint(environ) == url
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("", 10), (" 2.5 ", 2.5), ("x", 10), ("-1", 10), ("nan", 10), ("0", 60), ("inf", 60), ("10000", 60)],
+)
+def test_how_long_a_try_may_take(given: str, seconds: float) -> None:
+    """Every try ends, and soon enough, whatever the variable says."""
+    assert timeout({"OTEL_EXPORTER_OTLP_TIMEOUT": given}) == seconds
+
+
+def test_the_timeout_for_traces_beats_the_general_one() -> None:
+    """It does unless it is blank."""
+    general = {"OTEL_EXPORTER_OTLP_TIMEOUT": "3"}
+    assert timeout(general | {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "2"}) == 2
+    assert timeout(general | {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": " "}) == 3

@@ -1,5 +1,6 @@
 """Tests of `exporter.tracing.outlets`: OpenTelemetry's own exporters, against real receivers."""
 
+import gzip
 import json
 import logging
 import ssl
@@ -175,6 +176,60 @@ def test_a_receiver_that_takes_some(receiver: Receiver) -> None:
     answer.partial_success.rejected_spans = 2
     receiver.answer = answer.SerializeToString()
     assert outlet().send([SPAN, SPAN, SPAN]) == Sent(1)
+
+
+@pytest.mark.parametrize(("rejected", "taken"), [(-1, 1), (-(2**63), 1), (7, 0)])
+def test_a_receiver_that_cannot_count(receiver: Receiver, rejected: int, taken: int) -> None:
+    """No more spans were taken than there are, and no fewer than none."""
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans = rejected
+    receiver.answer = answer.SerializeToString()
+    assert outlet().send([SPAN]) == Sent(taken)
+
+
+@pytest.mark.parametrize(
+    ("headers", "answer"),
+    [
+        ({"Content-Encoding": "gzip"}, b"no gzip"),
+        ({"Content-Encoding": "gzip"}, gzip.compress(bytes(50_000_000))),
+        ({"Content-Length": "999"}, b"cut off"),
+        ({}, b"x" * 20_000_000),
+    ],
+    ids=["garbled", "bomb", "cut", "huge"],
+)
+def test_an_answer_of_any_kind(receiver: Receiver, headers: dict[str, str], answer: bytes) -> None:
+    """Where the status says that spans are taken they are not sent again, and the answer is not unpacked."""
+    receiver.answer, receiver.answer_headers = answer, headers
+    way_out = outlet()
+    assert way_out.send([SPAN]) == Sent(1)
+    assert len(way_out._session.answer) <= 65536
+
+
+def test_a_redirect_is_not_looked_at(receiver: Receiver) -> None:
+    """Where it leads to may be no URL, and may have secrets in it."""
+    receiver.mood, receiver.answer_headers = 302, {"Location": "http://[CANARY"}
+    assert outlet().send([SPAN]).problem == "it answered 302 (Found)"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        (
+            "HEADERS",
+            "authorization=a%0ACANARY",
+            "a value in OTEL_EXPORTER_OTLP_HEADERS cannot be sent in a header",
+        ),
+        ("HEADERS", "x=%E2%82%ACCANARY", "a value in OTEL_EXPORTER_OTLP_HEADERS cannot be sent in a header"),
+        ("TRACES_ENDPOINT", "http://a%zz/CANARY", "its URL, or that of a proxy, cannot be used"),
+    ],
+)
+def test_what_cannot_be_sent_is_not_shown(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, problem: str
+) -> None:
+    """A header with a line break, or a URL that is none, is told of without its text."""
+    monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{variable}", value)
+    assert outlet().send([SPAN]) == Sent(problem=problem)
+    assert receiver.requests == []
 
 
 @pytest.mark.parametrize("mood", ["hang", "drip"])
