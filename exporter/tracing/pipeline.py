@@ -61,6 +61,8 @@ class Pipeline:
         self._try_at = 0.0
         self._wake = threading.Event()
         self._stopping = False
+        # From then on all that was left is counted, and a try that hangs still has no say.
+        self._ended = False
         # A receiver may keep a try waiting; the end of the process must not.
         self._thread = threading.Thread(target=self._run, name=f"traces to {name}", daemon=True)
         self._thread.start()
@@ -69,7 +71,7 @@ class Pipeline:
         """Have spans sent; never waits."""
         with self._lock:
             self._waiting.extend(spans)
-            lost = max(len(self._waiting) - CAPACITY, 0)
+            lost = max(len(self._waiting) - (0 if self._ended else CAPACITY), 0)
             for _ in range(lost):
                 self._waiting.popleft()
         self._drop(lost)
@@ -81,7 +83,10 @@ class Pipeline:
         self._wake.set()
         self._thread.join(timeout)
         with self._lock:
+            self._ended = True
             left = len(self._waiting) + len(self._batch)
+            self._waiting.clear()
+            self._batch = ()
         self._drop(left)
         if left:
             log.warning("spans not sent", extra={"exporter": self.name, "count": left})
@@ -91,7 +96,8 @@ class Pipeline:
         try:
             outlet = self._open()
         except Exception as error:  # noqa: BLE001  # of the SDK's, over what it found in a variable
-            self._report(f"cannot be set up: {error}")
+            with self._lock:
+                self._report(f"cannot be set up: {error}")
             return
         while True:
             self._wake.clear()
@@ -123,6 +129,11 @@ class Pipeline:
     def _try(self, outlet: Outlet) -> float:
         begun = self._clock.monotonic()
         sent = self._send(outlet)
+        with self._lock:
+            return 0.0 if self._ended else self._heed(sent, begun)
+
+    def _heed(self, sent: Sent, begun: float) -> float:
+        """Draw the consequences of a try that began at ``begun``; give the seconds until the next one."""
         if not sent.problem:
             self._succeeded(sent.taken)
             return 0.0
@@ -156,9 +167,8 @@ class Pipeline:
     def _give_up(self) -> None:
         """Let one span go that is not taken; of several, find out first which one it is."""
         if len(self._batch) > 1:
-            with self._lock:
-                self._waiting.extendleft(reversed(self._batch))
-                self._suspects, self._batch = len(self._batch), ()
+            self._waiting.extendleft(reversed(self._batch))
+            self._suspects, self._batch = len(self._batch), ()
             return
         self._drop(1)
         self._settled()
@@ -174,4 +184,5 @@ class Pipeline:
             self._counts.spans_dropped(count)
 
     def _report(self, problem: str) -> None:
-        self._health.report(Trouble.TRACING_FAILING, f"traces to {self.name}: {problem}", self.name)
+        if not self._ended:
+            self._health.report(Trouble.TRACING_FAILING, f"traces to {self.name}: {problem}", self.name)

@@ -67,9 +67,10 @@ class Tracer:
         found = self._found(settings.tracing.enabled)
         if found == self._wanted:
             return
-        for pipeline in self._pipelines:
-            self._health.clear(Trouble.TRACING_FAILING, pipeline.name)
+        ending = self._pipelines
         self._end(_SWITCH_OFF_SECONDS)
+        for pipeline in ending:
+            self._health.clear(Trouble.TRACING_FAILING, pipeline.name)
         self._wanted = found
         if found.otlp or found.console:
             self._begin(found)

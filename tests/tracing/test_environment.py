@@ -104,7 +104,7 @@ def test_the_protocol_for_traces_beats_the_general_one() -> None:
     ],
 )
 def test_where_spans_go(environ: dict[str, str], url: str) -> None:
-    """The variable for traces holds as it is, the general one gets a path; blanks around them do not count."""
+    """The variable for traces holds as it is, the general one gets a path; blanks mean nothing."""
     assert endpoint(environ) == url
 
 

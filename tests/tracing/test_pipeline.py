@@ -204,6 +204,28 @@ def test_a_stop_does_not_wait_for_a_hanging_try(post: Post) -> None:
     released.set()
 
 
+@pytest.mark.parametrize("answer", [DOWN, Sent(1)])
+def test_a_try_that_is_left_behind_has_no_say(post: Post, answer: Sent) -> None:
+    """What was counted as dropped is not counted again, and no trouble is told that nobody would end."""
+    released = threading.Event()
+
+    def hang(_: Sequence[Span]) -> Sent:
+        assert released.wait(30)
+        return answer
+
+    post.outlet.answer = hang
+    post.put("a")
+    eventually(lambda: post.pipeline._batch)
+    post.put("b")
+    assert not post.pipeline.stop(0.1)
+    post.put("c")
+    released.set()
+    assert post.pipeline.stop(10)
+    assert (post.tally.exported, post.tally.dropped) == (0, 3)
+    assert post.outlet.tried == [["a"]]
+    assert post.problems() == []
+
+
 def test_what_cannot_be_set_up(post: Post) -> None:
     """Where the SDK refuses a variable the reason is shown, and spans are counted as dropped in the end."""
 

@@ -1,0 +1,70 @@
+"""Tests of `exporter.tracing.tracer`: all of tracing, against real receivers."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from exporter.config import Config, Tracing
+from exporter.health import Health
+from exporter.imds import InstanceFacts
+from exporter.tracing import Tracer
+from tests.builders import started
+from tests.clocks import HandClock
+from tests.end_to_end.program import eventually
+from tests.lives import Life
+from tests.notifications.receivers import Receiver, http_receiver
+from tests.tracing.doubles import SpanTally
+
+ON = Config(tracing=Tracing(enabled=True))
+OFF = Config(tracing=Tracing(enabled=False))
+
+
+class Setting:
+    """A tracer with everything around it, and a VM's life."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        self.clock = HandClock()
+        self.health = Health(self.clock)
+        self.tally = SpanTally()
+        self.life = Life()
+        self.tracer = Tracer(
+            self.tally, self.health, self.clock, ask=lambda: InstanceFacts(vm_id="1"), environ=environ
+        )
+
+    def live(self, instance: str | None = "vm_0") -> None:
+        """Let an event begin and end, which makes two spans."""
+        for step in (self.life.feed(started()), self.life.feed()):
+            for occurrence in step.occurrences:
+                self.tracer.happened(occurrence, instance)
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    """Run a receiver that the standard variable names."""
+    with http_receiver() as found:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{found.authority}")
+        yield found
+
+
+@pytest.fixture
+def setting(receiver: Receiver) -> Iterator[Setting]:
+    """Set up, and end all threads."""
+    found = Setting({"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{receiver.authority}"})
+    yield found
+    receiver.released.set()
+    assert found.tracer.stop(10)
+
+
+@pytest.mark.parametrize("mood", [503, "hang"])
+def test_switched_off_while_a_receiver_fails(setting: Setting, receiver: Receiver, mood: int | str) -> None:
+    """Nothing of the trouble stays, and the spans are counted once."""
+    receiver.mood = mood
+    setting.tracer.configure(ON)
+    setting.live()
+    if mood == 503:
+        eventually(setting.health.problems)
+    setting.tracer.configure(OFF)
+    receiver.released.set()
+    assert setting.health.problems() == ()
+    eventually(lambda: setting.tally.dropped == 2)
+    assert setting.tally.exported == 0
