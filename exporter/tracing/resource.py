@@ -13,6 +13,8 @@ from exporter.imds import InstanceFacts
 def resource_attributes(facts: InstanceFacts, instance: str | None) -> dict[str, str]:
     """Name program and VM, as far as IMDS has told; ``instance`` is this VM's name, where it is known."""
     name = instance or facts.name or socket.gethostname()
+    # With what is no Unicode in it, which a command line may have, no span could be encoded.
+    name = name.encode(errors="backslashreplace").decode()
     found = {
         "service.name": PROGRAM,
         "service.version": __version__,

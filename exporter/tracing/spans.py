@@ -192,4 +192,5 @@ def _endings(transitions: Sequence[TransitionRecord]) -> int:
 
 
 def _span_id(*facts: str) -> str:
-    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
+    # A name from the command line may have what is no Unicode.
+    return hashlib.sha256("\0".join(facts).encode(errors="surrogatepass")).hexdigest()[:16]

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
-from exporter.config import Config, Tracing
+from exporter.config import Config, Instance, Tracing
 from exporter.health import Health
 from exporter.imds import InstanceFacts
 from exporter.tracing import Tracer
@@ -14,6 +15,7 @@ from tests.end_to_end.program import eventually
 from tests.lives import Life
 from tests.notifications.receivers import Receiver, http_receiver
 from tests.tracing.doubles import SpanTally
+from tests.tracing.receiver import spans
 
 ON = Config(tracing=Tracing(enabled=True))
 OFF = Config(tracing=Tracing(enabled=False))
@@ -68,3 +70,12 @@ def test_switched_off_while_a_receiver_fails(setting: Setting, receiver: Receive
     assert setting.health.problems() == ()
     eventually(lambda: setting.tally.dropped == 2)
     assert setting.tally.exported == 0
+
+
+def test_a_name_that_is_no_unicode(setting: Setting, receiver: Receiver) -> None:
+    """What bytes on a command line make costs neither the watch nor a span."""
+    name = b"vm\xff0".decode(errors="surrogateescape")
+    setting.tracer.configure(msgspec.structs.replace(ON, instance=Instance(name=name)))
+    setting.live(name)
+    eventually(lambda: setting.tally.exported == 2)
+    assert {span.resource["host.name"] for span in spans(receiver)} == {"vm\\udcff0"}
