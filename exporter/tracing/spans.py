@@ -183,8 +183,16 @@ def _attributes(tracked: TrackedEvent) -> dict[str, Attribute]:
 
 
 def _root_id(vm: str, key: str, transitions: Sequence[TransitionRecord]) -> str:
-    """Name the root that what happened last belongs to; an event that comes back once gone has another."""
-    return _span_id(vm, key, "root", str(_endings(transitions[:-1])))
+    """Name the root that what happened last belongs to; an event that comes back once gone may have another.
+
+    It has none where it goes a second time as it went before, which is no transition. What does not lead to
+    another root for certain hangs below the one that was sent.
+    """
+    ended = _endings(transitions[:-1])
+    happened = [record.transition for record in transitions]
+    will_complete = Transition.STARTED in happened and Transition.COMPLETED not in happened
+    is_certain = will_complete or any(last in ENDINGS for last in happened[-1:])
+    return _span_id(vm, key, "root", str(ended - 1 if ended and not is_certain else ended))
 
 
 def _endings(transitions: Sequence[TransitionRecord]) -> int:

@@ -13,6 +13,7 @@ from exporter.messages import Outcome
 from exporter.notifications.routing import compose
 from exporter.tracing.spans import Span, event_spans, notification_span
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
+from tests.clocks import NOW
 from tests.lives import Life, at
 
 VM = "westno_0"
@@ -22,6 +23,15 @@ TRACE = FREEZE_ID.replace("-", "").lower()
 def spans(*steps: Step, vm: str = VM) -> list[Span]:
     """Give all spans of what steps did."""
     return [span for step in steps for occurrence in step.occurrences for span in event_spans(occurrence, vm)]
+
+
+def told(*steps: Step) -> list[Span]:
+    """Give the spans of one target's messages about what steps did."""
+    return [
+        notification_span(message, VM, message.at, Outcome.DELIVERED)
+        for step in steps
+        for message in compose([Route(("oncall",))], step.occurrences, instance="WestNO_0", now=NOW)
+    ]
 
 
 def test_a_whole_life() -> None:
@@ -135,6 +145,16 @@ def test_an_event_that_comes_back() -> None:
     assert len({s.span_id for s in found}) == 4
 
 
+def test_an_update_after_the_end() -> None:
+    """What is told of an event that came back, to go as it went before, hangs below the root that came."""
+    life = Life()
+    steps = [life.feed(scheduled()), life.feed(incarnation=9), life.feed(scheduled())]
+    updated = life.feed(scheduled(duration_seconds=9))
+    steps += [updated, life.feed(incarnation=19)]
+    roots = {span.span_id for span in spans(*steps) if not span.parent_id}
+    assert {span.parent_id for span in told(updated)} <= roots
+
+
 def test_a_clock_that_is_set_back() -> None:
     """No span ends before it begins."""
     life = Life()
@@ -189,7 +209,7 @@ def test_any_life_makes_sound_traces(feeds: list[tuple[tuple[ScheduledEvent, ...
         if restart:
             life.restart()
     steps += [life.feed(incarnation=life.incarnation + 2)]
-    found = spans(*steps)
+    found = spans(*steps) + told(*steps)
     ids = [span.span_id for span in found]
     assert len(ids) == len(set(ids))
     assert {span.parent_id for span in found if span.parent_id} <= set(ids)
