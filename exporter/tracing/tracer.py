@@ -153,10 +153,14 @@ class Tracer:
         return bool(self._pipelines) and (self._everything or event.target is Target.SELF)
 
     def _name(self, instance: str | None) -> str:
-        """Name this VM in span ids: by what was known when the first was made, so that all fit together."""
+        """Name this VM in span ids: by what was known when the first was made, so that all fit together.
+
+        A message may wait since a time when the name was not known, or another one was configured.
+        """
         with self._lock:
             if self._vm is None:
-                self._vm = normal_name(instance or socket.gethostname())
+                told = self._facts.known.name if self._facts is not None else ""
+                self._vm = normal_name(self._instance or told or instance or socket.gethostname())
             return self._vm
 
     def _resource(self) -> Mapping[str, str]:

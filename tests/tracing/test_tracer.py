@@ -5,12 +5,15 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from exporter.config import Config, Instance, Tracing
+from exporter.config import Config, Instance, Route, Tracing
 from exporter.health import Health
 from exporter.imds import InstanceFacts
+from exporter.messages import Outcome
+from exporter.notifications.routing import compose
 from exporter.tracing import Tracer
+from exporter.tracing.spans import event_spans
 from tests.builders import started
-from tests.clocks import HandClock
+from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually
 from tests.lives import Life
 from tests.notifications.receivers import Receiver, http_receiver
@@ -79,3 +82,19 @@ def test_a_name_that_is_no_unicode(setting: Setting, receiver: Receiver) -> None
     setting.live(name)
     eventually(lambda: setting.tally.exported == 2)
     assert {span.resource["host.name"] for span in spans(receiver)} == {"vm\\udcff0"}
+
+
+@pytest.mark.parametrize("known_then", [None, "WestNO_1"])
+def test_a_message_from_before_the_name_was_configured(
+    setting: Setting, receiver: Receiver, known_then: str | None
+) -> None:
+    """It is told of as this VM's, and so is all that follows: span ids are those of any later start."""
+    setting.tracer.configure(msgspec.structs.replace(ON, instance=Instance(name="vm_0")))
+    step = setting.life.feed(started())
+    (message,) = compose([Route(("oncall",))], step.occurrences, instance=known_then, now=NOW)
+    setting.tracer.notified(message, NOW, Outcome.DELIVERED)
+    end = setting.life.feed()
+    setting.tracer.happened(end.occurrences[0], "vm_0")
+    eventually(lambda: setting.tally.exported == 3)
+    *_, root = event_spans(end.occurrences[0], "vm_0")
+    assert [span.parent_id or span.span_id for span in spans(receiver)] == [root.span_id] * 3
