@@ -151,6 +151,12 @@ def test_flags_lie_over_the_file(tmp_path: Path) -> None:
     assert config.load(None, Overrides(imds_endpoint=Endpoint("http://c"))).imds.endpoint == "http://c"
 
 
+def test_a_name_that_is_no_text() -> None:
+    """A VM name with bytes that no encoding has is refused, before it can do harm."""
+    with pytest.raises(ConfigurationError, match=r"instance\.name: .* is no UTF-8 text"):
+        config.load(None, Overrides(instance_name="vm-\udcff"))
+
+
 def bad_configs() -> list[tuple[str, str]]:
     """Read the fixtures: each is a comment with the message, then the file."""
     _, *parts = (Path(__file__).parent / "bad_configs.yml").read_text().split("---\n")
