@@ -12,7 +12,7 @@ POLLS = 100
 FAST = ("--poll.interval", "200ms")
 
 
-def idle(*flags: str, title: str = "idle", memory_aim: float = 40) -> Iterator[Figure]:
+def idle(*flags: str, title: str = "idle", memory_aim: float = 36) -> Iterator[Figure]:
     """Let it poll a hundred times, five times a second so that it is soon done, with nothing happening."""
     if sys.platform != "linux":
         print("idle: left out, it needs Linux' /proc")
@@ -24,7 +24,7 @@ def idle(*flags: str, title: str = "idle", memory_aim: float = 40) -> Iterator[F
         eventually(lambda: polls(exporter.url) >= begun + POLLS, within=120, every=2.0)
         done = polls(exporter.url) - begun
         yield Figure(f"{title}: resident memory", resident_mib(exporter.pid), "MiB", memory_aim)
-        yield Figure(f"{title}: CPU per poll", (cpu_seconds(exporter.pid) - cpu) / done * 1000, "ms", 2)
+        yield Figure(f"{title}: CPU per poll", (cpu_seconds(exporter.pid) - cpu) / done * 1000, "ms", 1.5)
         yield Figure(f"{title}: written to disk", written_bytes(exporter.pid) - written, "bytes", 0)
         yield Figure(f"{title}: files changed", len(_files(exporter.state) - files), "files", 0)
 

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
@@ -47,20 +46,32 @@ class TimeOfDay(int):
         return cls(int(found[1]) * 60 + int(found[2]))
 
 
-class Zone(ZoneInfo):
-    """A time zone of the IANA database."""
+class Zone(str):
+    """The name of a time zone of the IANA database, which is read only where a window names one."""
+
+    __slots__ = ()
 
     @classmethod
-    def parse(cls, text: object) -> ZoneInfo:
+    def parse(cls, text: object) -> "Zone":
         """Read it from a configuration file.
 
         Raises:
             ValueError: there is no such zone.
         """
+        from zoneinfo import ZoneInfoNotFoundError
+
+        zone = cls(text)
         try:
-            return cls(str(text))
+            zone.info()
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
             raise ValueError(f"{text!r} is no time zone; write it like Europe/Berlin or UTC") from error
+        return zone
+
+    def info(self) -> tzinfo:
+        """Give its rules."""
+        from zoneinfo import ZoneInfo
+
+        return ZoneInfo(self)
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,11 +80,11 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     days: tuple[Day, ...] = DAYS
     start: TimeOfDay = msgspec.field(name="from", default=TimeOfDay(0))
     end: TimeOfDay = msgspec.field(name="to", default=TimeOfDay(24 * 60))
-    timezone: Zone = msgspec.field(default_factory=lambda: Zone("UTC"))
+    timezone: Zone = Zone("UTC")
 
     def holds(self, now: datetime) -> bool:
         """Tell whether ``now`` lies in the window."""
-        local = now.astimezone(self.timezone)
+        local = now.astimezone(self.timezone.info())
         minute = local.hour * 60 + local.minute
         today, yesterday = DAYS[local.weekday()], DAYS[(local - timedelta(days=1)).weekday()]
         if self.start < self.end:

@@ -112,7 +112,7 @@ in_service:
         1320,
         360,
     )
-    assert match.windows[0].timezone.key == ZoneInfo("Europe/Berlin").key
+    assert match.windows[0].timezone.info() == ZoneInfo("Europe/Berlin")
 
 
 @pytest.mark.parametrize(

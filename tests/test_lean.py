@@ -1,4 +1,4 @@
-"""Tests of `exporter.lean`: what is left out of the process stays out, and can still be had."""
+"""Tests of `exporter.lean` and `exporter.frugal`: what is left out stays out, and can still be had."""
 
 import subprocess
 import sys
@@ -6,9 +6,28 @@ import sys
 SCRIPT = """
 import sys
 import exporter.app, exporter.cli
-heavy = {"apprise", "charset_normalizer", "chardet", "jinja2", "opentelemetry", "bcrypt", "cryptography"}
+heavy = {
+    "apprise", "bcrypt", "chardet", "charset_normalizer", "cryptography", "importlib.metadata", "jinja2",
+    "logging.config", "multiprocessing", "opentelemetry", "typing_extensions", "uvicorn.main",
+    "yaml", "zoneinfo",
+}
 print(sorted(heavy & set(sys.modules)))
-import charset_normalizer
+"""
+
+WHOLE = """
+import exporter.app
+import charset_normalizer, importlib.metadata, logging.config, typing_extensions, uvicorn.main
+assert importlib.metadata.version("click")
+assert uvicorn.main.Server and uvicorn.main.run and logging.config.dictConfig and typing_extensions.Self
+print("whole")
+"""
+
+GIVEN = """
+import requests, uvicorn, typing_extensions
+import exporter.app
+from exporter.lean import requests as ours
+assert ours is requests and uvicorn.run and uvicorn.main
+print("as they were")
 """
 
 LIGHT = """
@@ -30,8 +49,18 @@ def loaded(script: str) -> str:
 
 
 def test_the_running_exporter_imports_nothing_heavy_that_it_does_not_use() -> None:
-    """Neither messaging nor guessing of encodings is imported; the latter can be by whoever needs it."""
+    """Neither messaging nor tracing, nor what libraries bring along for other uses, is there."""
     assert loaded(SCRIPT) == "[]"
+
+
+def test_what_is_left_out_can_be_had() -> None:
+    """Whoever imports it later finds it as always."""
+    assert loaded(WHOLE) == "whole"
+
+
+def test_what_is_there_stays() -> None:
+    """Nothing is taken from a process that has it already."""
+    assert loaded(GIVEN) == "as they were"
 
 
 def test_the_command_line_imports_what_a_command_uses() -> None:

@@ -6,12 +6,12 @@ from functools import cache, partial
 from exporter.config import Notifications, Templates
 from exporter.errors import ConfigurationError
 from exporter.messages import Sender
-from exporter.notifications import addresses, checking, rendering
+from exporter.notifications import addresses, checking
 from exporter.notifications.addresses import Address
 from exporter.notifications.notifier import Plan
-from exporter.notifications.rendering import Renderer
 from exporter.notifications.routing import effective_routes
 from exporter.notifications.sending import AppriseSender
+from exporter.notifications.worker import Writes
 from exporter.yamlfile import Keys, Locate
 
 
@@ -30,7 +30,7 @@ def plan(
     Raises:
         ConfigurationError: a target, a route or a template is wrong; with file and line where there is one.
     """
-    rendering.check(settings.templates, locate)
+    _check_templates(settings.templates, locate)
     found = checked_addresses(settings, urls, locate, environ)
     given = senders or {}
     extra = (*addresses.names_of_extra(urls), *given)
@@ -77,9 +77,23 @@ def _places(settings: Notifications) -> dict[str, Keys]:
     }
 
 
-def _lazily(templates: Templates) -> Callable[[], Renderer]:
+def _check_templates(templates: Templates, locate: Locate) -> None:
+    if templates != Templates():
+        from exporter.notifications import rendering
+
+        rendering.check(templates, locate)
+
+
+def _lazily(templates: Templates) -> Callable[[], Writes]:
     """Make one renderer for all targets, once it is needed."""
-    return cache(lambda: Renderer(templates))
+
+    @cache
+    def renderer() -> Writes:
+        from exporter.notifications.rendering import Renderer
+
+        return Renderer(templates)
+
+    return renderer
 
 
 def _given(sender: Sender) -> Sender:

@@ -11,9 +11,8 @@ from enum import IntEnum
 from typing import Any
 
 import h11
-from uvicorn import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
+
+from exporter.serving.lean import Config, H11Protocol, ServerState
 
 log = logging.getLogger(__name__)
 

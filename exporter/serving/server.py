@@ -9,11 +9,9 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from uvicorn import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 from exporter.serving.asgi import AsgiApp, bounded_bodies
 from exporter.serving.connections import Host, Limits
+from exporter.serving.lean import Config, H11Protocol
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from exporter.health import Health
 from exporter.lifecycle import TrackedEvent
 from exporter.snapshot import Snapshot
 from exporter.views import NO_APPROVAL, ApprovalView
-from exporter.web import api, page
+from exporter.web import api
 from exporter.web.auth import Guard
 from exporter.web.exposition import metrics
 from exporter.web.http import (
@@ -116,6 +116,9 @@ class _Application:
         return await answer if inspect.isawaitable(answer) else answer
 
     def _landing(self, _: Request) -> Response:
+        # Few ever look at a VM's page.
+        from exporter.web import page
+
         site = self._site
         return page.landing(site.snapshot(), site.health, site.clock.now(), site.approval)
 
