@@ -33,11 +33,13 @@ test-phoenix: $(VENV)/.dev $(PHOENIX)/.installed
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.growth docs/images/cost.png
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

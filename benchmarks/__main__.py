@@ -4,7 +4,7 @@ import platform
 import sys
 from collections.abc import Sequence
 
-from benchmarks import core, latency, notify, process, scrape, traces
+from benchmarks import core, fleet, growth, hour, latency, notify, process, scrape, traces
 from benchmarks.figure import Benchmark, Figure
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -17,6 +17,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "message": notify.message,
     "messages": notify.many,
     "traces": traces.traces,
+    "growth": growth.growth,
+    "hour": hour.hour,
+    "fleet": fleet.series,
 }
 
 
@@ -27,7 +30,7 @@ def main(names: Sequence[str]) -> int:
         print(f"{unknown[0]!r} is no benchmark; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
     print(f"{platform.platform()}, Python {platform.python_version()}; medians of one run\n")
-    print(f"{'':58}{'measured':>10}{'aim':>10}")
+    print(f"{'':72}{'measured':>10}{'aim':>10}")
     for name in names or BENCHMARKS:
         for figure in BENCHMARKS[name]():
             print(row(figure), flush=True)
@@ -38,7 +41,7 @@ def row(figure: Figure) -> str:
     """Write a figure as a line of the table; one over its aim is marked."""
     aim = "" if figure.aim is None else f"{figure.aim:g}"
     mark = "" if figure.met else "  over"
-    return f"{figure.name:58}{figure.value:>10.3g}{aim:>10} {figure.unit}{mark}".rstrip()
+    return f"{figure.name:72}{figure.value:>10.3g}{aim:>10} {figure.unit}{mark}".rstrip()
 
 
 if __name__ == "__main__":

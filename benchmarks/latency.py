@@ -5,6 +5,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.figure import Figure
@@ -14,7 +15,9 @@ from tests.builders import raw_event
 from tests.end_to_end.program import exporter, free_port, get
 
 STARTS = 5
-CHANGES = 12
+# So many exporters at once, each with so many changes: enough for a 99th percentile.
+EXPORTERS = 8
+CHANGES = 15
 INTERVAL = 1.0
 _PAUSE = 0.002
 
@@ -35,10 +38,17 @@ def start() -> Iterator[Figure]:
 
 def change() -> Iterator[Figure]:
     """Change the document at moments spread over the poll interval; ask for metrics until they show it."""
+    with ThreadPoolExecutor(EXPORTERS) as pool:
+        times = sorted(time for found in pool.map(_changes, range(EXPORTERS)) for time in found)
+    aim = INTERVAL + 0.05
+    yield Figure("change at IMDS to metric, median", statistics.median(times), "s", aim)
+    yield Figure("change at IMDS to metric, 99 of 100 within", times[int(len(times) * 0.99)], "s", aim)
+    yield Figure(f"change at IMDS to metric, worst of {len(times)}", times[-1], "s", aim)
+
+
+def _changes(_: int) -> list[float]:
     with running() as exporter_:
-        times = [_change(exporter_, number) for number in range(1, CHANGES + 1)]
-    yield Figure("change at IMDS to metric, median", statistics.median(times), "s", INTERVAL + 0.05)
-    yield Figure(f"change at IMDS to metric, worst of {CHANGES}", max(times), "s", INTERVAL + 0.05)
+        return [_change(exporter_, number) for number in range(1, CHANGES + 1)]
 
 
 def _change(target: Running, number: int) -> float:

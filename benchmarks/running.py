@@ -21,12 +21,14 @@ class Running(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(*flags: str, environ: Mapping[str, str] | None = None) -> Iterator[Running]:
+def running(
+    *flags: str, environ: Mapping[str, str] | None = None, module: str = "exporter"
+) -> Iterator[Running]:
     """Run the exporter against an idle simulator, and wait until it is ready."""
     simulator = Simulator(requests_per_second=0, vm_name="WestNO_0")
     with SimulatorServer(simulator) as imds, tempfile.TemporaryDirectory() as folder:
         port, state = free_port(), Path(folder) / "state"
-        with exporter(imds.url, state, port, *flags, environ=environ) as process:
+        with exporter(imds.url, state, port, *flags, environ=environ, module=module) as process:
             url = f"http://127.0.0.1:{port}"
             eventually(lambda: get(f"{url}/-/ready"))
             yield Running(process.pid, url, state, simulator)
@@ -48,6 +50,16 @@ def written_bytes(pid: int) -> int:
     """Give what a process has caused to be written to disk (proc_pid_io(5))."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
+
+
+def open_files(pid: int) -> int:
+    """Count the open files of a process."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def threads(pid: int) -> int:
+    """Count the threads of a process."""
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
 def polls(url: str) -> float:

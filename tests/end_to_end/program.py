@@ -56,9 +56,10 @@ def exporter(
     *flags: str,
     environ: Mapping[str, str] | None = None,
     log: Path | None = None,
+    module: str = "exporter",
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Run the exporter against an endpoint, until the end of the block; ``log`` is what it writes to."""
-    command = [sys.executable, "-m", "exporter", "run", "--imds.endpoint", imds]
+    command = [sys.executable, "-m", module, "run", "--imds.endpoint", imds]
     command += ["--state.directory", str(state), "--web.listen-address", f"127.0.0.1:{port}", *flags]
     with Path(log or os.devnull).open("ab") as stream:
         process = subprocess.Popen(command, stderr=stream, env=os.environ | (environ or {}))

@@ -1,0 +1,113 @@
+"""What a change, a poll and a scrape cost as events grow: it must be linear, or better."""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from benchmarks.figure import Figure
+from exporter.clock import SystemClock
+from exporter.events import decode_document
+from exporter.health import Health
+from exporter.lifecycle import Known, advance
+from exporter.metrics import SnapshotCollector
+from exporter.snapshot import Snapshot
+from exporter.state import Store
+from tests.builders import body, raw_event
+
+SIZES = (1, 10, 100, 1000, 10_000)
+WORDS = {
+    "change": "a changed document: decoded, understood, remembered",
+    "decode": "of that, decoding",
+    "scrape": "a scrape",
+}
+_ROUNDS = 5
+
+
+def growth() -> Iterator[Figure]:
+    """Measure each size, and compare what an event costs among ten thousand and among a hundred."""
+    found = measure()
+    for name, words in WORDS.items():
+        for size in SIZES:
+            yield Figure(f"{words}, {size} events", found[name][size] * 1000, "ms")
+        per_event = {size: found[name][size] / size for size in (100, 10_000)}
+        yield Figure(
+            f"{words}: an event among 10000 to one among 100",
+            per_event[10_000] / per_event[100],
+            "times",
+            1.5,
+        )
+
+
+def measure() -> dict[str, dict[int, float]]:
+    """Give the seconds by what is measured and how many events there are; medians of some rounds."""
+    found: dict[str, dict[int, float]] = {name: {} for name in WORDS}
+    for size in SIZES:
+        document = body(*(raw_event(EventId=f"{number:032x}") for number in range(size)))
+        found["change"][size] = _median(lambda document=document: _take(document))  # type: ignore[misc]  # a lambda's default
+        found["decode"][size] = _median(lambda document=document: _timed(decode_document, document))  # type: ignore[misc]  # as above
+        registry = _registry(document)
+        found["scrape"][size] = _median(lambda registry=registry: _timed(generate_latest, registry))  # type: ignore[misc]  # as above
+    return found
+
+
+def _median(run: Callable[[], float]) -> float:
+    return statistics.median(run() for _ in range(_ROUNDS))
+
+
+def _timed(act: Callable[..., object], what: object) -> float:
+    begun = time.perf_counter()
+    act(what)
+    return time.perf_counter() - begun
+
+
+def _take(document: bytes) -> float:
+    clock = SystemClock()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(Path(folder), health=Health(clock), clock=clock)
+        try:
+            begun = time.perf_counter()
+            store.record(advance(Known(), decode_document(document), clock.now(), unbroken=True))
+            return time.perf_counter() - begun
+        finally:
+            store.close()
+
+
+def _registry(document: bytes) -> CollectorRegistry:
+    clock = SystemClock()
+    known = advance(Known(), decode_document(document), clock.now(), unbroken=True).known
+    snapshot = Snapshot(instance="WestNO_0", up=True, ready=True, current=tuple(known.current.values()))
+    registry = CollectorRegistry()
+    registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))
+    return registry
+
+
+def draw(path: Path) -> None:
+    """Draw what was measured, both axes logarithmic, with a line to show what linear is."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    found = measure()
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=100)
+    for name, words in WORDS.items():
+        axes.plot(SIZES, [found[name][size] * 1000 for size in SIZES], marker="o", label=words)
+    last = found["change"][SIZES[-1]] * 1000
+    axes.plot(SIZES, [last * size / SIZES[-1] for size in SIZES], "--", color="grey", label="linear")
+    axes.set(xscale="log", yscale="log", xlabel="events in the document", ylabel="ms, median")
+    axes.grid(visible=True, which="both", alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Draw the cost of events as they grow.")
+    parser.add_argument("path", type=Path)
+    draw(parser.parse_args().path)
