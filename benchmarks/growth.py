@@ -2,13 +2,13 @@
 
 import argparse
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from benchmarks.core import take
 from benchmarks.figure import Figure
 from exporter.clock import SystemClock
 from exporter.events import decode_document
@@ -16,7 +16,6 @@ from exporter.health import Health
 from exporter.lifecycle import Known, advance
 from exporter.metrics import SnapshotCollector
 from exporter.snapshot import Snapshot
-from exporter.state import Store
 from tests.builders import body, raw_event
 
 SIZES = (1, 10, 100, 1000, 10_000)
@@ -48,7 +47,7 @@ def measure() -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {name: {} for name in WORDS}
     for size in SIZES:
         document = body(*(raw_event(EventId=f"{number:032x}") for number in range(size)))
-        found["change"][size] = _median(lambda document=document: _take(document))  # type: ignore[misc]  # a lambda's default
+        found["change"][size] = _median(lambda document=document: take(document))  # type: ignore[misc]  # a lambda's default
         found["decode"][size] = _median(lambda document=document: _timed(decode_document, document))  # type: ignore[misc]  # as above
         registry = _registry(document)
         found["scrape"][size] = _median(lambda registry=registry: _timed(generate_latest, registry))  # type: ignore[misc]  # as above
@@ -63,18 +62,6 @@ def _timed(act: Callable[..., object], what: object) -> float:
     begun = time.perf_counter()
     act(what)
     return time.perf_counter() - begun
-
-
-def _take(document: bytes) -> float:
-    clock = SystemClock()
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(Path(folder), health=Health(clock), clock=clock)
-        try:
-            begun = time.perf_counter()
-            store.record(advance(Known(), decode_document(document), clock.now(), unbroken=True))
-            return time.perf_counter() - begun
-        finally:
-            store.close()
 
 
 def _registry(document: bytes) -> CollectorRegistry:
