@@ -24,10 +24,11 @@ class NotPendingError(ExporterError):
 def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, wait: bool) -> int:
     """Show the events, ask unless ``yes``, approve them, and with ``wait`` wait until they have started.
 
-    Gives the exit status: 1 where the answer was no.
+    Gives the exit status: 1 where the answer was no, or Ctrl-C ended the waiting.
 
     Raises:
-        NotPendingError: one of them is not listed, or has started; nothing is approved then.
+        NotPendingError: one of them is not listed, has started, or changed while somebody thought about the
+            answer; nothing is approved then.
         ImdsError: IMDS gave no usable answer.
     """
     client = ImdsClient(
@@ -37,19 +38,27 @@ def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, 
         clock=clock,
     )
     try:
-        document = decode_document(client.fetch())
-        wanted = [_scheduled(document, event_id) for event_id in dict.fromkeys(event_ids)]
+        wanted = _wanted(client, event_ids)
         _show(wanted, settings.instance.name or _name(client), clock)
-        if not yes and not _agreed(wanted):
-            click.echo("Nothing was approved.")
-            return 1
+        if not yes:
+            if not _agreed(wanted):
+                click.echo("Nothing was approved.")
+                return 1
+            # The answer is about what was shown, and may have taken long.
+            if _wanted(client, event_ids) != wanted:
+                raise NotPendingError("something changed meanwhile; nothing was approved; look again")
         client.approve([event.event_id for event in wanted])
-        click.echo(f"Approved: {', '.join(event.event_id for event in wanted)}")
-        if wait:
-            _wait(client, wanted, settings.imds.poll_interval)
+        click.echo(f"Approved: {', '.join(table.printable(event.event_id) for event in wanted)}")
+        return 0 if not wait or _wait(client, wanted, settings.imds.poll_interval) else 1
     finally:
         client.close()
-    return 0
+
+
+def _wanted(client: ImdsClient, event_ids: Sequence[str]) -> list[ScheduledEvent]:
+    """Give the events of these ids, each once."""
+    document = decode_document(client.fetch())
+    found = [_scheduled(document, event_id) for event_id in event_ids]
+    return list({event.key: event for event in found}.values())
 
 
 def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
@@ -78,6 +87,8 @@ def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) 
 
 def _agreed(events: Sequence[ScheduledEvent]) -> bool:
     what = "this event" if len(events) == 1 else f"these {len(events)} events"
+    if sys.stdin is None or sys.stdout is None:
+        return False
     try:
         return click.confirm(f"Let {what} start now, for all VMs named above?")
     except click.Abort:
@@ -85,24 +96,35 @@ def _agreed(events: Sequence[ScheduledEvent]) -> bool:
         return False
 
 
-def _wait(client: ImdsClient, events: Sequence[ScheduledEvent], interval: float) -> None:
-    waiting = {event.key for event in events}
-    pause = threading.Event()
+def _wait(client: ImdsClient, events: Sequence[ScheduledEvent], interval: float) -> bool:
+    """Wait until none of them is Scheduled; tell whether it came to that before Ctrl-C."""
     click.echo("Waiting for the start; Ctrl-C ends the waiting alone.")
-    while waiting:
-        try:
-            document = decode_document(client.fetch())
-        except ImdsError as error:
-            click.echo(f"warning: {table.printable(str(error))}", err=True)
-        else:
-            scheduled = {event.key for event in document.events if event.event_status == SCHEDULED}
-            listed = {event.key for event in document.events}
-            for key in sorted(waiting - scheduled):
-                click.echo(f"{key} {'has started' if key in listed else 'is gone'}")
-            waiting &= scheduled
-        if waiting:
+    waiting = {event.key: event for event in events}
+    pause = threading.Event()
+    try:
+        while waiting := _still_scheduled(client, waiting):
             sys.stdout.flush()
             pause.wait(interval)
+    except KeyboardInterrupt:
+        click.echo("Not waiting any longer; what was approved stays approved.")
+    return not waiting
+
+
+def _still_scheduled(client: ImdsClient, waiting: dict[str, ScheduledEvent]) -> dict[str, ScheduledEvent]:
+    """Give those that still wait for their start, and tell what became of the others."""
+    try:
+        listed = {event.key: event for event in decode_document(client.fetch()).events}
+    except ImdsError as error:
+        click.echo(f"warning: {table.printable(str(error))}", err=True)
+        return waiting
+    left = {}
+    for key, event in waiting.items():
+        if key in listed and listed[key].event_status == SCHEDULED:
+            left[key] = event
+        else:
+            said = "has started" if key in listed else "is gone"
+            click.echo(f"{table.printable(event.event_id)} {said}")
+    return left
 
 
 def _name(client: ImdsClient) -> str | None:

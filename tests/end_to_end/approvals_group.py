@@ -1,0 +1,183 @@
+"""A simulated group of VMs, each with a door of its own to IMDS, so that it is known who approved what."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from exporter.durations import Duration
+from exporter.serving import AsgiApp, AsgiServer, Receive, Scope, Send, listen
+from exporter.simulator import EventPlan, Scenario, Simulator
+from tests.end_to_end.program import exporter, free_port, get
+
+HALL = ("web_0", "web_1", "web_2")
+# What an approval rests on is among a VM's newest answers; its poller asks beside its approver.
+_ANSWERS = 3
+
+
+class Post(msgspec.Struct, frozen=True):
+    """One id that a VM let proceed.
+
+    ``at`` is wall-clock time in seconds since 1970, ``effective`` tells whether that started the event, and
+    ``listed`` whether one of the VM's newest answers had the event as Scheduled.
+    """
+
+    vm: str
+    event_id: str
+    at: float
+    effective: bool
+    listed: bool
+
+
+class Group(Simulator):
+    """A simulator with a door for each VM.
+
+    While ``answers`` is unset a POST is received and noted, and neither takes effect nor is answered. With
+    ``starts`` False approvals are noted and answered, but start nothing: Azure may wait for other tenants.
+    """
+
+    def __init__(self, scenarios: Sequence[Scenario] = (), vm_name: str = HALL[0], **options: Any) -> None:
+        super().__init__(scenarios, vm_name=vm_name, requests_per_second=0, **options)
+        self.answers = threading.Event()
+        self.answers.set()
+        self.starts = True
+        self.posts: list[Post] = []
+        self.received: list[tuple[str, str]] = []
+        self._caller: ContextVar[str] = ContextVar("caller", default="")
+        self._seen: dict[str, deque[bytes]] = {}
+        self._noting = threading.Lock()
+
+    def approve(self, event_ids: Sequence[str]) -> None:
+        """Take an approval in, and note whose it is and what it does."""
+        vm = self._caller.get()
+        with self._noting:
+            picture = self.picture()
+            pending = {event.event_id for event in picture.events if not event.started}
+            for event_id in event_ids:
+                listed = any(_lists(body, event_id) for body in self._seen.get(vm, ()))
+                effective = self.starts and event_id in pending
+                self.posts.append(Post(vm, event_id, picture.now.timestamp(), effective, listed))
+            if self.starts:
+                super().approve(event_ids)
+
+    def document(self, version: str) -> bytes:
+        """Give the document, and remember who got it."""
+        body = super().document(version)
+        self._seen.setdefault(self._caller.get(), deque(maxlen=_ANSWERS)).append(body)
+        return body
+
+    def posted(self, event_id: str | None = None) -> int:
+        """Count the POSTs that took effect or might have, of all events or of one."""
+        return sum(event_id in (None, one) for _, one in self.received)
+
+    def door(self, vm: str) -> AsgiApp:
+        """Give the application that one VM asks."""
+        app = self.app
+
+        async def through(scope: Scope, receive: Receive, send: Send) -> None:
+            async def listening() -> Any:
+                message = await receive()
+                if scope["type"] == "http" and scope["method"] == "POST" and message.get("body"):
+                    requests = json.loads(message["body"])["StartRequests"]
+                    self.received += [(vm, request["EventId"]) for request in requests]
+                    while not self.answers.is_set():  # it is a thread's event
+                        await asyncio.sleep(0.01)
+                return message
+
+            self._caller.set(vm)
+            await app(scope, listening, send)
+
+        return through
+
+
+class Vm:
+    """One VM's exporter: where it is asked, what it keeps, how it is started."""
+
+    def __init__(self, name: str, endpoint: str, folder: Path) -> None:
+        self.name = name
+        self.endpoint = endpoint
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / f"{name}.log"
+
+    @contextlib.contextmanager
+    def running(
+        self,
+        settings: Mapping[str, Any],
+        *flags: str,
+        interval: str = "200ms",
+        environ: Mapping[str, str] | None = None,
+        named: bool = True,
+    ) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run its exporter with a configuration, until the end of the block; it is killed then."""
+        file = self.folder / f"{self.name}.yml"
+        file.write_text(json.dumps(settings))
+        words = ["--config.file", str(file), "--poll.interval", interval, *flags]
+        words += ["--instance.name", self.name] if named else []
+        state = self.folder / self.name
+        with exporter(self.endpoint, state, self.port, *words, environ=environ, log=self.log) as process:
+            yield process
+
+    def event(self, event_id: str) -> Any:
+        """Give an event as its API has it; a LookupError becomes an AssertionError, to be waited for."""
+        answer = json.loads(get(f"{self.url}/api/v1/events"))
+        found = [event for event in (*answer["current"], *answer["past"]) if event_id in event["ids"]]
+        assert found, f"{event_id} is not known"
+        return found[0]
+
+    def approval(self, event_id: str) -> Any:
+        """Give what its API says about approving an event."""
+        return self.event(event_id)["approval"]
+
+    def lines(self, *parts: str) -> list[str]:
+        """Give the lines of its log that hold all of these."""
+        return [line for line in self.log.read_text().splitlines() if all(part in line for part in parts)]
+
+
+@contextlib.contextmanager
+def hall(group: Group, folder: Path, *names: str) -> Iterator[list[Vm]]:
+    """Open a door to IMDS for each VM, until the end of the block."""
+    with contextlib.ExitStack() as stack:
+        vms = []
+        for name in names:
+            server = AsgiServer(group.door(name), listen("127.0.0.1:0"))
+            server.start()
+            stack.callback(server.stop, 1.0)
+            vms.append(Vm(name, server.url, folder))
+        # Requests that wait must not hold up the end.
+        stack.callback(group.answers.set)
+        yield vms
+
+
+def plan(kind: Any = "Freeze", vms: Sequence[str] = HALL, **facts: Any) -> EventPlan:
+    """Give an event of 15 minutes' notice that lasts for 10, by the names that the VMs have."""
+    values = {"notice": 900, "impact": 600, "duration_in_seconds": 5} | facts
+    for name in ("notice", "impact", "after"):
+        if name in values:
+            values[name] = Duration(values[name])
+    return EventPlan(type=kind, vms=tuple(vms), **values)
+
+
+def scenario(*plans: EventPlan, vms: Sequence[str] = HALL) -> Scenario:
+    """Make a story of these events."""
+    return Scenario(name="story", title="", description="", vms=tuple(vms), events=plans)
+
+
+def approving(*rules: Mapping[str, Any], **approval: Any) -> dict[str, Any]:
+    """Give a configuration that approves by these rules; without any, whatever hits this VM."""
+    given = list(rules) or [{"name": "all", "action": "approve"}]
+    return {"approval": {"mode": "on", "rules": given, "max_per_hour": 1000} | approval}
+
+
+def _lists(body: bytes, event_id: str) -> bool:
+    events = json.loads(body)["Events"]
+    return any(event["EventId"] == event_id and event["EventStatus"] == "Scheduled" for event in events)

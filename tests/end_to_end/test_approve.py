@@ -1,0 +1,150 @@
+"""The command `approve`, run as users run it."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from exporter.simulator import Fault, Simulator, SimulatorServer
+from tests.end_to_end.approvals_group import HALL, plan, scenario
+from tests.end_to_end.program import eventually
+
+VM = HALL[0]
+
+
+class Desk:
+    """Where a person works: a simulated VM with three freezes pending."""
+
+    def __init__(self, simulator: Simulator, url: str) -> None:
+        self.simulator = simulator
+        self.words = [sys.executable, "-m", "exporter", "approve", "--imds.endpoint", url]
+        pending = (plan(), plan("Reboot"), plan(vms=()))
+        self.first, self.second, self.nowhere = simulator.start_scenario(scenario(*pending))
+
+    def approve(self, *words: str, say: str = "") -> "subprocess.CompletedProcess[str]":
+        """Run the command to its end; ``say`` is what it can read."""
+        return subprocess.run(
+            [*self.words, *words], input=say, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def begin(self, *words: str) -> "subprocess.Popen[str]":
+        """Start the command with pipes."""
+        pipe = subprocess.PIPE
+        return subprocess.Popen([*self.words, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    @property
+    def approved(self) -> list[str]:
+        """The ids that Azure got."""
+        return [approval.event_id for approval in self.simulator.approvals]
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    """Give a desk, until the end of the test."""
+    simulator = Simulator(vm_name=VM, requests_per_second=0)
+    with SimulatorServer(simulator) as server:
+        yield Desk(simulator, server.url)
+
+
+def test_it_shows_asks_and_posts(desk: Desk) -> None:
+    """The event and every VM that it hits are shown before the question; a yes approves."""
+    done = desk.approve(desk.first.lower(), say="y\n")
+    assert done.returncode == 0, done.stderr
+    shown, _, after = done.stdout.partition("Let this event start now, for all VMs named above? [y/N]: ")
+    assert f"{desk.first} hits 3 VMs: web_0, web_1, web_2" in shown
+    assert "Freeze  Scheduled" in shown
+    assert "self" in shown
+    assert after == f"Approved: {desk.first}\n"
+    assert desk.approved == [desk.first]
+
+
+@pytest.mark.parametrize("say", ["n\n", "\n", ""])
+def test_anything_but_a_yes_approves_nothing(desk: Desk, say: str) -> None:
+    """No, an empty line, and an input that ends: status 1, no POST."""
+    done = desk.approve(desk.first, say=say)
+    assert done.returncode == 1
+    assert done.stdout.endswith("Nothing was approved.\n")
+    assert desk.approved == []
+
+
+def test_without_any_input_it_approves_nothing(desk: Desk) -> None:
+    """A standard input that is closed altogether is no yes, and no traceback."""
+    closing = ["sh", "-c", 'exec "$@" <&-', "sh", *desk.words, desk.first]
+    done = subprocess.run(closing, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.endswith("Nothing was approved.\n")
+    assert desk.approved == []
+
+
+def test_yes_asks_nothing(desk: Desk) -> None:
+    """--yes needs no input; several ids go in one request, each once, one without VMs too."""
+    done = desk.approve("--yes", desk.first, desk.second, desk.nowhere, desk.first.lower())
+    assert done.returncode == 0
+    assert "Let these" not in done.stdout
+    assert f"{desk.nowhere} hits 0 VMs: not said by Azure" in done.stdout
+    assert desk.approved == [desk.first, desk.second, desk.nowhere]
+
+
+def test_wait_ends_with_the_start(desk: Desk) -> None:
+    """--wait returns once the event is no longer Scheduled, and says what became of it, by its id."""
+    done = desk.approve("--yes", "--wait", desk.first)
+    assert done.returncode == 0
+    assert done.stdout.endswith(f"{desk.first} has started\n")
+
+
+def test_ctrl_c_ends_the_waiting(desk: Desk) -> None:
+    """Whoever does not wait for the end is told that the approval stays."""
+    desk.simulator.set_document(desk.simulator.document("2020-07-01"))
+    with desk.begin("--yes", "--wait", desk.first) as process:
+        eventually(lambda: desk.approved)
+        eventually(lambda: desk.simulator.picture().polls >= 4)
+        process.send_signal(signal.SIGINT)
+        said, wrong = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert said.endswith("what was approved stays approved.\n")
+    assert wrong == ""
+
+
+def test_unknown_and_started_events(desk: Desk) -> None:
+    """Where one id is not pending, nothing at all is approved: status 1 and a line that names it."""
+    desk.simulator.approve([desk.second])
+    unknown = desk.approve("--yes", desk.first, "nonsense\x1b[31m")
+    assert unknown.returncode == 1
+    assert "nonsense?[31m is not pending; nothing was approved. Pending events: " in unknown.stderr
+    assert desk.first in unknown.stderr
+    started = desk.approve("--yes", desk.first, desk.second)
+    assert started.returncode == 1
+    assert f"{desk.second} is Started already; nothing was approved" in started.stderr
+    assert desk.approved == [desk.second]
+
+
+@pytest.mark.parametrize("change", ["starts", "grows", "goes"])
+def test_a_yes_is_for_what_was_shown(desk: Desk, change: str) -> None:
+    """Where the event changed while somebody thought about the answer, nothing is approved."""
+    with desk.begin(desk.first) as process:
+        eventually(lambda: desk.simulator.picture().polls == 1)
+        if change == "starts":
+            desk.simulator.approve([desk.first])
+        elif change == "goes":
+            desk.simulator.cancel(desk.first)
+        else:
+            body = desk.simulator.document("2020-07-01")
+            desk.simulator.set_document(body.replace(b'"web_0"', b'"web_0","web_9"'))
+        before = desk.approved
+        said, wrong = process.communicate("y\n", timeout=20)
+    assert process.returncode == 1
+    assert "nothing was approved" in wrong
+    assert "Approved" not in said
+    assert desk.approved == before
+
+
+def test_azures_refusal_is_passed_on(desk: Desk) -> None:
+    """Status 1 and Azure's own words, no traceback, where the POST fails."""
+    desk.simulator.set_fault(Fault("error", method="POST"))
+    done = desk.approve("--yes", desk.first)
+    assert done.returncode == 1
+    assert "status 500" in done.stderr
+    assert "Approved" not in done.stdout
+    assert len(done.stderr.splitlines()) == 1
