@@ -92,11 +92,13 @@ class Tracer:
         vm = self._name(message.instance)
         return spans.notification_span(message, vm, message.at, Outcome.DELIVERED).traceparent
 
-    def approved(self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime) -> None:
+    def approved(
+        self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime, *, instance: str | None
+    ) -> None:
         """Take in that this exporter approved an event, from the decision to Azure's answer."""
         event = event_view(tracked, Target.SELF)
         if self._traces(event):
-            self._put([spans.approval_span(event, self._name(self._instance), rule, (begun, sent))])
+            self._put([spans.approval_span(event, self._name(instance), rule, (begun, sent))])
 
     def hook_traceparent(self, job: Job) -> str:
         """Give the W3C header for a hook; without tracing, one that says that nothing is recorded."""
