@@ -70,7 +70,7 @@ def decide(
     event = tracked.event
     if facts.approved_by:
         return Decision(Stand.APPROVED, facts.approved_by, "this exporter approved it")
-    if settings.mode is Mode.OFF or event.event_status != SCHEDULED:
+    if settings.mode is Mode.OFF or event.event_status != SCHEDULED or tracked.ended is not None:
         return Decision()
     doubt = _doubt(event, instance)
     if doubt or instance is None:

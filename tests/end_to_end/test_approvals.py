@@ -192,6 +192,9 @@ def test_the_reason_is_always_visible(tmp_path: Path, case: str) -> None:
         eventually(lambda: group.picture().polls > looks + 6)
         assert len(vm.lines("msg=approval", reason)) == 1
         assert len(vm.lines("msg=approval", "own name")) == 0
+        group.cancel(event_id)
+        eventually(lambda: vm.event(event_id)["outcome"] == "cancelled")
+        assert vm.approval(event_id) == {"state": None, "rule": None, "reason": None}
     assert group.received == []
 
 
