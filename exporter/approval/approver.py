@@ -166,6 +166,9 @@ class Approver:
         self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
         if self._config.approval.mode is Mode.OFF:
             return False
+        if snapshot.instance is None and not snapshot.ready:
+            # The first poll of this process will tell the name; that it is missing is no reason yet.
+            return bool(keys)
         for tracked in reversed(snapshot.current):
             decision = self._decide(tracked, snapshot.instance)
             self._say(tracked, decision)

@@ -222,6 +222,19 @@ def test_a_vm_without_a_name_approves_nothing(tmp_path: Path, leader: str) -> No
     assert group.posted() == 1
 
 
+def test_a_restart_gives_no_wrong_reason(tmp_path: Path) -> None:
+    """What is known from before the start waits for the first document, without a word."""
+    group = Group()
+    settings = approving({"name": "no", "action": "hold"})
+    with hall(group, tmp_path, "web_0") as (vm,):
+        with vm.running(settings):
+            (event_id,) = group.start_scenario(scenario(plan()))
+            eventually(lambda: vm.lines("msg=approval", event_id))
+        with vm.running(settings):
+            eventually(lambda: len(vm.lines("msg=approval", "the rule holds it")) == 2)
+        assert len(vm.lines("msg=approval")) == 2
+
+
 def test_the_limit_holds_across_restarts(tmp_path: Path) -> None:
     """max_per_hour counts what was approved before a restart; what it stops is counted and shown."""
     group = Group()
