@@ -59,7 +59,9 @@ class Counts(Protocol):
 class Traces(Protocol):
     """What is needed of `exporter.tracing.Tracer`."""
 
-    def approved(self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime) -> None:
+    def approved(
+        self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime, *, instance: str | None
+    ) -> None:
         """Take in that an event was approved."""
         ...
 
@@ -246,7 +248,7 @@ class Approver:
         self._counts.decided(decision.rule, ApprovalOutcome.APPROVED)
         log.info("approved", extra=_facts(tracked, decision))
         self._sent.put(Approval(tracked.key, tracked.event.event_id, decision.rule, begun, now))
-        self._tracer.approved(tracked, decision.rule, begun, now)
+        self._tracer.approved(tracked, decision.rule, begun, now, instance=self._snapshot().instance)
 
     def _failed(self, tracked: TrackedEvent, decision: Decision, problem: str) -> None:
         before = self._trials.get(tracked.key)

@@ -235,6 +235,21 @@ def test_a_restart_gives_no_wrong_reason(tmp_path: Path) -> None:
         assert len(vm.lines("msg=approval")) == 2
 
 
+def test_an_approval_after_a_restart_is_in_the_event_s_trace(tmp_path: Path) -> None:
+    """Where IMDS told the name, an approval's span has the same parent as the spans from before a kill."""
+    group = Group()
+    with hall(group, tmp_path, "web_0") as (vm,), http_receiver() as traces, http_receiver() as chat:
+        flags = ("--notify", f"json://{chat.authority}/")
+        hold = approving({"name": "no", "action": "hold"})
+        with vm.running(hold, *flags, environ=environment(traces), named=False):
+            group.start_scenario(scenario(plan()))
+            eventually(lambda: spans(traces))
+        with vm.running(approving(), environ=environment(traces), named=False):
+            eventually(lambda: any(span.name == "approve all" for span in spans(traces)))
+    by = {span.name: span for span in spans(traces)}
+    assert by["approve all"].parent_id == by["notify notify-1"].parent_id
+
+
 def test_the_limit_holds_across_restarts(tmp_path: Path) -> None:
     """max_per_hour counts what was approved before a restart; what it stops is counted and shown."""
     group = Group()
