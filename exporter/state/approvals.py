@@ -8,14 +8,18 @@ from exporter.state.database import Database
 
 _INSERT = """
     INSERT INTO approvals (key, event_id, rule, decided, sent) VALUES (?, ?, ?, ?, NULL)
-    ON CONFLICT (key) DO UPDATE SET event_id = excluded.event_id, rule = excluded.rule
+    ON CONFLICT (key) DO UPDATE SET
+        event_id = excluded.event_id, rule = excluded.rule, decided = excluded.decided
 """
 _SENT = "UPDATE approvals SET sent = ? WHERE key = ?"
 _SELECT = "SELECT key, event_id, rule, decided, sent FROM approvals"
 
 
 class Approval(NamedTuple):
-    """An approval that was decided on; ``sent`` is None where it is not known whether Azure took it."""
+    """An approval; ``sent`` is None where it is not known whether Azure took it.
+
+    ``decided`` is just before the newest request: Azure may take that one, so the hourly limit counts from it.
+    """
 
     key: str
     event_id: str

@@ -59,7 +59,7 @@ MIGRATIONS: tuple[str, ...] = (
         key TEXT PRIMARY KEY NOT NULL,  -- TrackedEvent.key
         event_id TEXT NOT NULL,         -- as it is sent to Azure
         rule TEXT NOT NULL,             -- the rule's name
-        decided REAL NOT NULL,          -- before the first request
+        decided REAL NOT NULL,          -- just before the newest request
         sent REAL                       -- when Azure took it; NULL where that is not known
     );
     """,
