@@ -18,7 +18,7 @@ _SELECT = "SELECT key, event_id, rule, decided, sent FROM approvals"
 class Approval(NamedTuple):
     """An approval; ``sent`` is None where it is not known whether Azure took it.
 
-    ``decided`` is just before the newest request: Azure may take that one, so the hourly limit counts from it.
+    ``decided`` is just before the newest request: the hourly limit counts from the one that Azure may take.
     """
 
     key: str
