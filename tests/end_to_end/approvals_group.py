@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from exporter.durations import Duration
-from exporter.serving import AsgiApp, AsgiServer, Receive, Scope, Send, listen
+from exporter.serving import AsgiApp, AsgiServer, Message, Receive, Scope, Send, hang_up, listen
 from exporter.simulator import EventPlan, Scenario, Simulator
 from tests.end_to_end.program import exporter, free_port, get
 
@@ -40,8 +40,9 @@ class Post(msgspec.Struct, frozen=True):
 class Group(Simulator):
     """A simulator with a door for each VM.
 
-    While ``answers`` is unset a POST is received and noted, and neither takes effect nor is answered. With
-    ``starts`` False approvals are noted and answered, but start nothing: Azure may wait for other tenants.
+    ``received`` has the VM and the id of every POST, at once. While ``answers`` is unset a POST takes no
+    effect and gets no answer, ever; ``delays`` are the seconds before it takes effect, and until its answer.
+    With ``starts`` False approvals start nothing: Azure may wait for other tenants.
     """
 
     def __init__(self, scenarios: Sequence[Scenario] = (), vm_name: str = HALL[0], **options: Any) -> None:
@@ -49,6 +50,7 @@ class Group(Simulator):
         self.answers = threading.Event()
         self.answers.set()
         self.starts = True
+        self.delays = (0.0, 0.0)
         self.posts: list[Post] = []
         self.received: list[tuple[str, str]] = []
         self._caller: ContextVar[str] = ContextVar("caller", default="")
@@ -75,7 +77,7 @@ class Group(Simulator):
         return body
 
     def posted(self, event_id: str | None = None) -> int:
-        """Count the POSTs that took effect or might have, of all events or of one."""
+        """Count the POSTs that were received, of all events or of one."""
         return sum(event_id in (None, one) for _, one in self.received)
 
     def door(self, vm: str) -> AsgiApp:
@@ -83,17 +85,29 @@ class Group(Simulator):
         app = self.app
 
         async def through(scope: Scope, receive: Receive, send: Send) -> None:
-            async def listening() -> Any:
-                message = await receive()
-                if scope["type"] == "http" and scope["method"] == "POST" and message.get("body"):
-                    requests = json.loads(message["body"])["StartRequests"]
-                    self.received += [(vm, request["EventId"]) for request in requests]
-                    while not self.answers.is_set():  # it is a thread's event
-                        await asyncio.sleep(0.01)
+            self._caller.set(vm)
+            if scope["type"] != "http" or scope["method"] != "POST":
+                await app(scope, receive, send)
+                return
+            message = await receive()
+            requests = json.loads(message["body"])["StartRequests"]
+            self.received += [(vm, request["EventId"]) for request in requests]
+            if not self.answers.is_set():
+                while not self.answers.is_set():
+                    await asyncio.sleep(0.01)
+                await hang_up(scope, receive)
+                return
+
+            async def again() -> Message:
                 return message
 
-            self._caller.set(vm)
-            await app(scope, listening, send)
+            async def later(answer: Message) -> None:
+                await asyncio.sleep(after)
+                await send(answer)
+
+            before, after = self.delays
+            await asyncio.sleep(before)
+            await app(scope, again, later)
 
         return through
 
