@@ -32,7 +32,6 @@ _LOOK_SECONDS = 1.0
 _FIRST_RETRY_SECONDS = 1.0
 _MOST_RETRY_SECONDS = 20.0
 _COUNTED = {Stand.DRY_RUN: ApprovalOutcome.DRY_RUN, Stand.LIMITED: ApprovalOutcome.LIMITED}
-_NEVER = float("inf")
 _HOUR = timedelta(hours=1)
 
 
@@ -73,6 +72,12 @@ class _Trial(NamedTuple):
     try_at: float
     problem: str
     rule: str
+    given_up: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Say what is wrong."""
+        return f"given up, as NotBefore has passed: {self.problem}" if self.given_up else self.problem
 
 
 class Approver:
@@ -130,7 +135,7 @@ class Approver:
         decision = self._decide(tracked, self._snapshot().instance)
         trial = self._trials.get(tracked.key)
         if decision.stand is Stand.DUE and trial is not None:
-            decision = Decision(Stand.FAILED, decision.rule, trial.problem)
+            decision = Decision(Stand.FAILED, decision.rule, trial.reason)
         return decision.view
 
     def take_sent(self) -> list[Approval]:
@@ -210,10 +215,8 @@ class Approver:
         not_before = tracked.event.not_before
         if not_before is None or self._clock.now() < not_before:
             return self._clock.monotonic() >= trial.try_at
-        if trial.try_at != _NEVER:
-            self._trials[tracked.key] = trial._replace(
-                try_at=_NEVER, problem=f"given up, as NotBefore has passed: {trial.problem}"
-            )
+        if not trial.given_up:
+            self._trials[tracked.key] = trial._replace(given_up=True)
             failed = Decision(Stand.FAILED, trial.rule, trial.problem)
             log.error("approval failed until NotBefore; given up", extra=_facts(tracked, failed))
         return False
@@ -222,7 +225,7 @@ class Approver:
         azure = self._azure
         if azure is None:
             return
-        begun = self._clock.now()
+        begun, asked = self._clock.now(), self._clock.monotonic()
         try:
             fresh = _find(azure.fetch(), tracked)
             if fresh is None:
@@ -233,11 +236,13 @@ class Approver:
             if decision.stand is not Stand.DUE:
                 return
             if not self._approvals.decide(tracked.key, fresh.event_id, decision.rule, begun):
-                self._failed(tracked, decision, "the state cannot be written, so nothing would remember it")
+                self._failed(
+                    tracked, decision, "the state cannot be written, so nothing would remember it", asked
+                )
                 return
             azure.approve([fresh.event_id])
         except ImdsError as error:
-            self._failed(tracked, decision, str(error))
+            self._failed(tracked, decision, str(error), asked)
         else:
             self._succeeded(again, decision, begun)
 
@@ -250,11 +255,14 @@ class Approver:
         self._sent.put(Approval(tracked.key, tracked.event.event_id, decision.rule, begun, now))
         self._tracer.approved(tracked, decision.rule, begun, now, instance=self._snapshot().instance)
 
-    def _failed(self, tracked: TrackedEvent, decision: Decision, problem: str) -> None:
+    def _failed(self, tracked: TrackedEvent, decision: Decision, problem: str, asked: float) -> None:
         before = self._trials.get(tracked.key)
         failures = before.failures + 1 if before else 1
-        delay = min(_FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), _MOST_RETRY_SECONDS)
-        self._trials[tracked.key] = _Trial(failures, self._clock.monotonic() + delay, problem, decision.rule)
+        now = self._clock.monotonic()
+        # From try to try: an IMDS that keeps one waiting must not make the next one late.
+        delay = min(_FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), _MOST_RETRY_SECONDS - (now - asked))
+        try_at = now + max(delay, _FIRST_RETRY_SECONDS)
+        self._trials[tracked.key] = _Trial(failures, try_at, problem, decision.rule)
         self._counts.decided(decision.rule, ApprovalOutcome.FAILED)
         if before is None or before.problem != problem:
             failed = Decision(Stand.FAILED, decision.rule, problem)
