@@ -1,0 +1,111 @@
+"""Approvals under odd circumstances: reloads, a state that cannot be written, hooks, an IMDS that hangs."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.simulator import Fault
+from tests.end_to_end.approvals_group import Group, Vm, approving, hall, plan, scenario
+from tests.end_to_end.program import eventually, get
+from tests.end_to_end.test_approvals import approved, names
+from tests.end_to_end.test_notifications import metric
+
+HOLD = approving({"name": "x", "action": "hold"})
+
+
+def reload(vm: Vm, process: Any, settings: dict[str, Any]) -> None:
+    """Have a configuration taken over while the exporter runs."""
+    name = "config_last_reload_success_timestamp_seconds"
+    before = metric(vm.url, name)
+    (vm.folder / f"{vm.name}.yml").write_text(json.dumps(settings))
+    process.send_signal(signal.SIGHUP)
+    eventually(lambda: metric(vm.url, name) > before)
+
+
+def test_a_reload_counts_from_then_on(tmp_path: Path) -> None:
+    """A rule that comes with a reload approves what is pending; one that goes approves nothing more."""
+    group = Group()
+    with hall(group, tmp_path, "web_0") as (vm,), vm.running(HOLD) as process:
+        (one,) = group.start_scenario(scenario(plan()))
+        eventually(lambda: vm.approval(one)["state"] == "hold")
+        reload(vm, process, approving())
+        eventually(lambda: approved(vm, one))
+        reload(vm, process, approving(mode="off"))
+        (two,) = group.start_scenario(scenario(plan()))
+        eventually(lambda: names(vm, two))
+        reload(vm, process, approving(mode="dry_run"))
+        eventually(lambda: vm.approval(two)["state"] == "dry_run")
+        assert vm.approval(one)["state"] == "approved"
+        assert group.posted(two) == 0
+        reload(vm, process, approving())
+        eventually(lambda: approved(vm, two))
+
+
+def test_a_reload_stops_an_approval_that_fails(tmp_path: Path) -> None:
+    """What is being tried again is not, once the rule has gone."""
+    group = Group()
+    group.set_fault(Fault("error", endpoint="scheduledevents", method="POST"))
+    with hall(group, tmp_path, "web_0") as (vm,), vm.running(approving()) as process:
+        (event_id,) = group.start_scenario(scenario(plan()))
+        eventually(lambda: group.posted(event_id) >= 2)
+        reload(vm, process, HOLD)
+        eventually(lambda: vm.approval(event_id)["reason"] == "the rule holds it")
+        # One may have been under way.
+        eventually(lambda: vm.lines("msg=approval ", "stand=hold"))
+        posted = group.posted(event_id)
+        polls = group.picture().polls
+        eventually(lambda: group.picture().polls > polls + 8)
+        assert group.posted(event_id) == posted
+
+
+def test_what_could_not_be_remembered_is_not_sent(tmp_path: Path) -> None:
+    """Where the state cannot be written nothing is approved, and the reason says so."""
+    group = Group()
+    (tmp_path / "web_0").write_text("in the way of the directory")
+    with hall(group, tmp_path, "web_0") as (vm,), vm.running(approving()):
+        (event_id,) = group.start_scenario(scenario(plan()))
+        eventually(lambda: vm.approval(event_id)["state"] == "failed")
+        reason = "the state cannot be written, so nothing would remember it"
+        assert vm.approval(event_id)["reason"] == reason
+        assert reason in get(vm.url)
+        assert group.received == []
+
+
+def test_an_approval_waits_for_its_hooks(tmp_path: Path) -> None:
+    """Only what is required has to succeed; hooks for the approval itself run after it."""
+    group = Group()
+    said = tmp_path / "said"
+    hook = {"name": "drain", "command": ["true"], "match": {"transitions": ["scheduled"]}}
+    telling = ["sh", "-c", f"echo $EVENT_TRANSITION $EVENT_STATUS >> {said}"]
+    after = {"name": "after", "command": telling, "match": {"transitions": ["approved"]}}
+    rule = {"name": "x", "action": "approve", "require_hooks": ["drain"]}
+    given = approving(rule) | {"hooks": [hook, after, {"name": "bad", "command": ["false"]}]}
+    with hall(group, tmp_path, "web_0") as (vm,), vm.running(given):
+        (event_id,) = group.start_scenario(scenario(plan()))
+        eventually(lambda: approved(vm, event_id))
+        eventually(lambda: said.read_text() == "approved Scheduled\n")
+        ended = vm.lines('msg="hook ended"', "hook=drain")
+        assert len(ended) == 1
+        log = vm.log.read_text()
+        assert log.index(ended[0]) < log.index("msg=approved")
+
+
+@pytest.mark.parametrize("mode", ["delay", "drop", "garbage", "throttle", "error"])
+def test_an_imds_that_fails_gets_no_post_unseen(tmp_path: Path, mode: Any) -> None:
+    """Without a document fetched just before, nothing is sent; once there is one, it is."""
+    group = Group()
+    with hall(group, tmp_path, "web_0") as (vm,):
+        settings = approving({"name": "x", "action": "approve", "delay": "2s"})
+        with vm.running(settings | {"imds": {"timeout": "1s"}}):
+            (event_id,) = group.start_scenario(scenario(plan()))
+            eventually(lambda: vm.approval(event_id)["state"] == "waiting")
+            group.set_fault(Fault(mode, endpoint="scheduledevents", method="GET", seconds=3))
+            eventually(lambda: metric(vm.url, "approvals_total", rule="x", outcome="failed") >= 1)
+            assert vm.approval(event_id)["state"] == "failed"
+            assert group.received == []
+            group.set_fault(None)
+            eventually(lambda: approved(vm, event_id))
+        assert group.posted() == 1
