@@ -124,7 +124,7 @@ def events(chance: random.Random, count: int, vms: Sequence[str]) -> Iterator[Ev
             chance.choice(TYPES),
             chance.sample(vms, chance.choice((0, 1, 1, 2, 2, 3))),
             notice=chance.choice((0, 300, 500, 900, 1500, 3600)),
-            duration_in_seconds=chance.choice((-1, 0, 5, 8, 9, 29, 30, chance.randint(-1, 60))),
+            duration_in_seconds=chance.choice((-1, -1, 0, 5, 8, 9, 29, 30, chance.randint(-1, 60))),
             source=chance.choice(("Platform", "User")),
             after=chance.choice((0, 0, 0, 1, 2)),
         )
