@@ -109,3 +109,56 @@ def test_an_imds_that_fails_gets_no_post_unseen(tmp_path: Path, mode: Any) -> No
             group.set_fault(None)
             eventually(lambda: approved(vm, event_id))
         assert group.posted() == 1
+
+
+def test_any_vm_that_is_hit_approves(tmp_path: Path) -> None:
+    """With leader any, whatever the order of Resources; a VM that is not hit never does; one takes effect."""
+    group = Group()
+    settings = approving(leader="any", failover_after="1h")
+    with (
+        hall(group, tmp_path, "web_0", "web_2") as vms,
+        vms[0].running(settings),
+        vms[1].running(settings),
+    ):
+        for vm in vms:
+            eventually(lambda: get(f"{vm.url}/-/ready"))  # noqa: B023  # called at once
+        first, second = group.start_scenario(
+            scenario(plan(vms=("web_1", "web_2")), plan(vms=("web_1", "web_2", "web_0")))
+        )
+        eventually(lambda: {post.event_id for post in group.posts if post.effective} == {first, second})
+        for vm in vms:
+            for event_id in (first, second):
+                eventually(lambda: "started" in names(vm, event_id))  # noqa: B023  # called at once
+    assert sorted(post.event_id for post in group.posts if post.effective) == sorted((first, second))
+    assert {post.vm for post in group.posts if post.event_id == first} == {"web_2"}
+    assert all(post.listed for post in group.posts)
+
+
+def test_a_stop_does_not_wait_for_a_post(tmp_path: Path) -> None:
+    """SIGTERM ends the exporter in time while IMDS keeps a POST waiting; the next start approves."""
+    group = Group()
+    group.answers.clear()
+    with hall(group, tmp_path, "web_0") as (vm,):
+        with vm.running(approving()) as process:
+            (event_id,) = group.start_scenario(scenario(plan()))
+            eventually(lambda: group.received)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+        assert "Traceback" not in vm.log.read_text()
+        group.answers.set()
+        with vm.running(approving()):
+            eventually(lambda: approved(vm, event_id))
+    assert group.posted() == 2
+
+
+def test_an_answer_that_comes_after_the_start(tmp_path: Path) -> None:
+    """Where the event starts before Azure's answer is there, the approval is still told, once."""
+    group = Group()
+    group.delays = (0.0, 1.0)
+    with hall(group, tmp_path, "web_0") as (vm,), vm.running(approving()):
+        (event_id,) = group.start_scenario(scenario(plan()))
+        eventually(lambda: "started" in names(vm, event_id))
+        eventually(lambda: approved(vm, event_id))
+        assert sorted(names(vm, event_id)) == ["approved", "scheduled", "started"]
+        assert vm.approval(event_id)["state"] == "approved"
+    assert group.posted() == 1
