@@ -15,7 +15,7 @@ from exporter.config import Config
 from exporter.errors import ImdsError, PollOutcome
 from exporter.events import Defect, Document, decode_document, trace_id
 from exporter.health import Health, Trouble
-from exporter.lifecycle import Known, Occurrence, Step, advance, approve
+from exporter.lifecycle import Known, Occurrence, Step, Transition, advance, approve
 from exporter.metrics import Metrics
 from exporter.ports import Approvals, Hooks, Imds, Memory, Pauses, Teller, Traces
 from exporter.snapshot import Snapshot
@@ -58,8 +58,10 @@ class Watch:
         self._defects: frozenset[Defect] = frozenset()
         self._name_due = clock.monotonic()
         self._given_name: str | None = None
-        # What happened last to each event before this VM knew its name, and so whether it is meant.
-        self._unnamed: dict[str, Occurrence] = {}
+        # What happened to each event before this VM knew its name, and so whether it is meant.
+        self._unnamed: dict[str, list[Occurrence]] = {}
+        # Hooks may have run for them, before a restart: their end matters whenever the name is known.
+        self._inherited = frozenset(known.current)
         self.snapshot = Snapshot(
             incarnation=known.incarnation,
             current=tuple(reversed(known.current.values())),
@@ -124,7 +126,7 @@ class Watch:
         jobs = self._hooks.compose(step.occurrences, instance, now)
         self._memory.record(step, self._teller.compose(step.occurrences, instance, now), jobs)
         if instance is None:
-            self._unnamed |= {occurrence.tracked.key: occurrence for occurrence in step.occurrences}
+            self._miss(step.occurrences)
         self._known = step.known
         self.snapshot = msgspec.structs.replace(
             self.snapshot,
@@ -178,10 +180,23 @@ class Watch:
             f"IMDS does not tell this VM's name ({reason}): all events count as its own; set instance.name",
         )
 
+    def _miss(self, occurrences: Sequence[Occurrence]) -> None:
+        """Keep what waits for the name: for each event what happened last, and the last update after it."""
+        for occurrence in occurrences:
+            missed = self._unnamed.setdefault(occurrence.tracked.key, [])
+            is_update = occurrence.transition is Transition.UPDATED
+            missed[:] = [o for o in missed if is_update and o.transition is not Transition.UPDATED]
+            missed.append(occurrence)
+
     def _named(self) -> None:
         """Have done what could not be while this VM did not know its name."""
         self._health.clear(Trouble.INSTANCE_UNKNOWN)
-        missed = [o for key, o in self._unnamed.items() if key in self._known.current]
+        missed = [
+            occurrence
+            for key, occurrences in self._unnamed.items()
+            if key in self._known.current or key in self._inherited
+            for occurrence in occurrences
+        ]
         self._unnamed = {}
         jobs = self._hooks.compose(missed, self.snapshot.instance, self._clock.now())
         if jobs:
