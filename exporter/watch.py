@@ -84,6 +84,7 @@ class Watch:
         )
         if self.snapshot.instance is not None:
             self._named()
+        self._look_for_pauses()
 
     def poll(self, imds: Imds) -> PollOutcome:
         """Ask IMDS once, and take its answer into account.
@@ -139,12 +140,15 @@ class Watch:
         if jobs:
             self._hooks.wake()
         self._approvals.wake()
-        self._pauses.watch(active=bool(self.snapshot.under_way()))
+        self._look_for_pauses()
         for occurrence in step.occurrences:
             if self.snapshot.has_series(occurrence.tracked):
                 self._metrics.happened(occurrence)
                 self._tracer.happened(occurrence, self.snapshot.instance)
             _log(occurrence, self.snapshot)
+
+    def _look_for_pauses(self) -> None:
+        self._pauses.watch(active=bool(self.snapshot.under_way()))
 
     def _note_defects(self, defects: Sequence[Defect]) -> None:
         fresh = [defect for defect in defects if defect not in self._defects]
@@ -172,6 +176,7 @@ class Watch:
                 self._given_name = name
                 self.snapshot = msgspec.structs.replace(self.snapshot, instance=name)
                 self._named()
+                self._look_for_pauses()
                 return
         answered = self._clock.monotonic()
         self._name_due = answered + max(_NAME_RETRY_SECONDS, _NAME_PATIENCE * (answered - asked))

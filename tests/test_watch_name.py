@@ -1,5 +1,8 @@
 """Tests of `exporter.watch`: what happens once this VM knows its name, if that is not at once."""
 
+import pytest
+
+from exporter.config import Instance
 from exporter.imds import InstanceFacts
 from exporter.lifecycle import Known
 from tests.builders import REBOOT_ID, body, raw_event, started
@@ -51,3 +54,25 @@ def test_the_end_of_what_was_known_before() -> None:
     life.feed(started(event_id=REBOOT_ID))
     house = nameless(life.known)
     assert learn(house) == [(REBOOT_ID, "completed", 2)]
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_pauses_are_watched_for_from_then_on(configured: bool) -> None:
+    """An event that is Started has pauses watched for as soon as it is known to hit this VM."""
+    house = nameless()
+    house.poll(body(raw_event(**STARTED)))
+    assert not house.pauses.active
+    if configured:
+        house.configure(instance=Instance(name="WestNO_0"))
+    else:
+        learn(house)
+    assert house.pauses.active
+
+
+def test_pauses_of_another_vm_are_not_watched_for() -> None:
+    """A reload that changes the name ends the watch for pauses where the event hits somebody else."""
+    house = House()
+    house.poll(body(raw_event(**STARTED)))
+    assert house.pauses.active
+    house.configure(instance=Instance(name="WestNO_7"))
+    assert not house.pauses.active
