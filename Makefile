@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PHOENIX := .venv-phoenix
-TEST_PACKAGES := prometheus prometheus-alertmanager chromium chromium-driver
+TEST_PACKAGES := prometheus prometheus-alertmanager chromium chromium-driver haproxy
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-phoenix lint bench format dashboards pictures requirements clean

@@ -1,0 +1,125 @@
+"""The running exporter with hooks, against a simulator whose document the test writes."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from exporter.simulator import Simulator, SimulatorServer
+from tests.builders import body, raw_event
+from tests.end_to_end.program import eventually, exporter, free_port, get
+from tests.end_to_end.test_notifications import metric
+from tests.hooks.support import MARK, kill, marked
+
+NAME = "demo_0"
+EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
+
+
+def event(event_id: str = EVENT, status: str = "Scheduled", **fields: object) -> dict[str, Any]:
+    """Give a reboot of this VM in a status."""
+    usual = {"EventId": event_id, "EventType": "Reboot", "EventStatus": status, "Resources": [NAME]}
+    return raw_event(**(usual | fields))
+
+
+def hook(name: str, code: str, *transitions: str, **more: object) -> dict[str, Any]:
+    """Give a hook's configuration; ``code`` is for the shell, and finds the hook's name as ``$1``."""
+    match = {"transitions": transitions} if transitions else {}
+    return {"name": name, "match": match, "command": ["/bin/sh", "-c", code, "sh", name], **more}
+
+
+class Bench:
+    """A folder, a simulator, and an exporter that can be started and ended as often as a test wants.
+
+    All that hooks start has a mark in its environment, by which it is found and, at the end, killed. Hooks
+    find the folder as ``$HERE``.
+    """
+
+    def __init__(self, folder: Path, imds: SimulatorServer, mark: str) -> None:
+        self.folder = folder
+        self.imds = imds
+        self.mark = mark
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_file = folder / "log"
+        self.log_file.touch()
+        self._incarnation = 0
+
+    def configure(self, *hooks: Mapping[str, Any], **more: object) -> None:
+        """Write the configuration."""
+        (self.folder / "exporter.yml").write_text(json.dumps({"hooks": hooks, **more}))
+
+    @contextlib.contextmanager
+    def running(self, *flags: str, **environ: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run the exporter until the end of the block, where it is killed if it still runs."""
+        flags = ("--config.file", str(self.folder / "exporter.yml"), "--poll.interval", "200ms", *flags)
+        marks = {MARK: self.mark, "HERE": str(self.folder)}
+        state = self.folder / "state"
+        json_log = ("--log.format", "json")
+        with exporter(
+            self.imds.url,
+            state,
+            self.port,
+            *flags,
+            *json_log,
+            environ=marks | environ,
+            log=self.log_file,
+        ) as process:
+            eventually(lambda: get(f"{self.url}/-/ready"))
+            yield process
+
+    def say(self, *events: Mapping[str, Any], step: int = 1) -> int:
+        """Let IMDS list these events, ``step`` incarnations later; give the incarnation."""
+        self._incarnation += step
+        self.imds.simulator.set_document(body(*events, incarnation=self._incarnation))
+        return self._incarnation
+
+    def tell(self, *events: Mapping[str, Any], step: int = 1) -> None:
+        """Let IMDS list these events, and wait until the exporter has seen it."""
+        incarnation = self.say(*events, step=step)
+        eventually(lambda: metric(self.url, "document_incarnation") == incarnation)
+
+    def notes(self, file: str = "notes") -> list[str]:
+        """Give the lines that hooks wrote to a file of the folder."""
+        path = self.folder / file
+        return path.read_text().splitlines() if path.exists() else []
+
+    def log(self, message: str) -> list[dict[str, Any]]:
+        """Give the facts of the log's lines with this message."""
+        *whole, _ = self.log_file.read_text().split("\n")
+        return [facts for facts in map(json.loads, whole) if facts["msg"] == message]
+
+    def count(self, name: str, outcome: str) -> float:
+        """Tell how often a hook ended like that."""
+        return metric(self.url, "hooks_total", hook=name, outcome=outcome)
+
+    def left(self) -> list[int]:
+        """Give the pids of what hooks started and what still runs, without the exporter itself."""
+        return [pid for pid in marked(self.mark) if _is_of_a_hook(pid)]
+
+
+def _is_of_a_hook(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"exporter" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return False
+
+
+@contextlib.contextmanager
+def bench(folder: Path, *, vm_name: str = NAME) -> Iterator[Bench]:
+    """Give a bench, and leave no process of it behind."""
+    mark = f"{os.getpid()}-{uuid.uuid4().hex}"
+    try:
+        with SimulatorServer(Simulator(vm_name=vm_name, requests_per_second=0)) as imds:
+            yield Bench(folder, imds, mark)
+    finally:
+        kill(marked(mark))
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """Let the exporter end as a service manager would, within its 10 s and with status 0."""
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0

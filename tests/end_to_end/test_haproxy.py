@@ -1,0 +1,158 @@
+"""A real load balancer that asks /-/in-service: HAProxy takes the VM out, and puts it back."""
+
+import contextlib
+import csv
+import io
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.hooking import Bench, bench, event
+from tests.end_to_end.program import eventually, free_port, get
+from tests.notifications.receivers import Receiver, http_receiver
+
+
+def haproxy() -> str:
+    """Give the program, which Debian keeps where only root looks."""
+    program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+    assert program, "haproxy is not installed; make test installs it"
+    return program
+
+
+class Balancer:
+    """HAProxy in front of one VM, the application of which is a receiver."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "haproxy.cfg"
+        self.socket = folder / "haproxy.sock"
+        self.port = free_port()
+
+    def configure(self, application: Receiver, exporter: int) -> None:
+        """Write the configuration."""
+        self.file.write_text(
+            "global\n"
+            f"    stats socket {self.socket} mode 600 level admin\n"
+            "defaults\n"
+            "    mode http\n"
+            "    timeout connect 1s\n"
+            "    timeout client 5s\n"
+            "    timeout server 5s\n"
+            "frontend site\n"
+            f"    bind 127.0.0.1:{self.port}\n"
+            "    default_backend vms\n"
+            "backend vms\n"
+            "    option httpchk GET /-/in-service\n"
+            f"    server vm {application.authority} check port {exporter} inter 50ms fall 1 rise 1\n"
+        )
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run it until the end of the block."""
+        process = subprocess.Popen([haproxy(), "-db", "-q", "-f", str(self.file)], stderr=subprocess.DEVNULL)
+        try:
+            eventually(lambda: self.ask("show info"))
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+    def ask(self, command: str) -> str:
+        """Send a command to its socket; give the answer."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            connection.connect(str(self.socket))
+            connection.sendall(f"{command}\n".encode())
+            return connection.makefile(encoding="utf-8").read()
+
+    def server(self) -> dict[str, str]:
+        """Give what it says of the VM."""
+        rows = csv.DictReader(io.StringIO(self.ask("show stat").removeprefix("# ")))
+        (found,) = (row for row in rows if row["svname"] == "vm")
+        return found
+
+    def sees(self, status: str, check: str) -> bool:
+        """Tell whether the VM is ``UP`` or ``DOWN`` there, its last check having ended like that."""
+        found = self.server()
+        return found["status"] == status and found["check_status"].lstrip("* ") == check
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[Bench]:
+    """Give a bench."""
+    with bench(tmp_path) as made:
+        made.configure()
+        yield made
+
+
+@pytest.fixture
+def balancer(tmp_path: Path, house: Bench) -> Iterator[Balancer]:
+    """Give a balancer whose application answers everything."""
+    with http_receiver() as application:
+        made = Balancer(tmp_path)
+        made.configure(application, house.port)
+        yield made
+
+
+def in_minutes(minutes: float) -> str:
+    """Give a NotBefore."""
+    return format_datetime(datetime.now(UTC) + timedelta(minutes=minutes), usegmt=True)
+
+
+def serves(balancer: Balancer) -> bool:
+    """Tell whether a user's request gets through to the application."""
+    try:
+        return get(f"http://127.0.0.1:{balancer.port}/") == "{}"
+    except OSError:
+        return False
+
+
+def test_out_and_back(house: Bench, balancer: Balancer) -> None:
+    """The VM goes out 5 minutes before a reboot, stays out while it lasts, and is back when it is gone."""
+    with house.running(), balancer.running():
+        eventually(lambda: balancer.sees("UP", "L7OK"))
+        house.tell(event(NotBefore=in_minutes(10)))
+        assert balancer.sees("UP", "L7OK")
+        assert serves(balancer)
+        house.tell(event(NotBefore=in_minutes(4)))
+        eventually(lambda: balancer.sees("DOWN", "L7STS"))
+        assert balancer.server()["check_code"] == "503"
+        assert not serves(balancer)
+        house.tell(event(status="Started", NotBefore=""))
+        assert balancer.sees("DOWN", "L7STS")
+        house.tell()
+        eventually(lambda: balancer.sees("UP", "L7OK"))
+        assert serves(balancer)
+        assert balancer.server()["chkdown"] == "1"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"EventType": "Freeze"}, {"Resources": ["demo_1"]}], ids=["a freeze", "another VM"]
+)
+def test_what_does_not_take_it_out(house: Bench, balancer: Balancer, fields: dict[str, Any]) -> None:
+    """Neither a freeze nor an event of another VM makes a single check fail."""
+    with house.running(), balancer.running():
+        eventually(lambda: balancer.sees("UP", "L7OK"))
+        house.tell(event(NotBefore=in_minutes(1), **fields))
+        # To the next poll takes longer than to the next check, which therefore sees this.
+        house.tell(event(status="Started", NotBefore="", **fields))
+        house.tell()
+        found = balancer.server()
+    assert (found["status"], found["chkfail"], found["chkdown"]) == ("UP", "0", "0")
+
+
+def test_without_the_exporter(house: Bench, balancer: Balancer) -> None:
+    """To HAProxy an exporter that has ended is a VM that is out; it is back once the exporter is."""
+    with house.running() as process, balancer.running():
+        eventually(lambda: balancer.sees("UP", "L7OK"))
+        process.terminate()
+        assert process.wait(10) == 0
+        eventually(lambda: balancer.sees("DOWN", "L4CON"))
+        with house.running():
+            eventually(lambda: balancer.sees("UP", "L7OK"))

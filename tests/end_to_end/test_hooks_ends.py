@@ -1,0 +1,136 @@
+"""Hooks when the exporter ends, in peace or not: each once per event and transition, whatever happens."""
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.hooking import Bench, bench, event, hook, stop
+from tests.end_to_end.program import eventually, get
+from tests.end_to_end.test_hooks import HANG, NOTE, WAIT
+
+KILLS = 6
+BEGIN_AND_END = (
+    'echo "$EVENT_ID $EVENT_TRANSITION $1 $EVENT_ATTEMPT" >>"$HERE/notes"; sleep 0.03\n'
+    'echo "$EVENT_ID $EVENT_TRANSITION $1" >>"$HERE/ended"'
+)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[Bench]:
+    """Give a bench."""
+    with bench(tmp_path) as made:
+        yield made
+
+
+def test_once_across_restarts(house: Bench) -> None:
+    """What ran does not run again, neither after a stop nor after a kill."""
+    house.configure(hook("note", NOTE))
+    with house.running() as process:
+        house.tell(event())
+        eventually(lambda: house.count("note", "succeeded") == 1)
+        stop(process)
+    with house.running() as process:
+        house.tell(event(), event("another"))
+        eventually(lambda: house.count("note", "succeeded") == 1)
+        process.kill()
+    with house.running():
+        house.tell(event(status="Started"), event("another"))
+        eventually(lambda: house.count("note", "succeeded") == 1)
+    assert house.notes() == ["note scheduled 1", "note scheduled 1", "note started 1"]
+
+
+def test_a_killed_exporter_runs_a_hook_again(house: Bench) -> None:
+    """A hook that ran when the exporter was killed runs once more, and is told that it is the second time."""
+    code = NOTE + '; [ "$EVENT_ATTEMPT" = 2 ] || sleep 600'
+    house.configure(hook("first", code), hook("second", NOTE))
+    with house.running() as process:
+        house.tell(event())
+        eventually(house.notes)
+        process.kill()
+    with house.running():
+        eventually(lambda: house.count("second", "succeeded") == 1)
+    assert house.notes() == ["first scheduled 1", "first scheduled 2", "second scheduled 1"]
+
+
+def test_a_stop_waits_for_no_hook(house: Bench) -> None:
+    """A hook that ignores SIGTERM is killed with all it started, within the 10 s, and runs again later."""
+    house.configure(hook("hangs", HANG), hook("next", NOTE))
+    with house.running() as process:
+        house.tell(event("a"), event("b"))
+        eventually(lambda: len(house.notes()) == 2)
+        begun = time.monotonic()
+        stop(process)
+        assert time.monotonic() - begun < 10
+        eventually(lambda: house.left() == [])
+    house.configure(hook("hangs", NOTE), hook("next", NOTE))
+    with house.running():
+        eventually(lambda: house.count("next", "succeeded") == 2)
+    again = sorted(house.notes()[2:])
+    assert again == ["hangs scheduled 2", "hangs scheduled 2", "next scheduled 1", "next scheduled 1"]
+    assert [line["level"] for line in house.log("hook ended early; it runs again after the next start")] == [
+        "warning",
+        "warning",
+    ]
+
+
+def test_what_waits_is_kept(house: Bench) -> None:
+    """More events than run at once: those that waited when the exporter stopped run for the first time."""
+    house.configure(hook("wait", WAIT))
+    names = [f"e{number}" for number in range(12)]
+    with house.running() as process:
+        house.tell(*map(event, names))
+        eventually(lambda: len(house.notes()) == 8)
+        stop(process)
+    for name in names:
+        (house.folder / f"go-{name}").touch()
+    with house.running():
+        eventually(lambda: house.count("wait", "succeeded") == 12)
+    begun = [line.split()[0] for line in house.notes() if line.endswith("begins")]
+    assert sorted(begun) == sorted(names + begun[:8])
+
+
+def test_a_night_of_kills(house: Bench) -> None:
+    """Killed again and again: no run is lost or repeated but the one that was under way, and order holds."""
+    chance = random.Random(7)
+    house.configure(hook("one", BEGIN_AND_END), hook("two", BEGIN_AND_END))
+    for night in range(KILLS):
+        status = ("Scheduled", "Started")[night % 2]
+        house.say(*(event(f"{letter}{night // 2}", status) for letter in "abc"))
+        with house.running() as process:
+            time.sleep(chance.uniform(0.0, 0.3))
+            process.kill()
+    with house.running():
+        house.tell()
+        steps = life(house)
+        eventually(lambda: {tuple(line.split()) for line in house.notes("ended")} >= set(steps))
+        assert set(sum_up(house.notes())) == set(steps)
+    runs = sum_up(house.notes())
+    for event_id in {key[0] for key in steps}:
+        assert [key for key in runs if key[0] == event_id] == [key for key in steps if key[0] == event_id]
+    assert all(attempts == sorted(set(attempts)) for attempts in runs.values())
+    assert sum(map(len, runs.values())) <= len(steps) + KILLS * 3
+
+
+def life(house: Bench) -> list[tuple[str, ...]]:
+    """Give event, transition and hook of every run that there is to be, those of one event in order."""
+    shown = json.loads(get(f"{house.url}/api/v1/events"))
+    assert shown["current"] == []
+    return [
+        (event["id"], step["transition"], name)
+        for event in shown["past"]
+        for step in event["transitions"]
+        for name in ("one", "two")
+    ]
+
+
+def sum_up(lines: list[str]) -> dict[tuple[str, ...], list[int]]:
+    """Give the attempts of each run, the runs in the order of their first attempts."""
+    runs: dict[tuple[str, ...], list[int]] = {}
+    for line in lines:
+        event_id, transition, name, attempt = line.split()
+        runs.setdefault((event_id, transition, name), []).append(int(attempt))
+    return runs
