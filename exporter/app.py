@@ -53,6 +53,10 @@ _NOTIFIER_STOP_SECONDS = 1.5
 _TRACER_STOP_SECONDS = 1.5
 _SERVER_STOP_SECONDS = 1.5
 
+# The system may hand a signal to any thread of ours, while its Python handler runs on the main thread only,
+# and there not before something wakes it.
+_LOOK_AGAIN_SECONDS = 1.0
+
 
 class Options(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """What the command line says; ``notify`` has URLs with secrets and is not shown."""
@@ -171,7 +175,10 @@ class App:
     def wait(self) -> bool:
         """Serve until a signal says stop, reloading meanwhile; False where the poller died."""
         while True:
-            signalled = self._signals.get()
+            try:
+                signalled = self._signals.get(timeout=_LOOK_AGAIN_SECONDS)
+            except queue.Empty:
+                continue
             if signalled is not _Signal.RELOAD:
                 return signalled is _Signal.STOP
             try:

@@ -222,7 +222,9 @@ def simulate(**flags: Any) -> None:
         signal.signal(number, lambda *_: stopping.set())
     with SimulatorServer(simulator, flags["web_listen_address"]) as server:
         click.echo(f"IMDS simulator at {server.url}; try: {PROGRAM} run --imds.endpoint {server.url}")
-        stopping.wait()
+        # A signal that another thread took is noticed only when this one wakes.
+        while not stopping.wait(1.0):
+            pass
 
 
 @main.command()
