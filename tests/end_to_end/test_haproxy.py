@@ -6,6 +6,7 @@ import io
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -13,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.end_to_end.hooking import Bench, bench, event
 from tests.end_to_end.program import eventually, free_port, get
 from tests.notifications.receivers import Receiver, http_receiver
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "haproxy"
 
 
 def haproxy() -> str:
@@ -74,8 +78,7 @@ class Balancer:
     def server(self) -> dict[str, str]:
         """Give what it says of the VM."""
         rows = csv.DictReader(io.StringIO(self.ask("show stat").removeprefix("# ")))
-        (found,) = (row for row in rows if row["svname"] == "vm")
-        return found
+        return next(row for row in rows if row["svname"] == "vm")
 
     def sees(self, status: str, check: str) -> bool:
         """Tell whether the VM is ``UP`` or ``DOWN`` there, its last check having ended like that."""
@@ -92,12 +95,18 @@ def house(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture
-def balancer(tmp_path: Path, house: Bench) -> Iterator[Balancer]:
-    """Give a balancer whose application answers everything."""
-    with http_receiver() as application:
-        made = Balancer(tmp_path)
-        made.configure(application, house.port)
+def application() -> Iterator[Receiver]:
+    """Give an application that answers everything."""
+    with http_receiver() as made:
         yield made
+
+
+@pytest.fixture
+def balancer(tmp_path: Path, house: Bench, application: Receiver) -> Balancer:
+    """Give a balancer in front of the application."""
+    made = Balancer(tmp_path)
+    made.configure(application, house.port)
+    return made
 
 
 def in_minutes(minutes: float) -> str:
@@ -156,3 +165,76 @@ def test_without_the_exporter(house: Bench, balancer: Balancer) -> None:
         eventually(lambda: balancer.sees("DOWN", "L4CON"))
         with house.running():
             eventually(lambda: balancer.sees("UP", "L7OK"))
+
+
+def example(house: Bench, balancer: Balancer, application: Receiver) -> int:
+    """Take over the example with addresses of loopback; give the port of its stats socket."""
+    stats = free_port()
+    text = (EXAMPLE / "haproxy.cfg").read_text()
+    for theirs, ours in (
+        (
+            "stats socket ipv4@10.0.0.2:9999",
+            f"stats socket {balancer.socket} level admin\n    stats socket ipv4@127.0.0.1:{stats}",
+        ),
+        ("bind :80", f"bind 127.0.0.1:{balancer.port}"),
+        ("port 9843 inter 1s", f"port {house.port} inter 50ms"),
+        ("10.0.0.11:8080", application.authority),
+        ("    server vm-2 10.0.0.12:8080\n", ""),
+        ("server vm-1", "server vm"),
+    ):
+        assert theirs in text
+        text = text.replace(theirs, ours)
+    balancer.file.write_text(text)
+    return stats
+
+
+def test_the_example_is_valid() -> None:
+    """HAProxy has nothing to say against the example as it is."""
+    command = [haproxy(), "-c", "-f", str(EXAMPLE / "haproxy.cfg")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_example(house: Bench, balancer: Balancer, application: Receiver) -> None:
+    """Its check takes the VM out and puts it back; while no VM is left, the one that is out serves."""
+    example(house, balancer, application)
+    with house.running(), balancer.running():
+        eventually(lambda: balancer.sees("UP", "L7OK"))
+        house.tell(event(NotBefore=in_minutes(4)))
+        eventually(lambda: balancer.sees("DOWN", "L7STS"))
+        eventually(lambda: serves(balancer))
+        house.tell()
+        eventually(lambda: balancer.sees("UP", "L7OK"))
+
+
+def test_the_example_of_a_hook(house: Bench, balancer: Balancer, application: Receiver) -> None:
+    """The hook drains the server from the announcement on, until the last event is gone."""
+    stats = example(house, balancer, application)
+    balancer.file.write_text(balancer.file.read_text().replace("option httpchk", "#"))
+    settings = yaml.safe_load((EXAMPLE / "exporter.yml").read_text())
+    (hook,) = settings["hooks"]
+    assert hook["command"][0] == "python3"
+    hook["command"] = [
+        sys.executable,
+        str(EXAMPLE / "set_server.py"),
+        house.url,
+        f"127.0.0.1:{stats}",
+        "app/vm",
+    ]
+    house.configure(hook, in_service=settings["in_service"])
+    far, gone = {"NotBefore": in_minutes(600)}, ("a", "b")
+    with house.running(), balancer.running():
+        eventually(lambda: balancer.server()["status"].startswith("UP"))
+        house.tell(*(event(name, **far) for name in gone))
+        eventually(lambda: balancer.server()["status"] == "DRAIN")
+        house.tell(event("b", **far))
+        eventually(lambda: house.count("haproxy", "succeeded") == 3)
+        assert balancer.server()["status"] == "DRAIN"
+        house.tell()
+        eventually(lambda: balancer.server()["status"].startswith("UP"))
+        hook["command"][-1] = "app/nonsense"
+        house.configure(hook, in_service=settings["in_service"])
+    with house.running(), balancer.running():
+        house.tell(event("c", **far))
+        eventually(lambda: house.count("haproxy", "failed") == 1)
+    assert "HAProxy says: No such server." in [line["line"] for line in house.log("hook says")]

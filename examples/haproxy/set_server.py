@@ -1,0 +1,75 @@
+"""A hook: let HAProxy's server be as the exporter on this VM says, ready or drained.
+
+It asks the exporter, and looks at none of the EVENT_ variables: so it does not matter how often it runs, in
+which order, nor how many events there are.
+"""
+
+import argparse
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+
+TIMEOUT_SECONDS = 5.0
+RETRY_SECONDS = 2.0
+
+
+class RefusedError(Exception):
+    """HAProxy does not do it, whatever it is asked for again."""
+
+
+def wanted(exporter: str) -> str:
+    """Give the state that the exporter asks for; raise OSError where it does not answer."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(f"{exporter}/-/in-service", timeout=TIMEOUT_SECONDS):
+            return "ready"
+    except urllib.error.HTTPError as error:
+        if error.code != 503:
+            raise
+        return "drain"
+
+
+def set_state(socket_address: str, server: str, state: str) -> None:
+    """Tell HAProxy; raise OSError where it does not answer, RefusedError where it says anything but yes."""
+    host, _, port = socket_address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS) as connection:
+        connection.sendall(f"set server {server} state {state}\n".encode())
+        with connection.makefile(encoding="utf-8", errors="replace") as answer:
+            said = answer.read().strip()
+    if said:
+        raise RefusedError(said)
+
+
+def follow(exporter: str, socket_address: str, server: str) -> str:
+    """Set the state until it is what the exporter still asks for afterwards; give it."""
+    while True:
+        state = wanted(exporter)
+        set_state(socket_address, server, state)
+        if wanted(exporter) == state:
+            return state
+
+
+def main() -> None:
+    """Try until it succeeds; the hook's timeout is the limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("exporter", help="its URL, http://127.0.0.1:9843")
+    parser.add_argument("socket", help="HAProxy's stats socket, HOST:PORT")
+    parser.add_argument("server", help="BACKEND/SERVER")
+    given = parser.parse_args()
+    while True:
+        try:
+            state = follow(given.exporter, given.socket, given.server)
+        except RefusedError as error:
+            sys.exit(f"HAProxy says: {error}")
+        except OSError as error:
+            print(f"{error}; trying again", file=sys.stderr, flush=True)
+            time.sleep(RETRY_SECONDS)
+        else:
+            print(f"{given.server} is to be {state}")
+            return
+
+
+if __name__ == "__main__":
+    main()

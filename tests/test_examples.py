@@ -1,0 +1,292 @@
+"""Tests of examples/: the configurations are valid, and the scripts do what their texts say."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from exporter.config import Overrides, load
+from exporter.times import rfc3339
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+KUBERNETES = EXAMPLES / "kubernetes"
+EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
+MARK = f"scheduled-events-exporter/{EVENT.lower()}"
+OTHER_MARK = "scheduled-events-exporter/another"
+
+# Plays a cluster of one node, which is in a file; each call is a line of another.
+KUBECTL = """#!{python}
+import json, pathlib, sys
+folder = pathlib.Path(__file__).parent
+arguments = [a for a in sys.argv[1:] if not a.startswith("--request-timeout=")]
+with (folder / "calls").open("a") as calls:
+    calls.write(json.dumps(arguments) + "\\n")
+file = folder / "node.json"
+node = json.loads(file.read_text())
+verb, name, options = arguments[0], arguments[1], arguments[2:]
+if verb in ("get", "annotate"):
+    name, options = arguments[2], arguments[3:]
+if node["failures"] > 0:
+    node["failures"] -= 1
+    file.write_text(json.dumps(node))
+    sys.exit("Unable to connect to the server")
+if name != node["name"]:
+    sys.exit(f"nodes {{name}} not found")
+if verb == "get":
+    lines = [f"provider {{node['provider']}}"] if node["provider"] else []
+    lines += ["cordoned"] if node["cordoned"] else []
+    print("\\n".join(lines + [f"mark {{mark}}" for mark in node["marks"]]))
+elif verb == "annotate":
+    mark = [o for o in options if not o.startswith("--")][0]
+    node["marks"] = [m for m in node["marks"] if m != mark.rstrip("-").partition("=")[0]]
+    node["marks"] += [mark.partition("=")[0]] if "=" in mark else []
+elif verb in ("cordon", "drain"):
+    node["cordoned"] = True
+elif verb == "uncordon":
+    node["cordoned"] = False
+file.write_text(json.dumps(node))
+"""
+
+
+@dataclass
+class Cluster:
+    """A folder with a kubectl that plays a cluster, and what a hook is told."""
+
+    folder: Path
+    node: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls, folder: Path, **node: Any) -> "Cluster":
+        """Make it, of a node that nothing was done to where not told otherwise."""
+        kubectl = folder / "kubectl"
+        kubectl.write_text(KUBECTL.format(python=sys.executable))
+        kubectl.chmod(0o755)
+        usual = {"name": "pool_0", "provider": "", "cordoned": False, "marks": [], "failures": 0}
+        (folder / "node.json").write_text(json.dumps(usual | node))
+        return cls(folder)
+
+    def run(self, script: str, transition: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+        """Run a hook of a reboot in half an hour, where not told otherwise, to its end."""
+        told = {
+            "PATH": f"{self.folder}:{os.environ['PATH']}",
+            "NODE_NAME": "pool_0",
+            "RETRY_SECONDS": "0",
+            "EVENT_ID": EVENT,
+            "EVENT_TYPE": "Reboot",
+            "EVENT_TRANSITION": transition,
+            "EVENT_ATTEMPT": "1",
+            "EVENT_NOTBEFORE": before(1800) if transition == "scheduled" else "",
+            "INSTANCE_NAME": "pool_0",
+        }
+        return subprocess.run(
+            [str(KUBERNETES / script)],
+            env=told | environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    @property
+    def state(self) -> tuple[bool, list[str]]:
+        """Tell whether the node is cordoned, and for which events."""
+        node = json.loads((self.folder / "node.json").read_text())
+        return node["cordoned"], node["marks"]
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """Give the command lines of all calls but those that only look."""
+        file = self.folder / "calls"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [call for call in map(json.loads, lines) if call[0] != "get"]
+
+    def drains(self) -> list[tuple[float, float]]:
+        """Give time limit and grace period of each drain, in seconds."""
+        found = []
+        for call in self.calls:
+            if call[0] == "drain":
+                assert call[1] == "pool_0"
+                limit, grace = (value(call, name) for name in ("--timeout", "--grace-period"))
+                found.append((float(limit.removesuffix("s")), float(grace)))
+        return found
+
+
+def value(call: Sequence[str], flag: str) -> str:
+    """Give what a flag was set to."""
+    (found,) = (word.partition("=")[2] for word in call if word.startswith(f"{flag}="))
+    return found
+
+
+def before(seconds: float) -> str:
+    """Give a NotBefore, so far from now."""
+    return rfc3339(datetime.now(UTC) + timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*/exporter.yml")), ids=lambda file: file.parent.name)
+def test_configurations(file: Path) -> None:
+    """`check-config` accepts them, and each file that a hook runs is there."""
+    command = [sys.executable, "-m", "exporter", "check-config", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for hook in load(file, Overrides()).hooks:
+        words = [word for word in hook.command if word.startswith("/opt/scheduled-events/")]
+        assert words
+        for word in words:
+            assert (EXAMPLES / word.removeprefix("/opt/scheduled-events/")).is_file()
+
+
+@pytest.mark.parametrize("name", ["drain", "uncordon", "node.sh"])
+def test_scripts_are_plain_shell(name: str) -> None:
+    """The system's shell can read them, and those that are hooks can be run."""
+    subprocess.run(["/bin/sh", "-n", str(KUBERNETES / name)], check=True)
+    assert os.access(KUBERNETES / name, os.X_OK) == (not name.endswith(".sh"))
+
+
+def test_the_roles_cover_what_the_scripts_ask_for() -> None:
+    """The manifest is YAML, and its role lets a node be looked at, marked, cordoned and drained."""
+    kinds = {one["kind"]: one for one in yaml.safe_load_all((KUBERNETES / "rbac.yml").read_text())}
+    allowed = {
+        (resource, verb)
+        for rule in kinds["ClusterRole"]["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    nodes = {("nodes", "get"), ("nodes", "patch"), ("daemonsets", "get")}
+    assert allowed == nodes | {("pods", "get"), ("pods", "list"), ("pods/eviction", "create")}
+    assert kinds["ClusterRoleBinding"]["roleRef"]["name"] == kinds["ClusterRole"]["metadata"]["name"]
+
+
+def test_a_life(tmp_path: Path) -> None:
+    """Announced, the node is marked, cordoned, and drained; then all of that is taken back."""
+    cluster = Cluster.make(tmp_path)
+    assert cluster.run("drain", "scheduled").returncode == 0
+    assert cluster.state == (True, [MARK])
+    assert [call[0] for call in cluster.calls] == ["annotate", "cordon", "drain"]
+    assert {"--ignore-daemonsets", "--delete-emptydir-data"} <= set(cluster.calls[-1])
+    assert cluster.run("drain", "started").returncode == 0
+    assert cluster.drains() == [(840, -1), (30, 15)]
+    assert cluster.run("uncordon", "completed").returncode == 0
+    assert cluster.state == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("notice", "least", "most", "grace"),
+    [(None, 30, 30, 15), (130, 90, 120, -1), (60, 20, 50, None), (90000, 840, 840, -1)],
+)
+def test_the_time_that_is_left(
+    tmp_path: Path, notice: float | None, least: float, most: float, grace: int | None
+) -> None:
+    """The drain ends before the event begins; pods that have less than a minute are told so."""
+    cluster = Cluster.make(tmp_path)
+    cluster.run("drain", "scheduled", EVENT_NOTBEFORE="" if notice is None else before(notice))
+    ((seconds, given),) = cluster.drains()
+    assert least <= seconds <= most
+    assert given == (seconds // 2 if grace is None else grace)
+
+
+def test_too_late(tmp_path: Path) -> None:
+    """An announcement whose time has passed, as after a long stop, leaves the node alone."""
+    cluster = Cluster.make(tmp_path)
+    done = cluster.run("drain", "scheduled", EVENT_NOTBEFORE=before(-5), EVENT_ATTEMPT="2")
+    assert done.returncode == 0
+    assert done.stdout.startswith("too late to drain: Reboot was to begin at 20")
+    assert cluster.calls == []
+
+
+def test_a_second_attempt(tmp_path: Path) -> None:
+    """What was interrupted is done again; but a VM that may be back already is not drained once more."""
+    cluster = Cluster.make(tmp_path, cordoned=True, marks=[MARK])
+    assert cluster.run("drain", "scheduled", EVENT_ATTEMPT="2").returncode == 0
+    assert len(cluster.drains()) == 1
+    assert cluster.run("drain", "started", EVENT_ATTEMPT="2").returncode == 0
+    assert len(cluster.drains()) == 1
+    assert cluster.state == (True, [MARK])
+
+
+def test_what_somebody_else_cordoned_stays_cordoned(tmp_path: Path) -> None:
+    """A node that was cordoned before is drained, and left cordoned."""
+    cluster = Cluster.make(tmp_path, cordoned=True)
+    assert cluster.run("drain", "scheduled").returncode == 0
+    assert len(cluster.drains()) == 1
+    assert cluster.run("uncordon", "cancelled").returncode == 0
+    assert cluster.state == (True, [])
+
+
+def test_two_events(tmp_path: Path) -> None:
+    """The node stays cordoned until the last of its events is gone."""
+    cluster = Cluster.make(tmp_path, cordoned=True, marks=[OTHER_MARK])
+    cluster.run("drain", "scheduled")
+    assert cluster.state == (True, [OTHER_MARK, MARK])
+    done = cluster.run("uncordon", "completed")
+    assert done.stdout == "node pool_0 stays cordoned for another\n"
+    assert cluster.state == (True, [OTHER_MARK])
+    cluster.run("uncordon", "vanished", EVENT_ID="Another")
+    assert cluster.state == (False, [])
+
+
+@pytest.mark.parametrize("failures", range(1, 5))
+def test_uncordon_does_not_give_up(tmp_path: Path, failures: int) -> None:
+    """While the cluster does not answer, as after a reboot, it is asked again."""
+    cluster = Cluster.make(tmp_path, cordoned=True, marks=[MARK], failures=failures)
+    assert cluster.run("uncordon", "completed").returncode == 0
+    assert cluster.state == (False, [])
+
+
+def test_a_drain_that_fails_is_a_hook_that_fails(tmp_path: Path) -> None:
+    """Where the cluster does not answer the hook fails, and nothing is drained."""
+    cluster = Cluster.make(tmp_path, failures=1)
+    assert cluster.run("drain", "scheduled").returncode != 0
+    assert cluster.drains() == []
+
+
+SCALE_SET = (
+    "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/Pool"
+)
+
+
+@pytest.mark.parametrize(
+    ("provider", "instance", "own"),
+    [
+        (f"{SCALE_SET}/virtualMachines/0", "pool_0", True),
+        (f"{SCALE_SET}/virtualMachines/1", "pool_0", False),
+        (f"{SCALE_SET}2/virtualMachines/0", "pool_0", False),
+        ("azure:///subscriptions/s/providers/Microsoft.Compute/virtualMachines/VM-1", "vm-1", True),
+        ("azure:///subscriptions/s/providers/Microsoft.Compute/virtualMachines/vm-2", "vm-1", False),
+        ("", "whatever", True),
+    ],
+)
+def test_only_the_own_node(tmp_path: Path, provider: str, instance: str, *, own: bool) -> None:
+    """A node that is another VM, by what the cloud says of it, is neither cordoned nor uncordoned."""
+    cluster = Cluster.make(tmp_path, provider=provider)
+    for script, transition in (("drain", "scheduled"), ("uncordon", "completed")):
+        done = cluster.run(script, transition, INSTANCE_NAME=instance)
+        assert done.returncode == (0 if own else 1)
+        assert ("set NODE_NAME" in done.stderr) == (not own)
+    assert bool(cluster.calls) == own
+
+
+def test_the_node_is_named_after_the_host(tmp_path: Path) -> None:
+    """Without NODE_NAME it is the host's name in lower case, as the kubelet has it."""
+    cluster = Cluster.make(tmp_path, name="host-7")
+    (tmp_path / "hostname").write_text("#!/bin/sh\necho Host-7\n")
+    (tmp_path / "hostname").chmod(0o755)
+    assert cluster.run("uncordon", "completed", NODE_NAME="").returncode == 0
+    assert cluster.run("drain", "scheduled", NODE_NAME="").returncode == 0
+    assert cluster.state == (True, [MARK])
+
+
+@pytest.mark.parametrize("readme", sorted(EXAMPLES.rglob("README.md")), ids=lambda file: file.parent.name)
+def test_the_texts_name_files_that_exist(readme: Path) -> None:
+    """Links lead somewhere."""
+    for link in re.findall(r"\]\(([^)#:]+)\)", readme.read_text()):
+        assert (readme.parent / link).exists(), link
