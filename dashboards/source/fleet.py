@@ -198,7 +198,7 @@ def _approved() -> PanelBuilder:
         "no approval: switched off, or no rule said so",
     )
     approved = _SCOPE.metric("approvals_total", 'outcome="approved"')
-    return numbers(about, [Query(f"sum({grew(approved)})", shape=Shape.NOW)], decimals=0)
+    return numbers(about, [Query(f"round(sum({grew(approved)}))", shape=Shape.NOW)], decimals=0)
 
 
 def _by_type() -> PanelBuilder:

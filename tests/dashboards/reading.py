@@ -10,19 +10,6 @@ from typing import Any
 FOLDER = Path(__file__).parent.parent.parent / "dashboards"
 NAMES = ("fleet", "instance", "exporter")
 
-COMING = frozenset(
-    {
-        "azure_scheduled_events_approvals_total",
-        "azure_scheduled_events_hooks_total",
-        "azure_scheduled_events_hook_duration_seconds_sum",
-        "azure_scheduled_events_hook_duration_seconds_count",
-        "azure_scheduled_events_observed_pause_seconds_sum",
-        "azure_scheduled_events_observed_pause_seconds_count",
-        "azure_scheduled_events_spans_total",
-    }
-)
-"""Metrics that the dashboards show and this version of the program does not have."""
-
 _VARIABLE = re.compile(r"\$\{?([a-z_]\w*)\}?")
 _METRIC = re.compile(r"\b(?:azure_scheduled_events|process)_\w+|\bup(?=\{)")
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+import signal
 import subprocess
 import time
 import urllib.parse
@@ -22,6 +23,24 @@ JOB = "azure-scheduled-events-exporter"
 # How much further apart the points of a coarse panel are; it asks for minutes, and a scene has seconds.
 _COARSE = 5
 VMS = ("demo_0", "demo_1", "demo_2", "demo_3")
+_RULES = (
+    {"name": "asked-for", "match": {"event_sources": ["User"]}, "require_hooks": ["drain"]},
+    {"name": "short-freeze", "match": {"event_types": ["Freeze"], "max_duration": "8s"}},
+)
+_TAKEN_DOWN = ["Reboot", "Redeploy"]
+# The second fails where an event was cancelled, so that there is something to see.
+_HOOKS = [
+    {
+        "name": "drain",
+        "match": {"event_types": _TAKEN_DOWN, "transitions": ["scheduled"]},
+        "command": ["sleep", "0.3"],
+    },
+    {
+        "name": "uncordon",
+        "match": {"event_types": _TAKEN_DOWN, "transitions": ["completed", "cancelled"]},
+        "command": ["sh", "-c", 'test "$EVENT_TRANSITION" = completed'],
+    },
+]
 
 
 @dataclass
@@ -32,15 +51,26 @@ class Machine:
     state: Path
     imds: str
     flags: Sequence[str]
+    environ: Mapping[str, str]
     running: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    process: "subprocess.Popen[bytes] | None" = None
 
     def start(self) -> None:
         """Start the exporter."""
-        self.running.enter_context(exporter(self.imds, self.state, self.port, *self.flags))
+        self.process = self.running.enter_context(
+            exporter(self.imds, self.state, self.port, *self.flags, environ=self.environ)
+        )
 
     def stop(self) -> None:
         """Kill it."""
         self.running.close()
+
+    def pause(self, seconds: float) -> None:
+        """Let it stand still for so long, as a VM does that Azure freezes."""
+        assert self.process, "only what runs can stand still"
+        self.process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self.process.send_signal(signal.SIGCONT)
 
 
 @dataclass
@@ -91,15 +121,21 @@ def _ask(url: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def scene(folder: Path, *, speed: float = 1.0, scrape: float = 0.2) -> Iterator[Scene]:
-    """Run everything until the end of the block; ``speed`` is that of the simulated time."""
+def scene(folder: Path, *, speed: float = 1.0, scrape: float = 0.2, delay: str = "0s") -> Iterator[Scene]:
+    """Run everything until the end of the block; ``speed`` is that of the simulated time.
+
+    ``delay`` is how long approvals wait.
+    """
     simulator = Simulator(speed=speed, vm_name=VMS[0], requests_per_second=0)
     with contextlib.ExitStack() as stack:
         imds = stack.enter_context(SimulatorServer(simulator))
-        receiver = stack.enter_context(http_receiver())
+        receiver, traces = (stack.enter_context(http_receiver()) for _ in range(2))
         flags = ["--poll.interval", f"{scrape * 1000:.0f}ms", "--notify", f"json://{receiver.authority}/"]
+        flags += ["--config.file", str(_configuration(folder, delay))]
+        environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{traces.authority}"}
         machines = {
-            vm: Machine(free_port(), folder / vm, imds.url, ["--instance.name", vm, *flags]) for vm in VMS
+            vm: Machine(free_port(), folder / vm, imds.url, ["--instance.name", vm, *flags], environ)
+            for vm in VMS
         }
         for machine in machines.values():
             stack.callback(machine.stop)
@@ -109,6 +145,14 @@ def scene(folder: Path, *, speed: float = 1.0, scrape: float = 0.2) -> Iterator[
         found = Scene(simulator, receiver, server, machines, time.time(), scrape)
         found.until(f"count(azure_scheduled_events_up == 1) == {len(VMS)}")
         yield found
+
+
+def _configuration(folder: Path, delay: str) -> Path:
+    file = folder / "exporter.yml"
+    rules = [{"action": "approve", "delay": delay, **rule} for rule in _RULES]
+    approval = {"mode": "on", "rules": rules}
+    file.write_text(yaml.safe_dump({"approval": approval, "hooks": _HOOKS}))
+    return file
 
 
 @contextlib.contextmanager
