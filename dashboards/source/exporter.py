@@ -199,10 +199,10 @@ def _outbox() -> PanelBuilder:
 def _spans() -> PanelBuilder:
     about = About(
         "Spans",
-        "Spans of traces: exported, or dropped as the receiver did not take them in time.",
-        "tracing is off, or nothing has been traced yet",
+        "Spans of traces: exported, or dropped, as the receiver refused them or did not take them in time.",
+        "tracing is off, or nothing happened in this period",
     )
-    increase = f"sum by (outcome) (increase({_SCOPE.metric('spans_total')}[$__rate_interval]))"
+    increase = f"sum by (outcome) (increase({_SCOPE.metric('spans_total')}[$__rate_interval])) > 0"
     return columns(about, [Query(increase, "{{outcome}}")])
 
 

@@ -1,17 +1,20 @@
 """The dashboard `Fleet`: what is pending where, and what this period's events were like."""
 
+import re
+
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards.source import style
 from dashboards.source.frame import FLEET, Frame, PanelBuilder, vm_link
 from dashboards.source.panels import About, bars, columns, numbers, timeline
-from dashboards.source.promql import Scope, busy, gone, grew, mean, number, states
+from dashboards.source.promql import Scope, announced, busy, gone, grew, mean, number, states
 from dashboards.source.queries import Query, Shape
 from dashboards.source.tables import Column, table_of
 
 BUCKETS = {
     "notice_seconds": (0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800),
     "impact_seconds": (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200),
+    "observed_pause_seconds": (0.25, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 60, 120),
 }
 """The upper limits of the histograms that are shown bucket by bucket, seconds."""
 
@@ -34,7 +37,7 @@ def fleet() -> Dashboard:
     frame.heading("In this period")
     frame.row(4, [(6, _seen()), (6, _gone("cancelled")), (6, _gone("vanished")), (6, _approved())])
     frame.row(9, [(12, _by_type()), (12, _transitions())])
-    frame.row(11, [(8, _notice()), (8, _impact()), (8, _approvals())])
+    frame.row(11, [(6, _notice()), (6, _impact()), (6, _pauses()), (6, _approvals())])
     return frame.build()
 
 
@@ -194,8 +197,9 @@ def _gone(outcome: str) -> PanelBuilder:
 def _approved() -> PanelBuilder:
     about = About(
         "Approved",
-        "Events that exporters approved. One VM approves for all VMs of an event.",
-        "no approval: switched off, or no rule said so",
+        "Approvals that exporters gave by their rules. One VM approves for all VMs of an event; with leader:"
+        " any in the configuration, several may.",
+        "no approval rules are configured",
     )
     approved = _SCOPE.metric("approvals_total", 'outcome="approved"')
     return numbers(about, [Query(f"round(sum({grew(approved)}))", shape=Shape.NOW)], decimals=0)
@@ -203,12 +207,13 @@ def _approved() -> PanelBuilder:
 
 def _by_type() -> PanelBuilder:
     started = grew(_SCOPE.metric("transitions_total", 'transition="started"'))
-    announced = f"max by (event_type) (max_over_time({_SCOPE.metric('event_duration_seconds')}[$__range]))"
+    pauses = grew(_SCOPE.metric("observed_pause_seconds_count"))
     about = About(
         "What each type has meant",
-        "Hits: how often a VM was hit. The rest are means over them. Notice: NotBefore minus first seen."
-        " Announced: the longest pause that Azure expected. Observed: the mean pause that VMs themselves"
-        " noticed. Until gone: from Started until Azure took the event off its list, mostly far longer than"
+        "Hits: how often a VM was hit. Times are means over VMs. Notice: NotBefore minus first seen."
+        " Announced: the pause that Azure expected. Observed: a pause that the VM itself noticed, of which"
+        " there were as many as Pauses says; not every one can be noticed from within, and a hit may bring"
+        " several. Until gone: from Started until Azure took the event off its list, mostly far longer than"
         " the pause itself.",
         _NO_EXPORTER,
     )
@@ -218,8 +223,9 @@ def _by_type() -> PanelBuilder:
             Column("Type", "event_type"),
             Column("Hits", "", f"round(sum by (event_type) ({started}))", "none", decimals=0),
             Column("Notice", "", mean(_SCOPE, "notice_seconds", "event_type"), "s", decimals=1),
-            Column("Announced", "", announced, "s", decimals=1),
+            Column("Announced", "", announced(_SCOPE), "s", decimals=1),
             Column("Observed", "", mean(_SCOPE, "observed_pause_seconds", "event_type"), "s", decimals=1),
+            Column("Pauses", "", f"round(sum by (event_type) ({pauses}))", "none", decimals=0),
             Column("Until gone", "", mean(_SCOPE, "impact_seconds", "event_type"), "s", decimals=1),
         ],
         sort="Type",
@@ -260,22 +266,35 @@ def _impact() -> PanelBuilder:
     return _distribution(about, "impact_seconds")
 
 
+def _pauses() -> PanelBuilder:
+    about = About(
+        "Observed pauses",
+        "How long VMs stood still while an event was Started for them, as their exporters noticed it. A pause"
+        " that stops the VM's clocks too cannot be noticed, nor one under a fifth of a second.",
+        "no pause was noticed in this period",
+        "none",
+    )
+    return _distribution(about, "observed_pause_seconds")
+
+
 def _distribution(about: About, histogram: str) -> PanelBuilder:
     grown = grew(_SCOPE.metric(f"{histogram}_bucket"))
     query = Query(f"sum by (le) ({grown})", "{{le}}", Shape.BUCKETS)
     return bars(about, [query], names=_names(BUCKETS[histogram]))
 
 
-def _names(limits: tuple[int, ...]) -> dict[str, str]:
+def _names(limits: tuple[float, ...]) -> dict[str, str]:
     """Say for each bucket, by a regex for its upper limit, what it holds."""
     words = ["none" if limit == 0 else f"up to {_words(limit)}" for limit in limits]
-    named = {f"/^{limit}(\\.0)?$/": word for limit, word in zip(limits, words, strict=True)}
+    named = {f"/^{re.escape(f'{limit}')}(\\.0)?$/": word for limit, word in zip(limits, words, strict=True)}
     return named | {"/^\\+Inf$/": f"over {_words(limits[-1])}"}
 
 
-def _words(seconds: int) -> str:
+def _words(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
     size, unit = next((size, unit) for size, unit in _UNITS if seconds % size == 0)
-    return f"{seconds // size} {unit}"
+    return f"{seconds // size:.0f} {unit}"
 
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -284,11 +303,11 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 def _approvals() -> PanelBuilder:
     about = About(
         "Approvals by rule",
-        "What approval rules did: approved; would have approved (dry_run); failed; or held back by the limit"
-        " per hour (limited).",
-        "no approval: switched off, or no rule said so",
+        "What approval rules did: approved; would have approved (dry_run); tries that failed; or held back by"
+        " the limit per hour (limited).",
+        "no rule approved anything in this period, or none is configured",
         "none",
     )
     grown = grew(_SCOPE.metric("approvals_total"))
-    query = Query(f"sum by (rule, outcome) ({grown})", "{{rule}}, {{outcome}}", Shape.NOW)
+    query = Query(f"sum by (rule, outcome) ({grown}) > 0", "{{rule}}, {{outcome}}", Shape.NOW)
     return bars(about, [query])

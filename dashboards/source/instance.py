@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from dashboards.source import style
 from dashboards.source.frame import INSTANCE, Frame, PanelBuilder
 from dashboards.source.panels import About, columns, lines, numbers, timeline
-from dashboards.source.promql import Scope, grew, mean, quantile, states
+from dashboards.source.promql import Scope, announced, grew, mean, quantile, states
 from dashboards.source.queries import Query, Shape
 from dashboards.source.tables import Column, table_of
 
@@ -151,12 +151,12 @@ def _countdown() -> PanelBuilder:
 def _pauses() -> PanelBuilder:
     about = About(
         "Announced against observed",
-        "Announced: the longest pause that Azure expected. Observed: how long the VM really stood still, as"
-        " the exporter noticed it (mean, and the number of pauses). Until gone: from Started until Azure"
-        " took the event off its list. Means over this period.",
+        "Means over this period. Announced: the pause that Azure expected. Observed: how long the VM really"
+        " stood still, as the exporter noticed it, so many times as Pauses says; not every pause can be"
+        " noticed from within, and an event may bring several. Until gone: from Started until Azure took the"
+        " event off its list.",
         _NO_EXPORTER,
     )
-    duration = _SCOPE.metric("event_duration_seconds")
     pauses = grew(_SCOPE.metric("observed_pause_seconds_count"))
     started = grew(_SCOPE.metric("transitions_total", 'transition="started"'))
     return table_of(
@@ -165,9 +165,7 @@ def _pauses() -> PanelBuilder:
             Column("Type", "event_type"),
             Column("Started", "", f"round(sum by (event_type) ({started}))", "none", decimals=0),
             Column("Notice", "", mean(_SCOPE, "notice_seconds", "event_type"), "s", decimals=1),
-            Column(
-                "Announced", "", f"max by (event_type) (max_over_time({duration}[$__range]))", "s", decimals=1
-            ),
+            Column("Announced", "", announced(_SCOPE), "s", decimals=1),
             Column("Observed", "", mean(_SCOPE, "observed_pause_seconds", "event_type"), "s", decimals=1),
             Column("Pauses", "", f"round(sum by (event_type) ({pauses}))", "none", decimals=0),
             Column("Until gone", "", mean(_SCOPE, "impact_seconds", "event_type"), "s", decimals=1),
@@ -218,9 +216,9 @@ def _hooks() -> PanelBuilder:
     about = About(
         "Hooks",
         "Commands that ran for events, and how they ended.",
-        "no hooks are configured, or none has run yet",
+        "no hooks are configured, or none ran in this period",
     )
-    increase = f"sum by (hook, outcome) (increase({counted}[$__rate_interval]))"
+    increase = f"sum by (hook, outcome) (increase({counted}[$__rate_interval])) > 0"
     return columns(about, [Query(increase, "{{hook}}, {{outcome}}")])
 
 
@@ -242,8 +240,9 @@ def _approvals() -> PanelBuilder:
     counted = _SCOPE.metric("approvals_total")
     about = About(
         "Approvals",
-        "What the approval rules of this VM did; dry_run is what they would have approved.",
-        "no approval: switched off, or no rule said so",
+        "What the approval rules of this VM did: approved; would have approved (dry_run); tries that failed;"
+        " or held back by the limit per hour (limited). Another VM of an event may have approved it.",
+        "no rule approved anything in this period, or none is configured",
     )
-    increase = f"sum by (rule, outcome) (increase({counted}[$__rate_interval]))"
+    increase = f"sum by (rule, outcome) (increase({counted}[$__rate_interval])) > 0"
     return columns(about, [Query(increase, "{{rule}}, {{outcome}}")])

@@ -105,9 +105,11 @@ def _drawn(about: About, queries: Sequence[Query], minimum: float | None) -> tim
         .show_points(VisibilityMode.NEVER)
     )
     if any(query.name.endswith(("outcome}}", "transition}}")) for query in queries):
+        # Of two hooks that succeeded, each has its own shade.
+        mode = "shades" if any(query.name.count("{{") > 1 for query in queries) else "fixed"
         for color, pattern in style.patterns().items():
             panel.override_by_regexp(
-                pattern, [DynamicConfigValue("color", {"mode": "fixed", "fixedColor": color})]
+                pattern, [DynamicConfigValue("color", {"mode": mode, "fixedColor": color})]
             )
     return panel if minimum is None else panel.min(minimum)
 

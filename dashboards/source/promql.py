@@ -45,6 +45,11 @@ def mean(scope: Scope, histogram: str, by: str) -> str:
     return f"sum by ({by}) ({total}) / (sum by ({by}) ({count}) > 0)"
 
 
+def announced(scope: Scope) -> str:
+    """Take the mean of the pauses that Azure announced in the period, for each VM and event one."""
+    return f"avg by (event_type) (max_over_time({scope.metric('event_duration_seconds')}[$__range]))"
+
+
 def quantile(share: float, buckets: str, window: str = "$__rate_interval") -> str:
     """Take a quantile of what a histogram of all selected VMs observed; nothing where it observed nothing."""
     return f"histogram_quantile({share}, sum by (le) (rate({buckets}[{window}]))) >= 0"

@@ -212,7 +212,9 @@ def _legend(canvas: Canvas, plot: Axes, across: int) -> None:
 def _hue(panel: Mapping[str, Any], name: str, index: int) -> str:
     for override in panel["fieldConfig"]["overrides"]:
         if re.search(override["matcher"]["options"].strip("/"), name):
-            return formats.color(override["properties"][0]["value"]["fixedColor"])
+            color = override["properties"][0]["value"]
+            base = formats.color(color["fixedColor"])
+            return formats.shade(base, index) if color["mode"] == "shades" else base
     return formats.PALETTE[index % len(formats.PALETTE)]
 
 

@@ -27,6 +27,13 @@ def color(name: str) -> str:
     return COLORS.get(name, name)
 
 
+def shade(base: str, index: int) -> str:
+    """Give a colour's shade for a series: in turn darker and lighter, and itself for the first."""
+    amount = (index + 1) // 2 * 0.15 * (-1 if index % 2 else 1)
+    parts = (int(base[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{min(max(round(part * (1 + amount)), 0), 255):02x}" for part in parts)
+
+
 def text(value: float, unit: str, decimals: int | None = None) -> str:
     """Write a value in its unit."""
     if math.isnan(value):

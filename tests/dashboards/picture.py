@@ -33,7 +33,8 @@ _INSTANCE = "demo_0"
 def play(stage: Scene) -> None:
     """Let an hour or two of simulated time pass, with all that can happen in it."""
     _start(stage, "live-migration")
-    time.sleep(8)
+    time.sleep(6)
+    stage.exporters[_INSTANCE].pause(3.2)
     _start(stage, "cancelled-maintenance", "spot-eviction")
     time.sleep(14)
     _start(stage, "shared-event")
@@ -211,7 +212,10 @@ def main() -> None:
     mpl.rcParams["font.family"] = "DejaVu Sans"
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as work, scene(Path(work), speed=60.0, scrape=0.5) as stage:
+    with (
+        tempfile.TemporaryDirectory() as work,
+        scene(Path(work), speed=60.0, scrape=0.5, delay="3s") as stage,
+    ):
         play(stage)
         for name in NAMES:
             draw(stage, name, folder / f"{name}.png")

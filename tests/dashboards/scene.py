@@ -137,13 +137,15 @@ def scene(folder: Path, *, speed: float = 1.0, scrape: float = 0.2, delay: str =
             vm: Machine(free_port(), folder / vm, imds.url, ["--instance.name", vm, *flags], environ)
             for vm in VMS
         }
+        ports = {vm: machine.port for vm, machine in machines.items()}
+        # First, as it takes five seconds to its first scrape.
+        server = stack.enter_context(_prometheus(ports, folder, scrape))
         for machine in machines.values():
             stack.callback(machine.stop)
             machine.start()
-        ports = {vm: machine.port for vm, machine in machines.items()}
-        server = stack.enter_context(_prometheus(ports, folder, scrape))
         found = Scene(simulator, receiver, server, machines, time.time(), scrape)
         found.until(f"count(azure_scheduled_events_up == 1) == {len(VMS)}")
+        found.began = time.time()
         yield found
 
 

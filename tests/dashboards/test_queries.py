@@ -55,14 +55,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         every, pair = ("demo_0", "demo_1", "demo_2", "demo_3"), ("demo_2", "demo_3")
         stage.play(
             EventPlan(
-                type="Reboot", vms=every, notice=Duration(2), impact=Duration(2), duration_in_seconds=60
+                type="Reboot", vms=every, notice=Duration(1), impact=Duration(1), duration_in_seconds=60
             ),
             EventPlan(
                 type="Redeploy",
                 vms=pair,
                 notice=Duration(60),
                 impact=Duration(1),
-                cancelled_after=Duration(2),
+                cancelled_after=Duration(1),
             ),
         )
         stage.until(f'sum({P}transitions_total{{transition="completed"}}) == 4')
