@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from dashboards.source import style
 from dashboards.source.frame import EXPORTER, Frame, PanelBuilder, vm_link
 from dashboards.source.panels import About, columns, lines, numbers, timeline
-from dashboards.source.promql import Scope, quantile
+from dashboards.source.promql import Scope, quantile, rises
 from dashboards.source.queries import Query, Shape
 from dashboards.source.tables import Column, table_of
 
@@ -202,8 +202,7 @@ def _spans() -> PanelBuilder:
         "Spans of traces: exported, or dropped, as the receiver refused them or did not take them in time.",
         "tracing is off, or nothing happened in this period",
     )
-    increase = f"sum by (outcome) (increase({_SCOPE.metric('spans_total')}[$__rate_interval])) > 0"
-    return columns(about, [Query(increase, "{{outcome}}")])
+    return columns(about, [Query(rises(_SCOPE.metric("spans_total"), "outcome"), "{{outcome}}")])
 
 
 def _troubles() -> PanelBuilder:

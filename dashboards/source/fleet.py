@@ -1,22 +1,14 @@
 """The dashboard `Fleet`: what is pending where, and what this period's events were like."""
 
-import re
-
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards.source import style
+from dashboards.source.distributions import distribution
 from dashboards.source.frame import FLEET, Frame, PanelBuilder, vm_link
 from dashboards.source.panels import About, bars, columns, numbers, timeline
 from dashboards.source.promql import Scope, announced, busy, gone, grew, mean, number, states
 from dashboards.source.queries import Query, Shape
 from dashboards.source.tables import Column, table_of
-
-BUCKETS = {
-    "notice_seconds": (0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800),
-    "impact_seconds": (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200),
-    "observed_pause_seconds": (0.25, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 60, 120),
-}
-"""The upper limits of the histograms that are shown bucket by bucket, seconds."""
 
 _SCOPE = Scope()
 _NO_EXPORTER = "no exporter of this job is scraped"
@@ -252,7 +244,7 @@ def _notice() -> PanelBuilder:
         _NO_EVENT,
         "none",
     )
-    return _distribution(about, "notice_seconds")
+    return distribution(about, _SCOPE, "notice_seconds")
 
 
 def _impact() -> PanelBuilder:
@@ -263,7 +255,7 @@ def _impact() -> PanelBuilder:
         "no event ended in this period",
         "none",
     )
-    return _distribution(about, "impact_seconds")
+    return distribution(about, _SCOPE, "impact_seconds")
 
 
 def _pauses() -> PanelBuilder:
@@ -274,30 +266,7 @@ def _pauses() -> PanelBuilder:
         "no pause was noticed in this period",
         "none",
     )
-    return _distribution(about, "observed_pause_seconds")
-
-
-def _distribution(about: About, histogram: str) -> PanelBuilder:
-    grown = grew(_SCOPE.metric(f"{histogram}_bucket"))
-    query = Query(f"sum by (le) ({grown})", "{{le}}", Shape.BUCKETS)
-    return bars(about, [query], names=_names(BUCKETS[histogram]))
-
-
-def _names(limits: tuple[float, ...]) -> dict[str, str]:
-    """Say for each bucket, by a regex for its upper limit, what it holds."""
-    words = ["none" if limit == 0 else f"up to {_words(limit)}" for limit in limits]
-    named = {f"/^{re.escape(f'{limit}')}(\\.0)?$/": word for limit, word in zip(limits, words, strict=True)}
-    return named | {"/^\\+Inf$/": f"over {_words(limits[-1])}"}
-
-
-def _words(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    size, unit = next((size, unit) for size, unit in _UNITS if seconds % size == 0)
-    return f"{seconds // size:.0f} {unit}"
-
-
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    return distribution(about, _SCOPE, "observed_pause_seconds")
 
 
 def _approvals() -> PanelBuilder:

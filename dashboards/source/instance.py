@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from dashboards.source import style
 from dashboards.source.frame import INSTANCE, Frame, PanelBuilder
 from dashboards.source.panels import About, columns, lines, numbers, timeline
-from dashboards.source.promql import Scope, announced, grew, mean, quantile, states
+from dashboards.source.promql import Scope, announced, grew, mean, quantile, rises, states
 from dashboards.source.queries import Query, Shape
 from dashboards.source.tables import Column, table_of
 
@@ -218,8 +218,7 @@ def _hooks() -> PanelBuilder:
         "Commands that ran for events, and how they ended.",
         "no hooks are configured, or none ran in this period",
     )
-    increase = f"sum by (hook, outcome) (increase({counted}[$__rate_interval])) > 0"
-    return columns(about, [Query(increase, "{{hook}}, {{outcome}}")])
+    return columns(about, [Query(rises(counted, "hook, outcome"), "{{hook}}, {{outcome}}")])
 
 
 def _hook_duration() -> PanelBuilder:
@@ -244,5 +243,4 @@ def _approvals() -> PanelBuilder:
         " or held back by the limit per hour (limited). Another VM of an event may have approved it.",
         "no rule approved anything in this period, or none is configured",
     )
-    increase = f"sum by (rule, outcome) (increase({counted}[$__rate_interval])) > 0"
-    return columns(about, [Query(increase, "{{rule}}, {{outcome}}")])
+    return columns(about, [Query(rises(counted, "rule, outcome"), "{{rule}}, {{outcome}}")])

@@ -39,6 +39,15 @@ def grew(series: str, window: str = "$__range") -> str:
     return f"(increase({series}[{window}]) + ({born}) or increase({series}[{window}]))"
 
 
+def rises(series: str, by: str) -> str:
+    """Say point by point by how much counters grew; those that did not in the whole period are left out.
+
+    A comparison with 0 would leave out points, and columns are drawn as wide as the gaps between points.
+    """
+    pointwise = f"sum by ({by}) (increase({series}[$__rate_interval]))"
+    return f"{pointwise} and sum by ({by}) (increase({series}[$__range] @ end())) > 0"
+
+
 def mean(scope: Scope, histogram: str, by: str) -> str:
     """Take the mean of what a histogram observed in the period; no series where it observed nothing."""
     total, count = (grew(scope.metric(f"{histogram}_{part}")) for part in ("sum", "count"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboards.source.promql import PREFIX, Scope, gone, grew, number, states
+from dashboards.source.promql import PREFIX, Scope, announced, gone, grew, number, rises, states
 from tests.dashboards.reading import interpolate, spans
 
 JOB = "azure-scheduled-events-exporter"
@@ -61,6 +61,24 @@ def test_a_restart_does_not_uncount(tmp_path: Path) -> None:
     counter = grew(ALL.metric("transitions_total"))
     restarted = _series("transitions_total", "4x4 _x3 0 0 1 1", event_type="Freeze", transition="started")
     _check(tmp_path, f"round(sum({counter}))", [restarted], {"{}": 1})
+
+
+def test_a_counter_that_rose_keeps_its_zeros(tmp_path: Path) -> None:
+    """What ran earlier in the period is 0 now, not absent; what did not run at all is."""
+    hooks = rises(ALL.metric("hooks_total"), "hook, outcome")
+    ran = _series("hooks_total", "0x3 1x7", hook="drain", outcome="succeeded")
+    idle = _series("hooks_total", "1x10", hook="drain", outcome="failed")
+    _check(tmp_path, hooks, [ran, idle], {'{hook="drain", outcome="succeeded"}': 0})
+
+
+def test_announced_is_a_mean_over_hits(tmp_path: Path) -> None:
+    """An event of two VMs and one of a single VM count three times, also when they are gone."""
+    hits = (("a", "one", "9x3 _x9"), ("b", "one", "9x3 _x9"), ("b", "two", "_x5 3x9"))
+    series = [
+        _series("event_duration_seconds", values, instance=vm, event_id=event, event_type="Freeze")
+        for vm, event, values in hits
+    ]
+    _check(tmp_path, announced(ALL), series, {'{event_type="Freeze"}': 7})
 
 
 def test_states_are_told_apart(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dashboards.source.fleet import BUCKETS
+from dashboards.source.distributions import BUCKETS
 from exporter.durations import Duration
 from exporter.simulator import EventPlan
 from tests.dashboards.picture import draw
