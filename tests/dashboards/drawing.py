@@ -60,7 +60,7 @@ def numbers(canvas: Canvas, panel: Mapping[str, Any], found: Sequence[Series]) -
 def bars(canvas: Canvas, _panel: Mapping[str, Any], found: Sequence[Series]) -> None:
     """Draw horizontal bars with their names to the left."""
     top, room = 34.0, canvas.height - 44
-    step = room / max(len(found), 1)
+    step = min(room / max(len(found), 1), 44)
     largest = max(*(values[-1][1] for _, values in found), 1)
     left = 12 + 6.4 * max(len(name) for name, _ in found)
     for index, (name, values) in enumerate(found):
@@ -222,8 +222,10 @@ def _ticks(canvas: Canvas) -> list[float]:
     seconds = canvas.end - canvas.begin
     room = max(int(canvas.width / 110), 2)
     step = next(step for step in (5, 10, 15, 30, 60, 120, 300, 600, 3600) if seconds / step <= room)
-    first = int(canvas.begin // step + 1) * step
-    return [float(tick) for tick in range(first, int(canvas.end) + 1, step)]
+    # What is too near to an edge would be written beyond it.
+    edge = 25 * seconds / canvas.width
+    first = int((canvas.begin + edge) // step + 1) * step
+    return [float(tick) for tick in range(first, int(canvas.end - edge) + 1, step)]
 
 
 def _clock(at: float) -> str:
