@@ -97,9 +97,12 @@ class Court:
         """Count."""
         self.counted.append((rule, outcome))
 
-    def approved(self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime) -> None:
+    def approved(
+        self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime, *, instance: str | None
+    ) -> None:
         """Trace."""
         assert begun <= sent
+        assert instance == VM
         self.traced.append(f"{tracked.key} by {rule}")
 
     def show(self, *events: ScheduledEvent) -> None:
