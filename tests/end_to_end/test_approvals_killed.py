@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.approvals_group import Group, Vm, approving, hall, plan, scenario
-from tests.end_to_end.program import eventually, get
+from tests.end_to_end.program import eventually
 from tests.end_to_end.test_approvals import approved, names
 from tests.end_to_end.test_notifications import metric
 
@@ -58,7 +58,7 @@ def test_what_is_forbidden_after_a_kill_is_not_sent(tmp_path: Path, moment: str)
                 eventually(lambda: group.posted(event_id))
             # The hooks are to have run, for what comes.
             eventually(lambda: metric(vm.url, "hooks_total", hook="bad", outcome="failed") == 1)
-        settle(vm)
+        vm.settle()
         before = group.posted()
         group.answers.set()
         for forbidden, reason in FORBIDDEN.values():
@@ -89,7 +89,7 @@ def test_a_limit_counts_what_was_half_sent(tmp_path: Path) -> None:
         with vm.running(settings()):
             (sent,) = group.start_scenario(scenario(plan()))
             eventually(lambda: group.received)
-        settle(vm)
+        vm.settle()
         group.answers.set()
         (other,) = group.start_scenario(scenario(plan()))
         for _ in range(2):
@@ -149,7 +149,7 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
             with vm.running(given):
                 eventually(lambda: vm.event(ids[-1]))  # noqa: B023  # called at once
                 time.sleep(chance.uniform(0, 0.8))
-            settle(vm)
+            vm.settle()
             check_round([event_id for _, event_id in group.received], before, limit, done)
             done |= {event_id for event_id in ids if vm.lines("msg=approved", event_id)}
         assert 0 < len(done) < ROUNDS
@@ -169,9 +169,3 @@ def check_round(sent: list[str], before: int, limit: int, done: set[str]) -> Non
         assert event_id not in sent[before:number]
         assert event_id not in done
         assert len({*sent[:number]} - {event_id}) < limit
-
-
-def settle(vm: Vm) -> None:
-    """Wait until what a killed exporter had sent has been read."""
-    for _ in range(3):
-        get(f"{vm.endpoint}/")
