@@ -7,17 +7,18 @@ written down, so that a crash can never leave one behind that nobody knows of; o
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
 from exporter.approval.deciding import Decision, Facts, Stand, decide
+from exporter.approval.ports import Azure, Counts, Traces
 from exporter.clock import Clock
 from exporter.config import Config, Mode
-from exporter.errors import ImdsError
-from exporter.events import ScheduledEvent, decode_document, trace_id
+from exporter.errors import ImdsError, PollOutcome
+from exporter.events import decode_document, trace_id
 from exporter.lifecycle import Known, TrackedEvent, Transition
 from exporter.metrics import ApprovalOutcome
 from exporter.snapshot import Snapshot
@@ -35,36 +36,6 @@ _COUNTED = {Stand.DRY_RUN: ApprovalOutcome.DRY_RUN, Stand.LIMITED: ApprovalOutco
 _HOUR = timedelta(hours=1)
 
 
-class Azure(Protocol):
-    """What is needed of `exporter.imds.ImdsClient`; all of it raises ImdsError."""
-
-    def fetch(self) -> bytes:
-        """Give the body of the document of scheduled events."""
-        ...
-
-    def approve(self, event_ids: list[str]) -> None:
-        """Let events proceed."""
-        ...
-
-
-class Counts(Protocol):
-    """What is needed of `exporter.metrics.Metrics`."""
-
-    def decided(self, rule: str, outcome: ApprovalOutcome) -> None:
-        """Count what became of a rule's wish to approve."""
-        ...
-
-
-class Traces(Protocol):
-    """What is needed of `exporter.tracing.Tracer`."""
-
-    def approved(
-        self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime, *, instance: str | None
-    ) -> None:
-        """Take in that an event was approved."""
-        ...
-
-
 class _Trial(NamedTuple):
     """A try to approve that failed; ``try_at`` is on the monotonic clock."""
 
@@ -78,6 +49,9 @@ class _Trial(NamedTuple):
     def reason(self) -> str:
         """Say what is wrong."""
         return f"given up, as NotBefore has passed: {self.problem}" if self.given_up else self.problem
+
+
+_Due = tuple[TrackedEvent, Decision]
 
 
 class Approver:
@@ -176,11 +150,14 @@ class Approver:
         if snapshot.instance is None and not snapshot.ready:
             # The first poll of this process will tell the name; that it is missing is no reason yet.
             return bool(keys)
+        due = []
         for tracked in reversed(snapshot.current):
             decision = self._decide(tracked, snapshot.instance)
             self._say(tracked, decision)
-            if decision.stand is Stand.DUE and not self._stopping and self._may_try(tracked):
-                self._approve(tracked, decision)
+            if decision.stand is Stand.DUE and self._may_try(tracked):
+                due.append((tracked, decision))
+        if due and not self._stopping:
+            self._approve(due)
         return bool(keys)
 
     def _decide(self, tracked: TrackedEvent, instance: str | None) -> Decision:
@@ -221,30 +198,51 @@ class Approver:
             log.error("approval failed until NotBefore; given up", extra=_facts(tracked, failed))
         return False
 
-    def _approve(self, tracked: TrackedEvent, decision: Decision) -> None:
+    def _approve(self, due: Sequence[_Due]) -> None:
+        """Approve what is due and still is by a fresh document, in one request; note what fails."""
         azure = self._azure
         if azure is None:
             return
         begun, asked = self._clock.now(), self._clock.monotonic()
         try:
-            fresh = _find(azure.fetch(), tracked)
-            if fresh is None:
-                # The next poll will say what became of it.
-                return
-            again = msgspec.structs.replace(tracked, event=fresh)
-            decision = self._decide(again, self._snapshot().instance)
-            if decision.stand is not Stand.DUE:
-                return
-            if not self._approvals.decide(tracked.key, fresh.event_id, decision.rule, begun):
-                self._failed(
-                    tracked, decision, "the state cannot be written, so nothing would remember it", asked
-                )
-                return
-            azure.approve([fresh.event_id])
+            document = decode_document(azure.fetch())
         except ImdsError as error:
-            self._failed(tracked, decision, str(error), asked)
+            for tracked, decision in due:
+                self._failed(tracked, decision, str(error), asked)
+            return
+        fresh = {event.key: event for event in document.events}
+        # What is not in there any more, the next poll will tell of.
+        listed = [t for t, _ in due if t.event.key in fresh]
+        again = [msgspec.structs.replace(t, event=fresh[t.event.key]) for t in listed]
+        self._send(azure, [(t, d) for t in again if (d := self._remember(t, begun, asked))], begun, asked)
+
+    def _remember(self, tracked: TrackedEvent, begun: datetime, asked: float) -> Decision | None:
+        """Decide again, and write it down; None where it is not to be approved now."""
+        decision = self._decide(tracked, self._snapshot().instance)
+        if decision.stand is not Stand.DUE:
+            return None
+        if self._approvals.decide(tracked.key, tracked.event.event_id, decision.rule, begun):
+            return decision
+        problem = "the state cannot be written, so nothing would remember it"
+        self._failed(tracked, decision, problem, asked)
+        return None
+
+    def _send(self, azure: Azure, due: Sequence[_Due], begun: datetime, asked: float) -> None:
+        if not due:
+            return
+        try:
+            azure.approve([tracked.event.event_id for tracked, _ in due])
+        except ImdsError as error:
+            if error.reason is PollOutcome.HTTP_ERROR and len(due) > 1:
+                # One id that Azure does not take must not hold back the others.
+                for one in due:
+                    self._send(azure, [one], begun, asked)
+                return
+            for tracked, decision in due:
+                self._failed(tracked, decision, str(error), asked)
         else:
-            self._succeeded(again, decision, begun)
+            for tracked, decision in due:
+                self._succeeded(tracked, decision, begun)
 
     def _succeeded(self, tracked: TrackedEvent, decision: Decision, begun: datetime) -> None:
         now = self._clock.now()
@@ -267,12 +265,6 @@ class Approver:
         if before is None or before.problem != problem:
             failed = Decision(Stand.FAILED, decision.rule, problem)
             log.warning("approval failed; trying again", extra=_facts(tracked, failed))
-
-
-def _find(body: bytes, tracked: TrackedEvent) -> ScheduledEvent | None:
-    """Give the event as a document has it, if it is in there."""
-    document = decode_document(body)
-    return next((event for event in document.events if event.key == tracked.event.key), None)
 
 
 def _facts(tracked: TrackedEvent, decision: Decision) -> Mapping[str, object]:
