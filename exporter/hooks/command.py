@@ -32,6 +32,10 @@ GRACE_SECONDS = 5.0
 KILLED_SECONDS = 2.0
 # For the output of what a command left running.
 LINGER_SECONDS = 1.0
+# A service manager ends a whole service at once: its SIGTERM may have ended a command before the exporter,
+# whose main thread looks for signals every second, has noticed its own.
+_TOLD_LATER_SECONDS = 1.5
+_BY_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
 # How late an end, a stop or a time limit is noticed at most.
 _TICK_SECONDS = 0.05
 _SHORTEST_TICK_SECONDS = 0.001
@@ -122,8 +126,11 @@ class _Care:
         seconds = self._since(begun)
         self._linger()
         status = self._process.status()
-        outcome = HookOutcome.SUCCEEDED if status == 0 else HookOutcome.FAILED
-        return CommandResult(outcome, status, seconds, status_in_words(status))
+        if status == 0:
+            return CommandResult(HookOutcome.SUCCEEDED, status, seconds, status_in_words(status))
+        stopped = stop.wait(_TOLD_LATER_SECONDS if status in _BY_SIGTERM else 0)
+        reason = STOPPED if stopped else status_in_words(status)
+        return CommandResult(HookOutcome.FAILED, status, seconds, reason, stopped)
 
     def end_at_once(self) -> None:
         """Kill the whole group, and listen no more."""

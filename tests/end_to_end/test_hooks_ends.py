@@ -1,7 +1,10 @@
 """Hooks when the exporter ends, in peace or not: each once per event and transition, whatever happens."""
 
+import contextlib
 import json
+import os
 import random
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +78,21 @@ def test_a_stop_waits_for_no_hook(house: Bench) -> None:
         "warning",
         "warning",
     ]
+
+
+def test_a_service_manager_ends_hooks_too(house: Bench) -> None:
+    """A stop that sends SIGTERM to all processes at once, as systemd's does: what that ended runs again."""
+    house.configure(hook("hangs", NOTE + '; [ "$EVENT_ATTEMPT" = 2 ] || sleep 600'))
+    with house.running() as process:
+        house.tell(event("a"), event("b"))
+        eventually(lambda: len(house.notes()) == 2)
+        for pid in house.left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        stop(process)
+    with house.running():
+        eventually(lambda: house.count("hangs", "succeeded") == 2)
+    assert house.notes()[2:] == ["hangs scheduled 2", "hangs scheduled 2"]
 
 
 def test_what_waits_is_kept(house: Bench) -> None:

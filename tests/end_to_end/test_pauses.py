@@ -78,6 +78,17 @@ def test_a_pause_of_several_events(house: Bench) -> None:
     assert house.log("pause")[0]["announced_seconds"] == [9, None, 5]
 
 
+def test_a_pause_at_the_end_of_an_event(house: Bench) -> None:
+    """It counts also where the first poll after it finds the event gone."""
+    with house.running() as process:
+        house.tell(event(EventType="Freeze", **STARTED))
+        process.send_signal(signal.SIGSTOP)
+        house.say()
+        time.sleep(PAUSE)
+        process.send_signal(signal.SIGCONT)
+        eventually(lambda: observed(house, "Freeze") >= 1)
+
+
 def test_nothing_watches_otherwise(house: Bench) -> None:
     """A thread is there from Started to the event's end; before and after, a pause is not even noticed."""
     with house.running() as process:

@@ -155,6 +155,27 @@ def test_a_stop_ends_a_command_early() -> None:
     assert done.left == []
 
 
+class LateStop(threading.Event):
+    """A stop that comes as soon as somebody waits for it."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let it come, unless nobody has the time."""
+        if timeout:
+            self.set()
+        return super().wait(timeout)
+
+
+@pytest.mark.parametrize(
+    ("code", "stopped"),
+    [("kill -TERM $$", True), ("exit 143", True), ("exit 1", False), ("kill -KILL $$", False), (":", False)],
+)
+def test_a_stop_that_is_noticed_late(code: str, *, stopped: bool) -> None:
+    """What ended by SIGTERM just before the stop was part of it: a service manager sends it to everybody."""
+    done = ran(*shell(code), stop=LateStop())
+    assert done.result.stopped == stopped
+    assert (done.result.reason == "ended early: the exporter is stopping") == stopped
+
+
 @pytest.mark.usefixtures("short_grace")
 def test_a_stop_kills_what_will_not_end() -> None:
     """The exporter's own end is not held up by a deaf family."""
