@@ -191,7 +191,7 @@ def test_the_time_that_is_left(
     cluster.run("drain", "scheduled", EVENT_NOTBEFORE="" if notice is None else before(notice))
     ((seconds, given),) = cluster.drains()
     assert least <= seconds <= most
-    assert given == (seconds // 2 if grace is None else grace)
+    assert given == ((seconds + 1) // 2 if grace is None else grace)
 
 
 def test_too_late(tmp_path: Path) -> None:
