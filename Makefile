@@ -8,13 +8,14 @@ PHOENIX := .venv-phoenix
 TEST_PACKAGES := prometheus prometheus-alertmanager chromium chromium-driver haproxy
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-phoenix lint bench format dashboards pictures requirements clean
+.PHONY: help demo test test-phoenix lint audit bench format dashboards pictures requirements clean
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around"
 	@echo "make test          lint, types and all tests, as CI runs them"
 	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
 	@echo "make lint          ruff and mypy alone"
+	@echo "make audit         ask for known vulnerabilities of what the program needs; says so where it cannot"
 	@echo "make bench         measure memory, CPU and times, beside what they should be"
 	@echo "make format        let ruff mend what it can"
 	@echo "make dashboards    write the dashboards from their description"
@@ -25,7 +26,7 @@ help:
 demo: $(VENV)/.runtime
 	$(BIN)/python -m exporter demo
 
-test: lint $(VENV)/.packages
+test: lint audit $(VENV)/.packages
 	$(BIN)/python -m pytest -n auto
 
 test-phoenix: $(VENV)/.dev $(PHOENIX)/.installed
@@ -39,6 +40,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+audit: $(VENV)/.dev
+	$(BIN)/python -m scripts.audit requirements/runtime.txt
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

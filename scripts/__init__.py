@@ -1,0 +1,1 @@
+"""What developing needs, beside libraries."""

@@ -1,0 +1,96 @@
+"""`scripts.audit` against a stand-in for the service of known vulnerabilities, with the real pip-audit."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.program import free_port
+from tests.imds_server import Connection, Request, Respond, answer, serving
+
+PINNED = "".join(f"{name}==1.0 --hash=sha256:{'0' * 64}\n" for name in ("harmless", "holey"))
+KNOWN = {
+    "id": "TEST-2026-1",
+    "affected": [
+        {
+            "package": {"name": "holey", "ecosystem": "PyPI"},
+            "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "1.1"}]}],
+        }
+    ],
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Give a file that pins two packages."""
+    path = tmp_path / "pinned.txt"
+    path.write_text(PINNED)
+    return path
+
+
+def audit(file: Path, url: str) -> "subprocess.CompletedProcess[str]":
+    """Run the script as `make audit` does, but for the address."""
+    command = [sys.executable, "-m", "scripts.audit", "--osv-url", url, str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def osv(vulnerable: str) -> tuple[list[dict[str, object]], Respond]:
+    """Make a service that knows something against one package; give what it is asked, and its answer."""
+    asked: list[dict[str, object]] = []
+
+    def respond(connection: Connection, request: Request) -> None:
+        query = json.loads(request.body)
+        asked.append(query)
+        known = {"vulns": [KNOWN]} if query["package"]["name"] == vulnerable else {}
+        connection.send(answer(json.dumps(known).encode()))
+
+    return asked, respond
+
+
+def test_a_vulnerability_fails(file: Path) -> None:
+    """The package, its version, what is known against it and the mend are named; the exit status is 1."""
+    asked, respond = osv("holey")
+    with serving(respond) as service:
+        done = audit(file, service.url)
+    assert (done.returncode, done.stderr) == (1, f"{file}: holey 1.0: TEST-2026-1, fixed in 1.1\n")
+    assert {(str(query["package"]), query["version"]) for query in asked} == {
+        (str({"name": name, "ecosystem": "PyPI"}), "1.0") for name in ("harmless", "holey")
+    }
+
+
+def test_no_vulnerability_passes(file: Path) -> None:
+    """It says how many packages were really looked at."""
+    with serving(osv("")[1]) as service:
+        done = audit(file, service.url)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{file}: 2 of 2 packages audited\n", "")
+
+
+@pytest.mark.parametrize(
+    "refusal", [answer(status="503 Service Unavailable"), answer(b"<html>Please log in")]
+)
+def test_a_service_that_does_not_answer_the_question_is_told_of(file: Path, refusal: bytes) -> None:
+    """An outage, or a portal that answers for everybody, is no all-clear and no failure."""
+    with serving(refusal) as service:
+        done = audit(file, service.url)
+    assert done.returncode == 0
+    assert "NOT AUDITED: the vulnerability service could not be asked" in done.stderr
+    assert "packages audited" not in done.stdout
+
+
+def test_without_a_network_it_says_so(file: Path) -> None:
+    """Where nothing listens, the tests go on, and a line says what was not done."""
+    done = audit(file, f"http://127.0.0.1:{free_port()}")
+    assert done.returncode == 0
+    assert "NOT AUDITED: the vulnerability service could not be asked" in done.stderr
+
+
+def test_what_cannot_be_asked_at_all_fails(tmp_path: Path) -> None:
+    """A file that is missing or has no hashes is a mistake of ours, not an outage."""
+    bare = tmp_path / "bare.txt"
+    bare.write_text("holey\n")
+    for path in (bare, tmp_path / "missing.txt"):
+        done = audit(path, "http://127.0.0.1:9")
+        assert done.returncode == 1, done.stderr
+        assert "pip-audit failed" in done.stderr
