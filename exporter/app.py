@@ -23,13 +23,14 @@ from exporter.discovery import endpoint_of
 from exporter.errors import ConfigurationError
 from exporter.health import Health, Trouble
 from exporter.hooks.runner import HookRunner
+from exporter.hooks.withheld import Withheld
 from exporter.imds import ImdsClient, InstanceFacts, RateLimiter
 from exporter.in_service import out_of_service
 from exporter.interruptions import Interruptions
 from exporter.messages import Sender
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.notifications import planning
-from exporter.notifications.addresses import NotifyUrls
+from exporter.notifications.addresses import NotifyUrls, variables
 from exporter.notifications.notifier import Notifier, Plan
 from exporter.pauses import PauseWatcher
 from exporter.poller import Poller
@@ -258,7 +259,7 @@ class App:
         self._metrics.approving(rule.name for rule in settings.approval.rules)
         self._metrics.hooking(hook.name for hook in settings.hooks)
         self._notifier.configure(plan)
-        self._hooks.configure(settings.hooks)
+        self._hooks.configure(settings.hooks, Withheld(variables(settings.notifications)))
         self._approver.configure(settings, self._client)
         self._poller.configure(settings, self._client)
         self._metrics.loaded(self._clock.now())

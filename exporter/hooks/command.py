@@ -20,6 +20,7 @@ from exporter.hooks.jobs import HookOutcome
 from exporter.hooks.lines import Lines
 from exporter.hooks.process import Running
 from exporter.hooks.refusal import why_not_started
+from exporter.hooks.withheld import Withheld
 
 if sys.platform == "win32":
     from exporter.hooks import windows_job as system
@@ -43,12 +44,16 @@ STOPPED = "ended early: the exporter is stopping"
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What to run: program and arguments, its input, variables beside the exporter's, its time in seconds."""
+    """What to run: program and arguments, its input, variables beside the exporter's, its time in seconds.
+
+    It does not get those of the exporter's that are ``withheld``.
+    """
 
     argv: tuple[str, ...]
     stdin: bytes
     environment: Mapping[str, str]
     timeout: float
+    withheld: Withheld = msgspec.field(default_factory=Withheld)
 
 
 class CommandResult(msgspec.Struct, frozen=True):
@@ -98,7 +103,7 @@ def run(
 def _start(command: Command) -> Running:
     if not command.argv:
         raise ValueError("no program is named")
-    return system.start(command.argv, command.stdin, command.environment)
+    return system.start(command.argv, command.stdin, command.environment, command.withheld)
 
 
 class _Care:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from exporter.hooks.process import CHUNK
+from exporter.hooks.withheld import Withheld
 
 assert sys.platform != "win32"  # noqa: S101  # tells mypy what this module is for
 
@@ -97,8 +98,10 @@ class Group:
                 os.killpg(self._popen.pid, number)
 
 
-def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str]) -> Group:
+def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], withheld: Withheld) -> Group:
     """Start a command with ``stdin`` as its standard input and more variables than this process has.
+
+    Those of this process that are ``withheld`` it does not get.
 
     Raises:
         OSError: it cannot be started.
@@ -106,6 +109,7 @@ def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str]) -> 
     """
     # In bytes: whatever the locale, a hook gets UTF-8.
     variables = {name.encode(): value.encode() for name, value in environment.items()}
+    own = {name: value for name, value in os.environb.items() if not withheld.has(os.fsdecode(name))}
     reading, writing = os.pipe()
     output = open(reading, "rb", buffering=0)  # noqa: PTH123, SIM115  # a descriptor; closed by Group
     try:
@@ -115,7 +119,7 @@ def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str]) -> 
                 stdin=file,
                 stdout=writing,
                 stderr=subprocess.STDOUT,
-                env={**os.environb, **variables},
+                env={**own, **variables},
                 start_new_session=True,
             )
     except BaseException:

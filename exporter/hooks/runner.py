@@ -13,6 +13,7 @@ from exporter.hooks import command, jobs
 from exporter.hooks.command import Command, CommandResult
 from exporter.hooks.environment import environment
 from exporter.hooks.jobs import HookOutcome, Job
+from exporter.hooks.withheld import Withheld
 from exporter.lifecycle import Occurrence
 from exporter.state.hook_jobs import HookJobs, WaitingJob
 
@@ -61,12 +62,17 @@ class HookRunner:
         self._clock = clock
         self._ended = ended
         self._hooks: Mapping[str, Hook] = {}
+        self._withheld = Withheld()
         self._lock = threading.Lock()
         self._busy: dict[str, threading.Thread] = {}
         self._stop = threading.Event()
 
-    def configure(self, hooks: Sequence[Hook]) -> None:
-        """Take over the configured hooks, in their order; what waits runs as they say now."""
+    def configure(self, hooks: Sequence[Hook], withheld: Withheld | None = None) -> None:
+        """Take over the configured hooks, in their order; what waits runs as they say now.
+
+        ``withheld`` are the variables with secrets, which hooks do not get.
+        """
+        self._withheld = withheld or Withheld()
         self._hooks = {hook.name: hook for hook in hooks}
         self.wake()
 
@@ -156,7 +162,7 @@ class HookRunner:
             instance=job.instance,
             traceparent=self._tracer.hook_traceparent(job),
         )
-        return Command(hook.command, job.document(attempt), variables, float(hook.timeout))
+        return Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._withheld)
 
 
 def _facts(job: Job) -> dict[str, object]:

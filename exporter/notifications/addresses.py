@@ -94,6 +94,11 @@ def resolve(
     return (*_configured(settings, locate, environ), *_extra(extra))
 
 
+def variables(settings: Notifications) -> frozenset[str]:
+    """Name the variables of the environment that targets' URLs are made of."""
+    return frozenset(found[1] for target in settings.targets for found in _VARIABLE.finditer(target.url))
+
+
 def names_of_extra(extra: Sequence[str]) -> tuple[str, ...]:
     """Name the targets that ``--notify`` adds."""
     return tuple(f"notify-{number}" for number in range(1, len(extra) + 1))

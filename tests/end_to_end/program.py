@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,9 +57,13 @@ def exporter(
     environ: Mapping[str, str] | None = None,
     log: Path | None = None,
     module: str = "exporter",
+    prefix: Sequence[str] = (),
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run the exporter against an endpoint, until the end of the block; ``log`` is what it writes to."""
-    command = [sys.executable, "-m", module, "run", "--imds.endpoint", imds]
+    """Run the exporter against an endpoint, until the end of the block.
+
+    ``log`` is what it writes to, ``prefix`` a command that becomes the one behind it, as setpriv does.
+    """
+    command = [*prefix, sys.executable, "-m", module, "run", "--imds.endpoint", imds]
     command += ["--state.directory", str(state), "--web.listen-address", f"127.0.0.1:{port}", *flags]
     with Path(log or os.devnull).open("ab") as stream:
         process = subprocess.Popen(command, stderr=stream, env=os.environ | (environ or {}))

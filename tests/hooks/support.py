@@ -12,6 +12,7 @@ from pathlib import Path
 
 from exporter.clock import SystemClock
 from exporter.hooks.command import Command, CommandResult, run
+from exporter.hooks.withheld import Withheld
 from tests.end_to_end.program import eventually
 
 MARK = "TEST_MARK"
@@ -49,6 +50,7 @@ def ran(
     *argv: str,
     stdin: bytes = b"{}",
     environment: Mapping[str, str] | None = None,
+    withheld: Withheld | None = None,
     timeout: float = 60.0,
     stop: threading.Event | None = None,
     output: Callable[[str], None] = lambda _: None,
@@ -62,7 +64,7 @@ def ran(
         lines.append(line)
         output(line)
 
-    command = Command(argv, stdin, {MARK: mark, **(environment or {})}, timeout)
+    command = Command(argv, stdin, {MARK: mark, **(environment or {})}, timeout, withheld or Withheld())
     clock = ImpatientClock(lambda: late(lines, mark))
     result = run(command, output=take, stop=stop or threading.Event(), clock=clock)
     return Ran(result, lines, mark)

@@ -1,0 +1,1 @@
+"""What the program does for security, shown on the running program."""

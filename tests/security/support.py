@@ -1,0 +1,75 @@
+"""What the tests of security share: an exporter that does all it can, and what can be seen of that."""
+
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.builders import FREEZE_ID, body, raw_event
+from tests.end_to_end.program import get
+from tests.imds_server import Connection, Request, answer
+
+NAME = "WestNO_0"
+CANARY = "canary-4711"
+FLAGS = ("--instance.name", NAME, "--poll.interval", "200ms")
+
+
+@dataclass
+class Azure:
+    """IMDS with one Freeze, which it keeps whatever is approved; ``approvals`` are the bodies of POSTs."""
+
+    document: bytes = body(raw_event(Resources=[NAME]))
+    polls: int = 0
+    approvals: list[bytes] = field(default_factory=list)
+
+    def respond(self, connection: Connection, request: Request) -> None:
+        """Answer as IMDS does."""
+        if request.method == "GET":
+            self.polls += 1
+            connection.send(answer(self.document))
+        else:
+            self.approvals.append(request.body)
+            connection.send(answer())
+
+
+def configuration(folder: Path, **sections: Any) -> Path:
+    """Write a configuration with a target, by ``${ONCALL_URL}``, a hook and an approval of the Freeze.
+
+    The hook writes a line to the file "ran" for each time that it runs, and its variables to its output.
+    """
+    hook = {"name": "note", "command": ["/bin/sh", "-c", f"env; echo $EVENT_ID >> {folder}/ran"]}
+    rule = {"name": "freezes", "match": {"event_types": ["Freeze"]}, "action": "approve"}
+    whole: dict[str, Any] = {
+        "notifications": {"targets": [{"name": "oncall", "url": "${ONCALL_URL}"}]},
+        "hooks": [hook],
+        "approval": {"mode": "on", "rules": [rule | {"require_hooks": ["note"]}]},
+    }
+    path = folder / "exporter.yml"
+    path.write_text(json.dumps(whole | sections))
+    path.chmod(0o644)
+    return path
+
+
+def runs(folder: Path) -> list[str]:
+    """Give the ids of the events that the hook ran for."""
+    path = folder / "ran"
+    return path.read_text().split() if path.exists() else []
+
+
+def approved(url: str) -> bool:
+    """Tell whether the exporter has approved the Freeze."""
+    events = json.loads(get(f"{url}/api/v1/events"))["current"]
+    return [event["approval"]["state"] for event in events if event["id"] == FREEZE_ID] == ["approved"]
+
+
+def rows(state: Path) -> list[str]:
+    """Give all that the state file holds, as SQL."""
+    with closing(sqlite3.connect(f"{(state / 'state.db').as_uri()}?mode=ro", uri=True)) as connection:
+        return list(connection.iterdump())
+
+
+def mode(path: Path) -> int:
+    """Give the permission bits of a file."""
+    return path.stat().st_mode & 0o7777

@@ -1,0 +1,30 @@
+"""Secrets of the running exporter do not reach its hooks, nor by them its log."""
+
+from pathlib import Path
+
+from tests.builders import FREEZE_ID
+from tests.end_to_end.program import eventually, exporter, free_port
+from tests.imds_server import serving
+from tests.notifications.receivers import http_receiver
+from tests.security.support import CANARY, FLAGS, Azure, configuration, runs
+
+
+def test_a_hook_that_prints_all_it_has_tells_no_secret(tmp_path: Path) -> None:
+    """The targets get their messages; the log has the hook's variables, but none that holds a secret."""
+    azure, log = Azure(), tmp_path / "log"
+    with serving(azure.respond) as imds, http_receiver() as receiver:
+        secrets = {
+            "ONCALL_URL": f"json://{receiver.authority}/{CANARY}",
+            "SCHEDULED_EVENTS_NOTIFY": f"json://user:{CANARY}@{receiver.authority}",
+            "OTEL_EXPORTER_OTLP_HEADERS": f"api-key={CANARY}",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS": f"api-key={CANARY}",
+        }
+        flags = ("--config.file", str(configuration(tmp_path)), *FLAGS)
+        environ = secrets | {"NO_SECRET": "shown"}
+        with exporter(imds.url, tmp_path / "state", free_port(), *flags, environ=environ, log=log):
+            eventually(lambda: runs(tmp_path) and azure.approvals and len(receiver.requests) >= 2)
+    written = log.read_text()
+    assert runs(tmp_path) == [FREEZE_ID]
+    assert "NO_SECRET=shown" in written
+    assert f"EVENT_ID={FREEZE_ID}" in written
+    assert CANARY not in written
