@@ -35,7 +35,7 @@ from exporter.web.settings import WebSettings
 log = logging.getLogger(__name__)
 
 _READ = ("GET", "HEAD")
-_ACT = ("POST", "PUT")
+_ACT = ("POST",)
 
 
 @dataclass(frozen=True, kw_only=True)

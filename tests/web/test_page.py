@@ -91,6 +91,11 @@ def test_the_policy_allows_only_the_page_itself() -> None:
     )
 
 
+def test_the_page_tells_nobody_where_a_reader_comes_from() -> None:
+    """Who follows a link from the page does not hand on its address, which may be an internal one."""
+    assert ask(site(snapshot()), "/").headers["referrer-policy"] == "no-referrer"
+
+
 def test_nothing_is_fetched_from_elsewhere() -> None:
     """Every reference is relative, or data; so the page also works behind a proxy's prefix."""
     outline = _outline(ask(site(snapshot()), "/").text)
