@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.builders import FREEZE_ID, body, raw_event
+from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
 from tests.end_to_end.program import get
 from tests.imds_server import Connection, Request, answer
 
@@ -18,9 +18,11 @@ FLAGS = ("--instance.name", NAME, "--poll.interval", "200ms")
 
 @dataclass
 class Azure:
-    """IMDS with one Freeze, which it keeps whatever is approved; ``approvals`` are the bodies of POSTs."""
+    """IMDS with a Freeze and a Reboot, which it keeps whatever is approved; ``approvals`` are bodies."""
 
-    document: bytes = body(raw_event(Resources=[NAME]))
+    document: bytes = body(
+        raw_event(Resources=[NAME]), raw_event(EventId=REBOOT_ID, EventType="Reboot", Resources=[NAME])
+    )
     polls: int = 0
     approvals: list[bytes] = field(default_factory=list)
 
@@ -35,11 +37,16 @@ class Azure:
 
 
 def configuration(folder: Path, **sections: Any) -> Path:
-    """Write a configuration with a target, by ``${ONCALL_URL}``, a hook and an approval of the Freeze.
+    """Write a configuration with a target, by ``${ONCALL_URL}``, a hook for the Freeze and an approval of it.
 
-    The hook writes a line to the file "ran" for each time that it runs, and its variables to its output.
+    The Reboot is held. Each time that the hook runs it writes a line to the file "ran", and prints its
+    variables.
     """
-    hook = {"name": "note", "command": ["/bin/sh", "-c", f"env; echo $EVENT_ID >> {folder}/ran"]}
+    hook = {
+        "name": "note",
+        "match": {"event_types": ["Freeze"], "transitions": ["scheduled"]},
+        "command": ["/bin/sh", "-c", f"env; echo $EVENT_ID >> {folder}/ran"],
+    }
     rule = {"name": "freezes", "match": {"event_types": ["Freeze"]}, "action": "approve"}
     whole: dict[str, Any] = {
         "notifications": {"targets": [{"name": "oncall", "url": "${ONCALL_URL}"}]},
