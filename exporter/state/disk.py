@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from exporter import private
 from exporter.errors import ExporterError
 from exporter.state.lock import DirectoryLock
 from exporter.state.schema import Defect, UnusableFileError, memory_connection
@@ -78,11 +79,10 @@ class Disk:
             self._identity = self.path.stat()
 
     def _prepare(self) -> None:
-        if not self.directory.exists():
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.make_directory(self.directory)
         self._lock.hold()
         # SQLite would say "unable to open database file"; the system says why.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(private.open_file(self.path))
         self._check_magic()
 
     def copy(self) -> sqlite3.Connection:

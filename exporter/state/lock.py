@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from exporter import private
 from exporter.errors import StateDirectoryInUseError
 
 LOCK_NAME = "state.lock"
@@ -77,7 +78,7 @@ class DirectoryLock:
 
     def _open(self) -> int:
         try:
-            return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            return private.open_file(self._path)
         except OSError as error:
             # On a disk that became read-only, two exporters must still not send every message twice.
             with contextlib.suppress(OSError):
