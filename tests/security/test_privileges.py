@@ -1,0 +1,85 @@
+"""The running exporter needs no privilege: it does all it can do as nobody, without any capability."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.program import eventually, exporter, free_port
+from tests.imds_server import serving
+from tests.notifications.receivers import http_receiver
+from tests.security.support import FLAGS, Azure, approved, configuration, mode, runs
+
+NOBODY = 65534
+_NOTHING = ("--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs")
+_DROPPED = (*_NOTHING, "--bounding-set=-all")
+# Where nobody can reach this checkout, as in root's home, it is root that is left without any capability; and
+# whoever is not root, or may not change the bounding set, has none that counts anyway.
+WAYS = (
+    ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *_DROPPED),
+    ("setpriv", *_DROPPED),
+    ("setpriv", "--no-new-privs"),
+)
+
+
+@pytest.fixture(scope="module")
+def prefix() -> tuple[str, ...]:
+    """Give the words before a command by which it gets the least that it can run with here."""
+    look = (sys.executable, "-c", "import exporter.app, click, uvicorn")
+    for way in WAYS:
+        if subprocess.run([*way, *look], capture_output=True, check=False).returncode == 0:
+            return way
+    raise AssertionError("setpriv does not work here")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Give a directory that everybody may write to, as the tests' own is closed."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o777)
+        yield Path(directory)
+
+
+def status(pid: int) -> dict[str, str]:
+    """Read what the kernel says of a process (proc_pid_status(5))."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_everything_works_without_privileges(folder: Path, prefix: tuple[str, ...]) -> None:
+    """Polling, serving, the state, a hook, messages and an approval; and a stop in good order."""
+    azure, port, log = Azure(), free_port(), folder / "log"
+    flags = ("--config.file", str(configuration(folder)), *FLAGS)
+    with serving(azure.respond) as imds, http_receiver() as receiver:
+        environ = {"ONCALL_URL": f"json://{receiver.authority}", "HOME": "/nonexistent"}
+        with exporter(
+            imds.url, folder / "state", port, *flags, environ=environ, log=log, prefix=prefix
+        ) as process:
+            eventually(lambda: approved(f"http://127.0.0.1:{port}") and len(receiver.requests) == 3)
+            found = status(process.pid)
+            process.terminate()
+            assert process.wait(10) == 0
+    assert {found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {"0" * 16}
+    assert found["NoNewPrivs"] == "1"
+    if f"--reuid={NOBODY}" in prefix:
+        assert set(found["Uid"].split()) == {str(NOBODY)}
+    assert runs(folder)
+    assert len(azure.approvals) == 1
+    written = log.read_text()
+    assert "degraded" not in written
+    assert "Traceback" not in written
+
+
+def test_files_are_private_whatever_the_umask(folder: Path) -> None:
+    """Started with umask 0 the exporter makes its directory 0700, and files that only it can read."""
+    azure, port = Azure(), free_port()
+    open_to_all = ("/bin/sh", "-c", 'umask 0; exec "$@"', "sh")
+    state = folder / "above" / "state"
+    with serving(azure.respond) as imds, exporter(imds.url, state, port, *FLAGS, prefix=open_to_all):
+        eventually(lambda: azure.polls > 2 and (state / "state.db-wal").exists())
+        modes = {path.name: mode(path) for path in state.iterdir()}
+    assert (mode(state.parent), mode(state)) == (0o700, 0o700)
+    assert modes == dict.fromkeys(("state.db", "state.db-wal", "state.db-shm", "state.lock"), 0o600)
