@@ -234,9 +234,9 @@ class App:
         return self._client.instance()
 
     def _read(self) -> tuple[Config, Plan]:
-        settings, locate = config.load_located(self._options.config_file, self._options.overrides)
-        return settings, planning.plan(
-            settings.notifications, self._options.notify, locate, os.environ, senders=self._senders
+        options = self._options
+        return planning.load(
+            options.config_file, options.overrides, options.notify, os.environ, senders=self._senders
         )
 
     def _fresh(self) -> tuple[Config, Plan]:

@@ -269,8 +269,7 @@ def notify_test(**flags: Any) -> None:
     from exporter.notifications import planning, trial
 
     logs.configure(flags["log_level"], flags["log_format"])
-    settings, locate = config.load_located(flags["config_file"], _overrides(flags))
-    plan = planning.plan(settings.notifications, flags["notify"], locate, os.environ)
+    settings, plan = planning.load(flags["config_file"], _overrides(flags), flags["notify"], os.environ)
     sys.exit(trial.run(settings, plan, SystemClock()))
 
 
@@ -294,8 +293,7 @@ def _problem(file: Path) -> str:
     from exporter.notifications import planning
 
     try:
-        settings, locate = config.load_located(file, Overrides())
-        planning.plan(settings.notifications, (), locate, os.environ)
+        planning.load(file, Overrides(), (), os.environ)
     except ConfigurationError as error:
         return str(error)
     click.echo(f"{file}: ok")

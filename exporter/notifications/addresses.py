@@ -1,9 +1,6 @@
 """Where the targets are: their URLs, which are secrets, found in the file, the environment or other files."""
 
-import logging
-import os
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,11 +9,11 @@ from exporter.config import Notifications, Target
 from exporter.errors import ConfigurationError
 from exporter.yamlfile import Keys, Locate
 
-log = logging.getLogger(__name__)
-
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,19})://")
+# The parameter by which Apprise takes a password, too.
+_PASSWORD = re.compile(r"[?&]pass(word)?=[^&]", re.IGNORECASE)
 # Of most services the first part of the URL is a token; of these it is a server's name.
 _WITH_HOST = frozenset(
     f"{scheme}{secure}"
@@ -76,8 +73,11 @@ def shown(url: str) -> str:
         host = urlsplit(url).hostname or ""
     except ValueError:
         host = ""
-    is_server = scheme in _WITH_HOST and (host == "localhost" or "." in host or ":" in host)
-    return f"{scheme}://{host if is_server else '...'}"
+    return f"{scheme}://{host if scheme in _WITH_HOST and _is_server(host) else '...'}"
+
+
+def _is_server(host: str) -> bool:
+    return host == "localhost" or "." in host or ":" in host
 
 
 def resolve(
@@ -97,6 +97,42 @@ def resolve(
 def variables(settings: Notifications) -> frozenset[str]:
     """Name the variables of the environment that targets' URLs are made of."""
     return frozenset(found[1] for target in settings.targets for found in _VARIABLE.finditer(target.url))
+
+
+def secret_files(settings: Notifications, config_file: Path | None) -> tuple[Path, ...]:
+    """List the files that hold addresses, the configuration file only if a secret is written out in it."""
+    targets = settings.targets
+    files = [config_file] if config_file and any(is_secret(target.url) for target in targets) else []
+    files += [Path(target.url_file) for target in targets if target.url_file]
+    files += [Path(settings.apprise_config)] if any(target.tag for target in targets) else []
+    return tuple(files)
+
+
+def is_secret(url: str) -> bool:
+    """Tell whether a URL of the configuration, as it is written there, is to be taken for a secret.
+
+    A password always is, unless it is a ``${VARIABLE}``. So is all else beyond the name of a server, as most
+    services have their token there; but not where the URL has a variable, which then is the token, and not in
+    addresses of mail.
+    """
+    literal = _VARIABLE.sub("", url)
+    found = _SCHEME.match(literal)
+    scheme, rest = (found[1].lower(), literal[found.end() :]) if found else ("", literal)
+    if scheme not in _WITH_HOST:
+        return literal == url and _has_letters(rest)
+    authority, *others = re.split(r"(?=[/?#])", rest, maxsplit=1)
+    given, _, host = authority.rpartition("@")
+    user, colon, password = given.partition(":")
+    if _has_letters(password if colon else user):
+        return True
+    beyond = "".join(others) if _is_server(host) else host + "".join(others)
+    if scheme.startswith("mailto"):
+        return _PASSWORD.search(beyond) is not None
+    return literal == url and _has_letters(beyond)
+
+
+def _has_letters(text: str) -> bool:
+    return any(letter.isalnum() for letter in text)
 
 
 def names_of_extra(extra: Sequence[str]) -> tuple[str, ...]:
@@ -149,15 +185,11 @@ def _read(name: str, keys: Keys, locate: Locate) -> str:
     _refuse_url(name, keys, locate, "the path of a file")
     path = Path(name)
     try:
-        text = path.read_text(encoding="utf-8")
-        mode = path.stat().st_mode
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise locate(keys, f"{name} is no text") from error
     except OSError as error:
         raise locate(keys, f"{name} cannot be read: {error.strerror}") from error
-    if os.name == "posix" and mode & stat.S_IROTH:
-        log.warning("everybody can read a file with secrets", extra={"path": name})
-    return text
 
 
 def _extra(urls: Sequence[str]) -> Iterator[Address]:

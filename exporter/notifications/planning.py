@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from pathlib import Path
 
-from exporter.config import Notifications, Templates
+from exporter import config, secret_files
+from exporter.config import Config, Notifications, Overrides, Templates
 from exporter.errors import ConfigurationError
 from exporter.messages import Sender
 from exporter.notifications import addresses, checking
@@ -13,6 +15,25 @@ from exporter.notifications.routing import effective_routes
 from exporter.notifications.sending import AppriseSender
 from exporter.notifications.worker import Writes
 from exporter.yamlfile import Keys, Locate
+
+
+def load(
+    file: Path | None,
+    overrides: Overrides,
+    urls: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    senders: Mapping[str, Sender] | None = None,
+) -> tuple[Config, Plan]:
+    """Read a configuration file, and `plan` what it has of notifications; warn of open files with secrets.
+
+    Raises:
+        ConfigurationError: something is wrong; with file and line where there is one.
+    """
+    settings, locate = config.load_located(file, overrides)
+    found = plan(settings.notifications, urls, locate, environ, senders=senders)
+    secret_files.warn(addresses.secret_files(settings.notifications, file))
+    return settings, found
 
 
 def plan(

@@ -6,13 +6,13 @@ refused with a remedy: a setting of security that is quietly ignored is worse th
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from exporter import yamlfile
+from exporter import secret_files, yamlfile
 from exporter.durations import Duration
 from exporter.web.tls_section import TlsSection
 from exporter.yamlfile import YamlFile
@@ -76,6 +76,7 @@ class WebSettings:
         file = yamlfile.read(path)
         content = yamlfile.convert(file, _WebFile)
         tls, tls_files = _tls(file, content.tls_server_config)
+        secret_files.warn(_secret_files(path, content))
         return cls(
             users=_users(file, content.basic_auth_users or {}),
             headers=_headers(file, content.http_server_config or _HttpSection()),
@@ -83,6 +84,15 @@ class WebSettings:
             tls=tls,
             files=(path, *tls_files),
         )
+
+
+def _secret_files(path: Path, content: _WebFile) -> Iterator[Path]:
+    """List the files with secrets: keys, and hashes, whose passwords can be guessed at leisure."""
+    section = content.tls_server_config or TlsSection()
+    if section.key or content.basic_auth_users:
+        yield path
+    if section.key_file:
+        yield path.parent / section.key_file
 
 
 def _tls(file: YamlFile, section: TlsSection | None) -> tuple[ssl.SSLContext | None, tuple[Path, ...]]:

@@ -1,6 +1,5 @@
 """Tests of `exporter.notifications.addresses` and `planning`: finding targets, and what is refused."""
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -149,19 +148,6 @@ def test_services_of_a_file_that_are_not_taken_are_warned_of(
     (record,) = caplog.records
     assert record.getMessage() == "a file has services that Apprise does not take"
     assert (vars(record)["path"], vars(record)["count"]) == (str(file), 2)
-    assert CANARY not in caplog.text
-
-
-def test_a_secret_that_everybody_can_read_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The mode of a file with a URL is looked at; what is in it is not shown."""
-    secret = tmp_path / "secret"
-    secret.write_text(f"json://{CANARY}@h/")
-    secret.chmod(0o644)
-    with caplog.at_level(logging.WARNING):
-        url_of(tmp_path, f"url_file: {secret}")
-    assert [record.getMessage() for record in caplog.records] == ["everybody can read a file with secrets"]
     assert CANARY not in caplog.text
 
 

@@ -1,0 +1,148 @@
+"""Files with secrets that everybody can read: which they are, and that each is warned of once."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+
+from exporter.config import Overrides
+from exporter.notifications import planning
+from exporter.notifications.addresses import is_secret
+from exporter.web.settings import WebSettings
+from tests.web.certificates import Pki, write
+
+CANARY = "canary-4711"
+SECRET = f"json://user:{CANARY}@host.example/"
+PAIR = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
+USERS = f"basic_auth_users: {{a: '{bcrypt.hashpw(b'x', bcrypt.gensalt(4)).decode()}'}}\n"
+
+
+def file(path: Path, text: str, mode: int = 0o644) -> Path:
+    """Write a file with a mode."""
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def loaded(folder: Path, mode: int = 0o644, *, apprise: str = "", **targets: dict[str, str]) -> Path:
+    """Write and read a configuration with these targets, and give its path."""
+    listed = [{"name": name, **address} for name, address in targets.items()]
+    notifications: dict[str, Any] = {"targets": listed}
+    notifications |= {"apprise_config": apprise} if apprise else {}
+    path = file(folder / "exporter.yml", json.dumps({"notifications": notifications}), mode)
+    planning.load(path, Overrides(), (), {"URL": SECRET})
+    return path
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Give path and mend of the warnings, which must tell nothing of the secret."""
+    assert {record.getMessage() for record in caplog.records} <= {"everybody can read a file with secrets"}
+    assert {record.levelno for record in caplog.records} <= {logging.WARNING}
+    assert CANARY not in caplog.text
+    return [(str(vars(record)["path"]), str(vars(record)["mend"])) for record in caplog.records]
+
+
+def told(*paths: Path) -> list[tuple[str, str]]:
+    """Give what the warnings of these files are to be."""
+    return [(str(path), f"chmod o= {path}") for path in paths]
+
+
+def test_a_configuration_with_a_secret_in_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """However many secrets are in it, there is one warning, and it says what to do."""
+    path = loaded(tmp_path, a={"url": SECRET}, b={"url": SECRET})
+    assert warnings(caplog) == told(path)
+
+
+def test_a_check_says_it_on_the_terminal(tmp_path: Path) -> None:
+    """check-config warns too, and finds nothing wrong."""
+    path = loaded(tmp_path, a={"url": SECRET})
+    command = [sys.executable, "-m", "exporter", "check-config", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{path}: ok\n"
+    assert f'"everybody can read a file with secrets" path={path} mend="chmod o= {path}"' in done.stderr
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o660])
+def test_a_file_that_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int) -> None:
+    """A group may read it: so a service that is not its owner gets its secret."""
+    loaded(tmp_path, mode, a={"url": SECRET})
+    assert warnings(caplog) == []
+
+
+def test_a_configuration_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With its secrets in variables or elsewhere it may be open to all."""
+    secret = file(tmp_path / "secret", SECRET, 0o640)
+    loaded(tmp_path, a={"url": "${URL}"}, b={"url_file": str(secret)})
+    assert warnings(caplog) == []
+
+
+def test_files_that_hold_addresses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A url_file and Apprise's own file are secrets whatever is in them; each is named once."""
+    secret = file(tmp_path / "secret", "json://host.example/")
+    apprise = file(tmp_path / "apprise.yml", "urls: [{'json://host.example/': {tag: [x, y]}}]")
+    by_file, by_tag = {"url_file": str(secret)}, {"tag": "x"}
+    loaded(tmp_path, apprise=str(apprise), a=by_file, b=by_file, c=by_tag, d={"tag": "y"})
+    assert warnings(caplog) == told(secret, apprise)
+
+
+def test_a_web_configuration(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Hashes of passwords make a secret of it, and the key's file is one; certificates are none."""
+    Pki.make(tmp_path)
+    for name in ("key.pem", "cert.pem", "ca.pem"):
+        (tmp_path / name).chmod(0o644)
+    path = write(tmp_path, PAIR + USERS)
+    path.chmod(0o644)
+    WebSettings.load(path)
+    assert warnings(caplog) == told(path, tmp_path / "key.pem")
+
+
+def test_a_web_configuration_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Names of files alone are none."""
+    Pki.make(tmp_path)
+    (tmp_path / "key.pem").chmod(0o600)
+    write(tmp_path, PAIR).chmod(0o644)
+    WebSettings.load(tmp_path / "web.yml")
+    assert warnings(caplog) == []
+
+
+def test_a_key_in_the_web_configuration(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A key that stands in the file itself makes a secret of it."""
+    pki = Pki.make(tmp_path)
+    section = {"cert_file": "cert.pem", "key": (pki.folder / "key.pem").read_text()}
+    path = write(tmp_path, json.dumps({"tls_server_config": section}))
+    path.chmod(0o644)
+    WebSettings.load(path)
+    assert warnings(caplog) == told(path)
+
+
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/", True),
+        ("ntfy://topic", True),
+        ("json://user:password@host.example", True),
+        ("gotify://host.example/token", True),
+        ("ntfy://token@host.example", True),
+        ("json://host.example/hooks/4711", True),
+        ("json://host.example?token=1", True),
+        ("mailto://user:password@host.example", True),
+        ("mailto://host.example?user=a&pass=b", True),
+        ("mailto://user:password@${HOST}", True),
+        ("mailto://host.example:25/?from=a@example.com&to=b@example.com", False),
+        ("mailto://user:${PASSWORD}@host.example/?to=b@example.com", False),
+        ("json://host.example:8080/", False),
+        ("json://host.example", False),
+        ("tgram://${TOKEN}/4711", False),
+        ("json://host.example/${TOKEN}", False),
+        ("${URL}", False),
+        ("", False),
+    ],
+)
+def test_what_is_a_secret_in_a_url(url: str, secret: bool) -> None:
+    """Passwords and tokens that are written out; not servers' names, mail addresses and variables."""
+    assert is_secret(url) is secret
