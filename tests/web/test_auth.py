@@ -1,7 +1,9 @@
 """Basic authentication and the rate limit."""
 
+import ast
 import asyncio
 import base64
+import inspect
 import json
 import time
 
@@ -191,3 +193,23 @@ def test_without_users_everybody_is_let_in() -> None:
     """No configuration, no password; an Authorization header does no harm."""
     answer = ask(site(snapshot()), "/api/v1/status", authorization=_header("a", "b"))
     assert json.loads(answer.text)["state"] == "ok"
+
+
+def test_what_is_remembered_cannot_be_guessed_at() -> None:
+    """The hash under which a password is remembered has a key that no two processes share."""
+    tickets = {Passwords()._ticket("alice", USERS["alice"], b"wonder:land") for _ in range(3)}
+    assert len(tickets) == 3
+
+
+def test_no_secret_is_compared_letter_by_letter() -> None:
+    """== ends at the first difference and so tells by its time how much was right: bcrypt decides, or a hash.
+
+    Looking a ticket up compares with == as well, but who does not have its key cannot choose its letters.
+    """
+    compared = [
+        {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+        for node in ast.walk(ast.parse(inspect.getsource(auth)))
+        if isinstance(node, ast.Compare) and any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops)
+    ]
+    assert compared
+    assert not set().union(*compared) & {"password", "hashed", "encoded", "given", "ticket", "users"}

@@ -1,0 +1,98 @@
+"""TLS of the running exporter, as the web configuration says: versions, and client certificates."""
+
+import http.client
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from exporter.simulator import Simulator, SimulatorServer
+from tests.end_to_end.program import eventually, exporter, free_port
+from tests.web.certificates import Pki, write
+
+STRICT = """
+tls_server_config:
+  cert_file: cert.pem
+  key_file: key.pem
+  min_version: TLS13
+  client_auth_type: RequireAndVerifyClientCert
+  client_ca_file: ca.pem
+"""
+REFUSED = (OSError, http.client.HTTPException)
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    """Make certificates, and a web configuration that asks for a client's."""
+    pki = Pki.make(tmp_path_factory.mktemp("pki"))
+    write(pki.folder, STRICT)
+    return pki
+
+
+@pytest.fixture(scope="module")
+def port(pki: Pki) -> Iterator[int]:
+    """Run an exporter with that configuration, and give its port."""
+    number = free_port()
+    flags = ("--web.config.file", str(pki.folder / "web.yml"))
+    with SimulatorServer(Simulator()) as imds, exporter(imds.url, pki.folder / "state", number, *flags):
+        eventually(lambda: status(number, client(pki)) == 200)
+        yield number
+
+
+def client(pki: Pki, certificate: Path | None = None) -> ssl.SSLContext:
+    """Make a client with the certificate that the exporter asks for, or another."""
+    context = ssl.create_default_context()
+    pki.authority.configure_trust(context)
+    context.load_cert_chain(certificate or pki.folder / "client.pem")
+    return context
+
+
+def status(port: int, context: ssl.SSLContext) -> int:
+    """Ask over TLS, and give the status."""
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    try:
+        connection.request("GET", "/-/healthy")
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_a_client_of_the_authority_is_let_in(pki: Pki, port: int) -> None:
+    """With TLS 1.3 and a certificate of the named authority."""
+    assert status(port, client(pki)) == 200
+
+
+def test_a_client_without_a_certificate_is_not(pki: Pki, port: int) -> None:
+    """It gets no answer at all, not even that of a path that does not exist."""
+    context = ssl.create_default_context()
+    pki.authority.configure_trust(context)
+    with pytest.raises(REFUSED):
+        status(port, context)
+
+
+def test_a_client_of_another_authority_is_not(pki: Pki, port: int, tmp_path: Path) -> None:
+    """Whoever can make certificates of the same names is still a stranger."""
+    strange = tmp_path / "strange.pem"
+    issued = trustme.CA().issue_cert("prometheus.example")
+    issued.private_key_and_cert_chain_pem.write_to_path(strange)
+    with pytest.raises(REFUSED):
+        status(port, client(pki, strange))
+
+
+def test_an_older_version_is_not_spoken(pki: Pki, port: int) -> None:
+    """min_version holds for the server as it runs."""
+    context = client(pki)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(REFUSED):
+        status(port, context)
+
+
+def test_without_tls_nothing_is_told(port: int) -> None:
+    """Plain HTTP on the same port gets no answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/-/healthy")
+    with pytest.raises(REFUSED):
+        connection.getresponse()
+    connection.close()
