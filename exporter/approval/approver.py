@@ -166,6 +166,7 @@ class Approver:
         known = self._approvals.find(tracked.key)
         facts = Facts(
             approved_by=known.rule if known is not None and known.sent is not None else "",
+            asked_by=known.rule if known is not None and known.sent is None else "",
             hooks=self._jobs.results(tracked.key) if any(r.require_hooks for r in settings.rules) else {},
             within_hour=self._approvals.count_since(now - _HOUR, but=tracked.key),
         )

@@ -53,12 +53,14 @@ class Decision(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True):
     """What is remembered, of one event and in all.
 
-    ``approved_by`` is the rule by which the event was approved before; "" where it was not. ``hooks`` has how
-    each hook's newest run for the event ended, None where it still runs or is to run. ``within_hour`` is how
-    many other events were approved in the last hour.
+    ``approved_by`` is the rule by which the event was approved before; "" where it was not. ``asked_by`` is
+    that by which it was to be, where it is not known whether Azure took it. ``hooks`` has how each hook's
+    newest run for the event ended, None where it still runs or is to run. ``within_hour`` is how many other
+    events were approved in the last hour.
     """
 
     approved_by: str = ""
+    asked_by: str = ""
     hooks: Mapping[str, HookOutcome | None] = {}
     within_hour: int = 0
 
@@ -70,7 +72,9 @@ def decide(
     event = tracked.event
     if facts.approved_by:
         return Decision(Stand.APPROVED, facts.approved_by, "this exporter approved it")
-    if settings.mode is Mode.OFF or event.event_status != SCHEDULED or tracked.ended is not None:
+    if event.event_status != SCHEDULED or tracked.ended is not None:
+        return _too_late(tracked, facts)
+    if settings.mode is Mode.OFF:
         return Decision()
     doubt = _doubt(event, instance)
     if doubt or instance is None:
@@ -81,6 +85,13 @@ def decide(
     if rule.action == "hold":
         return Decision(Stand.HOLD, rule.name, "the rule holds it")
     return _by_rule(rule, tracked, settings, instance, now, facts)
+
+
+def _too_late(tracked: TrackedEvent, facts: Facts) -> Decision:
+    """Give the stand of what cannot be approved any more: there is none, unless an answer was lost."""
+    if facts.asked_by and tracked.ended is None:
+        return Decision(Stand.FAILED, facts.asked_by, "sent, but whether Azure took it is not known")
+    return Decision()
 
 
 def first_match(
@@ -120,7 +131,8 @@ def _by_rule(  # noqa: PLR0917  # what a decision rests on
     turn = rank * float(settings.failover_after) if settings.leader == "first" else 0.0
     due = tracked.first_seen + timedelta(seconds=min(float(rule.delay) + turn, _LONGEST_SECONDS))
     if now < due:
-        whose = "" if settings.leader == "any" or not rank else f"; {rank} of its VMs come before this one"
+        before = "1 VM comes" if rank == 1 else f"{rank} VMs come"
+        whose = "" if settings.leader == "any" or not rank else f"; {before} before this one"
         return Decision(Stand.WAITING, rule.name, f"not before {rfc3339(due)}{whose}")
     for name in rule.require_hooks:
         outcome = facts.hooks.get(name)

@@ -194,6 +194,15 @@ def test_what_was_approved_stays_so(event: ScheduledEvent, mode: Mode) -> None:
     assert (found.stand, found.rule) == (Stand.APPROVED, "freezes")
 
 
+def test_an_answer_that_was_lost() -> None:
+    """What started after a request without an answer may be its doing; that is shown, and not claimed."""
+    facts = Facts(asked_by="freezes")
+    assert outcome(facts=facts).stand is Stand.DUE
+    assert outcome(started(), facts=facts) == Decision(
+        Stand.FAILED, "freezes", "sent, but whether Azure took it is not known"
+    )
+
+
 @given(
     resources=st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=4, unique=True),
     seconds=st.floats(0, 400),

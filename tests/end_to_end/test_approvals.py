@@ -60,7 +60,7 @@ def test_three_vms_of_a_group(tmp_path: Path) -> None:
                 (two,) = group.start_scenario(scenario(plan()))
                 waiting = eventually(lambda: second.approval(two))
                 assert waiting["state"] == "waiting"
-                assert waiting["reason"].endswith("; 1 of its VMs come before this one")
+                assert waiting["reason"].endswith("; 1 VM comes before this one")
                 eventually(lambda: approved(second, two))
                 eventually(lambda: started(third, two))
                 assert third.approval(two)["state"] is None
