@@ -70,10 +70,8 @@ def decide(
 ) -> Decision:
     """Decide about one event; `Stand.DUE` means: approve it now."""
     event = tracked.event
-    if facts.approved_by:
-        return Decision(Stand.APPROVED, facts.approved_by, "this exporter approved it")
-    if event.event_status != SCHEDULED or tracked.ended is not None:
-        return _too_late(tracked, facts)
+    if facts.approved_by or event.event_status != SCHEDULED or tracked.ended is not None:
+        return _done_with(tracked, facts)
     if settings.mode is Mode.OFF:
         return Decision()
     doubt = _doubt(event, instance)
@@ -87,8 +85,10 @@ def decide(
     return _by_rule(rule, tracked, settings, instance, now, facts)
 
 
-def _too_late(tracked: TrackedEvent, facts: Facts) -> Decision:
-    """Give the stand of what cannot be approved any more: there is none, unless an answer was lost."""
+def _done_with(tracked: TrackedEvent, facts: Facts) -> Decision:
+    """Tell how it was approved, or that it cannot be any more, which is a stand only if an answer was lost."""
+    if facts.approved_by:
+        return Decision(Stand.APPROVED, facts.approved_by, "this exporter approved it")
     if facts.asked_by and tracked.ended is None:
         return Decision(Stand.FAILED, facts.asked_by, "sent, but whether Azure took it is not known")
     return Decision()
