@@ -86,7 +86,7 @@ def decide(
 
 
 def _done_with(tracked: TrackedEvent, facts: Facts) -> Decision:
-    """Tell how it was approved, or that it cannot be any more, which is a stand only if an answer was lost."""
+    """Tell how it was approved, or that it cannot be any more: a stand only where an answer was lost."""
     if facts.approved_by:
         return Decision(Stand.APPROVED, facts.approved_by, "this exporter approved it")
     if facts.asked_by and tracked.ended is None:
