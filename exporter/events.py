@@ -80,6 +80,13 @@ class Document(msgspec.Struct, frozen=True):
     defects: tuple[Defect, ...] = ()
 
 
+# An answer of 8 MiB has room for four million broken events, or for an event type of eight million letters,
+# which would be a label from then on. As Azure writes them, 25,000 events fit, and have 300,000 values.
+_MOST_VALUES = 400_000
+_MOST_LOST = 1000
+_LONGEST_NAME = 256
+_LONGEST_TEXT = 4096
+
 # Wider numbers would fit neither a metric's float nor a database's column.
 _Incarnation = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -114,19 +121,28 @@ def normal_name(name: str) -> str:
 def decode_document(body: bytes) -> Document:
     """Decode an answer's body.
 
-    A bad event, or a bad field of one, becomes a `Defect` and leaves its neighbours alone.
+    A bad event, or a bad field of one, becomes a `Defect` and leaves its neighbours alone. Bad are,
+    too, an id, a type, a status or a name of over 256 characters; a description is cut after 4,096.
 
     Raises:
-        InvalidDocumentError: the whole is no document: no JSON, no incarnation, or no list of events.
+        InvalidDocumentError: the whole is no document: no JSON, no incarnation, or no list of events; or it
+            has some 400,000 values, or over 1,000 events that cannot be read.
     """
+    if body.count(b",") >= _MOST_VALUES:
+        raise InvalidDocumentError(f"no document of scheduled events: more than {_MOST_VALUES} values")
     defects: list[Defect] = []
     raw = _decode_whole(body.removeprefix(b"\xef\xbb\xbf"), defects)
     events: dict[str, ScheduledEvent] = {}
+    lost = 0
     for number, item in enumerate(raw.events or ()):
         event = _decode_event(item, number, defects)
         if event is not None:
             events.pop(event.key, None)
             events[event.key] = event
+        else:
+            lost += 1
+        if lost > _MOST_LOST:
+            raise InvalidDocumentError(f"over {_MOST_LOST} events cannot be read: {defects[-1].message}")
     return Document(raw.incarnation, tuple(events.values()), tuple(defects))
 
 
@@ -168,7 +184,7 @@ def _decode_event(item: msgspec.Raw, number: int, defects: list[Defect]) -> Sche
         resources=_names(raw.resources, notes),
         not_before=_time(raw.not_before, notes),
         duration_seconds=_duration(raw.duration, notes),
-        description=_text("Description", raw.description, notes),
+        description=_text("Description", raw.description, notes, longest=_LONGEST_TEXT),
         event_source=_text("EventSource", raw.event_source, notes),
         resource_type=_text("ResourceType", raw.resource_type, notes),
     )
@@ -180,6 +196,8 @@ def _require_text(fields: dict[str, str]) -> None:
     for name, value in fields.items():
         if not value.strip():
             raise ValueError(f"{name} is empty")
+        if len(value) > _LONGEST_NAME:
+            raise ValueError(f"{name} has {len(value)} characters; {_LONGEST_NAME} are possible")
 
 
 def _readable_id(item: msgspec.Raw) -> str:
@@ -188,12 +206,16 @@ def _readable_id(item: msgspec.Raw) -> str:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
     found = fields.get("EventId") if isinstance(fields, dict) else None
-    return found if isinstance(found, str) and found.strip() else ""
+    return found if isinstance(found, str) and found.strip() and len(found) <= _LONGEST_NAME else ""
 
 
-def _text(field: str, value: object, notes: list[str]) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
+def _text(field: str, value: object, notes: list[str], *, longest: int = _LONGEST_NAME) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        if len(value) > longest:
+            notes.append(f"{field}: cut, as it has {len(value)} characters; {longest} are possible")
+        return value[:longest]
     notes.append(f"{field}: {_excerpt(value)} is no text")
     return ""
 
@@ -203,7 +225,7 @@ def _names(value: object, notes: list[str]) -> tuple[str, ...]:
     if value is None:
         return ()
     found = value if isinstance(value, list) else [value]
-    names = tuple(name for name in found if isinstance(name, str))
+    names = tuple(name for name in found if isinstance(name, str) and len(name) <= _LONGEST_NAME)
     if len(names) < len(found) or not isinstance(value, list):
         notes.append(f"Resources: {_excerpt(value)} is no list of names")
     return names

@@ -1,0 +1,115 @@
+"""Documents of up to 8 MiB that are made to cost: each is refused or cut, soon, and in few words."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from exporter.errors import InvalidDocumentError, PollOutcome
+from exporter.events import ScheduledEvent, decode_document
+from exporter.transport import BODY_LIMIT
+from tests.builders import REBOOT_ID, body, raw_event
+from tests.house import House
+
+# A hundredfold of what it takes here; what grows with the square of the input would take hours.
+SOON_SECONDS = 5.0
+ROOM = BODY_LIMIT - 1000
+
+
+def events(*found: Any) -> bytes:
+    """Give a document without spaces, so that most goes into 8 MiB."""
+    return json.dumps({"DocumentIncarnation": 1, "Events": found}, separators=(",", ":")).encode()
+
+
+def junk(item: bytes, count: int) -> bytes:
+    """Give a document that lists the same nonsense many times."""
+    return b'{"DocumentIncarnation":1,"Events":[' + b",".join([item] * count) + b"]}"
+
+
+REFUSED = {
+    "brackets": (b"[" * BODY_LIMIT, "Expected `object`, got `array`"),
+    "braces": (b'{"a":' * (BODY_LIMIT // 5), "maximum recursion depth exceeded"),
+    "brackets in an event": (junk(b'{"EventId":' + b"[" * 10**6 + b"]" * 10**6 + b"}", 1), "recursion depth"),
+    "four million numbers": (junk(b"1", BODY_LIMIT // 2 - 20), "more than 400000 values"),
+    "three million empty events": (junk(b"{}", BODY_LIMIT // 3 - 20), "more than 400000 values"),
+    "a million names": (events(raw_event(Resources=["a"] * 10**6)), "more than 400000 values"),
+    "over 1,000 that cannot be read": (
+        junk(b"1", 1001),
+        "over 1000 events cannot be read: event number 1000",
+    ),
+    "an incarnation of 8 MiB": (
+        b'{"DocumentIncarnation":' + b"9" * ROOM + b',"Events":[]}',
+        "Integer value out of range",
+    ),
+    "spaces": (b" " * BODY_LIMIT, "truncated"),
+    "lone surrogates, badly nested": (b'{"a":"\\ud800","b":' + b"[" * 10**6, "no document"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_made_to_cost_is_refused_at_once(name: str) -> None:
+    """Before it has cost time or memory, with a message that fits a line."""
+    document, reason = REFUSED[name]
+    begun = time.monotonic()
+    with pytest.raises(InvalidDocumentError) as caught:
+        decode_document(document)
+    assert time.monotonic() - begun < SOON_SECONDS
+    assert reason in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+LONG = "x" * ROOM
+NO_EVENT = [{"EventId": LONG}, {"EventType": LONG}, {"EventStatus": LONG}]
+WITHOUT_FIELD: list[tuple[dict[str, Any], str]] = [
+    ({"Resources": [LONG]}, "Resources: ['xxxx"),
+    ({"NotBefore": LONG}, "NotBefore: cut, as it has 8387608 characters; 256 are possible"),
+    ({"NotBefore": "(" * ROOM}, "NotBefore: cut"),
+    ({"NotBefore": "Mon, " + "1 " * (ROOM // 2)}, "NotBefore: cut"),
+    ({"DurationInSeconds": [[LONG]]}, "DurationInSeconds: [['xxxx"),
+    ({"Description": LONG}, "Description: cut, as it has 8387608 characters; 4096 are possible"),
+    ({"Description": "\ud800" * (ROOM // 6)}, "what is no Unicode was replaced"),
+    ({"EventSource": LONG}, "EventSource: cut"),
+    ({"ResourceType": LONG}, "ResourceType: cut"),
+]
+
+
+@pytest.mark.parametrize("odd", NO_EVENT, ids=lambda odd: next(iter(odd)))
+def test_an_event_with_an_endless_name_is_lost_alone(odd: dict[str, Any]) -> None:
+    """An id, a type or a status of 8 MiB would be a label of every scrape; its neighbour is not harmed."""
+    found = decode_document(events(raw_event(EventId=REBOOT_ID), raw_event(**odd)))
+    assert [event.event_id for event in found.events] == [REBOOT_ID]
+    assert [defect.lost for defect in found.defects] == [True]
+    assert "characters; 256 are possible" in found.defects[0].message
+    assert len(found.defects[0].message) < 200
+
+
+@pytest.mark.parametrize(("odd", "problem"), WITHOUT_FIELD)
+def test_an_endless_field_is_cut(odd: dict[str, Any], problem: str) -> None:
+    """The event counts, what is left of it is small, and the defect says which field it was."""
+    begun = time.monotonic()
+    found = decode_document(events(raw_event(**odd)))
+    assert time.monotonic() - begun < SOON_SECONDS
+    assert problem in found.defects[0].message
+    assert all(len(defect.message) < 300 for defect in found.defects)
+    (event,) = found.events
+    assert size(event) < 6000
+
+
+def size(event: ScheduledEvent) -> int:
+    """Count the characters that an event has."""
+    return len(repr(event))
+
+
+def test_a_broken_eight_mebibytes_cost_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The poll fails as any other, what was known stays, and the next good document holds."""
+    house = House()
+    house.poll(body(raw_event()))
+    caplog.clear()
+    begun = time.monotonic()
+    assert house.poll(junk(b"1", BODY_LIMIT // 2 - 20)) is PollOutcome.INVALID_DOCUMENT
+    assert house.poll(junk(b"1", 300_000)) is PollOutcome.INVALID_DOCUMENT
+    assert time.monotonic() - begun < SOON_SECONDS
+    assert [record.message for record in caplog.records] == ["poll failed"] * 2
+    assert len(house.watch.snapshot.current) == 1
+    assert house.poll(body(raw_event(), incarnation=2)) is PollOutcome.SUCCESS
