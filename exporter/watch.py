@@ -127,7 +127,7 @@ class Watch:
         jobs = self._hooks.compose(step.occurrences, instance, now)
         self._memory.record(step, self._teller.compose(step.occurrences, instance, now), jobs)
         if instance is None:
-            self._miss(step.occurrences)
+            self._miss(step)
         self._known = step.known
         self.snapshot = msgspec.structs.replace(
             self.snapshot,
@@ -185,23 +185,20 @@ class Watch:
             f"IMDS does not tell this VM's name ({reason}): all events count as its own; set instance.name",
         )
 
-    def _miss(self, occurrences: Sequence[Occurrence]) -> None:
+    def _miss(self, step: Step) -> None:
         """Keep what waits for the name: for each event what happened last, and the last update after it."""
-        for occurrence in occurrences:
+        for occurrence in step.occurrences:
             missed = self._unnamed.setdefault(occurrence.tracked.key, [])
             is_update = occurrence.transition is Transition.UPDATED
             missed[:] = [o for o in missed if is_update and o.transition is not Transition.UPDATED]
             missed.append(occurrence)
+        kept = step.known.current.keys() | self._inherited
+        self._unnamed = {key: missed for key, missed in self._unnamed.items() if key in kept}
 
     def _named(self) -> None:
         """Have done what could not be while this VM did not know its name."""
         self._health.clear(Trouble.INSTANCE_UNKNOWN)
-        missed = [
-            occurrence
-            for key, occurrences in self._unnamed.items()
-            if key in self._known.current or key in self._inherited
-            for occurrence in occurrences
-        ]
+        missed = [occurrence for occurrences in self._unnamed.values() for occurrence in occurrences]
         self._unnamed = {}
         jobs = self._hooks.compose(missed, self.snapshot.instance, self._clock.now())
         if jobs:

@@ -15,6 +15,10 @@ from exporter.lifecycle import Occurrence, Transition
 from exporter.messages import Outcome
 from exporter.metrics.names import PREFIX
 
+# Azure may add types. Series of a counter stay for as long as the process: there must be an end to them.
+_MOST_UNKNOWN_TYPES = 20
+_OTHER = "other"
+
 _POLL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150)
 _NOTICE_BUCKETS = (0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800)
 _DELAY_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400)
@@ -142,6 +146,7 @@ class Metrics:
             registry=registry,
         )
         build_info.labels(__version__, platform.python_version()).set(1)
+        self._unknown_types: set[str] = set()
         self._start_at_zero()
 
     def _start_at_zero(self) -> None:
@@ -159,9 +164,12 @@ class Metrics:
         self._poll_duration.observe(seconds)
 
     def happened(self, occurrence: Occurrence) -> None:
-        """Count one transition, with the notice or the impact that it ends the wait for."""
+        """Count one transition, with the notice or the impact that it ends the wait for.
+
+        Of types that Azure may add the first 20 have series of their own; the rest are counted as ``other``.
+        """
         tracked = occurrence.tracked
-        event_type = tracked.event.event_type
+        event_type = self._label(tracked.event.event_type)
         self._transitions.labels(event_type, occurrence.transition.value).inc(
             exemplar={"trace_id": trace_id(tracked.ids[0])}
         )
@@ -197,7 +205,7 @@ class Metrics:
 
     def paused(self, event_type: str, seconds: float) -> None:
         """Count a pause that was noticed while an event of this type was Started."""
-        self._pauses.labels(event_type).observe(seconds)
+        self._pauses.labels(self._label(event_type)).observe(seconds)
 
     def approving(self, rules: Iterable[str]) -> None:
         """Begin to count for rules, at 0."""
@@ -228,6 +236,14 @@ class Metrics:
     def spans_dropped(self, count: int) -> None:
         """Count spans that no receiver will get."""
         self._spans.labels(SpanOutcome.DROPPED.value).inc(count)
+
+    def _label(self, event_type: str) -> str:
+        if event_type in EVENT_TYPES or event_type in self._unknown_types:
+            return event_type
+        if len(self._unknown_types) == _MOST_UNKNOWN_TYPES:
+            return _OTHER
+        self._unknown_types.add(event_type)
+        return event_type
 
     def loaded(self, at: datetime | None) -> None:
         """Note how loading the configuration went: when it succeeded, or None where it failed."""
