@@ -14,6 +14,11 @@ from exporter.events import SCHEDULED, STARTED, Document, ScheduledEvent, same_r
 from exporter.succession import successors
 
 HISTORY = timedelta(days=90)
+# Azure lists a handful of events. A source that renews ids or contents at every poll, as a mock server may,
+# must fill neither memory nor disk, nor the receivers of messages.
+MOST_PAST = 10_000
+MOST_TRANSITIONS = 1000
+MOST_IDS = 100
 # Azure switches the service off after 24 hours without a request; incarnations start again from a low number,
 # so that "the very next incarnation" proves nothing any more.
 SWITCH_OFF = timedelta(hours=24)
@@ -128,6 +133,9 @@ class Step(msgspec.Struct, frozen=True):
 def advance(known: Known, document: Document, now: datetime, *, unbroken: bool) -> Step:
     """Take one valid document into account.
 
+    Of what is past the newest 10,000 events are kept; an event's contents may change a thousand times, and
+    what changes after that is shown, and is no transition.
+
     ``unbroken`` tells whether the poll before it succeeded too, in this process; without it, the moment at
     which something ended was missed, and so is how long it lasted.
 
@@ -144,7 +152,8 @@ def advance(known: Known, document: Document, now: datetime, *, unbroken: bool) 
             matched[key] = event
     spared = {index.get(defect.event_id.lower()) for defect in document.defects if defect.lost}
     gone = [t for key, t in known.current.items() if key not in matched and key not in spared]
-    heirs = {index[key]: event for key, event in successors((t.event for t in gone), fresh).items()}
+    heritable = (t.event for t in gone if len(t.ids) < MOST_IDS)
+    heirs = {index[key]: event for key, event in successors(heritable, fresh).items()}
     inherited = {event.key for event in heirs.values()}
     matched |= heirs
     walk = _Walk(known, document, now, unbroken=unbroken)
@@ -220,7 +229,12 @@ class _Walk:
     def step(self) -> Step:
         """Give all that happened."""
         oldest = self._now - HISTORY
-        forgotten = tuple(key for key, t in self._past.items() if t.ended is not None and t.ended < oldest)
+        surplus = len(self._past) - MOST_PAST
+        forgotten = tuple(
+            key
+            for number, (key, t) in enumerate(self._past.items())
+            if number < surplus or (t.ended is not None and t.ended < oldest)
+        )
         for key in forgotten:
             del self._past[key]
         known = Known(self._document.incarnation, self._now, self._current, self._past)
@@ -275,6 +289,8 @@ def _transition(before: TrackedEvent, event: ScheduledEvent) -> tuple[Transition
         return Transition.SCHEDULED, ()
     statuses = {before.event.event_status, event.event_status}
     if not before.transitions or (STARTED in statuses and len(statuses) > 1):
+        return None, ()
+    if len(before.transitions) >= MOST_TRANSITIONS:
         return None, ()
     changes = _changes(before.event, event)
     return (Transition.UPDATED, changes) if changes else (None, ())

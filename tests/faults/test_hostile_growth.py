@@ -5,8 +5,13 @@ import re
 from prometheus_client import generate_latest
 
 from exporter import config
+from exporter.config import Route
 from exporter.errors import ImdsError, PollOutcome
-from tests.builders import body, raw_event
+from exporter.events import SCHEDULED, STARTED
+from exporter.lifecycle import MOST_IDS, MOST_PAST, MOST_TRANSITIONS, Known, advance
+from exporter.notifications.routing import compose
+from tests.builders import body, document, raw_event, scheduled
+from tests.clocks import NOW
 from tests.house import House
 
 NAMELESS = ImdsError(PollOutcome.HTTP_ERROR, "no")
@@ -34,3 +39,46 @@ def test_what_happened_before_the_name_was_known_is_kept_for_listed_events_alone
     for number in range(50):
         house.poll(body(raw_event(EventId=str(number)), incarnation=number))
     assert list(house.watch._unnamed) == ["49"]
+
+
+def test_history_has_an_end() -> None:
+    """Ids that are new at every poll push the oldest out, and the state is told which."""
+    known, forgotten = Known(), 0
+    for incarnation in range(5):
+        found = [scheduled(event_id=f"{incarnation}-{n}") for n in range(MOST_PAST // 2)]
+        step = advance(known, document(*found, incarnation=incarnation), NOW, unbroken=True)
+        known, forgotten = step.known, forgotten + len(step.forgotten)
+    assert len(known.past) == MOST_PAST
+    assert next(iter(known.past)) == "2-0"
+    assert forgotten == MOST_PAST
+
+
+def test_changes_of_one_event_have_an_end() -> None:
+    """Contents that differ at every poll are told a thousand times; the start and the end are told still."""
+    known = Known()
+    told = []
+    for number in range(MOST_TRANSITIONS + 200):
+        found = document(scheduled(duration_seconds=number), incarnation=number)
+        step = advance(known, found, NOW, unbroken=True)
+        known = step.known
+        told += compose([Route(("a",))], step.occurrences, instance="WestNO_0", now=NOW)
+    (tracked,) = known.current.values()
+    assert len(tracked.transitions) == len(told) == MOST_TRANSITIONS
+    assert tracked.event.duration_seconds == MOST_TRANSITIONS + 199
+    for found in (document(scheduled(event_status=STARTED), incarnation=9001), document(incarnation=9002)):
+        step = advance(known, found, NOW, unbroken=True)
+        known = step.known
+        told += compose([Route(("a",))], step.occurrences, instance="WestNO_0", now=NOW)
+    assert [message.transition.value for message in told[-2:]] == ["started", "completed"]
+    assert len({message.sequence for message in told}) == len(told)
+
+
+def test_the_ids_of_one_event_have_an_end() -> None:
+    """An event that is renewed, and set back, at every poll is taken for another one after a while."""
+    known = Known()
+    for number in range(4 * MOST_IDS):
+        status = STARTED if number % 2 else SCHEDULED
+        found = scheduled(event_id=str((number + 1) // 2), event_status=status)
+        known = advance(known, document(found, incarnation=number), NOW, unbroken=True).known
+    lives = (*known.current.values(), *known.past.values())
+    assert max(len(tracked.ids) for tracked in lives) == MOST_IDS
