@@ -16,7 +16,7 @@ from exporter.serving.lean import Config, H11Protocol, ServerState
 
 log = logging.getLogger(__name__)
 
-# How long a peer may take to read the last of what it is sent, once its connection is to be closed.
+# How long a peer may take to read what it is sent: all that waits for it, or the last before the end.
 _FLUSH_SECONDS = 30.0
 # A new connection counts as silent only after that long: a scrape must get its turn amid a flood.
 _GRACE_SECONDS = 1.0
@@ -40,14 +40,16 @@ class Phase(IntEnum):
     RECEIVING = 0  # nothing asked yet, or a request is on its way
     IDLE = 1
     CLOSING = 2
-    WORKING = 3
+    SENDING = 3  # an answer is ready, and the peer takes no more of it for now
+    WORKING = 4
 
 
 class Connection(H11Protocol):
     """A connection that is cut when its peer takes too long.
 
     A request, body included, must be there ``request_timeout`` seconds after the connection was made or its
-    first byte came, however its bytes drip; between requests it may rest for ``idle_timeout``.
+    first byte came, however its bytes drip; between requests it may rest for ``idle_timeout``. A peer that
+    asks and does not read is waited for as long as one that is to read the last of it.
     """
 
     def __init__(self, host: "Host") -> None:
@@ -58,6 +60,7 @@ class Connection(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self.handshake: asyncio.Task[Any] | None = None
         self.made = False
+        self._stalled = False
         self.phase = Phase.RECEIVING
         self.since = host.loop.time()
 
@@ -99,10 +102,25 @@ class Connection(H11Protocol):
         super().on_response_complete()
         self._settle()
 
+    def pause_writing(self) -> None:
+        """Begin to wait for the peer to read."""
+        super().pause_writing()
+        self._stalled = True
+        self._enter(Phase.SENDING)
+
+    def resume_writing(self) -> None:
+        """Go on once it has."""
+        super().resume_writing()
+        self._stalled = False
+        self._enter(Phase.WORKING)
+        self._settle()
+
     def _settle(self) -> None:
         """Find the phase after something has happened; the patience for a request is never renewed by it."""
         if self.transport.is_closing():
             self._enter(Phase.CLOSING)
+        elif self._stalled:
+            return
         elif self.conn.their_state not in {h11.IDLE, h11.SEND_BODY}:
             self._enter(Phase.WORKING)
         elif self.phase is Phase.WORKING:
@@ -137,6 +155,7 @@ class Host:
             Phase.RECEIVING: limits.request_timeout,
             Phase.IDLE: limits.idle_timeout + _FLUSH_SECONDS,  # uvicorn itself closes them, politely
             Phase.CLOSING: _FLUSH_SECONDS,
+            Phase.SENDING: _FLUSH_SECONDS,
             Phase.WORKING: None,
         }
         self._tls = tls
@@ -205,7 +224,7 @@ class Host:
     async def close(self, grace: float) -> None:
         """End all connections; those being answered get ``grace`` seconds."""
         for connection in list(self._open):
-            if connection.phase is Phase.WORKING:
+            if connection.phase in {Phase.SENDING, Phase.WORKING}:
                 connection.shutdown()
             else:
                 connection.cut()

@@ -19,10 +19,11 @@ log = logging.getLogger(__name__)
 class AsgiServer:
     """An ASGI application, served on a thread of its own from `start` to `stop`.
 
-    Of more than ``max_connections`` the longest silent is closed, then the longest idle, and where all are
-    being answered, the newest. A TLS handshake or a request that is not complete after ``request_timeout``
-    seconds, and a connection unused for ``idle_timeout`` seconds, are closed; bodies over `MAX_BODY_BYTES`
-    are answered 413. The application finds a body complete, and is told nothing of lifespan.
+    Of more than ``max_connections`` the longest silent is closed, then the longest idle, then who does not
+    read its answer, and where all are being answered, the newest. A TLS handshake or a request that is not
+    complete after ``request_timeout`` seconds, an answer that is not read after 30 s, and a connection unused
+    for ``idle_timeout`` seconds, are closed; bodies over `MAX_BODY_BYTES` are answered 413. The application
+    finds a body complete, and is told nothing of lifespan.
     """
 
     def __init__(

@@ -1,0 +1,70 @@
+"""Peers that take all they can get of the web server: its connections, its patience, its memory."""
+
+import socket
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from exporter.serving import AsgiServer, Receive, Scope, Send, connections
+from tests.serving.support import GET, is_closed, serving
+
+LARGE = b"x" * 2**20
+
+
+async def large(_: Scope, __: Receive, send: Send) -> None:
+    """Answer with a mebibyte."""
+    headers = [(b"content-length", str(len(LARGE)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": LARGE})
+
+
+def deaf(server: AsgiServer, requests: int = 50) -> socket.socket:
+    """Open a connection that asks many times, and reads no more than the first byte."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.settimeout(10)
+    peer.connect(("127.0.0.1", server.port))
+    peer.sendall(GET * requests)
+    assert peer.recv(1) == b"H"
+    return peer
+
+
+def read_all(server: AsgiServer) -> int:
+    """Ask once, and give the length of the answer's body."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as peer:
+        peer.sendall(GET[:-2] + b"Connection: close\r\n\r\n")
+        answer = b""
+        while part := peer.recv(2**20):
+            answer += part
+    return len(answer.partition(b"\r\n\r\n")[2])
+
+
+def test_who_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many requests and no reading: an answer that nobody takes does not hold its connection for good."""
+    monkeypatch.setattr(connections, "_FLUSH_SECONDS", 0.2)
+    with serving(large) as server, deaf(server) as peer:
+        time.sleep(1)
+        assert is_closed(peer)
+        assert read_all(server) == len(LARGE)
+
+
+def test_who_does_not_read_makes_room() -> None:
+    """Where all connections are held so, a scrape is served, as their answers wait for the peer alone."""
+    with serving(large, max_connections=5) as server, ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(deaf(server))
+        for _ in range(5):
+            assert read_all(server) == len(LARGE)
+
+
+def test_who_reads_slowly_gets_it_all() -> None:
+    """A large answer that is read in pieces arrives whole, and the connection can be used again."""
+    with serving(large) as server, deaf(server, 2) as peer:
+        answer = b""
+        while len(answer) < 2 * len(LARGE) or not answer.endswith(b"x"):
+            part = peer.recv(65536)
+            assert part
+            answer += part
+        peer.sendall(GET)
+        assert peer.recv(100).startswith(b"HTTP/1.1 200")
