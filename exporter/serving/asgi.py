@@ -25,19 +25,25 @@ class _TooLargeError(Exception):
     """A body is over `MAX_BODY_BYTES`."""
 
 
+class _AmbiguousError(Exception):
+    """A request tells its body's length in two ways."""
+
+
 class _GoneError(Exception):
     """The peer went away in the middle of its request."""
 
 
 def bounded_bodies(app: AsgiApp) -> AsgiApp:
-    """Give an application whole bodies of at most `MAX_BODY_BYTES`."""
+    """Give an application whole bodies of at most `MAX_BODY_BYTES`, of one length."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             body = await _body(scope, receive)
             await app(scope, _replay(body, receive), send)
         except _TooLargeError:
-            await _refuse(send)
+            await _refuse(send, 413, b"413 Content Too Large\n")
+        except _AmbiguousError:
+            await _refuse(send, 400, b"400 Bad Request\n")
         except (_GoneError, asyncio.CancelledError):
             # Nobody is left to answer: the peer went, or the server stops, which uvicorn would log as the
             # application's failure.
@@ -47,8 +53,11 @@ def bounded_bodies(app: AsgiApp) -> AsgiApp:
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
-    length = dict(scope["headers"]).get(b"content-length", b"0")
-    if int(length) > MAX_BODY_BYTES:
+    headers = dict(scope["headers"])
+    if b"content-length" in headers and b"transfer-encoding" in headers:
+        # A proxy in front may believe the other, and what is one request there is two here (RFC 9112, 6.1).
+        raise _AmbiguousError
+    if int(headers.get(b"content-length", b"0")) > MAX_BODY_BYTES:
         raise _TooLargeError
     body = bytearray()
     while True:
@@ -71,12 +80,11 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _refuse(send: Send) -> None:
-    text = b"413 Content Too Large\n"
+async def _refuse(send: Send, status: int, text: bytes) -> None:
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(text)).encode()),
         (b"connection", b"close"),
     ]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": text})
