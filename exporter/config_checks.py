@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from exporter.matching import Match
-from exporter.yamlfile import Keys
+from exporter.yamlnodes import Keys
 
 Finding = tuple[Keys, str]
 

@@ -1,22 +1,21 @@
 """YAML files whose every mistake is told with file, line, key and remedy."""
 
-import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from exporter.errors import ConfigurationError
+from exporter.yamlnodes import Keys, construct, dotted
 
 T = TypeVar("T")
-Keys = tuple[str | int, ...]
 Words = Mapping[Keys, Mapping[bool, str]]
 Locate = Callable[[Keys, str], ConfigurationError]
 
-# Aliases of aliases make endless data of a few lines.
-_MOST_VALUES = 100_000
+# PyYAML takes seconds for a mebibyte.
+_MOST_CHARACTERS = 1024 * 1024
 _LISTS = (msgspec.inspect.VarTupleType, msgspec.inspect.ListType)
 _PATH_PART = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
@@ -38,7 +37,13 @@ class YamlFile:
     def error(self, keys: Keys, message: str) -> ConfigurationError:
         """Make the error ``file:line: key: message``."""
         name = dotted(keys)
-        return ConfigurationError(f"{self.path}:{self.line(keys)}: {f'{name}: ' if name else ''}{message}")
+        text = f"{f'{name}: ' if name else ''}{message}"
+        return ConfigurationError(f"{self.path}:{self.line(keys)}: {printable(text)}")
+
+
+def printable(text: str) -> str:
+    """Replace what would steer the terminal that an error is shown on."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def error_without_file(keys: Keys, message: str) -> ConfigurationError:
@@ -46,26 +51,23 @@ def error_without_file(keys: Keys, message: str) -> ConfigurationError:
     return ConfigurationError(f"{dotted(keys)}: {message}")
 
 
-def dotted(keys: Keys) -> str:
-    """Write a place in a file as people do: ``notifications.targets[0].url``."""
-    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
-    return text.removeprefix(".")
-
-
 def read(path: Path) -> YamlFile:
     """Read and parse a file; an empty one holds an empty mapping.
 
     Raises:
-        ConfigurationError: it cannot be read, is no YAML, or has a key twice.
+        ConfigurationError: it cannot be read, has over 1,048,576 characters, is no YAML, or has a key twice.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MOST_CHARACTERS + 1)
     except UnicodeDecodeError as error:
         raise ConfigurationError(
             f"{path}:1: is not UTF-8 text: {error.reason} at byte {error.start}"
         ) from error
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(text) > _MOST_CHARACTERS:
+        raise ConfigurationError(f"{path}: has more than {_MOST_CHARACTERS} characters")
     return parse(text, path)
 
 
@@ -79,7 +81,7 @@ def parse(text: str, path: Path) -> YamlFile:
 
     lines: dict[Keys, int] = {}
     try:
-        data = _construct(text, lines, path)
+        data = construct(text, lines, path)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
@@ -96,65 +98,6 @@ def parse(text: str, path: Path) -> YamlFile:
         # PyYAML's own, unmarked, for !!bool 7 and the like; its text repeats the value, maybe a secret.
         raise ConfigurationError(f"{path}:1: is not valid YAML: a value does not fit its tag") from error
     return YamlFile(path, {} if data is None else data, lines)
-
-
-def _construct(text: str, lines: dict[Keys, int], path: Path) -> Any:
-    loader = _loader(text)
-    try:
-        node = loader.get_single_node()
-        _locate(node, (), lines, path, itertools.count())
-        return None if node is None else loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _loader(text: str) -> Any:
-    """Make a loader that leaves dates, times of day and numbers with leading zeros as the text they are.
-
-    YAML 1.1 reads 2020-07-01 as a date, 22:00 as the number 1320 and 010 as 8.
-    """
-    import yaml
-
-    plain = {
-        "tag:yaml.org,2002:int": r"[-+]?(?:0|[1-9][0-9]*)",
-        "tag:yaml.org,2002:float": r"[-+]?[0-9]*\.[0-9]+",
-    }
-
-    class Loader(yaml.SafeLoader):
-        yaml_implicit_resolvers = {  # noqa: RUF012  # PyYAML's own name for it
-            first: [
-                (tag, form) for tag, form in resolvers if tag not in {*plain, "tag:yaml.org,2002:timestamp"}
-            ]
-            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-        }
-
-    for tag, form in plain.items():
-        Loader.add_implicit_resolver(tag, re.compile(f"^{form}$"), list("-+0123456789."))
-    return Loader(text)
-
-
-def _locate(node: Any, keys: Keys, lines: dict[Keys, int], path: Path, visits: Iterator[int]) -> None:
-    import yaml
-
-    if next(visits) > _MOST_VALUES:
-        raise ConfigurationError(f"{path}:1: unfolds to more than {_MOST_VALUES} values; use fewer aliases")
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            name = str(key.value)
-            here = (*keys, name)
-            line = key.start_mark.line + 1
-            if here in lines and key.tag != "tag:yaml.org,2002:merge":
-                problem = f"is given twice, first on line {lines[here]}; keep one"
-                raise ConfigurationError(f"{path}:{line}: {dotted(here)}: {problem}")
-            lines[here] = line
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                # A key is a name, also where YAML reads a number or, as in `on`, a boolean.
-                key.tag = "tag:yaml.org,2002:str"
-            _locate(value, here, lines, path, visits)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            lines[(*keys, index)] = value.start_mark.line + 1
-            _locate(value, (*keys, index), lines, path, visits)
 
 
 def convert(file: YamlFile, kind: type[T], *, at: Keys = (), words: Words | None = None) -> T:

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from exporter.config import Notifications, Target
 from exporter.errors import ConfigurationError
-from exporter.yamlfile import Keys, Locate
+from exporter.yamlfile import Locate
+from exporter.yamlnodes import Keys
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

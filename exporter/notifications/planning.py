@@ -14,7 +14,8 @@ from exporter.notifications.notifier import Plan
 from exporter.notifications.routing import effective_routes
 from exporter.notifications.sending import AppriseSender
 from exporter.notifications.worker import Writes
-from exporter.yamlfile import Keys, Locate
+from exporter.yamlfile import Locate
+from exporter.yamlnodes import Keys
 
 
 def load(

@@ -12,7 +12,8 @@ import msgspec
 from exporter import yamlfile
 from exporter.durations import Duration
 from exporter.errors import ConfigurationError
-from exporter.yamlfile import Keys, YamlFile
+from exporter.yamlfile import YamlFile
+from exporter.yamlnodes import Keys
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _FILES = (".yaml", ".yml")

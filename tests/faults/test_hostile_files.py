@@ -1,0 +1,50 @@
+"""Configuration files that are made to break their reader, beside what people get wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exporter import config
+from exporter.config import Overrides
+from exporter.errors import ConfigurationError
+
+
+def load(file: Path, text: str) -> config.Config:
+    """Write a configuration and read it."""
+    file.write_text(text)
+    return config.load(file, Overrides())
+
+
+def test_json_is_read_with_its_escapes(tmp_path: Path) -> None:
+    """What JSON writes as two escapes is one character, in values and in keys."""
+    text = json.dumps({"approval": {"rules": [{"name": "😀 Größe", "action": "hold"}]}})
+    assert "\\ud83d\\ude00" in text
+    assert load(tmp_path / "c.yml", text).approval.rules[0].name == "😀 Größe"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('"\\ud800"', "1: holds half a character; write it whole"),
+        ('\ninstance: {name: "\\udc00"}', "2: holds half a character; write it whole"),
+        ('hooks:\n- {name: "a\\ud83d", command: [b]}', "2: holds half a character; write it whole"),
+        ('imds: {"\\udfff": 1}', "1: holds half a character; write it whole"),
+        ('"\\e[2Jimds": 1', "1: �[2Jimds: unknown key; did you mean imds?"),
+        ('imds: {endpoint: "a\\e]0;x\\a\\n\\u202e"}', "1: imds.endpoint: 'a\\x1b]0;x"),
+    ],
+)
+def test_texts_that_do_harm_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    """Half a character would break every scrape, and an error's text is for a terminal."""
+    file = tmp_path / "c.yml"
+    with pytest.raises(ConfigurationError) as caught:
+        load(file, text)
+    assert str(caught.value).startswith(f"{file}:{message}")
+    assert str(caught.value).isprintable()
+
+
+def test_an_endless_file_is_refused() -> None:
+    """What has no end, or over a mebibyte, is not read to it."""
+    with pytest.raises(ConfigurationError) as caught:
+        config.load(Path("/dev/zero"), Overrides())
+    assert str(caught.value) == "/dev/zero: has more than 1048576 characters"
