@@ -24,7 +24,8 @@ def construct(text: str, lines: dict[Keys, int], path: Path) -> Any:
     """Make plain data of YAML text, and put the line, from 1, of every key into ``lines``.
 
     Raises:
-        ConfigurationError: a key is there twice, a value is half a character, or aliases unfold without end.
+        ConfigurationError: a key is there twice, a text holds half a character or a NUL, or aliases unfold
+            without end.
         yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError: it is no YAML.
     """
     loader = _loader(text)
@@ -92,8 +93,11 @@ def _locate(node: Any, keys: Keys, lines: dict[Keys, int], path: Path, visits: I
 def _unicode(scalar: Any, path: Path) -> str:
     """Join the halves of what JSON writes as two escapes; PyYAML leaves them apart."""
     text: str = scalar.value
+    line = scalar.start_mark.line + 1
+    if "\0" in text:
+        # No file, program, header or message can have it in its name.
+        raise ConfigurationError(f"{path}:{line}: holds a NUL character; leave it out")
     try:
         return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as error:
-        line = scalar.start_mark.line + 1
         raise ConfigurationError(f"{path}:{line}: holds half a character; write it whole") from error

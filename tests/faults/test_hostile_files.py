@@ -8,6 +8,7 @@ import pytest
 from exporter import config
 from exporter.config import Overrides
 from exporter.errors import ConfigurationError
+from exporter.web.settings import WebSettings
 
 
 def load(file: Path, text: str) -> config.Config:
@@ -29,6 +30,7 @@ def test_json_is_read_with_its_escapes(tmp_path: Path) -> None:
         ('"\\ud800"', "1: holds half a character; write it whole"),
         ('\ninstance: {name: "\\udc00"}', "2: holds half a character; write it whole"),
         ('hooks:\n- {name: "a\\ud83d", command: [b]}', "2: holds half a character; write it whole"),
+        ('state: {directory: "a\\0b"}', "1: holds a NUL character; leave it out"),
         ('imds: {"\\udfff": 1}', "1: holds half a character; write it whole"),
         ('"\\e[2Jimds": 1', "1: �[2Jimds: unknown key; did you mean imds?"),
         ('imds: {endpoint: "a\\e]0;x\\a\\n\\u202e"}', "1: imds.endpoint: 'a\\x1b]0;x"),
@@ -43,8 +45,13 @@ def test_texts_that_do_harm_are_refused(tmp_path: Path, text: str, message: str)
     assert str(caught.value).isprintable()
 
 
-def test_an_endless_file_is_refused() -> None:
-    """What has no end, or over a mebibyte, is not read to it."""
+def test_an_endless_file_is_refused(tmp_path: Path) -> None:
+    """What has no end, or over a mebibyte, is not read to it, be it a certificate."""
     with pytest.raises(ConfigurationError) as caught:
         config.load(Path("/dev/zero"), Overrides())
     assert str(caught.value) == "/dev/zero: has more than 1048576 characters"
+    file = tmp_path / "web.yml"
+    file.write_text("tls_server_config: {cert_file: /dev/zero, key_file: /dev/zero}")
+    with pytest.raises(ConfigurationError) as caught:
+        WebSettings.load(file)
+    assert str(caught.value) == f"{file}:1: tls_server_config.cert_file: holds no PEM certificate"
