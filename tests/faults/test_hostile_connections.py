@@ -61,10 +61,10 @@ def test_who_does_not_read_makes_room() -> None:
 def test_who_reads_slowly_gets_it_all() -> None:
     """A large answer that is read in pieces arrives whole, and the connection can be used again."""
     with serving(large) as server, deaf(server, 2) as peer:
-        answer = b""
-        while len(answer) < 2 * len(LARGE) or not answer.endswith(b"x"):
+        taken = 0
+        while taken < 2 * len(LARGE):
             part = peer.recv(65536)
             assert part
-            answer += part
+            taken += part.count(b"x")
         peer.sendall(GET)
         assert peer.recv(100).startswith(b"HTTP/1.1 200")

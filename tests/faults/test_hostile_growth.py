@@ -9,6 +9,7 @@ from exporter.config import Route
 from exporter.errors import ImdsError, PollOutcome
 from exporter.events import SCHEDULED, STARTED
 from exporter.lifecycle import MOST_IDS, MOST_PAST, MOST_TRANSITIONS, Known, advance
+from exporter.messages import Message
 from exporter.notifications.routing import compose
 from tests.builders import body, document, raw_event, scheduled
 from tests.clocks import NOW
@@ -56,7 +57,7 @@ def test_history_has_an_end() -> None:
 def test_changes_of_one_event_have_an_end() -> None:
     """Contents that differ at every poll are told a thousand times; the start and the end are told still."""
     known = Known()
-    told = []
+    told: list[Message] = []
     for number in range(MOST_TRANSITIONS + 200):
         found = document(scheduled(duration_seconds=number), incarnation=number)
         step = advance(known, found, NOW, unbroken=True)

@@ -1,0 +1,102 @@
+"""The long search: ``make fuzz``, for FUZZ_SECONDS, from FUZZ_SEED where one is given.
+
+An input that breaks a promise is written to the corpus, where it stays as a test once the cause is mended.
+"""
+
+import hashlib
+import os
+import random
+import resource
+import sys
+import time
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.faults.fuzz_inputs import CORPUS, inputs
+from tests.faults.fuzz_probes import PROBES
+
+SECONDS = 300.0
+EXAMPLES = 200
+# What caches may take after the first round of all probes.
+MOST_GROWTH_MIB = 64.0
+
+
+class BrokenPromiseError(Exception):
+    """A promise is broken: by this input, for this reason."""
+
+
+def search(name: str, number: int, until: float) -> int:
+    """Try inputs made from one seed; give how many.
+
+    Raises:
+        BrokenPromiseError: one of them broke a promise.
+    """
+    tried = 0
+    last = b""
+
+    @seed(number)
+    @settings(
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(inputs(name))
+    def probe(content: bytes) -> None:
+        nonlocal tried, last
+        if time.monotonic() > until:
+            return
+        tried, last = tried + 1, content
+        PROBES[name](content)
+
+    try:
+        probe()
+    except Exception as error:
+        # Hypothesis ends with the smallest input that it found.
+        raise BrokenPromiseError(f"{_keep(name, last)}: {type(error).__name__}: {error}") from error
+    return tried
+
+
+def _keep(name: str, content: bytes) -> str:
+    file = CORPUS / name / f"found-{hashlib.sha256(content).hexdigest()[:12]}"
+    file.write_bytes(content)
+    return str(file)
+
+
+def resident_peak_mib() -> float:
+    """Give the most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def say(line: str) -> None:
+    """Write a line to standard output at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Search until the time is over; status 1 where a promise is broken, or memory has grown."""
+    seconds = float(os.environ.get("FUZZ_SECONDS") or SECONDS)
+    first = int(os.environ.get("FUZZ_SEED") or random.SystemRandom().randrange(2**32))
+    say(f"FUZZ_SEED={first} FUZZ_SECONDS={seconds:g}")
+    until = time.monotonic() + seconds
+    tried = dict.fromkeys(PROBES, 0)
+    number, warm = first, 0.0
+    while time.monotonic() < until:
+        for name in PROBES:
+            try:
+                tried[name] += search(name, number, until)
+            except BrokenPromiseError as error:
+                say(f"{name}: FUZZ_SEED={number}: {error}")
+                return 1
+        warm = warm or resident_peak_mib()
+        number += 1
+    grown = resident_peak_mib() - warm
+    counts = ", ".join(f"{count} {name}" for name, count in tried.items())
+    say(f"{number - first} rounds: {counts}; {warm:.0f} MiB after the first, {grown:.1f} MiB more since")
+    return int(grown > MOST_GROWTH_MIB)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""The corpus through the probes, and a short search; ``make fuzz`` searches for as long as one likes."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.faults.fuzz_inputs import corpus, inputs
+from tests.faults.fuzz_probes import PROBES
+
+KEPT = [(name, file) for name in PROBES for file, _ in corpus(name)]
+short = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize(("name", "file"), KEPT)
+def test_the_corpus(name: str, file: str) -> None:
+    """What once did harm, and what looks as if it could, does none."""
+    PROBES[name](dict(corpus(name))[file])
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_a_short_search(name: str) -> None:
+    """No traceback, no hang, no words that are not meant, whatever comes."""
+
+    @short
+    @given(inputs(name))
+    def probe(content: bytes) -> None:
+        PROBES[name](content)
+
+    probe()
