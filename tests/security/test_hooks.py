@@ -1,17 +1,19 @@
-"""Secrets of the running exporter do not reach its hooks, nor by them its log."""
+"""Secrets of the running exporter do not reach its hooks, nor its log, its answers or its state."""
 
 from pathlib import Path
 
 from tests.builders import FREEZE_ID
-from tests.end_to_end.program import eventually, exporter, free_port
+from tests.end_to_end.program import eventually, exporter, free_port, get
 from tests.imds_server import serving
 from tests.notifications.receivers import http_receiver
 from tests.security.support import CANARY, FLAGS, Azure, configuration, runs
 
+READABLE = ("/", "/metrics", "/api/v1/events", "/api/v1/status")
+
 
 def test_a_hook_that_prints_all_it_has_tells_no_secret(tmp_path: Path) -> None:
-    """The targets get their messages; the log has the hook's variables, but none that holds a secret."""
-    azure, log = Azure(), tmp_path / "log"
+    """The targets get their messages; neither log nor answers nor state has a secret in it."""
+    azure, log, port = Azure(), tmp_path / "log", free_port()
     with serving(azure.respond) as imds, http_receiver() as receiver:
         secrets = {
             "ONCALL_URL": f"json://{receiver.authority}/{CANARY}",
@@ -21,10 +23,12 @@ def test_a_hook_that_prints_all_it_has_tells_no_secret(tmp_path: Path) -> None:
         }
         flags = ("--config.file", str(configuration(tmp_path)), *FLAGS)
         environ = secrets | {"NO_SECRET": "shown"}
-        with exporter(imds.url, tmp_path / "state", free_port(), *flags, environ=environ, log=log):
+        with exporter(imds.url, tmp_path / "state", port, *flags, environ=environ, log=log):
             eventually(lambda: runs(tmp_path) and azure.approvals and len(receiver.requests) >= 2)
+            answers = [get(f"http://127.0.0.1:{port}{path}") for path in READABLE]
+            answers += [file.read_text(errors="replace") for file in (tmp_path / "state").iterdir()]
     written = log.read_text()
     assert runs(tmp_path) == [FREEZE_ID]
     assert "NO_SECRET=shown" in written
     assert f"EVENT_ID={FREEZE_ID}" in written
-    assert CANARY not in written
+    assert not [text for text in (written, *answers) if CANARY in text]

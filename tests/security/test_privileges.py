@@ -18,8 +18,10 @@ _NOTHING = ("--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs")
 _DROPPED = (*_NOTHING, "--bounding-set=-all")
 # Where nobody can reach this checkout, as in root's home, it is root that is left without any capability; and
 # whoever is not root, or may not change the bounding set, has none that counts anyway.
+_AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 WAYS = (
-    ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *_DROPPED),
+    (*_AS_NOBODY, *_DROPPED),
+    (*_AS_NOBODY, *_NOTHING),
     ("setpriv", *_DROPPED),
     ("setpriv", "--no-new-privs"),
 )
