@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -147,6 +147,15 @@ def test_odd_texts_are_shown(field: str, text: str) -> None:
     readable(house)
 
 
+def test_series_can_be_asked_for_by_name() -> None:
+    """Of what is worked out at the scrape, too, only the named series are given."""
+    house = House(metrics=ALL)
+    house.poll(body(raw_event()))
+    names = [f"azure_scheduled_events_{name}" for name in ("up", "event_resource_info")]
+    lines = generate_latest(house.registry.restricted_registry(names)).decode().splitlines()
+    assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(names)
+
+
 texts = st.text(max_size=20)
 raw_events = st.builds(
     raw_event,
@@ -159,6 +168,7 @@ raw_events = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(raw_events, max_size=4))
 def test_any_events_can_be_scraped(events: list[Any]) -> None:
     """Whatever the document says, both formats can be read, and no series is there twice."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from exporter import config
 from exporter.clock import Clock
 from exporter.events import EVENT_STATUSES, EVENT_TYPES, Target
 from exporter.health import Health, Trouble
@@ -51,7 +52,13 @@ class SnapshotCollector(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Give the families for one scrape."""
-        snapshot = self._snapshot()
+        return self._families(self._snapshot())
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Give all families that there can be, so that a scrape may ask for some by their names."""
+        return self._families(Snapshot(metrics=config.Metrics(resources=True)))
+
+    def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         yield from _watch(snapshot)
         yield _degraded(self._health)
         yield _waiting(self._waiting())
