@@ -14,8 +14,8 @@ T = TypeVar("T")
 Words = Mapping[Keys, Mapping[bool, str]]
 Locate = Callable[[Keys, str], ConfigurationError]
 
-# PyYAML takes seconds for a mebibyte.
-_MOST_CHARACTERS = 1024 * 1024
+# PyYAML takes up to a minute for a mebibyte of brackets; nobody writes a tenth of this.
+_MOST_CHARACTERS = 256 * 1024
 _LISTS = (msgspec.inspect.VarTupleType, msgspec.inspect.ListType)
 _PATH_PART = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
@@ -55,7 +55,7 @@ def read(path: Path) -> YamlFile:
     """Read and parse a file; an empty one holds an empty mapping.
 
     Raises:
-        ConfigurationError: it cannot be read, has over 1,048,576 characters, is no YAML, or has a key twice.
+        ConfigurationError: it cannot be read, has over 262,144 characters, is no YAML, or has a key twice.
     """
     try:
         with path.open(encoding="utf-8") as file:

@@ -1,6 +1,7 @@
 """Configuration files that are made to break their reader, beside what people get wrong."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -46,12 +47,24 @@ def test_texts_that_do_harm_are_refused(tmp_path: Path, text: str, message: str)
 
 
 def test_an_endless_file_is_refused(tmp_path: Path) -> None:
-    """What has no end, or over a mebibyte, is not read to it, be it a certificate."""
+    """What has no end, or over 256 KiB, is not read to it, be it a certificate."""
     with pytest.raises(ConfigurationError) as caught:
         config.load(Path("/dev/zero"), Overrides())
-    assert str(caught.value) == "/dev/zero: has more than 1048576 characters"
+    assert str(caught.value) == "/dev/zero: has more than 262144 characters"
     file = tmp_path / "web.yml"
     file.write_text("tls_server_config: {cert_file: /dev/zero, key_file: /dev/zero}")
     with pytest.raises(ConfigurationError) as caught:
         WebSettings.load(file)
     assert str(caught.value) == f"{file}:1: tls_server_config.cert_file: holds no PEM certificate"
+
+
+@pytest.mark.parametrize(
+    "piece", ["[" * 250 + "]" * 250 + ",\n", "{a: " * 100 + "1" + "}" * 100 + ",\n", "? a\n"]
+)
+def test_the_largest_file_is_read_in_bounded_time(tmp_path: Path, piece: str) -> None:
+    """However it is nested, PyYAML's time for it, which grows with the depth, is a matter of seconds."""
+    text = "[" + piece * (64 * 1024 // len(piece)) + "]"
+    begun = time.monotonic()
+    with pytest.raises(ConfigurationError):
+        load(tmp_path / "c.yml", text)
+    assert time.monotonic() - begun < 30
