@@ -85,7 +85,7 @@ class Document(msgspec.Struct, frozen=True):
 _MOST_VALUES = 400_000
 _MOST_LOST = 1000
 _LONGEST_NAME = 256
-_LONGEST_TEXT = 4096
+_LONGEST_TEXT = 65_536
 
 # Wider numbers would fit neither a metric's float nor a database's column.
 _Incarnation = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -122,7 +122,7 @@ def decode_document(body: bytes) -> Document:
     """Decode an answer's body.
 
     A bad event, or a bad field of one, becomes a `Defect` and leaves its neighbours alone. Bad are,
-    too, an id, a type, a status or a name of over 256 characters; a description is cut after 4,096.
+    too, an id, a type, a status or a name of over 256 characters; a description is cut after 65,536.
 
     Raises:
         InvalidDocumentError: the whole is no document: no JSON, no incarnation, or no list of events; or it
