@@ -18,7 +18,7 @@ from exporter.approval.ports import Azure, Counts, Traces
 from exporter.clock import Clock
 from exporter.config import Config, Mode
 from exporter.errors import ImdsError, PollOutcome
-from exporter.events import decode_document, trace_id
+from exporter.events import SCHEDULED, decode_document, trace_id
 from exporter.lifecycle import Known, TrackedEvent, Transition
 from exporter.metrics import ApprovalOutcome
 from exporter.snapshot import Snapshot
@@ -164,11 +164,13 @@ class Approver:
         now = self._clock.now()
         settings = self._config.approval
         known = self._approvals.find(tracked.key)
+        open_ = tracked.ended is None and tracked.event.event_status == SCHEDULED
+        asks_hooks = open_ and any(rule.require_hooks for rule in settings.rules)
         facts = Facts(
             approved_by=known.rule if known is not None and known.sent is not None else "",
             asked_by=known.rule if known is not None and known.sent is None else "",
-            hooks=self._jobs.results(tracked.key) if any(r.require_hooks for r in settings.rules) else {},
-            within_hour=self._approvals.count_since(now - _HOUR, but=tracked.key),
+            hooks=self._jobs.results(tracked.key) if asks_hooks else {},
+            within_hour=self._approvals.count_since(now - _HOUR, but=tracked.key) if open_ else 0,
         )
         return decide(tracked, settings, instance, now, facts)
 

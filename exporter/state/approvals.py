@@ -1,5 +1,7 @@
 """What was approved, and when it was decided to: known before anything is sent, and after every restart."""
 
+import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -29,39 +31,62 @@ class Approval(NamedTuple):
 
 
 class Approvals:
-    """All approvals of this exporter, by `TrackedEvent.key`; for any number of threads."""
+    """All approvals of this exporter, by `TrackedEvent.key`; for any number of threads.
+
+    They are few, and asked for with every event on the page, in the API and in every decision: asking waits
+    for no disk, save once after one came back.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._lock = threading.Lock()
+        self._by_key: dict[str, Approval] = {}
+        self._generation = -1
 
     def decide(self, key: str, event_id: str, rule: str, at: datetime) -> bool:
         """Remember that an event is about to be approved; tell whether the disk has it, as it must."""
-        oldest = (at - HISTORY).timestamp()
+        oldest = at - HISTORY
+        before = self._known().get(key)
+        if before is None or before.decided < oldest:
+            before = Approval(key, event_id, rule, at, None)
         with self._database.transaction() as transaction:
-            transaction.write("DELETE FROM approvals WHERE decided < ?", [(oldest,)])
+            transaction.write("DELETE FROM approvals WHERE decided < ?", [(oldest.timestamp(),)])
             transaction.write(_INSERT, [(key, event_id, rule, at.timestamp())])
+            with self._lock:
+                kept = {k: approval for k, approval in self._by_key.items() if approval.decided >= oldest}
+                again = before._replace(event_id=event_id, rule=rule, decided=at)
+                self._by_key = kept | {key: again}
         return self._database.is_on_disk()
 
     def note_sent(self, key: str, at: datetime) -> None:
         """Remember that Azure took it."""
+        before = self._known().get(key)
         with self._database.transaction() as transaction:
             transaction.write(_SENT, [(at.timestamp(), key)])
+            with self._lock:
+                self._by_key = self._by_key | ({key: before._replace(sent=at)} if before else {})
 
     def find(self, key: str) -> Approval | None:
         """Give what was decided about an event."""
-        rows = self._database.read(f"{_SELECT} WHERE key = ?", (key,))  # our own words
-        return _approval(*rows[0]) if rows else None
+        return self._known().get(key)
 
     def sent(self) -> list[Approval]:
         """List all that Azure took."""
-        rows = self._database.read(f"{_SELECT} WHERE sent IS NOT NULL")  # our own words
-        return [_approval(*row) for row in rows]
+        return [approval for approval in self._known().values() if approval.sent is not None]
 
     def count_since(self, at: datetime, *, but: str) -> int:
         """Count the events that it was decided to approve after ``at``, but for one, by its key."""
-        sql = "SELECT count(*) FROM approvals WHERE decided > ? AND key != ?"
-        ((count,),) = self._database.read(sql, (at.timestamp(), but))
-        return int(count)
+        return sum(approval.decided > at and approval.key != but for approval in self._known().values())
+
+    def _known(self) -> Mapping[str, Approval]:
+        if self._generation != self._database.generation:
+            # In a transaction, as all changes: what is read here must not replace what came after it.
+            with self._database.transaction() as transaction:
+                rows = transaction.read(_SELECT)
+                with self._lock:
+                    self._by_key = {row[0]: _approval(*row) for row in rows}
+                    self._generation = self._database.generation
+        return self._by_key
 
 
 def _approval(key: str, event_id: str, rule: str, decided: float, sent: float | None) -> Approval:

@@ -1,6 +1,8 @@
 """What must not grow, though what Azure sends has no end: series, memory, the rows of the state."""
 
 import re
+from datetime import timedelta
+from pathlib import Path
 
 from prometheus_client import generate_latest
 
@@ -8,11 +10,13 @@ from exporter import config
 from exporter.config import Route
 from exporter.errors import ImdsError, PollOutcome
 from exporter.events import SCHEDULED, STARTED
+from exporter.health import Health
 from exporter.lifecycle import MOST_IDS, MOST_PAST, MOST_TRANSITIONS, Known, advance
 from exporter.messages import Message
 from exporter.notifications.routing import compose
+from exporter.state import Store
 from tests.builders import body, document, raw_event, scheduled
-from tests.clocks import NOW
+from tests.clocks import NOW, HandClock
 from tests.house import House
 
 NAMELESS = ImdsError(PollOutcome.HTTP_ERROR, "no")
@@ -83,3 +87,19 @@ def test_the_ids_of_one_event_have_an_end() -> None:
         known = advance(known, document(found, incarnation=number), NOW, unbroken=True).known
     lives = (*known.current.values(), *known.past.values())
     assert max(len(tracked.ids) for tracked in lives) == MOST_IDS
+
+
+def test_approvals_are_asked_for_without_the_disk(tmp_path: Path) -> None:
+    """While a disk is slow the page, the API and decisions about thousands of events do not wait for it."""
+    clock = HandClock()
+    store = Store.open(tmp_path, health=Health(clock), clock=clock)
+    store.approvals.decide("a", "A", "rule", NOW)
+    store.approvals.note_sent("a", NOW)
+    with store._database.transaction():
+        # Whoever asked the database now would wait for the end of this block.
+        found = store.approvals.find("a")
+        assert store.approvals.count_since(NOW - timedelta(hours=1), but="b") == 1
+    store.close()
+    again = Store.open(tmp_path, health=Health(clock), clock=clock)
+    assert again.approvals.sent() == [found]
+    again.close()
