@@ -97,6 +97,25 @@ def test_start_on_a_full_disk(house: House) -> None:
     assert house.open().load() == replay(1)
 
 
+def test_start_on_a_full_disk_after_a_kill(house: House) -> None:
+    """What a killed exporter left, the last of it in SQLite's log, is known on a full disk too."""
+    store = house.open()
+    store.record(nth_step(Known(), 1))
+    store.record(nth_step(replay(1), 2))
+    killed = House(house.directory.with_name("killed"))
+    shutil.copytree(house.directory, killed.directory)
+    assert (killed.directory / "state.db-wal").stat().st_size > 0
+    with no_room_for_files():
+        store = killed.open()
+        assert store.load() == replay(2)
+        store.record(nth_step(replay(2), 3))
+    killed.clock.advance(_RETRY)
+    store.retry()
+    assert killed.health.problems() == ()
+    assert killed.open().load() == replay(3)
+    killed.close()
+
+
 def _under_a_file(root: Path) -> Path:
     (root / "file").touch()
     return root / "file" / "state"

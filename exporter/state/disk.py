@@ -90,19 +90,22 @@ class Disk:
         return _copied(self._opened())
 
     def copy_read_only(self) -> sqlite3.Connection | None:
-        """Give the content of a file that cannot be opened for writing; None where it cannot be read either.
+        """Give the content of a file that cannot be written; None where it cannot be read either.
 
         Raises:
             UnusableFileError: it can be read, but is no SQLite file.
         """
-        # In a read-only directory SQLite can make no index for its log and reads only "immutable" files;
-        # that passes over the log, so it is for a file without one.
-        options = ["mode=ro"] if self._has_log() else ["mode=ro", "mode=ro&immutable=1"]
+        # On a full disk there is no room for the index of SQLite's log, which is kept in memory for whoever
+        # has the file alone. In a read-only directory that cannot be, and SQLite makes no index either; it
+        # reads "immutable" files, but passes over the log, so that is for a file without one.
+        options = ["mode=rw", "mode=ro", *([] if self._has_log() else ["mode=ro&immutable=1"])]
         for option in options:
             with contextlib.suppress(DiskError), _translated():
                 self._check_magic()
                 connection = _connect(f"{self.path.absolute().as_uri()}?{option}")
                 try:
+                    if option == "mode=rw":
+                        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
                     return _copied(connection)
                 finally:
                     connection.close()
