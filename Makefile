@@ -8,13 +8,14 @@ PHOENIX := .venv-phoenix
 TEST_PACKAGES := prometheus prometheus-alertmanager chromium chromium-driver haproxy
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-phoenix fuzz lint audit bench format dashboards pictures requirements clean
+.PHONY: help demo test test-phoenix soak fuzz lint audit bench format dashboards pictures requirements clean
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around"
 	@echo "make test          lint, types and all tests, as CI runs them"
 	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
 	@echo "make fuzz          search for inputs that break it; FUZZ_SECONDS=300, FUZZ_SEED=a number to repeat"
+	@echo "make soak          five minutes of faults of every kind; SOAK_SECONDS and SOAK_SEED say otherwise"
 	@echo "make lint          ruff and mypy alone"
 	@echo "make audit         ask for known vulnerabilities of what the program needs; says so where it cannot"
 	@echo "make bench         measure memory, CPU and times, beside what they should be"
@@ -35,6 +36,9 @@ test-phoenix: $(VENV)/.dev $(PHOENIX)/.installed
 
 fuzz: $(VENV)/.dev
 	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m tests.faults.fuzz_run
+
+soak: $(VENV)/.dev
+	$(BIN)/python -m tests.faults.soak
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks

@@ -6,7 +6,9 @@ import email.policy
 import json
 import socket
 import ssl
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email.message import EmailMessage
@@ -19,12 +21,14 @@ from aiosmtpd.controller import Controller
 
 @dataclass
 class Received:
-    """A request: where it was for, and what was in it; header names in lower case."""
+    """A request: where it was for, and what was in it; header names in lower case, ``at`` is monotonic."""
 
     host: str
     path: str
     body: bytes
     headers: dict[str, str]
+    at: float = field(default_factory=time.monotonic)
+    answered: bool = True
 
     @property
     def json(self) -> Any:
@@ -34,7 +38,10 @@ class Received:
 
 @dataclass
 class Receiver:
-    """An HTTP server that keeps what it gets; ``mood`` is a status to answer, "hang" or "drip"."""
+    """An HTTP server that keeps what it gets; ``mood`` is a status to answer, or what else it does.
+
+    That is "hang", "drip", "garbage" or "reset"; or "lose", which is to take a request and never say so.
+    """
 
     mood: int | str = 200
     answer: bytes = b"{}"
@@ -50,17 +57,34 @@ class Receiver:
 
     def take(self, handler: BaseHTTPRequestHandler) -> None:
         """Read a request, and answer as the mood is; what is answered well is kept."""
-        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        if self.mood == "hang":
-            self.released.wait(60)
+        length = int(handler.headers.get("Content-Length") or 0)
+        body = handler.rfile.read(length)
+        if len(body) < length:
+            # Whoever sent it was killed over it.
             return
-        if self.mood == "drip":
-            self._drip(handler)
-            return
-        if self.mood == 200:
-            headers = {name.lower(): value for name, value in handler.headers.items()}
-            self.requests.append(Received(headers.get("host", ""), handler.path, body, headers))
-        handler.send_response(int(self.mood))
+        match mood := self.mood:
+            case "hang":
+                self.released.wait(60)
+            case "drip":
+                self._drip(handler)
+            case "garbage":
+                handler.wfile.write(b"220 mail.example.com ESMTP\r\n")
+            case "reset":
+                linger = struct.pack("ii", 1, 0)
+                handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                socket.close(handler.connection.detach())
+            case 200 | "lose":
+                headers = {name.lower(): value for name, value in handler.headers.items()}
+                answered = mood == 200
+                received = Received(headers.get("host", ""), handler.path, body, headers, answered=answered)
+                self.requests.append(received)
+                if answered:
+                    self._answer(handler, 200)
+            case _:
+                self._answer(handler, int(mood))
+
+    def _answer(self, handler: BaseHTTPRequestHandler, status: int) -> None:
+        handler.send_response(status)
         for name, value in ({"Content-Length": str(len(self.answer))} | self.answer_headers).items():
             handler.send_header(name, value)
         handler.end_headers()
@@ -68,7 +92,7 @@ class Receiver:
 
     def _drip(self, handler: BaseHTTPRequestHandler) -> None:
         with contextlib.suppress(OSError):
-            for letter in b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 1000:
+            for letter in b"HTTP/1.1 503 Busy\r\nX-Slow: " + b"x" * 1000:
                 if self.released.wait(0.05):
                     return
                 handler.wfile.write(bytes([letter]))

@@ -1,0 +1,31 @@
+"""The soak's hook: says that it begins, works for some seconds, says that it ends; fails if told to."""
+
+import json
+import os
+import socket
+import sys
+import time
+
+
+def main(name: str, port: str, seconds: str) -> int:
+    """Do so; give the exit status."""
+    facts = {key: value for key, value in os.environ.items() if key.startswith("EVENT_")}
+    status = int("fail" in facts["EVENT_DESCRIPTION"])
+    word = {
+        "hook": name,
+        "life": int(os.environ["SOAK_LIFE"]),
+        "id": facts["EVENT_ID"].lower(),
+        "transition": facts["EVENT_TRANSITION"],
+        "attempt": int(facts["EVENT_ATTEMPT"]),
+        "agrees": json.load(sys.stdin)["id"] == facts["EVENT_ID"],
+    }
+    with socket.create_connection(("127.0.0.1", int(port))) as connection:
+        connection.sendall(json.dumps(word).encode() + b"\n")
+        time.sleep(float(seconds))
+        connection.sendall(b"%d\n" % status)
+        connection.recv(1)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,38 @@
+"""Runs the exporter with a wall clock that can be set, and has its requests to IMDS say who asks."""
+
+import os
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from exporter.cli import main
+from exporter.clock import SystemClock
+from exporter.transport import Transport
+
+
+def set_clock(path: str) -> None:
+    """Let the wall clock be wrong by the seconds that a file says."""
+    descriptor = os.open(path, os.O_RDONLY)
+
+    def now(self: SystemClock) -> datetime:  # noqa: ARG001  # a method's name for it
+        return datetime.now(UTC) + timedelta(seconds=float(os.pread(descriptor, 32, 0)))
+
+    SystemClock.now = now  # type: ignore[method-assign]  # what this module is for
+
+
+def sign_requests(life: str) -> None:
+    """Have every request to IMDS say which process asks, and which of its threads."""
+    exchange = Transport.exchange
+
+    def signed(self: Transport, request: Any, timeout: float) -> bytes:
+        who = {"X-Life": life, "X-Who": threading.current_thread().name}
+        request.headers = {**request.headers, **who}
+        return exchange(self, request, timeout)
+
+    Transport.exchange = signed  # type: ignore[method-assign]  # what this module is for
+
+
+if __name__ == "__main__":
+    set_clock(os.environ["SOAK_CLOCK"])
+    sign_requests(os.environ["SOAK_LIFE"])
+    main()

@@ -1,0 +1,194 @@
+"""What Azure has in mind: events that come, change, start and go, and the documents that say so; seeded."""
+
+import json
+import random
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import msgspec
+
+VM = "vm_0"
+TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
+WHO: tuple[list[str], ...] = (
+    [VM],
+    [VM],
+    [VM, "vm_1"],
+    ["vm_1", VM],
+    ["vm_1"],
+    [],
+    ["_VM_0"],
+    ["VM_0", "vm_2"],
+)
+MOST_EVENTS = 10
+FAILING = "the drain will fail"
+_DESCRIPTIONS = ("", "", "Host server is undergoing maintenance.", f"{FAILING} \u2028 \u00fc \U0001f600")
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event as a document lists it; ``not_before`` is as it is written there."""
+
+    id: str
+    type: str
+    status: str
+    source: str
+    resources: tuple[str, ...]
+    not_before: str
+    description: str
+    duration: int | None
+
+    def written(self) -> dict[str, object]:
+        """Give it as Azure writes it."""
+        return {
+            "EventId": self.id,
+            "EventType": self.type,
+            "EventStatus": self.status,
+            "ResourceType": "VirtualMachine",
+            "Resources": list(self.resources),
+            "NotBefore": self.not_before,
+            "Description": self.description,
+            "EventSource": self.source,
+            "DurationInSeconds": -1 if self.duration is None else self.duration,
+        }
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One document."""
+
+    incarnation: int
+    events: tuple[Event, ...] = ()
+
+    @property
+    def body(self) -> bytes:
+        """Give it as IMDS sends it."""
+        events = [event.written() for event in self.events]
+        return json.dumps({"DocumentIncarnation": self.incarnation, "Events": events}).encode()
+
+
+class Truth:
+    """The documents in their order; `change` makes the next one."""
+
+    def __init__(self, seed: int | str) -> None:
+        self._chance = random.Random(f"{seed} events")
+        self._now = datetime.now(UTC)
+        self._incarnation = 1
+        self._events: list[Event] = []
+        self._gone: list[Event] = []
+        self.documents = [Document(1)]
+        # Each event as it was first listed, by id in small letters.
+        self.by_id: dict[str, Event] = {}
+
+    @property
+    def newest(self) -> Document:
+        """What IMDS says now."""
+        return self.documents[-1]
+
+    def change(self) -> Document:
+        """Let something happen, and give the document that tells of it."""
+        kind = self._chance.choices(("one", "two", "reset"), (20, 3, 1))[0]
+        for _ in range(2 if kind == "two" else 1):
+            self._incarnation += 1
+            self._one()
+        if kind == "reset":
+            self._incarnation = self._chance.randrange(3)
+        return self._publish()
+
+    def clear(self) -> Document:
+        """Let everything come to its end."""
+        self._incarnation += 1
+        self._gone += self._events
+        self._events = []
+        return self._publish()
+
+    def _publish(self) -> Document:
+        self.by_id = {event.id.lower(): event for event in self._events} | self.by_id
+        self.documents.append(Document(self._incarnation, tuple(self._events)))
+        return self.newest
+
+    def _one(self) -> None:
+        scheduled = [e for e in self._events if e.status == "Scheduled"]
+        started = [e for e in self._events if e.status == "Started"]
+        kinds: dict[Callable[[], None], float] = {}
+        if len(self._events) < MOST_EVENTS:
+            kinds |= {self._announce: 10, self._strike: 1.5}
+            if self._gone:
+                kinds[self._return] = 0.7
+        if scheduled:
+            kinds |= {self._start: 3, self._cancel: 3, self._update: 4, self._renew: 1.5}
+        if started:
+            kinds |= {self._end: 5, self._fall_back: 0.5, self._spell: 0.5}
+        self._chance.choices(list(kinds), list(kinds.values()))[0]()
+
+    def _pick(self, status: str) -> Event:
+        return self._chance.choice([event for event in self._events if event.status == status])
+
+    def _replace(self, old: Event, **fields: object) -> None:
+        self._events[self._events.index(old)] = msgspec.structs.replace(old, **fields)
+
+    def _new_id(self) -> str:
+        fresh = str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
+        return self._chance.choice((fresh, fresh.upper()))
+
+    def _not_before(self) -> str:
+        at = self._now + timedelta(seconds=self._chance.randrange(900, 9000))
+        return self._chance.choice((format_datetime(at, usegmt=True), at.strftime("%Y-%m-%dT%H:%M:%SZ")))
+
+    def _announce(self) -> None:
+        chance = self._chance
+        event = Event(
+            id=self._new_id(),
+            type=chance.choices(TYPES, (4, 4, 2, 1, 1))[0],
+            status="Scheduled",
+            source=chance.choice(("Platform", "User")),
+            resources=tuple(chance.choice(WHO)),
+            not_before=self._not_before(),
+            description=chance.choice(_DESCRIPTIONS),
+            duration=chance.choice((None, 0, 5, 9, 30)),
+        )
+        self._events.append(event)
+
+    def _strike(self) -> None:
+        self._announce()
+        self._replace(self._events[-1], status="Started", not_before="", source="Platform")
+
+    def _start(self) -> None:
+        self._replace(self._pick("Scheduled"), status="Started", not_before="")
+
+    def _cancel(self) -> None:
+        self._remove(self._pick("Scheduled"))
+
+    def _end(self) -> None:
+        self._remove(self._pick("Started"))
+
+    def _remove(self, event: Event) -> None:
+        self._events.remove(event)
+        self._gone.append(event)
+
+    def _update(self) -> None:
+        event = self._pick("Scheduled")
+        fields: dict[str, object] = {
+            "not_before": self._not_before(),
+            "duration": (event.duration or 0) + 1,
+            "description": event.description + ".",
+            "resources": (*event.resources, f"vm_{len(event.resources) + 5}"),
+        }
+        name = self._chance.choice(list(fields))
+        self._replace(event, **{name: fields[name]})
+
+    def _renew(self) -> None:
+        """Start an event under a new id, as Microsoft's own mock server does."""
+        self._replace(self._pick("Scheduled"), id=self._new_id(), status="Started", not_before="")
+
+    def _fall_back(self) -> None:
+        self._replace(self._pick("Started"), status="Scheduled", not_before=self._not_before())
+
+    def _spell(self) -> None:
+        """Write an id in other letters."""
+        event = self._pick("Started")
+        self._replace(event, id=event.id.swapcase())
+
+    def _return(self) -> None:
+        event = self._chance.choice(self._gone[-5:])
+        self._gone.remove(event)
+        self._events.append(event)
