@@ -37,6 +37,7 @@ class Director:
         self._lift: dict[str, float] = {}
         # Seconds of the plan, which stand still at quiet moments.
         self._now = 0.0
+        self._soon = float("inf")
 
     def run(self, seconds: float) -> None:
         """Go through the plan for so long, and then settle."""
@@ -57,9 +58,11 @@ class Director:
                 self._do(fault, calm=passed > CALM_PART * seconds)
                 fault = next(self._faults)
             self._tick()
-            if self._now >= quiet:
+            if self._now >= min(quiet, self._soon):
+                self._soon = float("inf")
                 self._settle()
-                quiet = next(self._quiet_points)
+                while quiet <= self._now:
+                    quiet = next(self._quiet_points)
                 last = time.monotonic()
         self._settle()
         scene.azure.truth.clear()
@@ -119,6 +122,9 @@ class Director:
                 process.stop()
                 self._later("pause", fault, process.go_on)
             case "kill" | "stop":
+                if scene.disk_in_doubt:
+                    # Several such ends in a row would leave too many possible worlds to follow.
+                    self._soon = self._now + 2.5
                 scene.end(fault.kind)
                 self._later("down", fault, scene.start)
             case "reload" if scene.reloading is None and not process.stopped:

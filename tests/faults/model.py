@@ -91,16 +91,13 @@ class World(msgspec.Struct, frozen=True):
 
 def merged(worlds: Iterable[World]) -> list[World]:
     """Make one of those that differ in nothing but what a restart may find."""
-    found: list[World] = []
+    found: dict[object, World] = {}
     for world in worlds:
-        for number, other in enumerate(found):
-            if (other.state, other.lost) == (world.state, world.lost):
-                more = [state for state in world.on_disk if state not in other.on_disk]
-                found[number] = msgspec.structs.replace(other, on_disk=(*other.on_disk, *more))
-                break
-        else:
-            found.append(world)
-    return found
+        known = world.state.incarnation, frozenset(world.state.lives.items()), world.lost
+        other = found.get(known, world)
+        more = [state for state in world.on_disk if state not in other.on_disk]
+        found[known] = msgspec.structs.replace(other, on_disk=(*other.on_disk, *more))
+    return list(found.values())
 
 
 def advance(state: State, document: Document) -> State:

@@ -80,6 +80,11 @@ class Scene:
         """Tell whether the exporter runs."""
         return bool(self.processes) and self.process.ended is None
 
+    @property
+    def disk_in_doubt(self) -> bool:
+        """Tell whether the disk is out of order, or not known to have caught up since."""
+        return bool(self.disk) and self.disk[-1].until == float("inf")
+
     def note(self, line: str) -> None:
         """Write a line in the journal, which is for whoever wants to know what went wrong."""
         self.journal.append(f"{datetime.now(UTC):%H:%M:%S.%f} {line}")
@@ -114,7 +119,7 @@ class Scene:
             self.reloading = None
             self.process.end(how)
             self.note(f"life {self.process.number} ended: {how}, {self.process.status}")
-            if self.disk and self.disk[-1].until == float("inf") and not self.disk_limited:
+            if self.disk_in_doubt and not self.disk_limited:
                 self.disk[-1].until = time.monotonic()
 
     def set_clock(self, seconds: float) -> None:
@@ -126,7 +131,7 @@ class Scene:
 
     def fill_disk(self, size: int) -> None:
         """Let no file of the exporter's grow beyond that size."""
-        if not self.disk or self.disk[-1].until != float("inf"):
+        if not self.disk_in_doubt:
             # What it is about to write now will fail already.
             since = self.process.stops[-1].since if self.process.stopped else time.monotonic()
             self.disk.append(Spell(since - HASTE))
@@ -143,7 +148,7 @@ class Scene:
 
     def look_at_disk(self) -> bool:
         """Tell whether all is written, as the exporter has it."""
-        if not self.disk or self.disk[-1].until != float("inf"):
+        if not self.disk_in_doubt:
             return True
         asked = time.monotonic()
         if self.disk_limited or self.api.samples()['degraded{reason="state_unwritable"}'] != 0:

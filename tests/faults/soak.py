@@ -76,12 +76,12 @@ def _figures(scene: Scene, director: Director) -> Iterator[str]:
     yield f"{polls:6} polls, {len(scene.processes)} lives, {len(quiet.took)} quiet moments"
     yield f"{quiet.history.most:6} possible worlds at most; {max(quiet.took):.1f} s to settle at most"
     for process in scene.processes:
-        if len(process.measures) > 1:
-            first, last = process.measures[0], process.measures[-1]
-            yield (
-                f"       life {process.number}: {first.memory:.1f} to {last.memory:.1f} MiB, threads "
-                f"{first.threads} to {last.threads}, files {first.files} to {last.files}"
+        if len(process.measures) > 2:
+            memory, threads, files = (
+                " ".join(f"{getattr(measure, name):.{digits}f}" for measure in process.measures)
+                for name, digits in (("memory", 1), ("threads", 0), ("files", 0))
             )
+            yield f"       life {process.number}: MiB {memory}; threads {threads}; files {files}"
 
 
 def main() -> int:
