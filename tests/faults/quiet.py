@@ -81,7 +81,9 @@ class Quiet:
                 problem = error
         if problem is not None and not standing:
             raise problem
-        self.history.worlds = standing
+        # Of those with one state each explains what was told until now, and nothing of that is told any more.
+        states = {frozenset(world.state.lives.items()): world for world in standing}
+        self.history.worlds = list(states.values())
         return True
 
     def _check(self, world: World, shown: Shown) -> None:
