@@ -9,18 +9,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-
-import msgspec
 
 from exporter.clock import Clock
 from exporter.durations import format_duration
-from exporter.hooks.jobs import HookOutcome
+from exporter.hooks.jobs import Command, CommandResult, HookOutcome
 from exporter.hooks.lines import Lines
 from exporter.hooks.process import Running
 from exporter.hooks.refusal import why_not_started
-from exporter.hooks.withheld import Withheld
 
 if sys.platform == "win32":
     from exporter.hooks import windows_job as system
@@ -41,34 +38,6 @@ _BY_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _TICK_SECONDS = 0.05
 _SHORTEST_TICK_SECONDS = 0.001
 STOPPED = "ended early: the exporter is stopping"
-
-
-class Command(msgspec.Struct, frozen=True):
-    """What to run: program and arguments, its input, variables beside the exporter's, its time in seconds.
-
-    It does not get those of the exporter's that are ``withheld``.
-    """
-
-    argv: tuple[str, ...]
-    stdin: bytes
-    environment: Mapping[str, str]
-    timeout: float
-    withheld: Withheld = msgspec.field(default_factory=Withheld)
-
-
-class CommandResult(msgspec.Struct, frozen=True):
-    """How a command ended.
-
-    ``status`` is its exit status, minus the number of the signal that ended it, or None where there is none.
-    ``reason`` says it in words. ``stopped`` tells that it was ended early, or not begun, because the exporter
-    stops: it failed by no fault of its own.
-    """
-
-    outcome: HookOutcome
-    status: int | None
-    seconds: float
-    reason: str
-    stopped: bool = False
 
 
 def run(

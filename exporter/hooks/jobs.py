@@ -1,6 +1,6 @@
-"""What hooks are to do: which of them run for what just happened, decided purely."""
+"""What hooks are to do: which of them run for what just happened, decided purely; what comes of a run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from exporter.config import Hook
+from exporter.hooks.withheld import Withheld
 from exporter.lifecycle import Occurrence, Transition
 from exporter.views import EventView, event_view
 
@@ -45,6 +46,34 @@ class Job(msgspec.Struct, frozen=True):
             "attempt": attempt,
         }
         return msgspec.json.encode({**msgspec.to_builtins(self.event), **facts})
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What to run: program and arguments, its input, variables beside the exporter's, its time in seconds.
+
+    It does not get those of the exporter's that are ``withheld``.
+    """
+
+    argv: tuple[str, ...]
+    stdin: bytes
+    environment: Mapping[str, str]
+    timeout: float
+    withheld: Withheld = msgspec.field(default_factory=Withheld)
+
+
+class CommandResult(msgspec.Struct, frozen=True):
+    """How a command ended.
+
+    ``status`` is its exit status, minus the number of the signal that ended it, or None where there is none.
+    ``reason`` says it in words. ``stopped`` tells that it was ended early, or not begun, because the exporter
+    stops: it failed by no fault of its own.
+    """
+
+    outcome: HookOutcome
+    status: int | None
+    seconds: float
+    reason: str
+    stopped: bool = False
 
 
 def compose(

@@ -9,10 +9,9 @@ from typing import Protocol
 from exporter.clock import Clock
 from exporter.config import Hook
 from exporter.events import trace_id
-from exporter.hooks import command, jobs
-from exporter.hooks.command import Command, CommandResult
+from exporter.hooks import jobs
 from exporter.hooks.environment import environment
-from exporter.hooks.jobs import HookOutcome, Job
+from exporter.hooks.jobs import Command, CommandResult, HookOutcome, Job
 from exporter.hooks.withheld import Withheld
 from exporter.lifecycle import Occurrence
 from exporter.state.hook_jobs import HookJobs, WaitingJob
@@ -135,6 +134,9 @@ class HookRunner:
         facts = _facts(job) | {"attempt": attempt}
         log.info("hook begins", extra=facts)
         begun = self._clock.now()
+        # Most VMs have no hooks.
+        from exporter.hooks import command
+
         result = command.run(
             self._command(hook, job, attempt),
             output=lambda line: log.info("hook says", extra=facts | {"line": line}),

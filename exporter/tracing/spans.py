@@ -12,8 +12,7 @@ from datetime import datetime
 import msgspec
 
 from exporter.events import SCHEDULED, STARTED, trace_id
-from exporter.hooks.command import CommandResult
-from exporter.hooks.jobs import HookOutcome, Job
+from exporter.hooks.jobs import CommandResult, HookOutcome, Job
 from exporter.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition, TransitionRecord
 from exporter.messages import Message, Outcome
 from exporter.times import rfc3339

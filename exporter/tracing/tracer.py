@@ -6,25 +6,27 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import ConfigurationError
 from exporter.events import Target, normal_name
 from exporter.health import Health, Trouble
-from exporter.hooks.command import CommandResult
-from exporter.hooks.jobs import Job
+from exporter.hooks.jobs import CommandResult, Job
 from exporter.imds import InstanceFacts
 from exporter.lifecycle import Occurrence, TrackedEvent
 from exporter.messages import Message, Outcome
 from exporter.tracing import environment, spans
 from exporter.tracing.environment import Wanted
 from exporter.tracing.facts import FactsOnce
-from exporter.tracing.pipeline import Counts, Pipeline
 from exporter.tracing.resource import resource_attributes
 from exporter.tracing.spans import Span
 from exporter.views import EventView, event_view
+
+if TYPE_CHECKING:
+    # Only where tracing is on.
+    from exporter.tracing.pipeline import Counts, Pipeline
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ class Tracer:
 
     def __init__(
         self,
-        counts: Counts,
+        counts: "Counts",
         health: Health,
         clock: Clock,
         *,
@@ -126,6 +128,7 @@ class Tracer:
 
     def _begin(self, found: Wanted) -> None:
         from exporter.tracing.outlets import ConsoleOutlet, OtlpOutlet
+        from exporter.tracing.pipeline import Pipeline
 
         if self._facts is None:
             self._facts = FactsOnce(self._ask)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from exporter.clock import SystemClock
-from exporter.hooks.command import Command, CommandResult, run
+from exporter.hooks.command import run
+from exporter.hooks.jobs import Command, CommandResult
 from exporter.hooks.withheld import Withheld
 from tests.end_to_end.program import eventually
 

@@ -15,8 +15,7 @@ from exporter.clock import SystemClock
 from exporter.config import Hook
 from exporter.durations import Duration
 from exporter.health import Health
-from exporter.hooks.command import CommandResult
-from exporter.hooks.jobs import HookOutcome, Job, compose
+from exporter.hooks.jobs import CommandResult, HookOutcome, Job, compose
 from exporter.hooks.runner import MOST_AT_ONCE, HookRunner
 from exporter.lifecycle import Occurrence, TrackedEvent, Transition, TransitionRecord
 from exporter.matching import Match, Whom
