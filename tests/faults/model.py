@@ -49,6 +49,14 @@ class State(msgspec.Struct, frozen=True):
         return {key: [told.transition for told in life.happened] for key, life in self.lives.items()}
 
     @property
+    def future(self) -> frozenset[object]:
+        """Give what matters to what can still happen."""
+        return frozenset(
+            (life.ids, life.event, life.listed, tuple(told.transition for told in life.happened))
+            for life in self.lives.values()
+        )
+
+    @property
     def told(self) -> list[Told]:
         """List all that happened."""
         return [told for life in self.lives.values() for told in life.happened]

@@ -81,9 +81,8 @@ class Quiet:
                 problem = error
         if problem is not None and not standing:
             raise problem
-        # Of those with one state each explains what was told until now, and nothing of that is told any more.
-        states = {frozenset(world.state.lives.items()): world for world in standing}
-        self.history.worlds = list(states.values())
+        # Each of those with one future explains what was told until now; nothing of that comes any more.
+        self.history.worlds = list({world.state.future: world for world in standing}.values())
         return True
 
     def _check(self, world: World, shown: Shown) -> None:

@@ -19,9 +19,11 @@ SCHEDULED, CANCELLED = ("A-1", "scheduled"), ("A-1", "cancelled")
 
 
 def life(*, ended: str | None = None, stops: tuple[Spell, ...] = (), lines: tuple[str, ...] = ()) -> Any:
-    """Give a life of the exporter that began at 0, and ended at 10 if it has."""
+    """Give a life that began at 0, and, if it has ended, was told to at 5.5 and did at 10."""
     end = None if ended is None else (10.0, ended)
-    return SimpleNamespace(begun=0.0, ended=end, stops=stops, number=1, lines=lines, status=0)
+    return SimpleNamespace(
+        begun=0.0, ended=end, told_to_end=5.5, stops=stops, number=1, lines=lines, status=0
+    )
 
 
 def scene(*processes: Process, disk: tuple[Spell, ...] = ()) -> Any:
@@ -49,7 +51,7 @@ def receiver(*told: tuple[str, str], answered: bool = True) -> Receiver:
     [
         ([SCHEDULED], "never told: {('a-1', 'cancelled'): 1}"),
         ([SCHEDULED, CANCELLED, ("B-2", "started")], "told of what did not happen: [('b-2', 'started')]"),
-        ([SCHEDULED, SCHEDULED, CANCELLED], "1 repeats, 0 allowed"),
+        ([SCHEDULED, SCHEDULED, CANCELLED], "told again, although it had arrived: [('a-1', 'scheduled')]"),
         ([CANCELLED, SCHEDULED], "('a-1', 'scheduled') was told after what happened later"),
     ],
 )
@@ -67,6 +69,17 @@ def test_messages_that_are_right() -> None:
     checks.messages(scene(life(stops=(Spell(1.0),))), receiver(*twice), SEEN, set())
     checks.messages(scene(life()), receiver(*twice, answered=False), SEEN, set())
     checks.messages(scene(life(ended="stop"), disk=(Spell(1.0),)), receiver(*twice), SEEN, set())
+
+
+def test_a_repeat_that_no_kill_explains() -> None:
+    """A kill excuses that what was just under way comes again, not what had come long before, nor several."""
+    early = life(ended="kill")
+    early.told_to_end = 9.0
+    twice = SCHEDULED, SCHEDULED, CANCELLED
+    with pytest.raises(AssertionError, match="told again, although it had arrived"):
+        checks.messages(scene(early), receiver(*twice), SEEN, set())
+    with pytest.raises(AssertionError, match="2 repeats, 1 allowed"):
+        checks.messages(scene(life(ended="kill")), receiver(*twice, CANCELLED), SEEN, set())
 
 
 def test_an_approval_is_told_of() -> None:
