@@ -1,10 +1,10 @@
-"""The page about security names tests that there are."""
+"""The page about reliability names tests that there are."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = ("reliability-security.md", "threat-model.md")
+PAGES = ("reliability.md", "threat-model.md")
 
 
 def test_every_test_that_is_named_exists() -> None:
