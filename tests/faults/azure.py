@@ -93,13 +93,14 @@ class Azure(ImdsServer):
         with self._guard:
             self.talks.append(talk)
             self._open[connection.sock] = [talk]
-        if self.fault in ("", "slow", "stale", "lose"):
-            self._well(connection, request, talk)
-        else:
-            self._badly(connection, request)
-
-    def _well(self, connection: Connection, request: Request, talk: Talk) -> None:
+        # Once: it may be another a moment later.
         fault = self.fault
+        if fault in ("", "slow", "stale", "lose"):
+            self._well(connection, request, talk, fault)
+        else:
+            self._badly(connection, request, fault)
+
+    def _well(self, connection: Connection, request: Request, talk: Talk, fault: str) -> None:
         if fault == "slow":
             self.lifted.wait(self._chance.uniform(0.1, 0.4))
         documents = self.truth.documents
@@ -114,11 +115,10 @@ class Azure(ImdsServer):
         connection.send(answer(body))
         talk.document, talk.answered = documents[step], time.monotonic()
 
-    def _badly(self, connection: Connection, request: Request) -> None:
+    def _badly(self, connection: Connection, request: Request, fault: str) -> None:
         body = self.truth.newest.body if request.method == "GET" else b"{}"
         # With 200 an approval is taken, whatever else the answer has.
-        fault = "error" if (self.fault, request.method) == ("garbage", "POST") else self.fault
-        match fault:
+        match "error" if (fault, request.method) == ("garbage", "POST") else fault:
             case "error":
                 connection.send(answer(b"no", status=self._chance.choice(ERRORS)))
             case "hang":
