@@ -166,8 +166,8 @@ class Host:
         """Take connections until cancelled."""
         while True:
             try:
-                peer, _ = await self.loop.sock_accept(listener)
-            except ConnectionError:
+                peer = await self._next(listener)
+            except (BlockingIOError, ConnectionError):
                 continue
             except OSError as error:
                 log.warning("cannot accept connections for now", extra={"error": error})
@@ -179,6 +179,25 @@ class Host:
                 peer.close()
             # A queue of connections must not keep those that are here from being served.
             await asyncio.sleep(0)
+
+    async def _next(self, listener: socket.socket) -> socket.socket:
+        """Give the next connection.
+
+        Not by `sock_accept`: cancelled with a connection in its hands it loses that, and leaves it open.
+        """
+        ready = asyncio.Event()
+        try:
+            self.loop.add_reader(listener, ready.set)
+        except NotImplementedError:
+            # On Windows there is nothing else.
+            return (await self.loop.sock_accept(listener))[0]
+        try:
+            await ready.wait()
+        finally:
+            self.loop.remove_reader(listener)
+        peer, _ = listener.accept()
+        peer.setblocking(False)
+        return peer
 
     def _make_room(self) -> bool:
         if len(self._open) < self._limits.max_connections:
