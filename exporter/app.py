@@ -19,12 +19,12 @@ from exporter import __version__, config
 from exporter.approval import Approver
 from exporter.clock import Clock
 from exporter.config import Config, Overrides
-from exporter.discovery import endpoint_of
+from exporter.discovery import client_of
 from exporter.errors import ConfigurationError
 from exporter.health import Health, Trouble
 from exporter.hooks.runner import HookRunner
 from exporter.hooks.withheld import Withheld
-from exporter.imds import ImdsClient, InstanceFacts, RateLimiter
+from exporter.imds import InstanceFacts, RateLimiter
 from exporter.in_service import out_of_service
 from exporter.interruptions import Interruptions
 from exporter.messages import Sender
@@ -246,13 +246,7 @@ class App:
         return fresh, plan
 
     def _use(self, settings: Config, plan: Plan) -> None:
-        self._client = ImdsClient(
-            endpoint_of(settings.imds.endpoint),
-            api_version=settings.imds.api_version,
-            timeout=settings.imds.timeout,
-            clock=self._clock,
-            limiter=self._limiter,
-        )
+        self._client = client_of(settings.imds, self._clock, self._limiter)
         self._config = settings
         self._tracer.configure(settings)
         self._metrics.notifying(plan.senders)

@@ -20,6 +20,9 @@ from pathlib import Path
 
 import msgspec
 
+from exporter import config
+from exporter.clock import Clock
+from exporter.imds import ImdsClient, RateLimiter
 from exporter.values import DISCOVER, IMDS_ADDRESS
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,17 @@ def endpoint_of(configured: str) -> str:
     found = discover_endpoint()
     log.info("endpoint discovered", extra={"endpoint": found.endpoint, "source": found.source})
     return found.endpoint
+
+
+def client_of(settings: config.Imds, clock: Clock, limiter: RateLimiter | None = None) -> ImdsClient:
+    """Make a client as configured; ``limiter`` may be shared with another, so that both keep to one rate."""
+    return ImdsClient(
+        endpoint_of(settings.endpoint),
+        api_version=settings.api_version,
+        timeout=settings.timeout,
+        clock=clock,
+        limiter=limiter,
+    )
 
 
 def discover_endpoint(paths: Sequence[Path] = LEASE_FOLDERS) -> Discovery:

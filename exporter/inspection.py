@@ -9,7 +9,7 @@ import msgspec
 from exporter import table
 from exporter.clock import Clock
 from exporter.config import Config
-from exporter.discovery import endpoint_of
+from exporter.discovery import client_of
 from exporter.errors import ImdsError
 from exporter.events import decode_document
 from exporter.imds import ImdsClient
@@ -30,11 +30,8 @@ def show(settings: Config, clock: Clock, *, as_json: bool, watch: bool) -> None:
     Raises:
         ImdsError: IMDS gave no usable answer, and it was to be asked once only.
     """
-    endpoint = endpoint_of(settings.imds.endpoint)
-    client = ImdsClient(
-        endpoint, api_version=settings.imds.api_version, timeout=settings.imds.timeout, clock=clock
-    )
-    snapshot = Snapshot(endpoint=endpoint, instance=settings.instance.name or None)
+    client = client_of(settings.imds, clock)
+    snapshot = Snapshot(endpoint=client.endpoint, instance=settings.instance.name or None)
     known = Known()
     pause = threading.Event()
     try:

@@ -9,7 +9,7 @@ import click
 from exporter import table
 from exporter.clock import Clock
 from exporter.config import Config
-from exporter.discovery import endpoint_of
+from exporter.discovery import client_of
 from exporter.errors import ExporterError, ImdsError
 from exporter.events import SCHEDULED, Document, ScheduledEvent, decode_document
 from exporter.imds import ImdsClient
@@ -31,12 +31,7 @@ def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, 
             answer; nothing is approved then.
         ImdsError: IMDS gave no usable answer.
     """
-    client = ImdsClient(
-        endpoint_of(settings.imds.endpoint),
-        api_version=settings.imds.api_version,
-        timeout=settings.imds.timeout,
-        clock=clock,
-    )
+    client = client_of(settings.imds, clock)
     try:
         wanted = _wanted(client, event_ids)
         _show(wanted, settings.instance.name or _name(client), clock)

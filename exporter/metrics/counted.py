@@ -4,6 +4,7 @@ import platform
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -47,104 +48,66 @@ class Metrics:
     """What is counted as it happens; register it, and a `SnapshotCollector`, in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._polls = Counter(
-            f"{PREFIX}_polls",
-            "Requests to IMDS for the document, by how they ended.",
-            ["outcome"],
-            registry=registry,
+        counter = partial(Counter, namespace=PREFIX, registry=registry)
+        gauge = partial(Gauge, namespace=PREFIX, registry=registry)
+        histogram = partial(Histogram, namespace=PREFIX, registry=registry)
+        self._polls = counter("polls", "Requests to IMDS for the document, by how they ended.", ["outcome"])
+        self._poll_duration = histogram(
+            "poll_duration_seconds", "How long IMDS took to answer, or to fail.", buckets=_POLL_BUCKETS
         )
-        self._poll_duration = Histogram(
-            f"{PREFIX}_poll_duration_seconds",
-            "How long IMDS took to answer, or to fail.",
-            buckets=_POLL_BUCKETS,
-            registry=registry,
+        self._transitions = counter(
+            "transitions", "Changes of state of events, each counted once.", ["event_type", "transition"]
         )
-        self._transitions = Counter(
-            f"{PREFIX}_transitions",
-            "Changes of state of events, each counted once.",
-            ["event_type", "transition"],
-            registry=registry,
-        )
-        self._notice = Histogram(
-            f"{PREFIX}_notice_seconds",
+        self._notice = histogram(
+            "notice_seconds",
             "NotBefore minus the time at which the event was first seen.",
             ["event_type"],
             buckets=_NOTICE_BUCKETS,
-            registry=registry,
         )
-        self._impact = Histogram(
-            f"{PREFIX}_impact_seconds",
+        self._impact = histogram(
+            "impact_seconds",
             "Time from Started to gone, where both moments were watched.",
             ["event_type"],
             buckets=_IMPACT_BUCKETS,
-            registry=registry,
         )
-        self._invalid_events = Counter(
-            f"{PREFIX}_invalid_events",
+        self._invalid_events = counter(
+            "invalid_events",
             "Events, or fields of events, in changed documents that could not be understood.",
-            registry=registry,
         )
-        self._notifications = Counter(
-            f"{PREFIX}_notifications",
+        self._notifications = counter(
+            "notifications",
             "Messages by how delivering them ended; a try that failed counts once, and is tried again.",
             ["target", "outcome"],
-            registry=registry,
         )
-        self._notification_delay = Histogram(
-            f"{PREFIX}_notification_delay_seconds",
+        self._notification_delay = histogram(
+            "notification_delay_seconds",
             "Time from a transition to the delivery of its message.",
             ["target"],
             buckets=_DELAY_BUCKETS,
-            registry=registry,
         )
-        self._pauses = Histogram(
-            f"{PREFIX}_observed_pause_seconds",
+        self._pauses = histogram(
+            "observed_pause_seconds",
             "Pauses of this VM that the exporter itself noticed while an event was Started for it.",
             ["event_type"],
             buckets=_PAUSE_BUCKETS,
-            registry=registry,
         )
-        self._approvals = Counter(
-            f"{PREFIX}_approvals",
+        self._approvals = counter(
+            "approvals",
             "What became of rules' wishes to approve; a try that failed counts once, and is tried again.",
             ["rule", "outcome"],
-            registry=registry,
         )
-        self._hooks = Counter(
-            f"{PREFIX}_hooks",
-            "Runs of hooks, by how they ended.",
-            ["hook", "outcome"],
-            registry=registry,
+        self._hooks = counter("hooks", "Runs of hooks, by how they ended.", ["hook", "outcome"])
+        self._hook_duration = histogram(
+            "hook_duration_seconds", "How long runs of hooks took.", ["hook"], buckets=_HOOK_BUCKETS
         )
-        self._hook_duration = Histogram(
-            f"{PREFIX}_hook_duration_seconds",
-            "How long runs of hooks took.",
-            ["hook"],
-            buckets=_HOOK_BUCKETS,
-            registry=registry,
+        self._spans = counter("spans", "Spans by how exporting them ended.", ["outcome"])
+        self._reload_successful = gauge(
+            "config_last_reload_successful", "Whether the last attempt to load the configuration succeeded."
         )
-        self._spans = Counter(
-            f"{PREFIX}_spans",
-            "Spans by how exporting them ended.",
-            ["outcome"],
-            registry=registry,
+        self._reload_timestamp = gauge(
+            "config_last_reload_success_timestamp_seconds", "When the configuration was last loaded."
         )
-        self._reload_successful = Gauge(
-            f"{PREFIX}_config_last_reload_successful",
-            "Whether the last attempt to load the configuration succeeded.",
-            registry=registry,
-        )
-        self._reload_timestamp = Gauge(
-            f"{PREFIX}_config_last_reload_success_timestamp_seconds",
-            "When the configuration was last loaded.",
-            registry=registry,
-        )
-        build_info = Gauge(
-            f"{PREFIX}_build_info",
-            "The running program.",
-            ["version", "python_version"],
-            registry=registry,
-        )
+        build_info = gauge("build_info", "The running program.", ["version", "python_version"])
         build_info.labels(__version__, platform.python_version()).set(1)
         self._unknown_types: set[str] = set()
         self._start_at_zero()

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 import signal
 import subprocess
 import time
@@ -16,7 +15,7 @@ import yaml
 
 from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
 from tests.dashboards.reading import Asked, interpolate, spans
-from tests.end_to_end.program import eventually, exporter, free_port, get
+from tests.end_to_end.program import eventually, exporter, free_port, get, running
 from tests.notifications.receivers import Receiver, http_receiver
 
 JOB = "azure-scheduled-events-exporter"
@@ -159,22 +158,12 @@ def _configuration(folder: Path, delay: str) -> Path:
 
 @contextlib.contextmanager
 def _prometheus(ports: Mapping[str, int], folder: Path, scrape: float) -> Iterator[str]:
-    program = shutil.which("prometheus")
-    assert program, "prometheus is not installed; make test installs it"
     targets = [{"targets": [f"127.0.0.1:{port}"], "labels": {"instance": vm}} for vm, port in ports.items()]
     file = folder / "prometheus.yml"
     jobs = [{"job_name": JOB, "static_configs": targets}]
     every = f"{scrape * 1000:.0f}ms"
     timing = {"scrape_interval": every, "scrape_timeout": every}
     file.write_text(yaml.safe_dump({"global": timing, "scrape_configs": jobs}))
-    port = free_port()
-    command = [program, f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}"]
-    command += [f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        eventually(lambda: get(f"{url}/-/ready"))
+    flags = (f"--storage.tsdb.path={folder / 'tsdb'}", "--enable-feature=exemplar-storage")
+    with running("prometheus", free_port(), f"--config.file={file}", *flags) as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait()

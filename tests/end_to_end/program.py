@@ -75,10 +75,24 @@ def exporter(
 
 
 @contextlib.contextmanager
+def running(program: str, port: int, *flags: str) -> Iterator[str]:
+    """Run Prometheus or Alertmanager until the end of the block; give its URL."""
+    path = shutil.which(program)
+    assert path, f"{program} is not installed; make test installs it"
+    command = [path, f"--web.listen-address=127.0.0.1:{port}", *flags]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        eventually(lambda: get(f"{url}/-/ready"))
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextlib.contextmanager
 def prometheus(target: int, folder: Path, *flags: str) -> Iterator[str]:
     """Run a real Prometheus that scrapes a port every 200 ms; give its URL."""
-    program = shutil.which("prometheus")
-    assert program, "prometheus is not installed; make test installs it"
     port = free_port()
     file = folder / "prometheus.yml"
     file.write_text(
@@ -87,17 +101,9 @@ def prometheus(target: int, folder: Path, *flags: str) -> Iterator[str]:
         "  - job_name: azure-scheduled-events-exporter\n"
         f"    static_configs: [{{targets: ['127.0.0.1:{target}']}}]\n"
     )
-    command = [program, f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}"]
-    process = subprocess.Popen(
-        [*command, f"--web.listen-address=127.0.0.1:{port}", *flags], stderr=subprocess.DEVNULL
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        eventually(lambda: get(f"{url}/-/ready"))
+    storage = f"--storage.tsdb.path={folder / 'tsdb'}"
+    with running("prometheus", port, f"--config.file={file}", storage, *flags) as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def query(server: str, expression: str) -> list[dict[str, Any]]:

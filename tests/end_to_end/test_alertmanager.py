@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ import yaml
 
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import raw_event
-from tests.end_to_end.program import eventually, exporter, get, query
+from tests.end_to_end.program import eventually, exporter, get, query, running
 from tests.notifications.receivers import Receiver, http_receiver
 
 ALERTS = Path(__file__).parent.parent.parent / "alerts"
@@ -79,22 +78,6 @@ def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [listener.getsockname()[1] for listener in found]
-
-
-@contextlib.contextmanager
-def running(program: str, port: int, *flags: str) -> Iterator[str]:
-    """Run Prometheus or Alertmanager until the end of the block; give its URL."""
-    path = shutil.which(program)
-    assert path, f"{program} is not installed; make test installs it"
-    command = [path, f"--web.listen-address=127.0.0.1:{port}", *flags]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        eventually(lambda: get(f"{url}/-/ready"))
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def alertmanager_file(folder: Path, receiver: Receiver) -> Path:
