@@ -4,6 +4,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -47,10 +48,10 @@ def measure() -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {name: {} for name in WORDS}
     for size in SIZES:
         document = body(*(raw_event(EventId=f"{number:032x}") for number in range(size)))
-        found["change"][size] = _median(lambda document=document: take(document))  # type: ignore[misc]  # a lambda's default
-        found["decode"][size] = _median(lambda document=document: _timed(decode_document, document))  # type: ignore[misc]  # as above
+        found["change"][size] = _median(partial(take, document))
+        found["decode"][size] = _median(partial(_timed, decode_document, document))
         registry = _registry(document)
-        found["scrape"][size] = _median(lambda registry=registry: _timed(generate_latest, registry))  # type: ignore[misc]  # as above
+        found["scrape"][size] = _median(partial(_timed, generate_latest, registry))
     return found
 
 

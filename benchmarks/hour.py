@@ -85,5 +85,10 @@ def _play(exporter: Running, first: int, last: int) -> None:
             ([raw_event(EventId=event_id)], [raw_event(EventId=event_id, EventStatus="Started")], [])
         ):
             exporter.simulator.set_document({"DocumentIncarnation": 3 * number + step + 1, "Events": events})
-            seen = polls(exporter.url) + 3
-            eventually(lambda seen=seen: polls(exporter.url) >= seen, every=0.01)  # type: ignore[misc]  # a lambda's default
+            _pass_polls(exporter)
+
+
+def _pass_polls(exporter: Running) -> None:
+    """Wait until what was set before has been seen for sure."""
+    seen = polls(exporter.url) + 3
+    eventually(lambda: polls(exporter.url) >= seen, every=0.01)

@@ -5,7 +5,6 @@ Where a variable names a SOCKS proxy, what that needs is left in.
 """
 
 import os
-import sys
 import warnings
 
 from exporter.frugal import with_placeholders, without
@@ -17,10 +16,9 @@ _asks_for_socks = any(
     for name in (proxy, proxy.upper())
 )
 _LEFT_OUT = ("chardet", "charset_normalizer", *(() if _asks_for_socks else ("socks",)))
-_HIDDEN = () if "requests" in sys.modules else _LEFT_OUT
 
 with (
-    without(*_HIDDEN),
+    without(*_LEFT_OUT),
     with_placeholders(importlib__metadata=("version",)),
     warnings.catch_warnings(),
 ):
