@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.figure import Figure
+from exporter.advance import advance
 from exporter.clock import SystemClock
 from exporter.events import decode_document
 from exporter.health import Health
-from exporter.lifecycle import Known, advance
+from exporter.lifecycle import Known
 from exporter.state import Store
 from tests.builders import body, raw_event
 
@@ -32,7 +33,8 @@ def take(document: bytes) -> float:
         store = Store.open(Path(folder), health=Health(clock), clock=clock)
         try:
             begun = time.perf_counter()
-            store.record(advance(Known(), decode_document(document), clock.now(), unbroken=True))
+            known = decode_document(document)
+            store.record(advance(Known(), known, clock.now(), instance="vm_0", watching=True))
             return time.perf_counter() - begun
         finally:
             store.close()

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from prometheus_client import CollectorRegistry
 
 from benchmarks.figure import Figure
+from exporter.advance import advance
 from exporter.clock import SystemClock
 from exporter.config import Metrics as MetricsSettings
 from exporter.events import ScheduledEvent
 from exporter.health import Health
-from exporter.lifecycle import Known, advance
+from exporter.lifecycle import Known
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.snapshot import Snapshot
 from tests.builders import document, scheduled
@@ -44,7 +45,7 @@ def _count(name: str, events: Sequence[ScheduledEvent], settings: MetricsSetting
     clock = SystemClock()
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    step = advance(Known(), document(*events), clock.now(), unbroken=True)
+    step = advance(Known(), document(*events), clock.now(), instance="vm_0", watching=True)
     snapshot = Snapshot(
         instance=name, up=True, ready=True, current=tuple(step.known.current.values()), metrics=settings
     )

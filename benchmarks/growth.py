@@ -11,10 +11,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from benchmarks.core import take
 from benchmarks.figure import Figure
+from exporter.advance import advance
 from exporter.clock import SystemClock
 from exporter.events import decode_document
 from exporter.health import Health
-from exporter.lifecycle import Known, advance
+from exporter.lifecycle import Known
 from exporter.metrics import SnapshotCollector
 from exporter.snapshot import Snapshot
 from tests.builders import body, raw_event
@@ -67,7 +68,7 @@ def _timed(act: Callable[..., object], what: object) -> float:
 
 def _registry(document: bytes) -> CollectorRegistry:
     clock = SystemClock()
-    known = advance(Known(), decode_document(document), clock.now(), unbroken=True).known
+    known = advance(Known(), decode_document(document), clock.now(), instance="vm_0", watching=True).known
     snapshot = Snapshot(instance="WestNO_0", up=True, ready=True, current=tuple(known.current.values()))
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))

@@ -147,6 +147,7 @@ class App:
             tracer=self._tracer,
             clock=self._clock,
             known=known,
+            poll=self._poll_now,
         )
         self._hooks = HookRunner(
             self._store.hook_jobs, self._metrics, self._tracer, self._clock, ended=self._approver.wake
@@ -229,6 +230,9 @@ class App:
         if ended:
             self._store.close()
         log.info("stopped")
+
+    def _poll_now(self) -> None:
+        self._poller.wake()
 
     def _ask_instance(self) -> InstanceFacts:
         return self._client.instance()

@@ -124,7 +124,7 @@ def _printable(text: str) -> str:
 
 def _table(snapshot: Snapshot, clock: Clock) -> None:
     now = clock.now()
-    views = [event_view(tracked, snapshot.target(tracked)) for tracked in snapshot.current]
+    views = [event_view(tracked) for tracked in snapshot.current]
     click.echo(table.summary(snapshot, now))
     for line in table.render(views, now) if views else ["No events are pending."]:
         click.echo(line)

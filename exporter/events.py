@@ -1,4 +1,4 @@
-"""What Azure says: the document of scheduled events, decoded with all the field's oddities.
+"""The document of scheduled events, decoded with all the oddities seen in the field.
 
 Sources: Azure's pages "Scheduled Events for Linux VMs" and "... for Windows VMs" for the fields, their types
 and the API version that brought each; operators' reports for the rest.
@@ -6,13 +6,15 @@ and the API version that brought each; operators' reports for the rest.
 
 import hashlib
 import json
+import math
+import re
 import reprlib
 import uuid
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -22,20 +24,29 @@ EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
 SCHEDULED = "Scheduled"
 STARTED = "Started"
 EVENT_STATUSES = (SCHEDULED, STARTED)
+# Azure's Event Grid and Resource Graph list events that are over, too.
+COMPLETED = "Completed"
+CANCELED = "Canceled"
+# Statuses are compared without regard to case; every other status is kept as Azure wrote it.
+_STATUSES = {status.lower(): status for status in (SCHEDULED, STARTED, COMPLETED, CANCELED)} | {
+    "cancelled": CANCELED
+}
 
 
 class Target(StrEnum):
-    """Whom an event hits, as seen from this VM."""
+    """Whom an event affects, as seen from this VM."""
 
     SELF = "self"
     OTHER = "other"
 
 
 class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One event as the newest document has it; what Azure left blank or unknown is empty or None.
+    """One event as the newest document lists it; fields that Azure left blank or unknown are empty or None.
 
     Types and statuses are plain strings: Azure adds new ones without a new API version.
     ``not_before`` is aware and in UTC; ``duration_seconds`` is None where Azure says -1 or nothing.
+    ``doubts`` has a line for each part that could not be read, or was cut or rounded, beginning with the name
+    of the field and a colon.
     """
 
     event_id: str
@@ -47,14 +58,20 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     description: str = ""
     event_source: str = ""
     resource_type: str = ""
+    doubts: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """The id as it is compared: Azure writes the same GUID in either case."""
         return self.event_id.lower()
 
-    def hits(self, instance: str | None) -> Target:
-        """Tell whether this VM is hit; an unknown name or an empty list of resources counts as hit."""
+    @property
+    def not_before_unreadable(self) -> bool:
+        """Whether there is a NotBefore, in no known format."""
+        return any(doubt.startswith("NotBefore:") for doubt in self.doubts)
+
+    def target(self, instance: str | None) -> Target:
+        """Return whom the event affects; with an unknown name or empty ``Resources``, this VM."""
         if not instance or not self.resources:
             return Target.SELF
         wanted = normal_name(instance)
@@ -62,9 +79,9 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Defect(msgspec.Struct, frozen=True):
-    """Something in a document that could not be understood; ``event_id`` is "" where even that is unreadable.
+    """A part of a document that could not be read; ``event_id`` is "" where even that is unreadable.
 
-    ``lost`` tells whether the whole event had to be left out, or only the field that the message names.
+    ``lost`` is true where the whole event had to be left out, not only the field that the message names.
     """
 
     event_id: str
@@ -73,9 +90,12 @@ class Defect(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One answer of the endpoint; of two events with one id the last holds."""
+    """One answer of the endpoint; of two events with one id the last holds.
 
-    incarnation: int
+    ``incarnation`` is None where the document has none that can be read.
+    """
+
+    incarnation: int | None
     events: tuple[ScheduledEvent, ...] = ()
     defects: tuple[Defect, ...] = ()
 
@@ -84,16 +104,18 @@ class Document(msgspec.Struct, frozen=True):
 # which would be a label from then on. As Azure writes them, 25,000 events fit, and have 300,000 values.
 _MOST_VALUES = 400_000
 _MOST_LOST = 1000
-_LONGEST_NAME = 256
+LONGEST_NAME = 256
 _LONGEST_TEXT = 65_536
-
 # Wider numbers would fit neither a metric's float nor a database's column.
-_Incarnation = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_WIDEST_INCARNATION = 2**63 - 1
+# Longer durations, over a century, cannot be meant.
+_LONGEST_DURATION = 4e9
 
 
 class _RawDocument(msgspec.Struct):
-    incarnation: _Incarnation = msgspec.field(name="DocumentIncarnation")
-    events: list[msgspec.Raw] | None = msgspec.field(name="Events")
+    events: list[msgspec.Raw] = msgspec.field(name="Events")
+    # The events count whatever this number is.
+    incarnation: Any = msgspec.field(name="DocumentIncarnation", default=None)
 
 
 class _RawEvent(msgspec.Struct):
@@ -109,6 +131,11 @@ class _RawEvent(msgspec.Struct):
     resource_type: Any = msgspec.field(name="ResourceType", default=None)
 
 
+_WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,19}")
+# The standard library knows neither second 60 nor hour 24.
+_LEAP_SECOND = re.compile(r"(:[0-5]\d:)60(?!\d)")
+_END_OF_DAY = re.compile(r"([Tt\s])24:00(?::00(?:\.0+)?)?(?=[^:\d]|$)")
+
 _document_decoder = msgspec.json.Decoder(_RawDocument)
 _event_decoder = msgspec.json.Decoder(_RawEvent)
 
@@ -121,21 +148,25 @@ def normal_name(name: str) -> str:
 def decode_document(body: bytes) -> Document:
     """Decode an answer's body.
 
-    A bad event, or a bad field of one, becomes a `Defect` and leaves its neighbours alone. Bad are,
-    too, an id, a type, a status or a name of over 256 characters; a description is cut after 65,536.
+    A bad event, or a bad field of one, becomes a `Defect` and leaves the others alone. Ids, types, statuses
+    and names of over 256 characters are bad, too; a description is cut after 65,536.
 
     Raises:
-        InvalidDocumentError: the whole is no document: no JSON, no incarnation, or no list of events; or it
-            has some 400,000 values, or over 1,000 events that cannot be read.
+        InvalidDocumentError: it is not a document: not JSON, or without a list of events; or it has some
+            400,000 values, or over 1,000 events that cannot be read.
     """
     if body.count(b",") >= _MOST_VALUES:
-        raise InvalidDocumentError(f"no document of scheduled events: more than {_MOST_VALUES} values")
+        raise InvalidDocumentError(
+            f"not a document of scheduled events: it has more than {_MOST_VALUES} values"
+        )
     defects: list[Defect] = []
-    raw = _decode_whole(body.removeprefix(b"\xef\xbb\xbf"), defects)
+    raw, doubts = _decode_whole(body.removeprefix(b"\xef\xbb\xbf"))
+    incarnation = _incarnation(raw.incarnation, defects)
+    defects.extend(Defect("", doubt, lost=False) for doubt in doubts)
     events: dict[str, ScheduledEvent] = {}
     lost = 0
-    for number, item in enumerate(raw.events or ()):
-        event = _decode_event(item, number, defects)
+    for number, item in enumerate(raw.events):
+        event = _decode_event(item, number, doubts, defects)
         if event is not None:
             events.pop(event.key, None)
             events[event.key] = event
@@ -143,31 +174,47 @@ def decode_document(body: bytes) -> Document:
             lost += 1
         if lost > _MOST_LOST:
             raise InvalidDocumentError(f"over {_MOST_LOST} events cannot be read: {defects[-1].message}")
-    return Document(raw.incarnation, tuple(events.values()), tuple(defects))
+    return Document(incarnation, tuple(events.values()), tuple(defects))
 
 
-def _decode_whole(body: bytes, defects: list[Defect]) -> _RawDocument:
+def _decode_whole(body: bytes) -> tuple[_RawDocument, tuple[str, ...]]:
+    """Return the document, with doubts that apply to each of its events."""
     try:
-        return _document_decoder.decode(body.decode())
+        return _document_decoder.decode(body.decode()), ()
     except (msgspec.ValidationError, RecursionError) as error:
-        raise InvalidDocumentError(f"no document of scheduled events: {error}") from error
+        raise InvalidDocumentError(f"not a document of scheduled events: {error}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         # To msgspec, one lone surrogate (a text cut in the middle of an emoji) makes the whole unreadable.
         try:
             raw = _document_decoder.decode(_with_replacements(body))
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            raise InvalidDocumentError(f"no document of scheduled events: {error}") from error
-        defects.append(Defect("", f"what is no Unicode was replaced: {error}", lost=False))
-        return raw
+            raise InvalidDocumentError(f"not a document of scheduled events: {error}") from error
+        return raw, (f"Document: invalid Unicode was replaced: {error}",)
+
+
+def _incarnation(value: object, defects: list[Defect]) -> int | None:
+    """Return the number, also where it is quoted."""
+    number: int | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value.strip()):
+        number = int(value)
+    if number is not None and abs(number) <= _WIDEST_INCARNATION:
+        return number
+    found = "is missing" if value is None else f"{_excerpt(value)} is not a whole number"
+    defects.append(Defect("", f"DocumentIncarnation: {found}; no event is taken as cancelled", lost=False))
+    return None
 
 
 def _with_replacements(body: bytes) -> bytes:
-    """Put right what is no Unicode, if the standard library can read the rest; else ValueError."""
+    """Return the JSON with invalid Unicode replaced; raise ValueError where it cannot be read either way."""
     content = json.loads(body.decode("utf-8", errors="replace"))
     return json.dumps(content, ensure_ascii=False).encode("utf-8", errors="replace")
 
 
-def _decode_event(item: msgspec.Raw, number: int, defects: list[Defect]) -> ScheduledEvent | None:
+def _decode_event(
+    item: msgspec.Raw, number: int, doubts: tuple[str, ...], defects: list[Defect]
+) -> ScheduledEvent | None:
     try:
         raw = _event_decoder.decode(item)
         _require_text({"EventId": raw.event_id, "EventType": raw.event_type, "EventStatus": raw.event_status})
@@ -180,7 +227,7 @@ def _decode_event(item: msgspec.Raw, number: int, defects: list[Defect]) -> Sche
     event = ScheduledEvent(
         event_id=raw.event_id,
         event_type=raw.event_type,
-        event_status=raw.event_status,
+        event_status=_STATUSES.get(raw.event_status.strip().lower(), raw.event_status),
         resources=_names(raw.resources, notes),
         not_before=_time(raw.not_before, notes),
         duration_seconds=_duration(raw.duration, notes),
@@ -189,15 +236,15 @@ def _decode_event(item: msgspec.Raw, number: int, defects: list[Defect]) -> Sche
         resource_type=_text("ResourceType", raw.resource_type, notes),
     )
     defects.extend(Defect(event.event_id, f"event {event.event_id}: {note}", lost=False) for note in notes)
-    return event
+    return msgspec.structs.replace(event, doubts=(*doubts, *notes))
 
 
 def _require_text(fields: dict[str, str]) -> None:
     for name, value in fields.items():
         if not value.strip():
             raise ValueError(f"{name} is empty")
-        if len(value) > _LONGEST_NAME:
-            raise ValueError(f"{name} has {len(value)} characters; {_LONGEST_NAME} are possible")
+        if len(value) > LONGEST_NAME:
+            raise ValueError(f"{name} has {len(value)} characters; {LONGEST_NAME} are possible")
 
 
 def _readable_id(item: msgspec.Raw) -> str:
@@ -206,28 +253,30 @@ def _readable_id(item: msgspec.Raw) -> str:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
     found = fields.get("EventId") if isinstance(fields, dict) else None
-    return found if isinstance(found, str) and found.strip() and len(found) <= _LONGEST_NAME else ""
+    return found if isinstance(found, str) and found.strip() and len(found) <= LONGEST_NAME else ""
 
 
-def _text(field: str, value: object, notes: list[str], *, longest: int = _LONGEST_NAME) -> str:
+def _text(field: str, value: object, notes: list[str], *, longest: int = LONGEST_NAME) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
         if len(value) > longest:
-            notes.append(f"{field}: cut, as it has {len(value)} characters; {longest} are possible")
+            notes.append(f"{field}: cut from {len(value)} to {longest} characters")
         return value[:longest]
-    notes.append(f"{field}: {_excerpt(value)} is no text")
+    notes.append(f"{field}: {_excerpt(value)} is not text")
     return ""
 
 
 def _names(value: object, notes: list[str]) -> tuple[str, ...]:
-    """Keep the names that can be read; with none left the event counts as this VM's, as with none given."""
+    """Return the names that can be read; with none left the event counts as this VM's, as with none given."""
     if value is None:
         return ()
     found = value if isinstance(value, list) else [value]
-    names = tuple(name for name in found if isinstance(name, str) and len(name) <= _LONGEST_NAME)
+    names = tuple(
+        name for name in found if isinstance(name, str) and name.strip() and len(name) <= LONGEST_NAME
+    )
     if len(names) < len(found) or not isinstance(value, list):
-        notes.append(f"Resources: {_excerpt(value)} is no list of names")
+        notes.append(f"Resources: {_excerpt(value)} is not a list of names")
     return names
 
 
@@ -240,7 +289,7 @@ def _time(value: object, notes: list[str]) -> datetime | None:
 
 
 def _duration(value: object, notes: list[str]) -> int | None:
-    """Turn Azure's -1 ("unknown"), or anything else below 0 or beyond a century, into None."""
+    """Return whole seconds; None for Azure's -1 ("unknown") and everything else below 0."""
     if value is None or value == "":
         return None
     try:
@@ -249,10 +298,14 @@ def _duration(value: object, notes: list[str]) -> int | None:
         )
     except (ValueError, OverflowError):
         seconds = None
-    if seconds is None:
-        notes.append(f"DurationInSeconds: {_excerpt(value)} is no number of seconds")
+    if seconds is None or not seconds < _LONGEST_DURATION:
+        notes.append(f"DurationInSeconds: {_excerpt(value)} is not a number of seconds")
         return None
-    return int(seconds) if 0 <= seconds < 4e9 else None
+    if seconds < 0:
+        return None
+    if seconds != int(seconds):
+        notes.append(f"DurationInSeconds: rounded up from {_excerpt(value)}")
+    return math.ceil(seconds)
 
 
 def _excerpt(value: object) -> str:
@@ -263,19 +316,23 @@ def _excerpt(value: object) -> str:
 def parse_time(text: str | None) -> datetime | None:
     """Read a NotBefore: RFC 1123 (whatever its weekday says) or ISO 8601; no zone means UTC, blank is None.
 
+    A leap second (``:60``, RFC 3339 section 5.7) is the second after it, and 24:00 the end of the day.
+
     Raises:
         ValueError: the text is not blank, and neither of the two.
     """
     if text is None or not text.strip():
         return None
     text = text.strip()
+    plain, leaps = _LEAP_SECOND.subn(r"\g<1>59", text, count=1)
+    plain, days = _END_OF_DAY.subn(r"\g<1>00:00:00", plain, count=1)
     try:
-        found = (
-            datetime.fromisoformat(text) if text[0].isdigit() and "-" in text else parsedate_to_datetime(text)
-        )
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        is_iso = plain[0].isdigit() and "-" in plain
+        found = datetime.fromisoformat(plain.upper()) if is_iso else parsedate_to_datetime(plain)
+        aware = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        return aware + timedelta(days=days, seconds=leaps)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
-        raise ValueError(f"{text[:80]!r} is no RFC 1123 or ISO 8601 time") from error
+        raise ValueError(f"{text[:80]!r} is not an RFC 1123 or ISO 8601 time") from error
 
 
 def same_resources(left: Iterable[str], right: Iterable[str]) -> bool:
@@ -284,9 +341,9 @@ def same_resources(left: Iterable[str], right: Iterable[str]) -> bool:
 
 
 def trace_id(event_id: str) -> str:
-    """Give the event's trace id, 32 hex digits: the GUID's 128 bits, so that all VMs agree on it.
+    """Return the trace id, 32 hex digits: the GUID's 128 bits, so that all VMs agree on it.
 
-    An id that is no GUID, or all zero (which W3C Trace Context forbids), gives the start of its SHA-256.
+    For an id that is not a GUID, or all zero (which W3C Trace Context forbids), the start of its SHA-256.
     """
     try:
         number = uuid.UUID(event_id).int

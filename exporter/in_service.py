@@ -7,7 +7,7 @@ from exporter.snapshot import Snapshot
 
 
 def out_of_service(snapshot: Snapshot, match: Match, now: datetime) -> str:
-    """Give the reason why this VM should get no new work; "" while it may.
+    """Return the reason why this VM should get no new work; "" while it may.
 
     Without a valid document of this process, and until the VM knows its name, nothing takes it out.
     """
@@ -15,6 +15,6 @@ def out_of_service(snapshot: Snapshot, match: Match, now: datetime) -> str:
         return ""
     for tracked in snapshot.current:
         event = tracked.event
-        if match.holds(event, instance=snapshot.instance, now=now):
+        if match.holds(event, target=tracked.target, now=now):
             return f"{event.event_type} {event.event_id} is {event.event_status}"
     return ""

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from exporter.durations import Duration
-from exporter.events import ScheduledEvent, normal_name
+from exporter.events import ScheduledEvent, Target, normal_name
 from exporter.lifecycle import Transition
 
 
@@ -111,29 +111,28 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self,
         event: ScheduledEvent,
         *,
-        instance: str | None,
+        target: Target,
         now: datetime,
         transition: Transition | None = None,
     ) -> bool:
-        """Tell whether the event, at ``now`` and with this transition, is meant.
-
-        Until this VM knows its name (``instance`` is None) every event is taken as its own.
-        """
+        """Return whether an event that affects ``target`` matches, at ``now`` and with this transition."""
         return (
             _among(event.event_type, self.event_types)
             and _among(event.event_source, self.event_sources)
             and _among(event.event_status, self.statuses)
             and _among(transition, self.transitions)
-            and self.target in (Whom.ANY, Whom(event.hits(instance)))
+            and self.target in (Whom.ANY, Whom(target))
             and _any_like(event.resources, self.resources)
             and _within(event.duration_seconds, self.min_duration, self.max_duration)
-            and _within(time_left(event, now), self.min_notice, self.max_notice)
+            and _within(notice(event, now), self.min_notice, self.max_notice)
             and (self.windows is None or any(window.holds(now) for window in self.windows))
         )
 
 
-def time_left(event: ScheduledEvent, now: datetime) -> float:
-    """Give the seconds left to NotBefore; 0 once it is blank or past."""
+def notice(event: ScheduledEvent, now: datetime) -> float | None:
+    """Return the seconds left to NotBefore; 0 once it is blank or past, None where it cannot be read."""
+    if event.not_before_unreadable:
+        return None
     return max((event.not_before - now).total_seconds(), 0.0) if event.not_before else 0.0
 
 

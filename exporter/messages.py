@@ -3,11 +3,11 @@
 from collections.abc import Hashable
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
-from exporter.lifecycle import Transition
+from exporter.lifecycle import Change, Transition
 from exporter.views import EventView
 
 TextFormat = Literal["markdown", "text", "html"]
@@ -28,14 +28,6 @@ class Outcome(StrEnum):
     DELIVERED = "delivered"
     FAILED = "failed"
     EXPIRED = "expired"
-
-
-class Change(msgspec.Struct, frozen=True):
-    """One field of an ``updated`` transition; the values are those of `EventView`."""
-
-    field: str
-    old: Any
-    new: Any
 
 
 class Message(msgspec.Struct, frozen=True):

@@ -35,6 +35,10 @@ class Poller:
             replaced[1].close()
         self._wake.set()
 
+    def wake(self) -> None:
+        """Poll now, not only when the interval is over."""
+        self._wake.set()
+
     def start(self) -> None:
         """Begin to poll; `configure` comes first."""
         self._thread.start()

@@ -30,8 +30,8 @@ class Memory(Protocol):
         """Write one step's effects, whom to tell, and which hooks to run, in one transaction."""
         ...
 
-    def queue(self, jobs: Sequence[Job]) -> None:
-        """Write down hooks to run for what happened before."""
+    def note_last_success(self, at: datetime) -> None:
+        """Write down when the last valid document came."""
         ...
 
     def retry(self) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from exporter.config import Metrics
 from exporter.events import STARTED, Target
-from exporter.lifecycle import TrackedEvent
+from exporter.lifecycle import TrackedEvent, Transition
 
 # A poll that waits for IMDS has failed long before.
 _PATIENCE_SECONDS = 60.0
@@ -41,21 +41,17 @@ class Snapshot(msgspec.Struct, frozen=True):
             return False
         return (now - self.last_success).total_seconds() > _PATIENCE_SECONDS + 2 * self.poll_interval
 
-    def target(self, tracked: TrackedEvent) -> Target:
-        """Tell whether the event hits this VM."""
-        return tracked.event.hits(self.instance)
-
     def under_way(self, since: datetime | None = None) -> list[TrackedEvent]:
-        """List the events known to hit this VM that are Started, or have been ``since`` then."""
+        """List the events known to affect this VM that are Started, or have been ``since`` then."""
         if self.instance is None:
             return []
         started = [tracked for tracked in self.current if tracked.event.event_status == STARTED]
         if since is not None:
             started += [
-                t for t in self.past if t.started is not None and t.ended is not None and t.ended >= since
+                t for t in self.past if t.has(Transition.STARTED) and t.ended is not None and t.ended >= since
             ]
-        return [tracked for tracked in started if self.target(tracked) is Target.SELF]
+        return [tracked for tracked in started if tracked.target is Target.SELF]
 
     def has_series(self, tracked: TrackedEvent) -> bool:
-        """Tell whether the event gets series of its own, and its transitions are counted and traced."""
-        return self.metrics.events == "all" or self.target(tracked) is Target.SELF
+        """Return whether the event gets series of its own, and its transitions are counted and traced."""
+        return self.metrics.events == "all" or tracked.target is Target.SELF

@@ -1,6 +1,6 @@
 """Succession: one event that goes on under another id.
 
-Microsoft's own mock server of scheduled events renews an event's id at every status.
+Microsoft's own mock server of Scheduled Events renews an event's id at every status.
 """
 
 from collections import Counter
@@ -9,16 +9,19 @@ from collections.abc import Iterable
 from exporter.events import SCHEDULED, STARTED, ScheduledEvent, normal_name
 
 
-def successors(gone: Iterable[ScheduledEvent], fresh: Iterable[ScheduledEvent]) -> dict[str, ScheduledEvent]:
-    """Find the events that one document drops and brings again under new ids.
+def successors(
+    gone: Iterable[ScheduledEvent], fresh: Iterable[ScheduledEvent], *, is_next: bool
+) -> dict[str, ScheduledEvent]:
+    """Return the events that one document drops and brings again under new ids.
 
-    That is so where exactly one Scheduled event goes and exactly one Started event comes with the same type,
-    source and resources: of several alike nobody could tell which became which.
+    That is so where exactly one event goes and exactly one Started event comes with the same type, source
+    and resources: of several alike nobody could tell which became which. The one that goes was Scheduled,
+    or it was Started and the document is the very next (``is_next``).
 
     Returns:
         the new event by the `ScheduledEvent.key` of the one it succeeds.
     """
-    dropped = [(_nature(event), event) for event in gone if event.event_status == SCHEDULED]
+    dropped = [(_nature(event), event) for event in gone]
     brought = [(_nature(event), event) for event in fresh if event.event_status == STARTED]
     count_dropped = Counter(nature for nature, _ in dropped)
     count_brought = Counter(nature for nature, _ in brought)
@@ -27,6 +30,7 @@ def successors(gone: Iterable[ScheduledEvent], fresh: Iterable[ScheduledEvent]) 
         event.key: by_nature[nature]
         for nature, event in dropped
         if count_dropped[nature] == count_brought[nature] == 1
+        and (event.event_status == SCHEDULED or (event.event_status == STARTED and is_next))
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from exporter.durations import format_duration
+from exporter.events import STARTED
 from exporter.snapshot import Snapshot
 from exporter.times import rfc3339
 from exporter.views import EventView
@@ -62,6 +63,8 @@ def _resources(names: Sequence[str]) -> str:
 def _starts(view: EventView, now: datetime) -> str:
     if view.started is not None:
         return f"{format_duration(round((now - view.started).total_seconds()))} ago"
+    if view.status == STARTED:
+        return "under way"
     if view.not_before is None:
         return "unknown"
     left = round((view.not_before - now).total_seconds())

@@ -10,12 +10,13 @@ from datetime import datetime
 
 import msgspec
 
+from exporter.advance import advance, approve
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import ImdsError, PollOutcome
 from exporter.events import Defect, Document, decode_document, trace_id
 from exporter.health import Health, Trouble
-from exporter.lifecycle import Known, Occurrence, Step, Transition, advance, approve
+from exporter.lifecycle import Known, Occurrence, Step
 from exporter.metrics import Metrics
 from exporter.ports import Approvals, Hooks, Imds, Memory, Pauses, Teller, Traces
 from exporter.snapshot import Snapshot
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 _NAME_RETRY_SECONDS = 10.0
 # Where asking for the name takes long, polling must still get most of the time.
 _NAME_PATIENCE = 9.0
+# After a crash, the age of the last success decides what its events' ends prove; minutes more or less do not.
+_NOTE_SUCCESS_SECONDS = 900.0
 
 
 class Watch:
@@ -54,14 +57,13 @@ class Watch:
         self._health = health
         self._clock = clock
         self._known = known
+        # The newest document, as sent and as read; ``_body`` is None where it has to be taken in again.
         self._body: bytes | None = None
+        self._document: Document | None = None
         self._defects: frozenset[Defect] = frozenset()
         self._name_due = clock.monotonic()
         self._given_name: str | None = None
-        # What happened to each event before this VM knew its name, and so whether it is meant.
-        self._unnamed: dict[str, list[Occurrence]] = {}
-        # Hooks may have run for them, before a restart: their end matters whenever the name is known.
-        self._inherited = frozenset(known.current)
+        self._note_success_at = clock.monotonic()
         self.snapshot = Snapshot(
             incarnation=known.incarnation,
             current=tuple(reversed(known.current.values())),
@@ -78,12 +80,10 @@ class Watch:
         self.snapshot = msgspec.structs.replace(
             self.snapshot,
             endpoint=endpoint,
-            instance=settings.instance.name or self._given_name,
             metrics=settings.metrics,
             poll_interval=settings.imds.poll_interval,
         )
-        if self.snapshot.instance is not None:
-            self._named()
+        self._use_name(settings.instance.name or self._given_name)
         self._look_for_pauses()
 
     def poll(self, imds: Imds) -> PollOutcome:
@@ -95,7 +95,7 @@ class Watch:
         started = self._clock.monotonic()
         try:
             body = imds.fetch()
-            document = None if body == self._body else decode_document(body)
+            document = self._document if body == self._body else decode_document(body)
         except ImdsError as error:
             self._metrics.polled(error.reason, self._clock.monotonic() - started)
             self._fail(error)
@@ -103,9 +103,9 @@ class Watch:
         self._metrics.polled(PollOutcome.SUCCESS, self._clock.monotonic() - started)
         self._learn_name(imds)
         self._note_approvals()
-        if document is not None:
+        if document is not None and (body != self._body or self._known.has_untold):
             self._take(document)
-            self._body = body
+            self._body, self._document = body, document
         self._succeed()
         self._memory.retry()
         return PollOutcome.SUCCESS
@@ -113,7 +113,9 @@ class Watch:
     def _take(self, document: Document) -> None:
         self._note_defects(document.defects)
         now = self._clock.now()
-        self._settle(advance(self._known, document, now, unbroken=self.snapshot.up), now)
+        watching = self._document is not None
+        step = advance(self._known, document, now, instance=self.snapshot.instance, watching=watching)
+        self._settle(step, now)
 
     def _note_approvals(self) -> None:
         for approval in self._approvals.take_sent():
@@ -124,10 +126,8 @@ class Watch:
     def _settle(self, step: Step, now: datetime) -> None:
         """Write a step down, publish it, and have done what it asks for."""
         instance = self.snapshot.instance
-        jobs = self._hooks.compose(step.occurrences, instance, now)
+        jobs = self._hooks.compose(step.hookable, instance, now)
         self._memory.record(step, self._teller.compose(step.occurrences, instance, now), jobs)
-        if instance is None:
-            self._miss(step)
         self._known = step.known
         self.snapshot = msgspec.structs.replace(
             self.snapshot,
@@ -174,37 +174,24 @@ class Watch:
             reason = "compute.name is empty"
             if name:
                 self._given_name = name
-                self.snapshot = msgspec.structs.replace(self.snapshot, instance=name)
-                self._named()
+                self._use_name(name)
                 self._look_for_pauses()
                 return
         answered = self._clock.monotonic()
         self._name_due = answered + max(_NAME_RETRY_SECONDS, _NAME_PATIENCE * (answered - asked))
         self._health.report(
             Trouble.INSTANCE_UNKNOWN,
-            f"IMDS does not tell this VM's name ({reason}): all events count as its own; set instance.name",
+            f"IMDS does not return this VM's name ({reason}): all events count as its own; set instance.name",
         )
 
-    def _miss(self, step: Step) -> None:
-        """Keep what waits for the name: for each event what happened last, and the last update after it."""
-        for occurrence in step.occurrences:
-            missed = self._unnamed.setdefault(occurrence.tracked.key, [])
-            is_update = occurrence.transition is Transition.UPDATED
-            missed[:] = [o for o in missed if is_update and o.transition is not Transition.UPDATED]
-            missed.append(occurrence)
-        kept = step.known.current.keys() | self._inherited
-        self._unnamed = {key: missed for key, missed in self._unnamed.items() if key in kept}
-
-    def _named(self) -> None:
-        """Have done what could not be while this VM did not know its name."""
+    def _use_name(self, name: str | None) -> None:
+        if name is None:
+            return
         self._health.clear(Trouble.INSTANCE_UNKNOWN)
-        missed = [occurrence for occurrences in self._unnamed.values() for occurrence in occurrences]
-        self._unnamed = {}
-        jobs = self._hooks.compose(missed, self.snapshot.instance, self._clock.now())
-        if jobs:
-            self._memory.queue(jobs)
-            self._hooks.wake()
-        self._approvals.wake()
+        if name != self.snapshot.instance:
+            self.snapshot = msgspec.structs.replace(self.snapshot, instance=name)
+            # Whom the newest document affects is to be found out anew.
+            self._body = None
 
     def _succeed(self) -> None:
         now = self._clock.now()
@@ -212,6 +199,9 @@ class Watch:
             facts = {"endpoint": self.snapshot.endpoint, "instance": self.snapshot.instance}
             log.info("IMDS answers", extra=facts)
         self._known = msgspec.structs.replace(self._known, last_success=now)
+        if self._clock.monotonic() >= self._note_success_at:
+            self._note_success_at = self._clock.monotonic() + _NOTE_SUCCESS_SECONDS
+            self._memory.note_last_success(now)
         self.snapshot = msgspec.structs.replace(
             self.snapshot, up=True, ready=True, last_success=now, last_error=""
         )
@@ -234,7 +224,7 @@ def _log(occurrence: Occurrence, snapshot: Snapshot) -> None:
         "event_status": event.event_status,
         "event_source": event.event_source,
         "resource_type": event.resource_type,
-        "target": snapshot.target(occurrence.tracked).value,
+        "target": occurrence.tracked.target.value,
         "instance": snapshot.instance,
         "resources": event.resources,
         "not_before": event.not_before,

@@ -62,6 +62,7 @@ class Notebook:
         self.steps: list[Step] = []
         self.messages: list[Message] = []
         self.jobs: list[Job] = []
+        self.successes: list[datetime] = []
         self.retries = 0
 
     def record(self, step: Step, messages: Sequence[Message], jobs: Sequence[Job]) -> None:
@@ -70,9 +71,9 @@ class Notebook:
         self.messages.extend(messages)
         self.jobs.extend(jobs)
 
-    def queue(self, jobs: Sequence[Job]) -> None:
-        """Keep jobs."""
-        self.jobs.extend(jobs)
+    def note_last_success(self, at: datetime) -> None:
+        """Keep it."""
+        self.successes.append(at)
 
     def retry(self) -> None:
         """Count."""

@@ -4,24 +4,26 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from exporter.advance import advance
 from exporter.events import Defect, Document, ScheduledEvent
-from exporter.lifecycle import Known, Step, TrackedEvent, Transition, advance
+from exporter.lifecycle import Known, Step, TrackedEvent, Transition
 from tests.clocks import NOW
 
 
 class Life:
-    """Feeds documents to `exporter.lifecycle.advance`, a second apart, the incarnation growing by one."""
+    """Feeds documents to `exporter.advance.advance`, a second apart, the incarnation growing by one."""
 
-    def __init__(self) -> None:
+    def __init__(self, instance: str | None = "WestNO_0") -> None:
         self.known = Known()
         self.now = NOW
         self.incarnation = 0
+        self.instance = instance
+        self.watching = False
 
     def feed(
         self,
         *events: ScheduledEvent,
         incarnation: int | None = None,
-        unbroken: bool = True,
         after: timedelta = timedelta(seconds=1),
         defects: tuple[Defect, ...] = (),
     ) -> Step:
@@ -29,13 +31,15 @@ class Life:
         self.now += after
         self.incarnation = self.incarnation + 1 if incarnation is None else incarnation
         document = Document(self.incarnation, events, defects)
-        step = advance(self.known, document, self.now, unbroken=unbroken)
+        step = advance(self.known, document, self.now, instance=self.instance, watching=self.watching)
         self.known = step.known
+        self.watching = True
         return step
 
     def restart(self) -> None:
         """Forget all that is not written down, and read what is."""
         self.known = msgspec.json.decode(msgspec.json.encode(self.known), type=Known)
+        self.watching = False
 
     @property
     def current(self) -> list[TrackedEvent]:

@@ -2,14 +2,16 @@
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from exporter.advance import advance
 from exporter.events import SCHEDULED, STARTED, Document, ScheduledEvent
 from exporter.health import Health, Trouble
-from exporter.lifecycle import Known, Step, advance
+from exporter.hooks.jobs import Job
+from exporter.lifecycle import Known, Step
 from exporter.state import Store
 
 START = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
@@ -95,7 +97,7 @@ def nth_step(known: Known, number: int) -> Step:
         for index in range(_EVENTS_PER_STEP)
     ]
     document = Document(number, tuple(events))
-    return advance(known, document, START + timedelta(microseconds=number), unbroken=True)
+    return advance(known, document, START + timedelta(microseconds=number), instance="vm_0", watching=True)
 
 
 def replay(until: int) -> Known:
@@ -127,3 +129,8 @@ def unprivileged() -> Iterator[None]:
         yield
     finally:
         os.seteuid(user)
+
+
+def queue(store: Store, jobs: Sequence[Job]) -> None:
+    """Write hooks' jobs down, as the watch does together with what they are for."""
+    store.record(Step(Known(), (), (), (), (), new_incarnation=True), jobs=jobs)

@@ -47,7 +47,7 @@ def test_names_are_folded(name: str, expected: str) -> None:
 )
 def test_whom_an_event_hits(instance: str | None, resources: tuple[str, ...], expected: Target) -> None:
     """This VM is hit if it is named, if nobody is, and as long as it does not know its name."""
-    assert scheduled(resources=resources).hits(instance) is expected
+    assert scheduled(resources=resources).target(instance) is expected
 
 
 def test_resources_are_compared_as_sets_of_names_with_repeats() -> None:

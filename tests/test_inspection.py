@@ -51,20 +51,21 @@ def shown(
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line of JSON: the VM, the incarnation, and the events newest first, as the API gives them."""
+    """One line of JSON: source, VM, incarnation, and the events newest first; their lives are unknown."""
     output, warnings = shown(Azure(answer(TWO)), capsys, as_json=True)
     assert warnings == ""
     assert len(output.splitlines()) == 1
     found = json.loads(output)
     assert (found["instance"], found["document_incarnation"]) == ("WestNO_0", 1)
-    assert [(event["id"], event["target"]) for event in found["events"]] == [
+    assert [(event["id"], event["target"]) for event in found["current"]] == [
         (REBOOT_ID, "other"),
         (FREEZE_ID, "self"),
     ]
-    freeze = found["events"][1]
+    freeze = found["current"][1]
     assert freeze["not_before"] == "2026-03-04T22:15:00Z"
     assert freeze["duration_seconds"] == 5
-    assert freeze["outcome"] is None
+    assert (freeze["first_seen"], freeze["started"], freeze["outcome"]) == (None, None, None)
+    assert (found["source"], freeze["transitions"]) == ("imds", [])
 
 
 def test_a_configured_name_is_not_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +73,7 @@ def test_a_configured_name_is_not_asked_for(capsys: pytest.CaptureFixture[str]) 
     azure = Azure(answer(TWO), name=FAILURE)
     output, warnings = shown(azure, capsys, as_json=True, name="WestNO_9")
     assert warnings == ""
-    assert [event["target"] for event in json.loads(output)["events"]] == ["self", "other"]
+    assert [event["target"] for event in json.loads(output)["current"]] == ["self", "other"]
 
 
 def test_an_unknown_name_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:

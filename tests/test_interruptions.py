@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from exporter.events import Target
 from exporter.interruptions import Interruptions
-from exporter.lifecycle import TrackedEvent, Transition
+from exporter.lifecycle import TrackedEvent, Transition, TransitionRecord
 from exporter.snapshot import Snapshot
 from tests.builders import FREEZE_ID, REBOOT_ID, scheduled, started
 from tests.clocks import NOW, HandClock
@@ -26,7 +27,15 @@ class Pauses:
 def under_way(event_id: str = FREEZE_ID, event_type: str = "Freeze", **fields: object) -> TrackedEvent:
     """Give an event that is Started for this VM."""
     event = started(event_id=event_id, event_type=event_type)
-    return TrackedEvent(event, (event_id,), first_seen=NOW, started=NOW, **fields)  # type: ignore[arg-type]  # as given
+    record = TransitionRecord(Transition.STARTED, NOW)
+    return TrackedEvent(
+        event,
+        (event_id,),
+        first_seen=NOW,
+        started=NOW,
+        transitions=(record,),
+        **fields,  # type: ignore[arg-type]  # as given
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,7 +62,7 @@ def under_way(event_id: str = FREEZE_ID, event_type: str = "Freeze", **fields: o
             ),
             [],
         ),
-        (Snapshot(instance="other", current=(under_way(),)), []),
+        (Snapshot(instance="other", current=(under_way(affects=Target.OTHER),)), []),
         (Snapshot(instance=None, current=(under_way(),)), []),
         (
             Snapshot(instance="WestNO_0", current=(TrackedEvent(scheduled(), (FREEZE_ID,), first_seen=NOW),)),

@@ -1,11 +1,12 @@
-"""Tests of `exporter.lifecycle`: what a listed event goes through, and what is no transition."""
+"""Tests of `exporter.advance`: what a listed event goes through, and what is not a transition."""
 
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from exporter.events import Defect
+from exporter.events import Defect, Target
 from exporter.lifecycle import (
     Change,
     Known,
@@ -17,7 +18,8 @@ from exporter.lifecycle import (
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, scheduled, started
 from tests.lives import Life, at, happened, path
 
-SCHEDULED, STARTED, UPDATED = Transition.SCHEDULED, Transition.STARTED, Transition.UPDATED
+ADVISED, SCHEDULED = Transition.ADVISED, Transition.SCHEDULED
+STARTED, UPDATED = Transition.STARTED, Transition.UPDATED
 COMPLETED, CANCELLED, VANISHED = Transition.COMPLETED, Transition.CANCELLED, Transition.VANISHED
 
 
@@ -27,7 +29,13 @@ def test_scheduled() -> None:
     step = life.feed(scheduled())
     record = TransitionRecord(SCHEDULED, at(1))
     tracked = TrackedEvent(
-        scheduled(), (FREEZE_ID,), first_seen=at(1), transitions=(record,), announced=NOT_BEFORE
+        scheduled(),
+        (FREEZE_ID,),
+        first_seen=at(1),
+        affects=Target.SELF,
+        transitions=(record,),
+        announced=NOT_BEFORE,
+        hooked=1,
     )
     assert step.occurrences == (Occurrence(tracked, SCHEDULED, at(1)),)
     assert step.occurrences[0].notice == NOT_BEFORE - at(1)
@@ -50,9 +58,10 @@ def test_started_after_scheduled() -> None:
 def test_first_seen_started() -> None:
     """A hardware failure gives no notice: it starts when it is first seen, and was never scheduled."""
     life = Life()
+    life.feed()
     step = life.feed(started())
     assert happened(step) == [(FREEZE_ID, STARTED)]
-    assert (life.current[0].first_seen, life.current[0].started) == (at(1), at(1))
+    assert (life.current[0].first_seen, life.current[0].started) == (at(2), at(2))
 
 
 @pytest.mark.parametrize("not_before", [None, NOT_BEFORE - timedelta(hours=1)])
@@ -70,6 +79,7 @@ def test_notice_is_never_negative(not_before: Any) -> None:
         ("duration_seconds", 9),
         ("duration_seconds", None),
         ("resources", ("WestNO_0",)),
+        ("resources", ()),
         ("resources", ("WestNO_0", "WestNO_1", "WestNO_1")),
         ("description", "delayed"),
     ],
@@ -85,11 +95,11 @@ def test_updated(make: Any, field: str, new: Any) -> None:
 
 
 def test_several_fields_make_one_update_each_time() -> None:
-    """What changes together is one update; what changes again is another."""
+    """What changes together is one update; what changes a minute later is another."""
     life = Life()
     life.feed(scheduled())
     once = life.feed(scheduled(duration_seconds=9, description="longer"))
-    again = life.feed(scheduled())
+    again = life.feed(scheduled(), after=timedelta(minutes=1))
     assert [change.field for change in once.occurrences[0].changes] == ["duration_seconds", "description"]
     assert happened(again) == [(FREEZE_ID, UPDATED)]
 
@@ -117,6 +127,7 @@ def test_no_update(fields: dict[str, Any]) -> None:
 def test_started_back_to_scheduled() -> None:
     """An event that falls back to Scheduled is shown so, is no transition, and completes when it goes."""
     life = Life()
+    life.feed()
     life.feed(started())
     assert life.feed(scheduled()).occurrences == ()
     assert life.current[0].event == scheduled()
@@ -166,8 +177,10 @@ def test_a_defect_keeps_a_known_event_alive() -> None:
     life.feed(scheduled(), started(event_id=REBOOT_ID))
     before = life.current
     step = life.feed(started(event_id=REBOOT_ID), defects=lost(FREEZE_ID.lower()))
-    assert (step.occurrences, step.changed, life.current) == ((), (), before)
+    assert step.occurrences == ()
+    assert life.current == [msgspec.structs.replace(before[0], unread=True), before[1]]
     assert happened(life.feed(started(), started(event_id=REBOOT_ID))) == [(FREEZE_ID, STARTED)]
+    assert not life.current[0].unread
 
 
 def test_a_nameless_defect_is_no_proof_of_cancellation() -> None:
@@ -188,32 +201,94 @@ def test_a_bad_field_is_no_obstacle() -> None:
     assert life.feed(defects=defects).known.current == {}
 
 
-def test_an_unknown_status_announces_nothing() -> None:
-    """A status that Azure adds one day is shown; nothing is made of it, nor of changes under it."""
+@pytest.mark.parametrize("status", ["Advisory", "Considered"])
+def test_advised(status: str) -> None:
+    """A status that is neither Scheduled nor Started announces an event once, before anything else."""
     life = Life()
-    life.feed(scheduled(event_status="Considered"))
-    assert life.feed(scheduled(event_status="Considered", duration_seconds=9)).occurrences == ()
-    assert life.current[0].event.event_status == "Considered"
-    step = life.feed(scheduled(duration_seconds=9))
+    assert happened(life.feed(scheduled(event_status=status))) == [(FREEZE_ID, ADVISED)]
+    assert life.feed(scheduled(event_status=status)).occurrences == ()
+    assert happened(life.feed(scheduled(event_status=status, duration_seconds=9))) == [(FREEZE_ID, UPDATED)]
+    step = life.feed(scheduled(duration_seconds=30))
     assert happened(step) == [(FREEZE_ID, SCHEDULED)]
     assert step.occurrences[0].notice == NOT_BEFORE - at(1)
+    assert happened(life.feed(started())) == [(FREEZE_ID, STARTED)]
+
+
+@pytest.mark.parametrize("incarnation", [None, 0, 7])
+def test_an_advised_event_that_goes_is_cancelled(incarnation: int | None) -> None:
+    """Nobody waits for what was only advised: no proof is needed, and no warning given."""
+    life = Life()
+    life.feed(scheduled(event_status="Advisory"))
+    assert happened(life.feed(incarnation=incarnation)) == [(FREEZE_ID, CANCELLED)]
 
 
 def test_an_unknown_status_within_a_life() -> None:
-    """Between the known statuses an unknown one is no transition, but what changes with it is told."""
+    """After Scheduled another status is shown; what changes with a status is not told as an update."""
     life = Life()
     life.feed(scheduled())
-    assert life.feed(scheduled(event_status="Paused")).occurrences == ()
-    assert happened(life.feed(scheduled(duration_seconds=9))) == [(FREEZE_ID, UPDATED)]
-    assert happened(life.feed(scheduled(event_status="Paused"))) == [(FREEZE_ID, UPDATED)]
+    assert life.feed(scheduled(event_status="Paused", duration_seconds=9)).occurrences == ()
+    assert life.current[0].event.event_status == "Paused"
+    assert life.feed(scheduled()).occurrences == ()
     assert happened(life.feed(started())) == [(FREEZE_ID, STARTED)]
-    assert life.feed(scheduled(event_status="Completed")).occurrences == ()
-    assert happened(life.feed()) == [(FREEZE_ID, COMPLETED)]
 
 
-def test_gone_with_an_unknown_status() -> None:
-    """Whether an event of an unknown status was cancelled nobody knows."""
+@pytest.mark.parametrize(("status", "outcome"), [("Completed", COMPLETED), ("Canceled", CANCELLED)])
+def test_statuses_that_end_a_life(status: str, outcome: Transition) -> None:
+    """Azure's own word ends a life, once, however long the event is listed so; then it may begin anew."""
+    over = scheduled(event_status=status)
     life = Life()
     life.feed(scheduled())
-    life.feed(scheduled(event_status="Paused"))
-    assert happened(life.feed()) == [(FREEZE_ID, VANISHED)]
+    assert happened(life.feed(over, incarnation=9)) == [(FREEZE_ID, outcome)]
+    assert life.feed(over).occurrences == ()
+    assert life.current == []
+    assert life.feed().occurrences == ()
+    assert happened(life.feed(scheduled())) == [(FREEZE_ID, SCHEDULED)]
+
+
+@pytest.mark.parametrize("status", ["Completed", "Canceled"])
+def test_first_seen_over(status: str) -> None:
+    """An event that is listed only once it is over has no life to tell of."""
+    life = Life()
+    assert life.feed(scheduled(event_status=status)).occurrences == ()
+    assert life.feed().occurrences == ()
+
+
+def test_updates_are_folded() -> None:
+    """After the first one, changes are told once a minute, together, with the values that were last told."""
+    life = Life()
+    life.feed(scheduled(duration_seconds=1))
+    assert happened(life.feed(scheduled(duration_seconds=2))) == [(FREEZE_ID, UPDATED)]
+    assert life.feed(scheduled(duration_seconds=3), after=timedelta(seconds=30)).occurrences == ()
+    life.restart()
+    assert life.feed(scheduled(duration_seconds=4, description="later")).occurrences == ()
+    assert life.current[0].event.duration_seconds == 4
+    step = life.feed(scheduled(duration_seconds=4, description="later"), after=timedelta(seconds=29))
+    assert happened(step) == [(FREEZE_ID, UPDATED)]
+    assert step.occurrences[0].changes == (
+        Change("duration_seconds", 2, 4),
+        Change("description", scheduled().description, "later"),
+    )
+    assert not life.known.has_untold
+
+
+def test_an_update_that_is_taken_back_is_not_told() -> None:
+    """Content that is again what was last told is no news."""
+    life = Life()
+    life.feed(scheduled())
+    life.feed(scheduled(duration_seconds=9))
+    assert life.feed(scheduled(duration_seconds=10)).known.has_untold
+    assert not life.feed(scheduled(duration_seconds=9)).known.has_untold
+    assert life.feed(scheduled(duration_seconds=9), after=timedelta(minutes=2)).occurrences == ()
+
+
+def test_a_start_and_an_end_leave_no_update_behind() -> None:
+    """What changed and was not told yet shows in the transition that comes first."""
+    life = Life()
+    life.feed(scheduled())
+    life.feed(scheduled(duration_seconds=9))
+    life.feed(scheduled(duration_seconds=10))
+    assert happened(life.feed(started(duration_seconds=10))) == [(FREEZE_ID, STARTED)]
+    assert not life.known.has_untold
+    life.feed(started(duration_seconds=11))
+    assert happened(life.feed()) == [(FREEZE_ID, COMPLETED)]
+    assert (life.past[0].event.duration_seconds, life.past[0].untold) == (11, None)

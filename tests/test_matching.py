@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from exporter.durations import Duration
-from exporter.events import ScheduledEvent
+from exporter.events import ScheduledEvent, Target
 from exporter.lifecycle import Transition
-from exporter.matching import Match, TimeOfDay, Whom, Window, Zone, time_left
+from exporter.matching import Match, TimeOfDay, Whom, Window, Zone, notice
 from tests.builders import scheduled, started
 from tests.clocks import NOW
 
@@ -19,7 +19,7 @@ UNKNOWN = scheduled(duration_seconds=None)
 
 def holds(event: ScheduledEvent, instance: str | None = "WestNO_0", **keys: Any) -> bool:
     """Tell whether a match with these keys alone holds for the event, scheduled, now."""
-    return Match(**keys).holds(event, instance=instance, now=NOW, transition=Transition.SCHEDULED)
+    return Match(**keys).holds(event, target=event.target(instance), now=NOW, transition=Transition.SCHEDULED)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_one_window_of_several_is_enough() -> None:
     """Windows are alternatives."""
     now = NOW.replace(hour=12)
     match = Match(windows=(window(**{"from": "13:00"}), window(to="13:00")))
-    assert match.holds(FREEZE, instance=None, now=now)
-    assert not Match(windows=(window(**{"from": "13:00"}),)).holds(FREEZE, instance=None, now=now)
+    assert match.holds(FREEZE, target=Target.SELF, now=now)
+    assert not Match(windows=(window(**{"from": "13:00"}),)).holds(FREEZE, target=Target.SELF, now=now)
 
 
 @pytest.mark.parametrize("text", ["9", "9:00", "25:00", "24:01", "12:60", "22:00:30", "noon", "", 1320])
@@ -152,8 +152,8 @@ def test_no_time_zone(text: str) -> None:
         Zone.parse(text)
 
 
-def test_time_left() -> None:
+def test_notice() -> None:
     """The time left is 0 once NotBefore is blank or past."""
-    assert time_left(FREEZE, NOW) == 900
-    assert time_left(FREEZE, NOW + timedelta(hours=1)) == 0
-    assert time_left(started(), NOW) == 0
+    assert notice(FREEZE, NOW) == 900
+    assert notice(FREEZE, NOW + timedelta(hours=1)) == 0
+    assert notice(started(), NOW) == 0

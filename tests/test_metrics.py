@@ -82,12 +82,15 @@ def test_an_event_has_series_while_it_is_listed() -> None:
 
 
 def test_what_azure_does_not_say_is_absent() -> None:
-    """A blank NotBefore and an unknown duration have no series, rather than a wrong number."""
+    """A blank NotBefore, an unknown duration and a start that was not watched have no series."""
     house = House()
     house.poll(body(raw_event(NotBefore="", DurationInSeconds=-1, EventStatus="Started")))
     event = {"event_id": FREEZE_ID, "event_type": "Freeze"}
-    for name in ("not_before_timestamp_seconds", "seconds_to_not_before", "duration_seconds"):
+    absent = ("not_before_timestamp_seconds", "seconds_to_not_before", "duration_seconds")
+    for name in (*absent, "started_timestamp_seconds"):
         assert house.value(f"event_{name}", **event) is None
+    house.poll(body(incarnation=2))
+    house.poll(body(raw_event(NotBefore="", EventStatus="Started"), incarnation=3))
     assert house.value("event_started_timestamp_seconds", **event) is not None
 
 

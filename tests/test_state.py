@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.advance import advance
 from exporter.events import SCHEDULED, STARTED, Document, ScheduledEvent
-from exporter.lifecycle import HISTORY, Known, advance
+from exporter.lifecycle import HISTORY, Known
 from exporter.state.database import Database
 from exporter.state.schema import MIGRATIONS
 from tests.state_support import START, House, nth_step, replay
@@ -76,7 +77,7 @@ def test_any_history_survives_restarts(moves: list[tuple[timedelta, Document, bo
         known = Known()
         for passed, document, restart in moves:
             house.clock.advance(passed.total_seconds())
-            step = advance(known, document, house.clock.now(), unbroken=not restart)
+            step = advance(known, document, house.clock.now(), instance="vm_0", watching=not restart)
             store.record(step)
             known = step.known
             if restart:
@@ -111,7 +112,11 @@ def test_unchanged_document_writes_nothing(house: House) -> None:
     for _ in range(300):
         house.clock.advance(1)
         step = advance(
-            known, Document(1, tuple(t.event for t in known.current.values())), START, unbroken=True
+            known,
+            Document(1, tuple(t.event for t in known.current.values())),
+            START,
+            instance="vm_0",
+            watching=True,
         )
         assert not step.writes
         store.record(step)
@@ -124,7 +129,9 @@ def test_new_incarnation_alone_is_remembered(house: House) -> None:
     """A document with the same events and a new number leaves the number for the next start."""
     store = house.open()
     for incarnation in (1, 2):
-        store.record(advance(Known(incarnation=1), Document(incarnation), START, unbroken=True))
+        store.record(
+            advance(Known(incarnation=1), Document(incarnation), START, instance="vm_0", watching=True)
+        )
     assert house.open().load() == Known(incarnation=2, last_success=START)
 
 
@@ -162,7 +169,7 @@ def test_history_is_kept_for_ninety_days(house: House) -> None:
     known = store.load()
     assert known.past == {}
     assert len(known.current) == 10
-    store.record(advance(known, Document(4), house.clock.now(), unbroken=False))
+    store.record(advance(known, Document(4), house.clock.now(), instance="vm_0", watching=False))
     rows = store._database.read(
         "SELECT count(*) FROM events WHERE ended < ?", (house.clock.now().timestamp(),)
     )

@@ -47,6 +47,24 @@ def test_a_chain_of_ids() -> None:
     assert life.current[0].ids == ("A1", "A2", "A3")
 
 
+def test_from_started_to_started() -> None:
+    """A Started event goes on under a new id at the very next incarnation; over a gap it is another event."""
+    life = Life()
+    life.feed(started(event_id="A1"))
+    assert life.feed(started(event_id="A2")).occurrences == ()
+    assert life.current[0].ids == ("A1", "A2")
+    step = life.feed(started(event_id="A3"), incarnation=9)
+    assert happened(step) == [("A2", COMPLETED), ("A3", STARTED)]
+
+
+def test_a_started_one_beside_a_scheduled_one_leaves_doubt() -> None:
+    """Two events of one nature that go, in whatever status, have no successor."""
+    life = Life()
+    life.feed(scheduled(event_id="A1"), started(event_id="B1"))
+    step = life.feed(started(event_id="A2"))
+    assert sorted(happened(step)) == [("A1", CANCELLED), ("A2", STARTED), ("B1", COMPLETED)]
+
+
 def test_several_natures_succeed_at_once() -> None:
     """Events that differ in type, source or resources cannot be mistaken for one another."""
     natures: tuple[dict[str, Any], ...] = (
@@ -83,10 +101,9 @@ def test_of_several_alike_nobody_can_tell(dropped: int, brought: int) -> None:
         (scheduled(event_id="A1"), started(event_id="A2", event_source="User")),
         (scheduled(event_id="A1"), started(event_id="A2", resources=("WestNO_0",))),
         (scheduled(event_id="A1"), scheduled(event_id="A2")),
-        (started(event_id="A1"), started(event_id="A2")),
         (scheduled(event_id="A1", event_status="Paused"), started(event_id="A2")),
     ],
-    ids=["type", "source", "resources", "to Scheduled", "from Started", "from an unknown status"],
+    ids=["type", "source", "resources", "to Scheduled", "from an unknown status"],
 )
 def test_no_succession(old: Any, new: Any) -> None:
     """What differs in nature, or does not go from Scheduled to Started, is another event."""
@@ -111,7 +128,7 @@ def test_no_succession_by_an_event_that_was_known() -> None:
     life = Life()
     life.feed(started(event_id="A2"))
     life.feed(scheduled(event_id="A1"))
-    assert happened(life.feed(started(event_id="A2"))) == [("A1", CANCELLED)]
+    assert happened(life.feed(started(event_id="A2"))) == [("A1", CANCELLED), ("A2", STARTED)]
     assert [t.ids for t in life.current] == [("A2",)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from exporter import table
-from exporter.events import ScheduledEvent, Target
+from exporter.events import ScheduledEvent
 from exporter.lifecycle import TrackedEvent
 from exporter.snapshot import Snapshot
 from exporter.views import event_view
@@ -17,7 +17,7 @@ from tests.clocks import NOW
 def rendered(event: ScheduledEvent, **fields: Any) -> list[str]:
     """Render a table of one event."""
     tracked = TrackedEvent(event, (event.event_id,), first_seen=NOW, **fields)
-    return table.render([event_view(tracked, Target.SELF)], NOW)
+    return table.render([event_view(tracked)], NOW)
 
 
 def test_a_row() -> None:

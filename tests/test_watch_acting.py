@@ -44,7 +44,7 @@ def test_hooks_wait_for_the_name() -> None:
 
 
 def test_a_name_that_is_not_meant() -> None:
-    """A VM that turns out not to be hit runs nothing for what it saw before."""
+    """A VM that turns out not to be affected runs nothing for what it saw before."""
     house = House()
     house.imds.facts = NO_NAME
     house.poll(body(raw_event()))

@@ -56,6 +56,14 @@ def test_the_end_of_what_was_known_before() -> None:
     assert learn(house) == [(REBOOT_ID, "completed", 2)]
 
 
+def test_last_success_is_noted_now_and_then() -> None:
+    """An idle hour writes a few times when IMDS last answered, not at every poll."""
+    house = House()
+    for _ in range(3600):
+        house.poll()
+    assert len(house.memory.successes) == 4
+
+
 @pytest.mark.parametrize("configured", [True, False])
 def test_pauses_are_watched_for_from_then_on(configured: bool) -> None:
     """An event that is Started has pauses watched for as soon as it is known to hit this VM."""
@@ -75,4 +83,5 @@ def test_pauses_of_another_vm_are_not_watched_for() -> None:
     house.poll(body(raw_event(**STARTED)))
     assert house.pauses.active
     house.configure(instance=Instance(name="WestNO_7"))
+    house.poll()
     assert not house.pauses.active

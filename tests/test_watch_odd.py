@@ -16,7 +16,7 @@ from tests.house import IDLE, TIMEOUT, House
 from tests.lives import Life
 
 OTHERS = {"Resources": ["WestNO_7"]}
-UNKNOWN_NAME = "IMDS does not tell this VM's name ({}): all events count as its own; set instance.name"
+UNKNOWN_NAME = "IMDS does not return this VM's name ({}): all events count as its own; set instance.name"
 
 
 def test_the_name_is_learned_before_the_first_document_is_taken() -> None:
@@ -126,7 +126,7 @@ def test_defects_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -
     told = [record for record in caplog.records if record.getMessage() == "event not understood"]
     problems = [
         f"event {FREEZE_ID}: Object missing required field `EventType`",
-        f"event {REBOOT_ID}: NotBefore: 'soon' is no RFC 1123 or ISO 8601 time",
+        f"event {REBOOT_ID}: NotBefore: 'soon' is not an RFC 1123 or ISO 8601 time",
     ]
     assert [record.__dict__["problem"] for record in told] == problems
     assert [(record.levelname, record.__dict__["lost"]) for record in told] == [

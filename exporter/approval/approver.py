@@ -1,18 +1,21 @@
 """The thread that approves: it looks at what is decided, acts where that is due, and tries again on errors.
 
-Before anything is sent the document is fetched again and the decision taken again; then the approval is
-written down, so that a crash can never leave one behind that nobody knows of; only then is it sent.
+Before anything is sent the document is fetched again. An event that changed is not approved: the watch takes
+the change in first, with the hooks that it makes due. Otherwise the decision is taken again; then the
+approval is written down, so that a crash can never leave one behind that nobody knows of; only then is it
+sent.
 """
 
 import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
+from exporter.approval.ages import Ages
 from exporter.approval.deciding import Decision, Facts, Stand, decide
 from exporter.approval.ports import Azure, Counts, Traces
 from exporter.clock import Clock
@@ -33,7 +36,6 @@ _LOOK_SECONDS = 1.0
 _FIRST_RETRY_SECONDS = 1.0
 _MOST_RETRY_SECONDS = 20.0
 _COUNTED = {Stand.DRY_RUN: ApprovalOutcome.DRY_RUN, Stand.LIMITED: ApprovalOutcome.LIMITED}
-_HOUR = timedelta(hours=1)
 
 
 class _Trial(NamedTuple):
@@ -67,13 +69,17 @@ class Approver:
         tracer: Traces,
         clock: Clock,
         known: Known,
+        poll: Callable[[], None] = lambda: None,
     ) -> None:
+        """Prepare; ``poll`` is called to have the watch look at the document now."""
         self._approvals = approvals
         self._jobs = jobs
         self._snapshot = snapshot
         self._counts = counts
         self._tracer = tracer
         self._clock = clock
+        self._ages = Ages(clock, known)
+        self._poll = poll
         self._config = Config()
         self._azure: Azure | None = None
         self._trials: dict[str, _Trial] = {}
@@ -99,6 +105,7 @@ class Approver:
     def wake(self) -> None:
         """Look at what is pending; the thread is started when there is something for the first time."""
         with self._lock:
+            self._ages.note(self._snapshot().current)
             due = self._config.approval.mode is not Mode.OFF and bool(self._snapshot().current)
             if due and self._thread.ident is None and not self._stopping:
                 self._thread.start()
@@ -161,18 +168,28 @@ class Approver:
         return bool(keys)
 
     def _decide(self, tracked: TrackedEvent, instance: str | None) -> Decision:
-        now = self._clock.now()
         settings = self._config.approval
         known = self._approvals.find(tracked.key)
-        open_ = tracked.ended is None and tracked.event.event_status == SCHEDULED
-        asks_hooks = open_ and any(rule.require_hooks for rule in settings.rules)
         facts = Facts(
             approved_by=known.rule if known is not None and known.sent is not None else "",
             asked_by=known.rule if known is not None and known.sent is None else "",
-            hooks=self._jobs.results(tracked.key) if asks_hooks else {},
-            within_hour=self._approvals.count_since(now - _HOUR, but=tracked.key) if open_ else 0,
         )
-        return decide(tracked, settings, instance, now, facts)
+        if tracked.ended is None and tracked.event.event_status == SCHEDULED:
+            asks_hooks = any(rule.require_hooks for rule in settings.rules)
+            facts = msgspec.structs.replace(
+                facts,
+                hooks=self._jobs.results(tracked.key) if asks_hooks else {},
+                is_updating=self._is_updating(tracked),
+                age=self._ages.of_life(tracked),
+                within_hour=self._ages.count_recent(self._approvals.known(), but=tracked.key),
+            )
+        return decide(tracked, settings, instance, self._clock.now(), facts)
+
+    def _is_updating(self, tracked: TrackedEvent) -> bool:
+        """Return whether hooks for a change of the event have still to be queued, to run or to end."""
+        if not self._config.hooks:
+            return False
+        return tracked.untold is not None or self._jobs.has_open_updates(tracked.key)
 
     def _say(self, tracked: TrackedEvent, decision: Decision) -> None:
         """Log, and count, what is decided, once for as long as it stays so."""
@@ -204,7 +221,7 @@ class Approver:
     def _approve(self, due: Sequence[_Due]) -> None:
         """Approve what is due and still is by a fresh document, in one request; note what fails."""
         azure = self._azure
-        if azure is None:
+        if azure is None or self._stopping:
             return
         begun, asked = self._clock.now(), self._clock.monotonic()
         try:
@@ -213,17 +230,18 @@ class Approver:
             for tracked, decision in due:
                 self._failed(tracked, decision, str(error), asked)
             return
-        fresh = {event.key: event for event in document.events}
-        # What is not in there any more, the next poll will tell of.
-        listed = [t for t, _ in due if t.event.key in fresh]
-        again = [msgspec.structs.replace(t, event=fresh[t.event.key]) for t in listed]
-        self._send(azure, [(t, d) for t in again if (d := self._remember(t, begun, asked))], begun, asked)
+        lives = {tracked.key: tracked for tracked in self._snapshot().current}
+        unchanged = [lives[t.key] for t, _ in due if t.key in lives and lives[t.key].event in document.events]
+        if len(unchanged) < len(due):
+            self._poll()
+        self._send(azure, [(t, d) for t in unchanged if (d := self._remember(t, begun, asked))], begun, asked)
 
     def _remember(self, tracked: TrackedEvent, begun: datetime, asked: float) -> Decision | None:
         """Decide again, and write it down; None where it is not to be approved now."""
         decision = self._decide(tracked, self._snapshot().instance)
         if decision.stand is not Stand.DUE:
             return None
+        self._ages.note_approval(tracked.key)
         if self._approvals.decide(tracked.key, tracked.event.event_id, decision.rule, begun):
             return decision
         problem = "the state cannot be written, so nothing would remember it"
@@ -237,9 +255,9 @@ class Approver:
             azure.approve([tracked.event.event_id for tracked, _ in due])
         except ImdsError as error:
             if error.reason is PollOutcome.HTTP_ERROR and len(due) > 1:
-                # One id that Azure does not take must not hold back the others.
+                # One id that Azure does not take must not hold back the others; each is decided anew.
                 for one in due:
-                    self._send(azure, [one], begun, asked)
+                    self._approve([one])
                 return
             for tracked, decision in due:
                 self._failed(tracked, decision, str(error), asked)

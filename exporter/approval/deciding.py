@@ -51,17 +51,20 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is remembered, of one event and in all.
+    """What is remembered, of one life of an event and in all.
 
-    ``approved_by`` is the rule by which the event was approved before; "" where it was not. ``asked_by`` is
+    ``approved_by`` is the rule by which it was approved before; "" where it was not. ``asked_by`` is
     that by which it was to be, where it is not known whether Azure took it. ``hooks`` has how each hook's
-    newest run for the event ended, None where it still runs or is to run. ``within_hour`` is how many other
-    events were approved in the last hour.
+    newest run ended, None where it still runs or is to run. ``is_updating`` is true while an update is to
+    be told, or its hooks have not ended. ``age`` is the time since the life began, in seconds.
+    ``within_hour`` is how many other events were approved in the last hour.
     """
 
     approved_by: str = ""
     asked_by: str = ""
     hooks: Mapping[str, HookOutcome | None] = {}
+    is_updating: bool = False
+    age: float = 0.0
     within_hour: int = 0
 
 
@@ -82,7 +85,7 @@ def decide(
         return Decision(Stand.HOLD, reason="no rule matches")
     if rule.action == "hold":
         return Decision(Stand.HOLD, rule.name, "the rule holds it")
-    return _by_rule(rule, tracked, settings, instance, now, facts)
+    return _by_rule(rule, tracked, settings, instance, facts)
 
 
 def _done_with(tracked: TrackedEvent, facts: Facts) -> Decision:
@@ -97,18 +100,21 @@ def _done_with(tracked: TrackedEvent, facts: Facts) -> Decision:
 def first_match(
     settings: config.Approval, event: ScheduledEvent, instance: str, now: datetime
 ) -> Rule | None:
-    """Give the rule that decides."""
-    matching = (rule for rule in settings.rules if rule.match.holds(event, instance=instance, now=now))
+    """Return the rule that decides."""
+    target = event.target(instance)
+    matching = (rule for rule in settings.rules if rule.match.holds(event, target=target, now=now))
     return next(matching, None)
 
 
 def _doubt(event: ScheduledEvent, instance: str | None) -> str:
     if instance is None:
         return "this VM does not know its own name"
+    if event.doubts:
+        return f"part of it could not be read ({event.doubts[0]})"
     if not event.resources:
-        return "Azure does not say which VMs it hits"
+        return "Azure does not say which VMs it affects"
     if _rank(event, instance) is None:
-        return "it does not hit this VM; those that it hits decide"
+        return "it does not affect this VM; those that it affects decide"
     return ""
 
 
@@ -119,29 +125,20 @@ def _rank(event: ScheduledEvent, instance: str) -> int | None:
     return names.index(wanted) if wanted in names else None
 
 
-def _by_rule(  # noqa: PLR0917  # what a decision rests on
-    rule: Rule,
-    tracked: TrackedEvent,
-    settings: config.Approval,
-    instance: str,
-    now: datetime,
-    facts: Facts,
+def _by_rule(
+    rule: Rule, tracked: TrackedEvent, settings: config.Approval, instance: str, facts: Facts
 ) -> Decision:
     rank = _rank(tracked.event, instance) or 0
     turn = rank * float(settings.failover_after) if settings.leader == "first" else 0.0
-    due = tracked.first_seen + timedelta(seconds=min(float(rule.delay) + turn, _LONGEST_SECONDS))
-    if now < due:
+    wait = min(float(rule.delay) + turn, _LONGEST_SECONDS)
+    if facts.age < wait:
+        due = tracked.first_seen + timedelta(seconds=wait)
         before = "1 VM comes" if rank == 1 else f"{rank} VMs come"
         whose = "" if settings.leader == "any" or not rank else f"; {before} before this one"
         return Decision(Stand.WAITING, rule.name, f"not before {rfc3339(due)}{whose}")
-    for name in rule.require_hooks:
-        outcome = facts.hooks.get(name)
-        if outcome is None:
-            ran = "has not ended yet" if name in facts.hooks else "did not run for it"
-            return Decision(Stand.WAITING, rule.name, f"the hook {name} {ran}")
-        if outcome is not HookOutcome.SUCCEEDED:
-            words = outcome.value.replace("_", " ")
-            return Decision(Stand.HOLD, rule.name, f"the hook {name} {words}")
+    unready = _by_hooks(rule, facts)
+    if unready is not None:
+        return unready
     if settings.mode is Mode.DRY_RUN:
         return Decision(Stand.DRY_RUN, rule.name, "it would be approved now; approval.mode is dry_run")
     if facts.within_hour >= settings.max_per_hour:
@@ -152,3 +149,18 @@ def _by_rule(  # noqa: PLR0917  # what a decision rests on
             f"approval.max_per_hour is {settings.max_per_hour}",
         )
     return Decision(Stand.DUE, rule.name, "the rule approves it")
+
+
+def _by_hooks(rule: Rule, facts: Facts) -> Decision | None:
+    """Return the decision that the state of the hooks forces; None where they stand in no way."""
+    if facts.is_updating:
+        return Decision(Stand.WAITING, rule.name, "the hooks for its last update have not ended yet")
+    for name in rule.require_hooks:
+        outcome = facts.hooks.get(name)
+        if outcome is None:
+            ran = "has not ended yet" if name in facts.hooks else "did not run for it"
+            return Decision(Stand.WAITING, rule.name, f"the hook {name} {ran}")
+        if outcome is not HookOutcome.SUCCEEDED:
+            words = outcome.value.replace("_", " ")
+            return Decision(Stand.HOLD, rule.name, f"the hook {name} {words}")
+    return None

@@ -13,8 +13,7 @@ from exporter.discovery import client_of
 from exporter.errors import ExporterError, ImdsError
 from exporter.events import SCHEDULED, Document, ScheduledEvent, decode_document
 from exporter.imds import ImdsClient
-from exporter.lifecycle import Known, advance
-from exporter.views import event_view
+from exporter.views import listed_view
 
 
 class NotPendingError(ExporterError):
@@ -71,8 +70,7 @@ def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
 
 def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) -> None:
     now = clock.now()
-    known = advance(Known(), Document(0, tuple(events)), now, unbroken=True).known
-    views = [event_view(tracked, tracked.event.hits(instance)) for tracked in known.current.values()]
+    views = [listed_view(event, event.target(instance)) for event in events]
     for line in table.render(views, now):
         click.echo(line)
     for event in events:

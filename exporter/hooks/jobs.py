@@ -86,12 +86,10 @@ def compose(
     if instance is None:
         return ()
     return tuple(
-        _job(hook, occurrence, instance)
-        for occurrence in occurrences
+        _job(hook, one, instance)
+        for one in occurrences
         for hook in hooks
-        if hook.match.holds(
-            occurrence.tracked.event, instance=instance, now=now, transition=occurrence.transition
-        )
+        if hook.match.holds(one.tracked.event, target=one.tracked.target, now=now, transition=one.transition)
     )
 
 
@@ -104,6 +102,6 @@ def _job(hook: Hook, occurrence: Occurrence, instance: str) -> Job:
         transition=occurrence.transition,
         at=occurrence.at,
         instance=instance,
-        event=event_view(tracked, tracked.event.hits(instance)),
+        event=event_view(tracked),
         resource_type=tracked.event.resource_type,
     )

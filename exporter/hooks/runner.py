@@ -131,6 +131,8 @@ class HookRunner:
             self._jobs.finish(waiting, None, self._clock.now())
             return
         attempt = self._jobs.begin(waiting)
+        if not attempt:
+            return
         facts = _facts(job) | {"attempt": attempt}
         log.info("hook begins", extra=facts)
         begun = self._clock.now()

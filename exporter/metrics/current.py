@@ -64,7 +64,7 @@ class SnapshotCollector(Collector):
         yield _waiting(self._waiting())
         yield _pending(snapshot)
         shown = [tracked for tracked in snapshot.current if snapshot.has_series(tracked)]
-        yield _info(shown, snapshot)
+        yield _info(shown)
         yield from _numbers(shown, self._clock.now())
         if snapshot.metrics.resources:
             yield _resources(shown)
@@ -123,13 +123,13 @@ def _pending(snapshot: Snapshot) -> GaugeMetricFamily:
         }
     )
     for tracked in snapshot.current:
-        tally[tracked.event.event_type, tracked.event.event_status, str(snapshot.target(tracked))] += 1
+        tally[tracked.event.event_type, tracked.event.event_status, str(tracked.target)] += 1
     for labels, count in tally.items():
         family.add_metric(labels, count)
     return family
 
 
-def _info(shown: Iterable[TrackedEvent], snapshot: Snapshot) -> GaugeMetricFamily:
+def _info(shown: Iterable[TrackedEvent]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"{PREFIX}_event_info", "What Azure says of an event.", labels=_INFO_LABELS)
     for tracked in shown:
         event = tracked.event
@@ -140,7 +140,7 @@ def _info(shown: Iterable[TrackedEvent], snapshot: Snapshot) -> GaugeMetricFamil
                 event.event_status,
                 event.event_source,
                 event.resource_type,
-                str(snapshot.target(tracked)),
+                str(tracked.target),
                 event.description,
             ),
             1,

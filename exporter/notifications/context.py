@@ -6,8 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from exporter.matching import time_left
-from exporter.messages import Change, Message, Severity
+from exporter.lifecycle import Change
+from exporter.matching import notice
+from exporter.messages import Message, Severity
 from exporter.notifications import words
 from exporter.notifications.severity import severity
 from exporter.notifications.styles import Style
@@ -19,7 +20,7 @@ NAMES: Mapping[str, str] = {
     "instance": "this VM's name, or none while it is not known",
     "at": "when it happened",
     "now": "when the message is sent",
-    "time_left": "whole seconds from now to NotBefore, 0 once it is blank or past",
+    "time_left": "whole seconds from now to NotBefore, 0 once it is blank, past or cannot be read",
     "severity": "info, success, warning or critical",
     "changes": "for updated: each change's field, old and new",
     "headline": "what happened, in a line",
@@ -41,7 +42,7 @@ def variables(message: Message, now: datetime, style: Style) -> dict[str, Any]:
         "instance": shown.instance,
         "at": message.at,
         "now": now,
-        "time_left": round(time_left(words.as_event(message.event), now)),
+        "time_left": round(notice(words.as_event(message.event), now) or 0),
         "severity": weight(message),
         "changes": shown.changes,
         "headline": words.headline(shown, now, style),

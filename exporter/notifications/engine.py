@@ -8,8 +8,7 @@ from importlib import resources
 from typing import Any
 
 from exporter.errors import ConfigurationError
-from exporter.lifecycle import TransitionRecord
-from exporter.messages import Change
+from exporter.lifecycle import Change, TransitionRecord
 from exporter.notifications import spans
 from exporter.notifications.context import EVENT_FIELDS, NAMES
 from exporter.notifications.styles import Style

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from exporter.config import Route
 from exporter.lifecycle import Occurrence
-from exporter.messages import Change, Message
+from exporter.messages import Message
 from exporter.views import event_view
 
 
@@ -22,16 +22,14 @@ def compose(
     return tuple(
         _message(target, occurrence, instance)
         for occurrence in occurrences
-        for target in dict.fromkeys(_targets(routes, occurrence, instance, now))
+        for target in dict.fromkeys(_targets(routes, occurrence, now))
     )
 
 
-def _targets(
-    routes: Sequence[Route], occurrence: Occurrence, instance: str | None, now: datetime
-) -> Iterator[str]:
+def _targets(routes: Sequence[Route], occurrence: Occurrence, now: datetime) -> Iterator[str]:
     for route in routes:
-        event = occurrence.tracked.event
-        if route.match.holds(event, instance=instance, now=now, transition=occurrence.transition):
+        tracked = occurrence.tracked
+        if route.match.holds(tracked.event, target=tracked.target, now=now, transition=occurrence.transition):
             yield from route.targets
 
 
@@ -44,6 +42,6 @@ def _message(target: str, occurrence: Occurrence, instance: str | None) -> Messa
         transition=occurrence.transition,
         at=occurrence.at,
         instance=instance,
-        event=event_view(tracked, tracked.event.hits(instance)),
-        changes=tuple(Change(change.field, change.old, change.new) for change in occurrence.changes),
+        event=event_view(tracked),
+        changes=occurrence.changes,
     )

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from exporter.events import SCHEDULED, STARTED, Target
-from exporter.lifecycle import ENDINGS, Transition, TransitionRecord
-from exporter.messages import Change, Message
+from exporter.lifecycle import ENDINGS, Change, Transition, TransitionRecord
+from exporter.messages import Message
 from exporter.views import EventView
 
 SAMPLE_ID = "00000000-0000-0000-0000-000000000000"

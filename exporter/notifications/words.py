@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from exporter.events import STARTED, ScheduledEvent, Target, normal_name
-from exporter.lifecycle import ENDINGS, Transition
-from exporter.messages import Change, Message
+from exporter.lifecycle import ENDINGS, Change, Transition
+from exporter.messages import Message
 from exporter.notifications.samples import is_sample
 from exporter.notifications.spans import UNKNOWN, duration, relative, utc
 from exporter.notifications.styles import Style
@@ -35,6 +35,7 @@ def as_event(view: EventView) -> ScheduledEvent:
         duration_seconds=view.duration_seconds,
         description=view.description,
         event_source=view.source,
+        doubts=view.doubts,
     )
 
 
@@ -68,8 +69,8 @@ def explanation(message: Message, style: Style) -> str:
 
 _END_WORDS = {
     Transition.COMPLETED: "Completed: it is over.",
-    Transition.CANCELLED: "Cancelled: Azure called it off before it started; nothing was done to the VM.",
-    Transition.VANISHED: "Vanished: Azure lists it no more, and its end was missed; it may have happened.",
+    Transition.CANCELLED: "Cancelled: Azure no longer plans it for this VM; it did not start.",
+    Transition.VANISHED: "Vanished: Azure no longer lists it. Its end was not seen; it may have happened.",
 }
 
 
@@ -122,14 +123,14 @@ def _value(field: str, value: object, style: Style) -> str:
 
 def _tail(message: Message, now: datetime) -> str:
     event, transition = message.event, message.transition
+    if transition is Transition.COMPLETED and event.impact_seconds is not None:
+        return f" after {page.length(event.impact_seconds)}"
     if transition in ENDINGS:
-        took = _took(event) if transition is Transition.COMPLETED else ""
-        unknown = ", outcome not known" if transition is Transition.VANISHED else ""
-        return f" after {took}" if took else unknown
+        return ", outcome unknown" if transition is Transition.VANISHED else ""
     if event.status == STARTED:
         return f", about {page.length(event.duration_seconds)}" if event.duration_seconds else ""
     if event.not_before is None:
-        return " at any moment"
+        return " at an unknown time" if as_event(event).not_before_unreadable else " at any moment"
     due = relative(event.not_before, now)
     if event.not_before <= now:
         return f", due {due}"
@@ -152,8 +153,12 @@ def _moments(message: Message, now: datetime) -> Iterator[Fact]:
     event, transition = message.event, message.transition
     if transition in ENDINGS:
         yield from _past(event, now)
-    elif event.started is not None or event.status == STARTED:
-        yield Fact("Started", _moment(event.started or message.at, now))
+    elif event.started is not None:
+        yield Fact("Started", _moment(event.started, now))
+    elif event.status == STARTED:
+        yield Fact("Started", f"already under way at {utc(event.since(Transition.STARTED) or message.at)}")
+    elif as_event(event).not_before_unreadable:
+        yield Fact("When", "unknown; Azure's time could not be read")
     elif event.not_before is None:
         yield Fact("When", "at any moment; Azure gives no time")
     else:
@@ -162,24 +167,22 @@ def _moments(message: Message, now: datetime) -> Iterator[Fact]:
 
 
 def _past(event: EventView, now: datetime) -> Iterator[Fact]:
+    noticed = event.since(Transition.STARTED)
     if event.started is not None:
         yield Fact("Started", _moment(event.started, now))
+    elif noticed is not None:
+        yield Fact("Started", f"already under way at {utc(noticed)}")
     elif event.not_before is not None:
         yield Fact("Was due", utc(event.not_before))
     if event.ended is not None:
         yield Fact("Gone", _moment(event.ended, now))
-    took = _took(event)
-    if took:
-        yield Fact("Took", f"{took} from started to gone, as this exporter saw it")
-    elif event.ended is not None:
+    if event.impact_seconds is not None:
+        yield Fact("Took", f"{page.length(event.impact_seconds)} from started to gone")
+    elif noticed is not None:
+        yield Fact("Took", "unknown; its start or its end was not observed")
+    elif event.ended is not None and event.first_seen is not None:
         known = page.length(max(0.0, (event.ended - event.first_seen).total_seconds()))
         yield Fact("Took", f"never seen to start; listed for {known}")
-
-
-def _took(event: EventView) -> str:
-    if event.started is None or event.ended is None:
-        return ""
-    return page.length(max(0.0, (event.ended - event.started).total_seconds()))
 
 
 def _moment(at: datetime, now: datetime) -> str:

@@ -74,9 +74,9 @@ class Approvals:
         """List all that Azure took."""
         return [approval for approval in self._known().values() if approval.sent is not None]
 
-    def count_since(self, at: datetime, *, but: str) -> int:
-        """Count the events that it was decided to approve after ``at``, but for one, by its key."""
-        return sum(approval.decided > at and approval.key != but for approval in self._known().values())
+    def known(self) -> list[Approval]:
+        """List all that was decided."""
+        return list(self._known().values())
 
     def _known(self) -> Mapping[str, Approval]:
         if self._generation != self._database.generation:

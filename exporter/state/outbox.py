@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from exporter.lifecycle import HISTORY
-from exporter.messages import Change, Message
+from exporter.lifecycle import HISTORY, Change
+from exporter.messages import Message
 from exporter.state.database import Database, Transaction
 
 log = logging.getLogger(__name__)

@@ -63,6 +63,11 @@ MIGRATIONS: tuple[str, ...] = (
         sent REAL                       -- when Azure took it; NULL where that is not known
     );
     """,
+    """
+    ALTER TABLE hook_jobs ADD COLUMN event TEXT NOT NULL DEFAULT '';       -- its first id, in lower case
+    ALTER TABLE hook_jobs ADD COLUMN transition TEXT NOT NULL DEFAULT '';  -- a Transition
+    UPDATE hook_jobs SET event = key;
+    """,
 )
 
 

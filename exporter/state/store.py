@@ -11,7 +11,7 @@ import msgspec
 from exporter.clock import Clock
 from exporter.health import Health
 from exporter.hooks.jobs import Job
-from exporter.lifecycle import HISTORY, Known, Step, TrackedEvent
+from exporter.lifecycle import ENDINGS, HISTORY, Known, Step, TrackedEvent
 from exporter.messages import Message
 from exporter.state.approvals import Approvals
 from exporter.state.database import Database, Transaction
@@ -87,20 +87,16 @@ class Store:
             return
         with self._database.transaction() as transaction:
             added = self.outbox.add(transaction, messages)
+            over = [one.tracked.key for one in step.occurrences if one.transition in ENDINGS]
+            self.hook_jobs.drop(transaction, [*over, *step.forgotten])
             self.hook_jobs.add(transaction, jobs)
             _write_events(transaction, step)
             incarnation = None if step.known.incarnation is None else str(step.known.incarnation)
             transaction.write(_UPSERT_WATCH, [(incarnation, _text(step.known.last_success))])
             self.outbox.added(added)
 
-    def queue(self, jobs: Sequence[Job]) -> None:
-        """Write down hooks to run for what happened before."""
-        if jobs:
-            with self._database.transaction() as transaction:
-                self.hook_jobs.add(transaction, jobs)
-
     def note_last_success(self, at: datetime) -> None:
-        """Write down, at a clean stop, when the last valid document came: the next start asks for its age."""
+        """Write down when the last valid document came: the next start asks for its age."""
         with self._database.transaction() as transaction:
             if transaction.read("SELECT last_success FROM watch") != [(_text(at),)]:
                 transaction.write(_UPSERT_LAST_SUCCESS, [(_text(at),)])

@@ -13,13 +13,15 @@ import msgspec
 
 from exporter.events import SCHEDULED, STARTED, trace_id
 from exporter.hooks.jobs import CommandResult, HookOutcome, Job
-from exporter.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition, TransitionRecord
+from exporter.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition
 from exporter.messages import Message, Outcome
 from exporter.times import rfc3339
-from exporter.views import EventView
+from exporter.views import EventView, event_view
 
 # The names under it are documented in the README.
 PREFIX = "azure.scheduled_event."
+
+_ROOT = "root"
 
 Attribute = str | int | tuple[str, ...]
 
@@ -50,10 +52,12 @@ def event_spans(occurrence: Occurrence, vm: str) -> Iterator[Span]:
     """Give the spans of the phases that a transition ends, as ``vm`` saw it; the root at the event's end."""
     tracked, transition = occurrence.tracked, occurrence.transition
     ends = transition in ENDINGS
-    if transition is Transition.STARTED or (ends and tracked.started is None):
+    # Where the start was not watched, the phase begins when it was noticed.
+    started = tracked.since(Transition.STARTED)
+    if transition is Transition.STARTED or (ends and started is None):
         yield from _scheduled_phase(occurrence, vm)
-    if ends and tracked.started is not None:
-        yield _phase(Transition.STARTED, STARTED, occurrence, vm, tracked.started)
+    if ends and started is not None:
+        yield _phase(Transition.STARTED, STARTED, occurrence, vm, started)
     if ends:
         yield _root(occurrence, vm)
 
@@ -69,7 +73,7 @@ def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome)
     return child_span(
         f"notify {message.target}",
         message.event,
-        vm,
+        (vm, message.key),
         what=("notify", message.target, str(message.sequence)),
         times=(message.at, at),
         attributes=attributes,
@@ -77,10 +81,16 @@ def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome)
     )
 
 
-def approval_span(event: EventView, vm: str, rule: str, times: tuple[datetime, datetime]) -> Span:
-    """Give the span of an approval by this exporter, from the decision to Azure's answer."""
-    attributes = {PREFIX + "approval.rule": rule}
-    return child_span(f"approve {rule}", event, vm, what=("approve",), times=times, attributes=attributes)
+def approval_span(tracked: TrackedEvent, vm: str, rule: str, times: tuple[datetime, datetime]) -> Span:
+    """Return the span of an approval by this exporter, from the decision to Azure's answer."""
+    return child_span(
+        f"approve {rule}",
+        event_view(tracked),
+        (vm, tracked.key),
+        what=("approve",),
+        times=times,
+        attributes={PREFIX + "approval.rule": rule},
+    )
 
 
 def hook_span(
@@ -97,28 +107,36 @@ def hook_span(
         error = "" if result.outcome is HookOutcome.SUCCEEDED else result.reason
     what = ("hook", job.hook, str(job.sequence))
     return child_span(
-        f"hook {job.hook}", job.event, vm, what=what, times=times, attributes=attributes, error=error
+        f"hook {job.hook}",
+        job.event,
+        (vm, job.key),
+        what=what,
+        times=times,
+        attributes=attributes,
+        error=error,
     )
 
 
 def child_span(  # noqa: PLR0913  # a span has as many sides
     name: str,
     event: EventView,
-    vm: str,
+    life: tuple[str, str],
     *,
     what: Sequence[str],
     times: tuple[datetime, datetime],
     attributes: Mapping[str, Attribute],
     error: str = "",
 ) -> Span:
-    """Give a span below the event's root; ``what`` names, together with VM and event, what it tells of."""
-    key = event.id.lower()
+    """Return a span below the root of a life.
+
+    ``life`` is the VM and the key of the life; ``what`` names, together with these, what the span tells of.
+    """
     start, end = times
     return Span(
         name=name,
         trace_id=trace_id(event.id),
-        span_id=_span_id(vm, key, *what),
-        parent_id=_root_id(vm, key, event.transitions),
+        span_id=_span_id(*life, *what),
+        parent_id=_span_id(*life, _ROOT),
         start=start,
         end=max(start, end),
         attributes={PREFIX + "id": event.id, PREFIX + "type": event.type} | dict(attributes),
@@ -127,10 +145,8 @@ def child_span(  # noqa: PLR0913  # a span has as many sides
 
 
 def _scheduled_phase(occurrence: Occurrence, vm: str) -> Iterator[Span]:
-    earlier = occurrence.tracked.transitions[:-1]
-    begun = next((record.at for record in earlier if record.transition is Transition.SCHEDULED), None)
-    # An event that comes back after its end is announced no second time.
-    if begun is not None and not _endings(earlier):
+    begun = occurrence.tracked.since(Transition.SCHEDULED)
+    if begun is not None:
         yield _phase(Transition.SCHEDULED, SCHEDULED, occurrence, vm, begun)
 
 
@@ -140,7 +156,7 @@ def _phase(name: Transition, status: str, occurrence: Occurrence, vm: str, start
         name=name.value,
         trace_id=trace_id(tracked.ids[0]),
         span_id=_span_id(vm, tracked.key, name.value),
-        parent_id=_root_id(vm, tracked.key, tracked.transitions),
+        parent_id=_span_id(vm, tracked.key, _ROOT),
         start=start,
         end=max(start, occurrence.at),
         attributes=_attributes(tracked) | {PREFIX + "status": status},
@@ -152,7 +168,7 @@ def _root(occurrence: Occurrence, vm: str) -> Span:
     return Span(
         name=f"scheduled_event {tracked.event.event_type}",
         trace_id=trace_id(tracked.ids[0]),
-        span_id=_root_id(vm, tracked.key, tracked.transitions),
+        span_id=_span_id(vm, tracked.key, _ROOT),
         parent_id="",
         start=tracked.first_seen,
         end=max(tracked.first_seen, occurrence.at),
@@ -179,23 +195,6 @@ def _attributes(tracked: TrackedEvent) -> dict[str, Attribute]:
         "not_before": rfc3339(tracked.announced),
     }
     return {PREFIX + name: value for name, value in found.items() if value is not None}
-
-
-def _root_id(vm: str, key: str, transitions: Sequence[TransitionRecord]) -> str:
-    """Name the root that what happened last belongs to; an event that comes back once gone may have another.
-
-    It has none where it goes a second time as it went before, which is no transition. What does not lead to
-    another root for certain hangs below the one that was sent.
-    """
-    ended = _endings(transitions[:-1])
-    happened = [record.transition for record in transitions]
-    will_complete = Transition.STARTED in happened and Transition.COMPLETED not in happened
-    is_certain = will_complete or any(last in ENDINGS for last in happened[-1:])
-    return _span_id(vm, key, "root", str(ended - 1 if ended and not is_certain else ended))
-
-
-def _endings(transitions: Sequence[TransitionRecord]) -> int:
-    return sum(record.transition in ENDINGS for record in transitions)
 
 
 def _span_id(*facts: str) -> str:

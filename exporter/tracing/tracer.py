@@ -22,7 +22,6 @@ from exporter.tracing.environment import Wanted
 from exporter.tracing.facts import FactsOnce
 from exporter.tracing.resource import resource_attributes
 from exporter.tracing.spans import Span
-from exporter.views import EventView, event_view
 
 if TYPE_CHECKING:
     # Only where tracing is on.
@@ -84,12 +83,12 @@ class Tracer:
 
     def notified(self, message: Message, at: datetime, outcome: Outcome) -> None:
         """Take in that a message arrived, or was given up."""
-        if self._traces(message.event):
+        if self._traces(message.event.target):
             self._put([spans.notification_span(message, self._name(message.instance), at, outcome)])
 
     def traceparent(self, message: Message) -> str:
         """Give the W3C header to send along with a message; "" where it is not traced."""
-        if not self._traces(message.event):
+        if not self._traces(message.event.target):
             return ""
         vm = self._name(message.instance)
         return spans.notification_span(message, vm, message.at, Outcome.DELIVERED).traceparent
@@ -98,18 +97,17 @@ class Tracer:
         self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime, *, instance: str | None
     ) -> None:
         """Take in that this exporter approved an event, from the decision to Azure's answer."""
-        event = event_view(tracked, Target.SELF)
-        if self._traces(event):
-            self._put([spans.approval_span(event, self._name(instance), rule, (begun, sent))])
+        if self._traces(tracked.target):
+            self._put([spans.approval_span(tracked, self._name(instance), rule, (begun, sent))])
 
     def hook_traceparent(self, job: Job) -> str:
         """Give the W3C header for a hook; without tracing, one that says that nothing is recorded."""
         span = spans.hook_span(job, self._name(job.instance), (job.at, job.at))
-        return span.traceparent if self._traces(job.event) else span.traceparent[:-2] + "00"
+        return span.traceparent if self._traces(job.event.target) else span.traceparent[:-2] + "00"
 
     def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> None:
         """Take in that a hook ran."""
-        if self._traces(job.event):
+        if self._traces(job.event.target):
             vm = self._name(job.instance)
             self._put([spans.hook_span(job, vm, (begun, ended), result)])
 
@@ -154,8 +152,8 @@ class Tracer:
         for pipeline in self._pipelines:
             pipeline.put(found)
 
-    def _traces(self, event: EventView) -> bool:
-        return bool(self._pipelines) and (self._everything or event.target is Target.SELF)
+    def _traces(self, target: Target) -> bool:
+        return bool(self._pipelines) and (self._everything or target is Target.SELF)
 
     def _name(self, instance: str | None) -> str:
         """Name this VM in span ids: by what was known when the first was made, so that all fit together.

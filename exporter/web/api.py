@@ -40,7 +40,7 @@ class Status(msgspec.Struct, frozen=True):
 def events(snapshot: Snapshot, approval: Callable[[TrackedEvent], ApprovalView]) -> Response:
     """Answer with all events known, current and past, and how approving each stands."""
     current, past = (
-        tuple(event_view(tracked, snapshot.target(tracked), approval(tracked)) for tracked in group)
+        tuple(event_view(tracked, approval(tracked)) for tracked in group)
         for group in (snapshot.current, snapshot.past)
     )
     return _json(Events(snapshot.instance, current, past))

@@ -51,7 +51,7 @@ def landing(
 
 def title(snapshot: Snapshot, now: datetime) -> str:
     """Give the tab's title, which tells the gist: ``1 pending: Reboot in 12 min - vm-1``."""
-    own = [t.event for t in by_urgency(snapshot.current, now) if snapshot.target(t) is Target.SELF]
+    own = [t.event for t in by_urgency(snapshot.current, now) if t.target is Target.SELF]
     about = f"{len(own)} pending: {words.gist(own[0], now)}" if own else "Nothing pending"
     if not snapshot.up or snapshot.stands_still(now):
         state = "BLIND" if snapshot.ready else "Waiting for Azure"

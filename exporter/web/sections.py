@@ -7,7 +7,7 @@ from html import escape
 
 from exporter.events import SCHEDULED, STARTED, Target
 from exporter.health import Health
-from exporter.lifecycle import TrackedEvent
+from exporter.lifecycle import TrackedEvent, Transition
 from exporter.snapshot import Snapshot
 from exporter.times import rfc3339
 from exporter.views import ApprovalView
@@ -41,8 +41,8 @@ def mood(snapshot: Snapshot, health: Health, now: datetime) -> Mood:
 def main(snapshot: Snapshot, health: Health, now: datetime, approval: Approval) -> str:
     """Render all that changes; ``approval`` tells how approving an event stands."""
     current = by_urgency(snapshot.current, now)
-    own = [tracked for tracked in current if snapshot.target(tracked) is Target.SELF]
-    others = [tracked for tracked in current if snapshot.target(tracked) is Target.OTHER]
+    own = [tracked for tracked in current if tracked.target is Target.SELF]
+    others = [tracked for tracked in current if tracked.target is Target.OTHER]
     name = f"<bdi>{escape(snapshot.instance)}</bdi>" if snapshot.instance else "this VM"
     return "\n".join(
         (
@@ -150,7 +150,10 @@ def _card(tracked: TrackedEvent, now: datetime, approval: ApprovalView) -> str:
 def _when(tracked: TrackedEvent, now: datetime) -> str:
     event = tracked.event
     if event.event_status == STARTED:
-        since = tracked.started or tracked.first_seen
+        since = tracked.started
+        if since is None:
+            noticed = tracked.since(Transition.STARTED) or tracked.first_seen
+            return f"Already under way at {_clock(noticed)}"
         elapsed = words.span((now - since).total_seconds())
         return f"Under way {_count(since, 'for', f'for {elapsed}')} <small>since {_clock(since)}</small>"
     if event.event_status != SCHEDULED or event.not_before is None:
@@ -171,7 +174,7 @@ def _resources(names: Sequence[str]) -> str:
 
 
 def _past(snapshot: Snapshot, now: datetime) -> str:
-    rows = "\n".join(_past_row(snapshot, tracked, now) for tracked in snapshot.past[:PAST_SHOWN])
+    rows = "\n".join(_past_row(tracked, now) for tracked in snapshot.past[:PAST_SHOWN])
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("Ended", "What", "Outcome", "Took", "VMs"))
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
     return (
@@ -182,15 +185,15 @@ def _past(snapshot: Snapshot, now: datetime) -> str:
     )
 
 
-def _past_row(snapshot: Snapshot, tracked: TrackedEvent, now: datetime) -> str:
+def _past_row(tracked: TrackedEvent, now: datetime) -> str:
     event = tracked.event
     ended = tracked.ended or tracked.first_seen
     took = "not seen"
-    if tracked.started and tracked.ended and tracked.outcome == "completed":
-        took = words.length((tracked.ended - tracked.started).total_seconds())
+    if tracked.impact_seconds is not None:
+        took = words.length(tracked.impact_seconds)
     elif tracked.outcome == "cancelled":
         took = "nothing"
-    whom = "this VM: " if snapshot.target(tracked) is Target.SELF else ""
+    whom = "this VM: " if tracked.target is Target.SELF else ""
     cells = (
         ("Ended", f"{_clock(ended)} <small>{_ago(ended, now)}</small>"),
         ("What", f"<bdi>{escape(event.event_type)}</bdi> <code>{escape(tracked.ids[0])}</code>"),

@@ -42,7 +42,7 @@ def outcome(  # each with a default
 ) -> Decision:
     """Decide."""
     now = NOW + timedelta(seconds=after)
-    return decide(seen(event), given or settings(), instance, now, facts or Facts())
+    return decide(seen(event), given or settings(), instance, now, facts or Facts(age=after))
 
 
 def test_a_rule_approves() -> None:
@@ -54,8 +54,13 @@ def test_a_rule_approves() -> None:
     ("event", "instance", "reason"),
     [
         (scheduled(), None, "this VM does not know its own name"),
-        (scheduled(resources=()), VM, "Azure does not say which VMs it hits"),
-        (scheduled(resources=("other",)), VM, "it does not hit this VM; those that it hits decide"),
+        (scheduled(resources=()), VM, "Azure does not say which VMs it affects"),
+        (scheduled(resources=("other",)), VM, "it does not affect this VM; those that it affects decide"),
+        (
+            scheduled(doubts=("DurationInSeconds: rounded up from 7.9",)),
+            VM,
+            "part of it could not be read (DurationInSeconds: rounded up from 7.9)",
+        ),
         (scheduled(event_type="Reboot"), VM, "no rule matches"),
         (scheduled(duration_seconds=9), VM, "no rule matches"),
         (scheduled(duration_seconds=None), VM, "no rule matches"),

@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter import config
 from exporter.config import Hook, Overrides, Route, Rule, Templates
 from exporter.errors import ConfigurationError
+from exporter.events import Target
 from exporter.health import Trouble
 from exporter.logs import FieldsFormatter
 from exporter.metrics import Metrics
@@ -114,7 +115,7 @@ def configuration(text: bytes) -> None:
         *found.hooks,
     )
     for match in (found.in_service.match, *(owner.match for owner in owners)):
-        match.holds(scheduled(), instance="WestNO_0", now=NOW)
+        match.holds(scheduled(), target=Target.SELF, now=NOW)
 
 
 def web_configuration(text: bytes) -> None:

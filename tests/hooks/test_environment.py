@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from exporter.events import Target
 from exporter.hooks.environment import MOST_BYTES, clean, cut, environment
 from exporter.lifecycle import TrackedEvent, Transition
 from exporter.views import EventView, event_view
@@ -16,7 +15,7 @@ from tests.builders import FREEZE_ID, scheduled
 from tests.clocks import NOW
 from tests.hooks.support import python, ran
 
-VIEW = event_view(TrackedEvent(scheduled(), (FREEZE_ID,), first_seen=NOW), Target.SELF)
+VIEW = event_view(TrackedEvent(scheduled(), (FREEZE_ID,), first_seen=NOW))
 
 
 def told(view: EventView = VIEW, **others: Any) -> dict[str, str]:
@@ -75,7 +74,7 @@ def test_no_duration_is_not_an_unknown_one() -> None:
 def test_the_id_is_that_of_all_the_life() -> None:
     """An event that goes on under a new id is known to hooks by its first."""
     tracked = TrackedEvent(scheduled(event_id="NEW"), (FREEZE_ID, "NEW"), first_seen=NOW)
-    assert told(event_view(tracked, Target.SELF))["EVENT_ID"] == FREEZE_ID
+    assert told(event_view(tracked))["EVENT_ID"] == FREEZE_ID
 
 
 @pytest.mark.parametrize(

@@ -17,22 +17,25 @@ from exporter.durations import Duration
 from exporter.health import Health
 from exporter.hooks.jobs import CommandResult, HookOutcome, Job, compose
 from exporter.hooks.runner import MOST_AT_ONCE, HookRunner
-from exporter.lifecycle import Occurrence, TrackedEvent, Transition, TransitionRecord
+from exporter.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition, TransitionRecord
 from exporter.matching import Match, Whom
 from exporter.state import Store
 from tests.builders import scheduled
 from tests.clocks import NOW
 from tests.end_to_end.program import eventually
+from tests.state_support import queue
 
 VM = "WestNO_0"
 
 
-def occurrence(event_id: str = "a", number: int = 1, **fields: Any) -> Occurrence:
+def occurrence(
+    event_id: str = "a", number: int = 1, transition: Transition = Transition.STARTED, **fields: Any
+) -> Occurrence:
     """Give the so-and-so-manyth transition of an event."""
-    records = tuple(TransitionRecord(Transition.UPDATED, NOW) for _ in range(number))
+    records = tuple(TransitionRecord(transition, NOW) for _ in range(number))
     event = scheduled(event_id=event_id, **fields)
-    tracked = TrackedEvent(event, (event_id,), first_seen=NOW, transitions=records)
-    return Occurrence(tracked, Transition.UPDATED, NOW)
+    tracked = TrackedEvent(event, (event_id,), first_seen=NOW, affects=event.target(VM), transitions=records)
+    return Occurrence(tracked, transition, NOW)
 
 
 class Yard:
@@ -61,7 +64,7 @@ class Yard:
 
     def happen(self, *occurrences: Occurrence) -> None:
         """Write down what is to run, and have it run, as the poller does."""
-        self.store.queue(self.runner.compose(occurrences, VM, NOW))
+        queue(self.store, self.runner.compose(occurrences, VM, NOW))
         self.runner.wake()
 
     def idle(self) -> bool:
@@ -129,6 +132,44 @@ def test_only_so_many_run_at_once(yard: Yard) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "hooks"]
 
 
+def test_a_newer_update_replaces_one_that_waits(yard: Yard) -> None:
+    """A hook runs for the newest content, not for each that came while it ran."""
+    yard.use(a="echo $EVENT_DURATION >> log; until [ -e go ]; do sleep 0.02; done")
+    yard.happen(occurrence(transition=Transition.UPDATED, duration_seconds=1))
+    eventually(lambda: yard.lines("log") == ["1"])
+    for number in (2, 3, 4):
+        yard.happen(occurrence(number=number, transition=Transition.UPDATED, duration_seconds=number))
+    (yard.folder / "go").touch()
+    eventually(yard.idle)
+    assert yard.lines("log") == ["1", "4"]
+
+
+def test_the_end_of_a_life_drops_what_has_not_begun(yard: Yard) -> None:
+    """When an event is over, only what runs already and the hooks for its end are of use."""
+    yard.use(
+        drain="echo drain >> log; until [ -e go ]; do sleep 0.02; done",
+        more="echo more >> log",
+    )
+    yard.happen(occurrence())
+    eventually(lambda: yard.lines("log") == ["drain"])
+    ending = occurrence(number=2, transition=Transition.COMPLETED)
+    jobs = yard.runner.compose([ending], VM, NOW)
+    yard.store.record(Step(Known(), (ending,), (ending,), (), (), new_incarnation=True), jobs=jobs)
+    (yard.folder / "go").touch()
+    eventually(yard.idle)
+    assert yard.lines("log") == ["drain", "drain", "more"]
+
+
+def test_hooks_of_two_lives_of_an_event_run_in_order(yard: Yard) -> None:
+    """The node is uncordoned for the life that ended before it is drained for the one that begins."""
+    yard.use(a="sleep 0.05; echo $EVENT_TRANSITION >> log")
+    ending = occurrence(transition=Transition.CANCELLED)
+    again = occurrence(transition=Transition.SCHEDULED)
+    yard.happen(ending, Occurrence(msgspec.structs.replace(again.tracked, life=2), again.transition, NOW))
+    eventually(yard.idle)
+    assert yard.lines("log") == ["cancelled", "scheduled"]
+
+
 def test_what_a_hook_is_told(yard: Yard) -> None:
     """The API's EVENT with transition, time and VM on standard input; the same in variables."""
     yard.use(tell="cat > input; env > variables")
@@ -138,11 +179,11 @@ def test_what_a_hook_is_told(yard: Yard) -> None:
     assert told["id"] == "a"
     assert told["resources"] == ["WestNO_0", "WestNO_1"]
     assert told["not_before"] == "2026-03-04T22:15:00Z"
-    assert (told["transition"], told["at"], told["instance"]) == ("updated", "2026-03-04T22:00:00Z", VM)
+    assert (told["transition"], told["at"], told["instance"]) == ("started", "2026-03-04T22:00:00Z", VM)
     variables = yard.lines("variables")
     assert {
         "EVENT_ID=a",
-        "EVENT_TRANSITION=updated",
+        "EVENT_TRANSITION=started",
         "EVENT_ATTEMPT=1",
         "EVENT_RESOURCETYPE=VirtualMachine",
         "TRACEPARENT=trace of a",
@@ -192,7 +233,7 @@ def test_a_hook_that_was_under_way_runs_again(yard: Yard) -> None:
 def test_a_hook_that_is_removed(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
     """What waits for a hook that is configured no more is forgotten, with a word."""
     yard.use(old="echo old >> log", other="echo other >> log")
-    yard.store.queue(yard.runner.compose([occurrence()], VM, NOW))
+    queue(yard.store, yard.runner.compose([occurrence()], VM, NOW))
     yard.use(other="echo other >> log")
     eventually(yard.idle)
     assert yard.lines("log") == ["other"]
@@ -203,7 +244,7 @@ def test_a_hook_that_is_removed(yard: Yard, caplog: pytest.LogCaptureFixture) ->
 def test_what_cannot_be_read_is_left_out(yard: Yard) -> None:
     """A damaged row holds up no other."""
     yard.use(a="echo a >> log")
-    yard.store.queue(yard.runner.compose([occurrence(number=1), occurrence(number=2)], VM, NOW))
+    queue(yard.store, yard.runner.compose([occurrence(number=1), occurrence(number=2)], VM, NOW))
     with yard.store._database.transaction() as transaction:
         transaction.write("UPDATE hook_jobs SET job = '{' WHERE sequence = 1")
     yard.runner.wake()
@@ -230,7 +271,7 @@ def hook(name: str, **match: Any) -> Hook:
     ("hooks", "instance", "expected"),
     [
         ([hook("a"), hook("b")], VM, ["a", "b"]),
-        ([hook("a", transitions=(Transition.UPDATED,))], VM, ["a"]),
+        ([hook("a", transitions=(Transition.STARTED,))], VM, ["a"]),
         ([hook("a", transitions=(Transition.SCHEDULED,))], VM, []),
         ([hook("a", event_types=("Reboot",))], VM, []),
         ([hook("a")], "other", []),
@@ -240,5 +281,7 @@ def hook(name: str, **match: Any) -> Hook:
 )
 def test_which_hooks_run(hooks: Sequence[Hook], instance: str | None, expected: list[str]) -> None:
     """Those that match, in the order of the file; none while this VM does not know its name."""
-    found = compose(hooks, [occurrence()], instance=instance, now=NOW)
+    happened = occurrence()
+    tracked = msgspec.structs.replace(happened.tracked, affects=happened.tracked.event.target(instance))
+    found = compose(hooks, [msgspec.structs.replace(happened, tracked=tracked)], instance=instance, now=NOW)
     assert [job.hook for job in found] == expected

@@ -4,8 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 from exporter.events import SCHEDULED, STARTED, Target
-from exporter.lifecycle import ENDINGS, Transition, TransitionRecord
-from exporter.messages import Change, Message
+from exporter.lifecycle import ENDINGS, Change, Transition, TransitionRecord
+from exporter.messages import Message
 from exporter.views import EventView
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW
@@ -46,11 +46,13 @@ def message(
     life: dict[str, Any] = {}
     if transition is Transition.STARTED:
         life = {"status": STARTED, "not_before": None, "started": NOW}
+    if transition is Transition.ADVISED:
+        life = {"status": "Advisory"}
     if transition in ENDINGS:
         life = {"first_seen": NOW - timedelta(minutes=20), "ended": NOW, "outcome": transition}
     if transition is Transition.COMPLETED:
         started = NOW - timedelta(seconds=598)
-        life |= {"status": STARTED, "not_before": None, "started": started}
+        life |= {"status": STARTED, "not_before": None, "started": started, "impact_seconds": 598.0}
     return Message(
         "oncall", REBOOT_ID.lower(), 1, transition, NOW, instance, view(**(life | fields)), changes
     )

@@ -136,7 +136,7 @@ class Office:
             msgspec.structs.replace(message(), target=target, key=key, sequence=sequence, at=now)
             for key in keys
         ]
-        step = Step(Known(1, now), (), (), (), new_incarnation=True)
+        step = Step(Known(1, now), (), (), (), (), new_incarnation=True)
         self.store.record(step, messages)
 
     def work(self, limit: int = 10_000) -> None:

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from exporter.health import Trouble
-from exporter.lifecycle import HISTORY, Known, Step, TrackedEvent, Transition
-from exporter.messages import Change
+from exporter.lifecycle import HISTORY, Change, Known, Step, TrackedEvent, Transition
 from exporter.state import Store
 from exporter.state.schema import MIGRATIONS
 from tests.builders import NOT_BEFORE
@@ -36,7 +35,7 @@ def rows(office: Office) -> list[tuple[Any, ...]]:
 def test_messages_and_transitions_are_written_together(office: Office) -> None:
     """Where the transitions cannot be written, nobody is told of them."""
     changed = (cast(TrackedEvent, object()),)
-    step = Step(Known(1, office.clock.now()), (), changed, (), new_incarnation=True)
+    step = Step(Known(1, office.clock.now()), (), (), changed, (), new_incarnation=True)
     with pytest.raises(AttributeError):
         office.store.record(step, [message()])
     assert rows(office) == []
@@ -52,7 +51,7 @@ def test_messages_come_back_as_they_were(office: Office) -> None:
         Change("description", "2026-03-04T22:00:00Z", ""),
     )
     written = message(Transition.UPDATED, changes=changes)
-    step = Step(Known(1, office.clock.now()), (), (), (), new_incarnation=True)
+    step = Step(Known(1, office.clock.now()), (), (), (), (), new_incarnation=True)
     office.store.record(step, [written])
     office.restart()
     (waiting,) = office.store.outbox.waiting("oncall", 10)

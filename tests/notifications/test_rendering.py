@@ -7,8 +7,8 @@ import pytest
 
 from exporter.config import Templates
 from exporter.events import Target
-from exporter.lifecycle import Transition
-from exporter.messages import Change, Message, TextFormat
+from exporter.lifecycle import Change, Transition, TransitionRecord
+from exporter.messages import Message, TextFormat
 from exporter.notifications.rendering import Renderer
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW
@@ -26,6 +26,7 @@ REST = [
 GONE = "Gone: 2026-03-04 22:00:00 UTC, now"
 
 CASES: dict[Transition, tuple[str, str, list[str]]] = {
+    Transition.ADVISED: ("[WARNING] Reboot advised: vm_0 in 15 minutes", RESTARTS, [WHEN, LASTS]),
     Transition.SCHEDULED: ("[WARNING] Reboot scheduled: vm_0 in 15 minutes", RESTARTS, [WHEN, LASTS]),
     Transition.STARTED: (
         "[CRITICAL] Reboot started: vm_0, about 9 seconds",
@@ -43,17 +44,17 @@ CASES: dict[Transition, tuple[str, str, list[str]]] = {
         [
             "Started: 2026-03-04 21:50:02 UTC, 10 minutes ago",
             GONE,
-            "Took: 9 min 58 s from started to gone, as this exporter saw it",
+            "Took: 9 min 58 s from started to gone",
         ],
     ),
     Transition.CANCELLED: (
         "[SUCCESS] Reboot cancelled: vm_0",
-        "Cancelled: Azure called it off before it started; nothing was done to the VM.",
+        "Cancelled: Azure no longer plans it for this VM; it did not start.",
         ["Was due: 2026-03-04 22:15:00 UTC", GONE, "Took: never seen to start; listed for 20 min"],
     ),
     Transition.VANISHED: (
-        "[WARNING] Reboot vanished: vm_0, outcome not known",
-        "Vanished: Azure lists it no more, and its end was missed; it may have happened.",
+        "[WARNING] Reboot vanished: vm_0, outcome unknown",
+        "Vanished: Azure no longer lists it. Its end was not seen; it may have happened.",
         ["Was due: 2026-03-04 22:15:00 UTC", GONE, "Took: never seen to start; listed for 20 min"],
     ),
     Transition.APPROVED: (
@@ -129,6 +130,24 @@ def test_every_type_is_explained(event_type: str, expected: str) -> None:
     assert body(message(type=event_type)).splitlines()[0] == expected
 
 
+def test_what_was_not_watched_is_not_claimed() -> None:
+    """Where a start or an end was missed, the message says since when it is known, and not how long."""
+    noticed = (TransitionRecord(Transition.STARTED, NOW),)
+    sent = message(Transition.STARTED, started=None, transitions=noticed)
+    assert "- Started: already under way at 2026-03-04 22:00:00 UTC" in body(sent).splitlines()
+    for started in (None, NOW):
+        over = message(Transition.COMPLETED, started=started, transitions=noticed, impact_seconds=None)
+        assert title(over) == "[SUCCESS] Reboot completed: vm_0"
+        assert "- Took: unknown; its start or its end was not observed" in body(over).splitlines()
+
+
+def test_a_not_before_that_cannot_be_read_is_unknown() -> None:
+    """What Azure wrote and nobody can read is not taken for "at any moment"."""
+    sent = message(not_before=None, doubts=("NotBefore: 'soon' is not an RFC 1123 or ISO 8601 time",))
+    assert title(sent) == "[WARNING] Reboot scheduled: vm_0 at an unknown time"
+    assert "- When: unknown; Azure's time could not be read" in body(sent).splitlines()
+
+
 def test_what_azure_leaves_out_is_worded() -> None:
     """Without NotBefore, duration, source and description the message still reads well."""
     sent = message(not_before=None, duration_seconds=None, source="", description="")
@@ -183,7 +202,7 @@ def test_an_event_of_others_says_so() -> None:
     assert "- VMs: `vm_1`, `vm_2`, `vm_3`" in lines
     one = message(Transition.CANCELLED, instance="vm_9", target=Target.OTHER, resources=("vm_1",))
     assert title(one) == "[SUCCESS] Reboot cancelled for another VM: vm_1"
-    assert body(one).splitlines()[0].endswith("nothing was done to the VM. This VM only saw it.")
+    assert body(one).splitlines()[0].endswith("it did not start. This VM only saw it.")
 
 
 def test_an_unknown_instance_is_worded() -> None:

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.events import Target
-from exporter.lifecycle import Transition
-from exporter.messages import Change, Severity, TextFormat
+from exporter.lifecycle import Change, Transition
+from exporter.messages import Severity, TextFormat
 from exporter.notifications.rendering import Renderer
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.events import Target
-from exporter.lifecycle import Transition
-from exporter.messages import Change, Message, Rendered, TextFormat
+from exporter.lifecycle import Change, Transition
+from exporter.messages import Message, Rendered, TextFormat
 from exporter.notifications.rendering import Renderer
 from tests.clocks import NOW
 from tests.notifications.messages import message

@@ -6,9 +6,9 @@ import pytest
 
 from exporter.config import Route
 from exporter.events import Target
-from exporter.lifecycle import Transition
+from exporter.lifecycle import Change, Transition
 from exporter.matching import Match, Whom
-from exporter.messages import Change, Message
+from exporter.messages import Message
 from exporter.notifications.routing import compose, effective_routes
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, scheduled
 from tests.clocks import NOW
@@ -20,7 +20,7 @@ ALL = Route(targets=("log", "chat"), match=Match(target=Whom.ANY))
 
 def composed(routes: list[Route], instance: str | None = "WestNO_0") -> list[tuple[str, str]]:
     """Give target and event type of the messages about a freeze of this VM and a reboot of another."""
-    life = Life()
+    life = Life(instance)
     step = life.feed(scheduled(), scheduled(event_id=REBOOT_ID, event_type="Reboot", resources=("WestNO_9",)))
     messages = compose(routes, step.occurrences, instance=instance, now=life.now)
     return [(message.target, message.event.type) for message in messages]

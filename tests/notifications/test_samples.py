@@ -41,6 +41,7 @@ def test_an_ended_sample_has_an_outcome() -> None:
         over = message.transition in ("completed", "cancelled", "vanished")
         assert (event.outcome is message.transition) is over
         assert (event.ended is not None) is over
+        assert event.first_seen is not None
         assert event.first_seen <= (event.started or NOW) <= NOW
 
 

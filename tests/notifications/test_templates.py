@@ -9,8 +9,8 @@ import pytest
 
 from exporter.config import Templates
 from exporter.errors import ConfigurationError
-from exporter.lifecycle import Transition
-from exporter.messages import Change, TextFormat
+from exporter.lifecycle import Change, Transition
+from exporter.messages import TextFormat
 from exporter.notifications.rendering import Renderer, check
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW
@@ -19,10 +19,10 @@ from tests.notifications.messages import message
 NAMES = "event, transition, instance, at, now, time_left, severity, changes, headline, explanation, facts"
 EVENT = (
     "id, ids, type, source, status, target, resources, description, not_before, duration_seconds, "
-    "first_seen, started, ended, outcome, transitions, approval"
+    "first_seen, started, ended, outcome, transitions, approval, impact_seconds, doubts"
 )
 LINE = "line 1 of the template: "
-TRIED = "; tried with transition scheduled"
+TRIED = "; tried with transition advised"
 NO_FIELD = "Change (which has field, old, new) has no attribute 'was'"
 
 

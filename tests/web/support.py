@@ -44,7 +44,12 @@ def tracked(event: ScheduledEvent, *, ago: float = 60, at: datetime = NOW) -> Tr
     started = seen if event.event_status == STARTED else None
     transition = Transition.STARTED if started else Transition.SCHEDULED
     return TrackedEvent(
-        event, (event.event_id,), seen, started, transitions=(TransitionRecord(transition, seen),)
+        event,
+        (event.event_id,),
+        seen,
+        affects=event.target("WestNO_0"),
+        started=started,
+        transitions=(TransitionRecord(transition, seen),),
     )
 
 
@@ -53,7 +58,16 @@ def past(event: ScheduledEvent, outcome: Transition, *, ago: float, at: datetime
     ended = at - timedelta(seconds=ago)
     seen = ended - timedelta(minutes=20)
     started = ended - timedelta(minutes=9) if outcome is Transition.COMPLETED else None
-    return TrackedEvent(event, (event.event_id,), seen, started, ended, outcome)
+    return TrackedEvent(
+        event,
+        (event.event_id,),
+        seen,
+        affects=event.target("WestNO_0"),
+        started=started,
+        ended=ended,
+        outcome=outcome,
+        impact_seconds=None if started is None else (ended - started).total_seconds(),
+    )
 
 
 def freeze(**fields: Any) -> ScheduledEvent:
