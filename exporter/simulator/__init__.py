@@ -4,7 +4,15 @@ It plays scenarios, which are data files, and knows nothing of the exporter.
 """
 
 from exporter.simulator.faults import Fault
-from exporter.simulator.scenario import EventPlan, Scenario, load_scenarios
+from exporter.simulator.scenario import EventChange, EventPlan, Scenario, load_scenarios
 from exporter.simulator.server import Simulator, SimulatorServer
 
-__all__ = ["EventPlan", "Fault", "Scenario", "Simulator", "SimulatorServer", "load_scenarios"]
+__all__ = [
+    "EventChange",
+    "EventPlan",
+    "Fault",
+    "Scenario",
+    "Simulator",
+    "SimulatorServer",
+    "load_scenarios",
+]

@@ -192,17 +192,16 @@ def _events(simulation: Simulation, events: tuple[Event, ...], *, listed: bool) 
 
 
 def _event(simulation: Simulation, event: Event, *, listed: bool) -> EventState:
-    status = "Started" if event.started else "Scheduled"
     return EventState(
         id=event.event_id,
         scenario=event.scenario.name,
         title=event.scenario.title,
         type=event.plan.type,
         source=event.plan.source,
-        status=status if listed else "Coming",
+        status=event.status if listed else "Coming",
         resources=event.resources,
-        description=event.plan.description,
-        duration_in_seconds=event.plan.duration_in_seconds,
+        description=event.description,
+        duration_in_seconds=event.duration_in_seconds,
         appears=simulation.wall(event.appears),
         starts=simulation.wall(event.starts),
         ends=simulation.wall(event.ends),

@@ -66,7 +66,8 @@ def events_document(
 ) -> bytes:
     """Write the document as an API version knows it; ``wall`` turns simulated times into aware ones.
 
-    NotBefore is the start, rounded down to whole seconds: Started may never come before it.
+    NotBefore is the start, rounded down to whole seconds: Started may never come before it. An Advisory has
+    none, as nothing is scheduled yet.
     """
     known = (event for event in events if _TYPE_SINCE.get(event.plan.type, PREVIEW) <= version)
     listed = [_fields(event, version, wall) for event in known]
@@ -74,18 +75,18 @@ def events_document(
 
 
 def _fields(event: Event, version: str, wall: Callable[[float], datetime]) -> dict[str, Any]:
-    plan = event.plan
+    plan, scheduled = event.plan, event.status == "Scheduled"
     underscore = "_" if version == PREVIEW else ""
     fields: dict[str, Any] = {
         "EventId": event.event_id,
-        "EventStatus": "Started" if event.started else "Scheduled",
+        "EventStatus": event.status,
         "EventType": plan.type,
         "ResourceType": "VirtualMachine",
         "Resources": [underscore + name for name in event.resources],
-        "NotBefore": "" if event.started else format_datetime(wall(event.starts), usegmt=True),
-        "Description": plan.description,
+        "NotBefore": format_datetime(wall(event.starts), usegmt=True) if scheduled else "",
+        "Description": event.description,
         "EventSource": plan.source,
-        "DurationInSeconds": plan.duration_in_seconds,
+        "DurationInSeconds": event.duration_in_seconds,
     }
     return {name: value for name, value in fields.items() if _FIELD_SINCE.get(name, PREVIEW) <= version}
 

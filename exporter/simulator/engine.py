@@ -6,26 +6,37 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Literal
 
 import msgspec
 
-from exporter.simulator.scenario import EventPlan, Scenario
+from exporter.simulator.scenario import EventChange, EventPlan, Scenario
 
-# Gives True where what it did changed the document.
+# Returns whether it changed the list of events.
 _Action = Callable[[], bool]
 
 
 class Event(msgspec.Struct, eq=False):
-    """An event that is played; ``appears``, ``starts`` and ``ends`` are simulated times, planned or past."""
+    """An event as it stands; ``appears``, ``starts`` and ``ends`` are simulated times, planned or past.
+
+    ``event_id`` is the newest id where the plan renews it.
+    """
 
     event_id: str
     scenario: Scenario
     plan: EventPlan
+    status: Literal["Advisory", "Scheduled", "Started"]
     resources: tuple[str, ...]
+    description: str
+    duration_in_seconds: int
     appears: float
     starts: float
     ends: float
-    started: bool = False
+
+    @property
+    def started(self) -> bool:
+        """Return whether the event has started."""
+        return self.status == "Started"
 
 
 class Engine:
@@ -77,28 +88,29 @@ class Engine:
         self._now = max(self._now, now)
 
     def start(self, scenario: Scenario, now: float) -> tuple[str, ...]:
-        """Start a scenario, and give the ids of its events; those without delay are listed at once."""
+        """Start a scenario, and return the ids of its events; those without delay are listed at once."""
         self.advance(now)
         ids = self._start(scenario)
         self.advance(now)
         return ids
 
     def approve(self, event_ids: Iterable[str], now: float) -> None:
-        """Let Scheduled events start now, for all their VMs; all other ids mean nothing."""
+        """Start Scheduled events now, for all their VMs; any other id, an older one too, has no effect."""
         self.advance(now)
-        events = [self._listed.get(event_id.upper()) for event_id in event_ids]
-        started = [event for event in events if event is not None and self._begin(event)]
-        self.incarnation += bool(started)
+        listed = {event.event_id: event for event in self.events}
+        approved = [listed.get(event_id.upper()) for event_id in event_ids]
+        started = [self._begin(event) for event in approved if event and event.status == "Scheduled"]
+        self.incarnation += any(started)
 
     def cancel(self, event_id: str, now: float) -> bool:
-        """Take an event back, whatever its status; False where none has that id."""
+        """Take an event back for good, whatever its status; return False if none has that id."""
         self.advance(now)
-        event = self._listed.get(event_id.upper())
-        self.incarnation += event is not None and self._remove(event)
-        return event is not None or self._coming.pop(event_id.upper(), None) is not None
+        listed = self._listed.pop(event_id.upper(), None) is not None
+        self.incarnation += listed
+        return listed or self._coming.pop(event_id.upper(), None) is not None
 
     def clear(self, now: float) -> None:
-        """Take all events back, those to come too; the playlist goes on."""
+        """Take all events back for good, those to come too; the playlist goes on."""
         self.advance(now)
         self.incarnation += bool(self._listed)
         self._listed.clear()
@@ -133,49 +145,111 @@ class Engine:
         return False
 
     def _start(self, scenario: Scenario) -> tuple[str, ...]:
-        names = self.resources(scenario)
-        ids = []
-        for plan in scenario.events:
-            appears = self._now + plan.after
-            starts = appears + plan.notice
-            event = Event(
-                event_id=str(uuid.uuid4()).upper(),
-                scenario=scenario,
-                plan=plan,
-                resources=tuple(names[vm] for vm in plan.vms),
-                appears=appears,
-                starts=starts,
-                ends=starts + plan.impact,
-            )
-            self._coming[event.event_id] = event
-            self._at(appears, partial(self._appear, event))
-            ids.append(event.event_id)
+        ids = [_new_id() for _ in scenario.events]
+        for event_id, plan in zip(ids, scenario.events, strict=True):
+            self._expect(event_id, scenario, plan, self._now + plan.after)
         return tuple(ids)
+
+    def _expect(self, event_id: str, scenario: Scenario, plan: EventPlan, appears: float) -> None:
+        starts = appears + plan.advisory + plan.notice
+        event = Event(
+            event_id=event_id,
+            scenario=scenario,
+            plan=plan,
+            status="Advisory" if plan.advisory else "Scheduled" if plan.notice else "Started",
+            resources=self._names(scenario, plan.vms),
+            description=plan.description,
+            duration_in_seconds=plan.duration_in_seconds,
+            appears=appears,
+            starts=starts,
+            ends=starts + plan.impact,
+        )
+        self._coming[event_id] = event
+        self._at(appears, partial(self._appear, event))
 
     def _appear(self, event: Event) -> bool:
         if self._coming.pop(event.event_id, None) is None:
             return False
         self._listed[event.event_id] = event
-        if event.plan.notice <= 0:
-            return self._begin(event)
-        self._at(event.starts, partial(self._begin, event))
-        if event.plan.cancelled_after is not None:
-            self._at(event.appears + event.plan.cancelled_after, partial(self._withdraw, event))
+        plan = event.plan
+        for change in plan.changes:
+            self._at(event.appears + change.after, partial(self._change, event, change))
+        if plan.cancelled_after is not None:
+            self._at(event.appears + plan.cancelled_after, partial(self._withdraw, event))
+        if plan.advisory:
+            self._at(event.appears + plan.advisory, partial(self._schedule, event))
+        if event.started:
+            self._at(event.ends, partial(self._end, event))
+        else:
+            self._at(event.starts, partial(self._begin_if_due, event))
         return True
+
+    def _schedule(self, event: Event) -> bool:
+        if event.status != "Advisory" or not self._lists(event):
+            return False
+        event.status = "Scheduled"
+        self._renew_id(event)
+        return True
+
+    def _begin_if_due(self, event: Event) -> bool:
+        # A change may have postponed it meanwhile.
+        return self._now >= event.starts and self._begin(event)
 
     def _begin(self, event: Event) -> bool:
-        if event.started or event.event_id not in self._listed:
+        if event.started or not self._lists(event):
             return False
-        event.started = True
+        event.status = "Started"
         event.starts, event.ends = self._now, self._now + event.plan.impact
-        self._at(event.ends, partial(self._remove, event))
+        self._at(event.ends, partial(self._end, event))
+        self._renew_id(event)
         return True
 
-    def _withdraw(self, event: Event) -> bool:
-        return not event.started and self._remove(event)
+    def _change(self, event: Event, change: EventChange) -> bool:
+        if not self._lists(event):
+            return False
+        before = msgspec.structs.astuple(event)
+        if change.vms is not None:
+            event.resources = self._names(event.scenario, change.vms)
+        if change.description is not None:
+            event.description = change.description
+        if change.duration_in_seconds is not None:
+            event.duration_in_seconds = change.duration_in_seconds
+        if change.notice is not None and not event.started:
+            event.starts = self._now + change.notice
+            event.ends = event.starts + event.plan.impact
+            self._at(event.starts, partial(self._begin_if_due, event))
+        self._renew_id(event)
+        return msgspec.structs.astuple(event) != before
 
-    def _remove(self, event: Event) -> bool:
-        return self._listed.pop(event.event_id, None) is not None
+    def _withdraw(self, event: Event) -> bool:
+        return not event.started and self._end(event)
+
+    def _end(self, event: Event) -> bool:
+        if not self._lists(event):
+            return False
+        del self._listed[event.event_id]
+        returns_after = event.plan.returns_after
+        if returns_after is not None:
+            plan = msgspec.structs.replace(event.plan, cancelled_after=None, returns_after=None)
+            self._expect(event.event_id, event.scenario, plan, self._now + returns_after)
+        return True
+
+    def _renew_id(self, event: Event) -> None:
+        if event.plan.renews_id:
+            del self._listed[event.event_id]
+            event.event_id = _new_id()
+            self._listed[event.event_id] = event
+
+    def _lists(self, event: Event) -> bool:
+        return self._listed.get(event.event_id) is event
+
+    def _names(self, scenario: Scenario, vms: Iterable[str]) -> tuple[str, ...]:
+        names = self.resources(scenario)
+        return tuple(names[vm] for vm in vms)
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4()).upper()
 
 
 def group(vm_name: str, size: int) -> tuple[str, ...]:

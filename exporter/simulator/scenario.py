@@ -19,12 +19,27 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _FILES = (".yaml", ".yml")
 
 
+class EventChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A change of an event, ``after`` it appeared; what is not specified stays as it is.
+
+    ``notice`` is the time from the change to the new start, for an event that is still Scheduled then.
+    """
+
+    after: Duration
+    vms: tuple[str, ...] | None = None
+    notice: Duration | None = None
+    description: str | None = None
+    duration_in_seconds: int | None = None
+
+
 class EventPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One event of a scenario; durations are simulated seconds.
 
-    It appears ``after`` the scenario's start, is Scheduled for ``notice`` (0: Started from the first), then
-    Started for ``impact``, and gone. With ``cancelled_after`` it goes while still Scheduled, that long after
-    it appeared. ``duration_in_seconds`` is what Azure announces; -1 is unknown.
+    It appears ``after`` the scenario's start, is Advisory for ``advisory`` (0: never), Scheduled for
+    ``notice`` (0: never), then Started for ``impact``, and gone. With ``cancelled_after`` it goes before it
+    starts, that long after it appeared. With ``returns_after`` it is listed again under the same id, that
+    long after it went, and is not cancelled then. With ``renews_id`` it gets a new id at each change,
+    including those of its status. ``duration_in_seconds`` is what Azure announces; -1 is unknown.
     """
 
     type: Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
@@ -32,7 +47,11 @@ class EventPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notice: Duration
     impact: Duration
     after: Duration = Duration(0)
+    advisory: Duration = Duration(0)
     cancelled_after: Duration | None = None
+    returns_after: Duration | None = None
+    renews_id: bool = False
+    changes: tuple[EventChange, ...] = ()
     source: Literal["Platform", "User"] = "Platform"
     description: str = ""
     duration_in_seconds: int = -1
@@ -93,10 +112,40 @@ def _scenario(file: YamlFile) -> Scenario:
 
 
 def _check(file: YamlFile, keys: Keys, event: EventPlan, group: tuple[str, ...]) -> None:
-    strangers = [vm for vm in event.vms if vm not in group]
+    _check_content(file, keys, event, group)
+    starts = _check_changes(file, keys, event, group)
+    if event.cancelled_after is not None and not 0 < event.cancelled_after < starts:
+        problem = f"must be more than 0s and less than {Duration(starts)}, when the event starts"
+        raise file.error((*keys, "cancelled_after"), problem)
+    if event.returns_after is not None and event.returns_after <= 0:
+        raise file.error((*keys, "returns_after"), "must be more than 0s")
+
+
+def _check_changes(file: YamlFile, keys: Keys, event: EventPlan, group: tuple[str, ...]) -> float:
+    """Return when the event starts, in seconds from its appearance, with all changes made."""
+    previous, starts = Duration(0), event.advisory + event.notice
+    for index, change in enumerate(event.changes):
+        place = (*keys, "changes", index)
+        _check_content(file, place, change, group)
+        ends = Duration(starts + event.impact) if event.cancelled_after is None else event.cancelled_after
+        if not previous < change.after < ends:
+            problem = f"must be more than {previous} and less than {ends}, when the event goes"
+            raise file.error((*place, "after"), problem)
+        if change.notice is not None:
+            if not event.advisory <= change.after < starts:
+                raise file.error((*place, "notice"), "can change only while the event is Scheduled")
+            starts = change.after + change.notice
+        if not event.renews_id and change == EventChange(change.after):
+            raise file.error(place, "must have at least one of vms, notice, description, duration_in_seconds")
+        previous = change.after
+    return starts
+
+
+def _check_content(
+    file: YamlFile, keys: Keys, content: EventPlan | EventChange, group: tuple[str, ...]
+) -> None:
+    strangers = [vm for vm in content.vms or () if vm not in group]
     if strangers:
         raise file.error((*keys, "vms"), f"{strangers[0]} is not among the scenario's vms; add it there")
-    if event.cancelled_after is not None and event.cancelled_after >= event.notice:
-        raise file.error((*keys, "cancelled_after"), "must be less than notice; later, the event has started")
-    if event.duration_in_seconds < -1:
+    if content.duration_in_seconds is not None and content.duration_in_seconds < -1:
         raise file.error((*keys, "duration_in_seconds"), "must be -1 (unknown), 0 (none) or more")

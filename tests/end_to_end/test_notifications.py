@@ -130,7 +130,13 @@ def moody(receiver: Receiver, chance: random.Random) -> Iterator[None]:
 def test_a_night_at_speed(tmp_path: Path) -> None:
     """Scenarios in a loop, receivers that fail in every way, ten kills: all arrives, in order, and agrees."""
     chance = random.Random(20261121)
-    simulator = Simulator(load_scenarios(), speed=SPEED, loop=True, vm_name=NAME, requests_per_second=0)
+    # Each transition of an event is expected once, for a VM that the event always hits or never.
+    scenarios = [
+        one
+        for one in load_scenarios()
+        if not any(event.changes or event.returns_after for event in one.events)
+    ]
+    simulator = Simulator(scenarios, speed=SPEED, loop=True, vm_name=NAME, requests_per_second=0)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with SimulatorServer(simulator) as imds, http_receiver() as steady, http_receiver() as shaky:

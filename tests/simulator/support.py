@@ -9,7 +9,7 @@ from typing import Any
 import requests
 
 from exporter.durations import Duration
-from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
+from exporter.simulator import EventChange, EventPlan, Scenario, Simulator, SimulatorServer
 
 NEWEST = "2020-07-01"
 BEGAN = datetime(2026, 3, 4, 22, 0, 0, 400_000, tzinfo=UTC)
@@ -34,10 +34,20 @@ def plan(**fields: Any) -> EventPlan:
     """Make an event's plan: a Freeze of vm_0, Scheduled for 100 s, Started for 50 s."""
     values: dict[str, Any] = {"type": "Freeze", "vms": ("vm_0",), "notice": 100, "impact": 50}
     values |= fields
-    for name in ("notice", "impact", "after", "cancelled_after"):
-        if name in values:
-            values[name] = Duration(values[name])
-    return EventPlan(**values)
+    return EventPlan(**_with_durations(values))
+
+
+def change(after: float, **fields: Any) -> EventChange:
+    """Make a change of an event, so many seconds after it appeared."""
+    return EventChange(**_with_durations({"after": after, **fields}))
+
+
+def _with_durations(values: dict[str, Any]) -> dict[str, Any]:
+    names = {"notice", "impact", "after", "advisory", "cancelled_after", "returns_after"}
+    return {
+        name: Duration(value) if name in names and value is not None else value
+        for name, value in values.items()
+    }
 
 
 def scenario(*plans: EventPlan, name: str = "made-up") -> Scenario:

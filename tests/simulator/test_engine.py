@@ -99,7 +99,7 @@ def test_a_cancelled_event_goes_without_having_started() -> None:
 def test_an_approval_starts_an_event_at_once() -> None:
     """The rest of the notice is skipped, the impact lasts as planned; approving again changes nothing."""
     clock = HandClock()
-    simulator = make(scenario(plan(vms=("vm_0", "vm_1"), cancelled_after=60)), clock=clock)
+    simulator = make(scenario(plan(vms=("vm_0", "vm_1"), cancelled_after=40)), clock=clock)
     event_id = document(simulator)["Events"][0]["EventId"]
     clock.passed = 10
     simulator.approve([event_id.lower()])

@@ -11,7 +11,7 @@ import requests
 
 from exporter.simulator import Fault, Simulator
 from exporter.simulator.documents import EVENTS_VERSIONS
-from tests.simulator.support import NEWEST, Client, HandClock, plan, scenario, served
+from tests.simulator.support import NEWEST, Client, HandClock, change, plan, scenario, served
 
 HEADER = {"Metadata": "true"}
 INSTANCE = "/metadata/instance"
@@ -105,6 +105,21 @@ def test_an_approval_starts_the_event(client: Client) -> None:
     document = client.ask().json()
     assert [event["EventStatus"] for event in document["Events"]] == ["Started"] * 2 + ["Scheduled"] * 3
     assert document["DocumentIncarnation"] == 2
+
+
+def test_only_the_newest_id_of_an_event_starts_it(clock: HandClock) -> None:
+    """An older one is answered 200 as well."""
+    planned = plan(renews_id=True, changes=(change(10),))
+    with served(Simulator([scenario(planned)], clock=clock)) as client:
+        ids = []
+        for clock.passed in (0, 10):
+            ids.append(client.ask().json()["Events"][0]["EventId"])
+        statuses = []
+        for event_id in ids:
+            approval = {"StartRequests": [{"EventId": event_id}]}
+            assert client.ask(method="POST", json=approval).status_code == 200
+            statuses.append(client.ask().json()["Events"][0]["EventStatus"])
+    assert statuses == ["Scheduled", "Started"]
 
 
 @pytest.mark.parametrize(

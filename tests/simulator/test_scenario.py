@@ -7,7 +7,7 @@ import pytest
 from exporter.durations import Duration
 from exporter.errors import ConfigurationError
 from exporter.simulator import Simulator, load_scenarios
-from tests.simulator.support import NEWEST, HandClock, document, gist
+from tests.simulator.support import NEWEST, HandClock, change, document, gist, plan
 
 BUNDLED = {
     "live-migration": ("Freeze", "Platform"),
@@ -21,6 +21,13 @@ BUNDLED = {
     "cancelled-maintenance": ("Reboot", "Platform"),
     "two-fault-domains": ("Freeze", "Platform"),
     "shared-event": ("Reboot", "Platform"),
+    "vm-joins": ("Reboot", "Platform"),
+    "vm-leaves": ("Reboot", "Platform"),
+    "postponed-reboot": ("Reboot", "Platform"),
+    "returning-event": ("Freeze", "Platform"),
+    "spot-advisory": ("Preempt", "Platform"),
+    "withdrawn-advisory": ("Preempt", "Platform"),
+    "renewed-ids": ("Reboot", "Platform"),
 }
 
 GOOD = """\
@@ -118,7 +125,12 @@ def test_a_file_of_ones_own_can_be_played(tmp_path: Path) -> None:
         (
             "    impact",
             "    cancelled_after: 20m\n    impact",
-            ":9: events[0].cancelled_after: must be less than notice; later, the event has started",
+            ":9: events[0].cancelled_after: must be more than 0s and less than 15m, when the event starts",
+        ),
+        (
+            "    impact",
+            "    cancelled_after: 0s\n    impact",
+            ":9: events[0].cancelled_after: must be more than 0s and less than 15m, when the event starts",
         ),
         (
             "    impact",
@@ -134,6 +146,105 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, old: str, new: str
     with pytest.raises(ConfigurationError) as caught:
         load_scenarios([str(path)])
     assert str(caught.value) == f"{path}{message}"
+
+
+CHANGED = (
+    GOOD
+    + """\
+    advisory: 2m
+    returns_after: 3m
+    changes:
+      - after: 5m
+        vms: [vm_0, vm_1]
+      - after: 10m
+        notice: 20m
+        description: Later.
+        duration_in_seconds: 9
+"""
+)
+
+
+def test_changes_are_read(tmp_path: Path) -> None:
+    """What a file does not say of a change stays as it is."""
+    path = tmp_path / "own.yaml"
+    path.write_text(CHANGED)
+    (planned,) = load_scenarios([str(path)])[0].events
+    assert planned == plan(
+        notice=900,
+        impact=600,
+        advisory=120,
+        returns_after=180,
+        changes=(
+            change(300, vms=("vm_0", "vm_1")),
+            change(600, notice=1200, description="Later.", duration_in_seconds=9),
+        ),
+    )
+
+
+CHANGES = "events[0].changes"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("after: 5m", "after: 0s", f":13: {CHANGES}[0].after: must be more than 0s and less than 27m, when"),
+        ("after: 10m", "after: 5m", f":15: {CHANGES}[1].after: must be more than 5m and less than 27m, when"),
+        (
+            "after: 10m",
+            "after: 30m",
+            f":15: {CHANGES}[1].after: must be more than 5m and less than 27m, when",
+        ),
+        (
+            "after: 10m",
+            "after: 17m",
+            f":16: {CHANGES}[1].notice: can change only while the event is Scheduled",
+        ),
+        ("2m", "12m", f":16: {CHANGES}[1].notice: can change only while the event is Scheduled"),
+        (
+            "vms: [vm_0, vm_1]\n      -",
+            "vms: [vm_7]\n      -",
+            f":14: {CHANGES}[0].vms: vm_7 is not among the scenario's vms; add it there",
+        ),
+        (
+            "_seconds: 9",
+            "_seconds: -2",
+            f":18: {CHANGES}[1].duration_in_seconds: must be -1 (unknown), 0 (none) or more",
+        ),
+        (
+            "        vms: [vm_0, vm_1]\n",
+            "",
+            f":13: {CHANGES}[0]: must have at least one of vms, notice, description, duration_in_seconds",
+        ),
+        ("after: 5m", "in: 5m", f":13: {CHANGES}[0].in: unknown key; "),
+        ("3m", "0s", ":11: events[0].returns_after: must be more than 0s"),
+        (
+            "returns_after: 3m",
+            "cancelled_after: 10m",
+            f":15: {CHANGES}[1].after: must be more than 5m and less than 10m, when the event goes",
+        ),
+        (
+            "returns_after: 3m",
+            "cancelled_after: 30m",
+            ":11: events[0].cancelled_after: must be more than 0s and less than 30m, when the event starts",
+        ),
+    ],
+)
+def test_what_is_wrong_with_changes_is_told_with_its_place(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    """File, line, key and remedy."""
+    path = tmp_path / "own.yaml"
+    path.write_text(CHANGED.replace(old, new, 1))
+    with pytest.raises(ConfigurationError) as caught:
+        load_scenarios([str(path)])
+    assert str(caught.value).startswith(f"{path}{message}")
+
+
+def test_a_change_may_renew_the_id_and_nothing_else(tmp_path: Path) -> None:
+    """Where the plan renews ids, the time of the change is enough."""
+    path = tmp_path / "own.yaml"
+    path.write_text(CHANGED.replace("        vms: [vm_0, vm_1]\n", "") + "    renews_id: true\n")
+    assert load_scenarios([str(path)])[0].events[0].changes[0] == change(300)
 
 
 def test_a_scenario_without_events_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,293 @@
+"""What can happen to an event beyond being Scheduled, Started and gone, as documents over simulated time."""
+
+from typing import Any
+
+import pytest
+
+from exporter.simulator import EventPlan, Scenario, Simulator, load_scenarios
+from tests.simulator.support import HandClock, change, document, plan, scenario
+
+BOTH = ("vm_0", "vm_1")
+# Seconds, incarnation, and of each event: a letter for its id, its status, its VMs.
+Moment = tuple[int, int, list[tuple[str, str, tuple[str, ...]]]]
+
+
+class Stage:
+    """A simulator under a clock moved by hand; ids are letters, in the order in which they are first seen."""
+
+    def __init__(self, *scenarios: Scenario) -> None:
+        self.clock = HandClock()
+        self.simulator = Simulator(scenarios, vm_name="vm_0", clock=self.clock, requests_per_second=0)
+        self.ids: list[str] = []
+
+    def look(self, at: float) -> Moment:
+        """Move the clock, and read the document."""
+        self.clock.passed = at
+        found = document(self.simulator)
+        listed = []
+        for event in found["Events"]:
+            if event["EventId"] not in self.ids:
+                self.ids.append(event["EventId"])
+            letter = "abcdef"[self.ids.index(event["EventId"])]
+            listed.append((letter, event["EventStatus"], tuple(event["Resources"])))
+        return int(at), found["DocumentIncarnation"], listed
+
+    def watch(self, seconds: int) -> list[Moment]:
+        """Look every second, and return the moments at which the incarnation was a new one."""
+        moments = [self.look(0)]
+        for second in range(1, seconds + 1):
+            moment = self.look(second)
+            if moment[1] != moments[-1][1]:
+                moments.append(moment)
+            assert moment[1:] == moments[-1][1:]
+        return moments
+
+
+def shown(planned: EventPlan, at: float) -> Any:
+    """Return the one event of the document at a time."""
+    stage = Stage(scenario(planned))
+    stage.clock.passed = at
+    (event,) = document(stage.simulator)["Events"]
+    return event
+
+
+def one(letter: str, status: str, *vms: str) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return a list of one event."""
+    return [(letter, status, vms or ("vm_0",))]
+
+
+@pytest.mark.parametrize(
+    ("name", "moments"),
+    [
+        (
+            "vm-joins",
+            [
+                (0, 1, one("a", "Scheduled", "vm_1")),
+                (300, 2, one("a", "Scheduled", *BOTH)),
+                (900, 3, one("a", "Started", *BOTH)),
+                (1500, 4, []),
+            ],
+        ),
+        (
+            "vm-leaves",
+            [
+                (0, 1, one("a", "Scheduled", *BOTH)),
+                (300, 2, one("a", "Scheduled", "vm_1")),
+                (900, 3, one("a", "Started", "vm_1")),
+                (1500, 4, []),
+            ],
+        ),
+        (
+            "postponed-reboot",
+            [
+                (0, 1, one("a", "Scheduled")),
+                (300, 2, one("a", "Scheduled")),
+                (1500, 3, one("a", "Started")),
+                (2100, 4, []),
+            ],
+        ),
+        (
+            "returning-event",
+            [
+                (0, 1, one("a", "Scheduled")),
+                (300, 2, []),
+                (480, 3, one("a", "Scheduled")),
+                (1380, 4, one("a", "Started")),
+                (1980, 5, []),
+            ],
+        ),
+        (
+            "spot-advisory",
+            [
+                (0, 1, one("a", "Advisory")),
+                (600, 2, one("a", "Scheduled")),
+                (630, 3, one("a", "Started")),
+                (930, 4, []),
+            ],
+        ),
+        ("withdrawn-advisory", [(0, 1, one("a", "Advisory")), (600, 2, [])]),
+        (
+            "renewed-ids",
+            [
+                (0, 1, one("a", "Scheduled")),
+                (900, 2, one("b", "Started")),
+                (1200, 3, one("c", "Started")),
+                (1500, 4, []),
+            ],
+        ),
+    ],
+)
+def test_a_bundled_scenario(name: str, moments: list[Moment]) -> None:
+    """Incarnations, ids, statuses and resources follow one another as the scenario's file says."""
+    assert Stage(*load_scenarios([name])).watch(3000) == moments
+
+
+def test_every_bundled_scenario_hits_the_simulated_vm() -> None:
+    """Its own name is in `Resources` at some time."""
+    for found in load_scenarios():
+        listed = [vms for event in found.events for vms in (event.vms, *(one.vms for one in event.changes))]
+        assert any(found.vms[0] in vms for vms in listed if vms), found.name
+
+
+def test_a_change_says_what_it_changes_and_leaves_the_rest() -> None:
+    """NotBefore, description and duration change together or one by one; the start moves with NotBefore."""
+    planned = plan(
+        description="Soon.",
+        duration_in_seconds=5,
+        changes=(
+            change(10, notice=200, description="Later.", duration_in_seconds=9),
+            change(20, description=""),
+            change(30, notice=30),
+        ),
+    )
+    names = ("NotBefore", "Description", "DurationInSeconds")
+    assert [tuple(shown(planned, at)[name] for name in names) for at in (9, 10, 20, 30)] == [
+        ("Wed, 04 Mar 2026 22:01:40 GMT", "Soon.", 5),
+        ("Wed, 04 Mar 2026 22:03:30 GMT", "Later.", 9),
+        ("Wed, 04 Mar 2026 22:03:30 GMT", "", 9),
+        ("Wed, 04 Mar 2026 22:01:00 GMT", "", 9),
+    ]
+    assert Stage(scenario(planned)).watch(300) == [
+        (0, 1, one("a", "Scheduled")),
+        (10, 2, one("a", "Scheduled")),
+        (20, 3, one("a", "Scheduled")),
+        (30, 4, one("a", "Scheduled")),
+        (60, 5, one("a", "Started")),
+        (110, 6, []),
+    ]
+
+
+def test_a_change_to_what_is_so_already_is_none() -> None:
+    """The incarnation counts changes of the list, not of the plan."""
+    planned = plan(changes=(change(10, vms=("vm_0",), notice=90),))
+    assert Stage(scenario(planned)).watch(99) == [(0, 1, one("a", "Scheduled"))]
+
+
+def test_a_vm_can_join_and_leave_while_the_event_is_started() -> None:
+    """The status stays, and NotBefore stays blank, whatever notice a change would have given."""
+    planned = plan(changes=(change(50, notice=900), change(60, vms=BOTH), change(70, vms=("vm_1",))))
+    stage = Stage(scenario(planned))
+    stage.look(40)
+    stage.simulator.approve(stage.ids)
+    assert [stage.look(at)[1:] for at in (40, 50, 60, 70, 90)] == [
+        (2, one("a", "Started")),
+        (2, one("a", "Started")),
+        (3, one("a", "Started", *BOTH)),
+        (4, one("a", "Started", "vm_1")),
+        (5, []),
+    ]
+
+
+def test_an_approval_starts_a_postponed_event() -> None:
+    """It lasts as planned from then on; neither the old time nor the new one matters any more."""
+    stage = Stage(scenario(plan(changes=(change(10, notice=300),))))
+    stage.look(20)
+    stage.simulator.approve(stage.ids)
+    assert [stage.look(at)[1:] for at in (20, 69, 70, 1000)] == [
+        (3, one("a", "Started")),
+        (3, one("a", "Started")),
+        (4, []),
+        (4, []),
+    ]
+
+
+def test_an_event_returns_once_under_its_id() -> None:
+    """After it ended, it is listed again and takes its whole course once more, with its changes."""
+    planned = plan(returns_after=30, changes=(change(20, vms=BOTH),))
+    assert Stage(scenario(planned)).watch(1000) == [
+        (0, 1, one("a", "Scheduled")),
+        (20, 2, one("a", "Scheduled", *BOTH)),
+        (100, 3, one("a", "Started", *BOTH)),
+        (150, 4, []),
+        (180, 5, one("a", "Scheduled")),
+        (200, 6, one("a", "Scheduled", *BOTH)),
+        (280, 7, one("a", "Started", *BOTH)),
+        (330, 8, []),
+    ]
+
+
+def test_an_event_that_is_to_return_is_coming() -> None:
+    """It is shown among those to come; cancelled by hand, before its end or after it, it stays away."""
+    for at in (140, 160):
+        stage = Stage(scenario(plan(returns_after=30)))
+        stage.look(at)
+        assert len(stage.simulator.picture().coming) == (at == 160)
+        ids = [
+            event.event_id for event in (*stage.simulator.picture().coming, *stage.simulator.picture().events)
+        ]
+        assert [stage.simulator.cancel(event_id) for event_id in ids] == [True]
+        assert stage.look(1000)[2] == []
+
+
+def test_an_advisory_has_no_start_and_cannot_be_approved() -> None:
+    """NotBefore is blank until the event is Scheduled; an approval is noted and has no effect."""
+    planned = plan(type="Preempt", advisory=60, notice=30)
+    assert [shown(planned, at)["NotBefore"] for at in (59, 60, 90)] == [
+        "",
+        "Wed, 04 Mar 2026 22:01:30 GMT",
+        "",
+    ]
+    stage = Stage(scenario(planned))
+    stage.look(10)
+    stage.simulator.approve(stage.ids)
+    assert stage.look(10)[1:] == (1, one("a", "Advisory"))
+    assert len(stage.simulator.approvals) == 1
+    stage.look(60)
+    stage.simulator.approve(stage.ids)
+    assert stage.look(60)[1:] == (3, one("a", "Started"))
+
+
+def test_an_advisory_can_start_without_notice() -> None:
+    """It becomes Started in one step."""
+    assert Stage(scenario(plan(advisory=60, notice=0))).watch(200) == [
+        (0, 1, one("a", "Advisory")),
+        (60, 2, one("a", "Started")),
+        (110, 3, []),
+    ]
+
+
+def test_ids_are_renewed_at_each_change() -> None:
+    """Of the status as of anything else; the old id goes and the new one comes in one document."""
+    planned = plan(advisory=20, renews_id=True, changes=(change(50, vms=BOTH), change(150)))
+    stage = Stage(scenario(planned))
+    assert stage.watch(300) == [
+        (0, 1, one("a", "Advisory")),
+        (20, 2, one("b", "Scheduled")),
+        (50, 3, one("c", "Scheduled", *BOTH)),
+        (120, 4, one("d", "Started", *BOTH)),
+        (150, 5, one("e", "Started", *BOTH)),
+        (170, 6, []),
+    ]
+
+
+def test_an_approval_renews_the_id_at_once() -> None:
+    """In the document after it, even if the event has only just appeared."""
+    stage = Stage(scenario(plan(renews_id=True)))
+    stage.look(0)
+    stage.simulator.approve(stage.ids)
+    assert stage.look(0)[1:] == (2, one("b", "Started"))
+
+
+def test_the_newest_id_is_approved_and_cancelled() -> None:
+    """An older id of the same event is accepted and has no effect."""
+    stage = Stage(scenario(plan(renews_id=True, changes=(change(10),))))
+    for at in (0, 10):
+        stage.look(at)
+    old, new = stage.ids
+    stage.simulator.approve([old])
+    assert stage.look(20)[1:] == (2, one("b", "Scheduled"))
+    stage.simulator.approve([old, new])
+    assert stage.look(20)[1:] == (3, one("c", "Started"))
+    stage.simulator.approve([new])
+    assert stage.look(20)[1:] == (3, one("c", "Started"))
+    assert not stage.simulator.cancel(new)
+    assert stage.simulator.cancel(stage.ids[-1])
+    assert stage.look(20)[1:] == (4, [])
+
+
+def test_an_event_that_is_started_from_the_first_keeps_the_id_that_its_start_returned() -> None:
+    """Renewal begins with the first change that a client can see."""
+    stage = Stage()
+    ids = stage.simulator.start_scenario(scenario(plan(notice=0, renews_id=True)))
+    stage.look(0)
+    assert stage.ids == list(ids)
