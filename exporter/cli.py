@@ -200,6 +200,13 @@ def demo(**flags: Any) -> None:
     show_default=True,
     help="How long the first answer takes; up to two minutes on Azure.",
 )
+@click.option(
+    "--empty-after-switch-on",
+    type=_Parsed("duration", parse_duration),
+    default="0s",
+    show_default=True,
+    help="How long no events are listed after that, in simulated time; up to five minutes on Azure.",
+)
 def simulate(**flags: Any) -> None:
     """Play Azure's Scheduled Events endpoint.
 
@@ -216,6 +223,7 @@ def simulate(**flags: Any) -> None:
         loop=flags["loop"],
         vm_name=flags["instance_name"],
         first_call_delay=flags["first_call_delay"],
+        empty_after_switch_on=flags["empty_after_switch_on"],
     )
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

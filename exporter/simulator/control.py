@@ -1,4 +1,4 @@
-"""The simulator's own page and API: look, start a scenario, approve, cancel, and cause faults."""
+"""The simulator's own page and API: look, start a scenario, approve, cancel, switch off, and cause faults."""
 
 import re
 from collections.abc import Callable
@@ -56,11 +56,15 @@ class Next(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """The body of ``/api/v1/state``; ``events`` are at most 200 of ``event_count``."""
+    """The body of ``/api/v1/state``; ``events`` are at most 200 of ``event_count``.
+
+    ``service`` is ``off``, ``empty`` (a short time after it was switched on) or ``on``.
+    """
 
     vm_name: str
     speed: float
     now: datetime
+    service: str
     document_incarnation: int
     event_count: int
     events: tuple[EventState, ...]
@@ -75,6 +79,10 @@ class State(msgspec.Struct, frozen=True):
 
 class _Approve(msgspec.Struct):
     ids: list[str]
+
+
+class _SwitchOff(msgspec.Struct, forbid_unknown_fields=True):
+    empty_seconds: float | None = None
 
 
 class Control:
@@ -98,6 +106,7 @@ class Control:
             "/api/v1/events": {"DELETE": self._clear},
             f"/api/v1/events{name}": {"DELETE": self._cancel},
             "/api/v1/faults": fault,
+            "/api/v1/switch-off": {"POST": self._switch_off},
         }
         self._routes = [(re.compile(f"{pattern}()"), actions) for pattern, actions in routes.items()]
 
@@ -150,6 +159,14 @@ class Control:
         self._simulation.set_fault(Fault.parse(body))
         return _json(self._simulation.picture().fault)
 
+    def _switch_off(self, _: str, body: bytes) -> Response:
+        try:
+            empty = msgspec.json.decode(body or b"{}", type=_SwitchOff).empty_seconds
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return _refused(HTTPStatus.BAD_REQUEST, 'send {"empty_seconds": SECONDS}')
+        self._simulation.switch_off(empty)
+        return _json({})
+
     def _no_fault(self, _: str, __: bytes) -> Response:
         self._simulation.set_fault(None)
         return _json(None)
@@ -174,6 +191,7 @@ def _state(simulation: Simulation) -> State:
         vm_name=simulation.vm_name,
         speed=simulation.speed,
         now=picture.now,
+        service=picture.service,
         document_incarnation=picture.incarnation,
         event_count=len(picture.events),
         events=_events(simulation, picture.events, listed=True),

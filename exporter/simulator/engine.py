@@ -43,8 +43,9 @@ class Engine:
     """Turns scenarios, simulated time, approvals and triggers into a list of events with an incarnation.
 
     Times are simulated seconds since the beginning, and never fall. ``incarnation`` grows by one at every
-    instant at which the list changes, whether anybody looks or not. Scenarios of the playlist start ``pause``
-    seconds after one another; one that is still under way is passed over.
+    instant at which the list changes, whether anybody looks or not; while the document is empty after a
+    switch-on, it does not change. Scenarios of the playlist start ``pause`` seconds after one another; one
+    that is still under way is passed over.
     """
 
     def __init__(self, playlist: Sequence[Scenario], vm_name: str, *, pause: float, loop: bool) -> None:
@@ -59,13 +60,20 @@ class Engine:
         self._listed: dict[str, Event] = {}
         self._next: tuple[float, Scenario] | None = None
         self._now = 0.0
+        self._empty_until = 0.0
+        self._empty = False
         if self._playlist:
             self._plan_slot(0)
 
     @property
     def events(self) -> Sequence[Event]:
         """The events that the document lists, oldest first."""
-        return tuple(self._listed.values())
+        return () if self._empty else tuple(self._listed.values())
+
+    @property
+    def empty(self) -> bool:
+        """Whether the document is empty because the service was switched on a short time ago."""
+        return self._empty
 
     @property
     def coming(self) -> Sequence[Event]:
@@ -84,7 +92,7 @@ class Engine:
             changed = False
             while self._agenda and self._agenda[0][0] == self._now:
                 changed |= heapq.heappop(self._agenda)[2]()
-            self.incarnation += changed
+            self._count(changed=changed)
         self._now = max(self._now, now)
 
     def start(self, scenario: Scenario, now: float) -> tuple[str, ...]:
@@ -100,25 +108,30 @@ class Engine:
         listed = {event.event_id: event for event in self.events}
         approved = [listed.get(event_id.upper()) for event_id in event_ids]
         started = [self._begin(event) for event in approved if event and event.status == "Scheduled"]
-        self.incarnation += any(started)
+        self._count(changed=any(started))
 
     def cancel(self, event_id: str, now: float) -> bool:
         """Take an event back for good, whatever its status; return False if none has that id."""
         self.advance(now)
         listed = self._listed.pop(event_id.upper(), None) is not None
-        self.incarnation += listed
+        self._count(changed=listed)
         return listed or self._coming.pop(event_id.upper(), None) is not None
 
     def clear(self, now: float) -> None:
         """Take all events back for good, those to come too; the playlist goes on."""
         self.advance(now)
-        self.incarnation += bool(self._listed)
+        changed = bool(self._listed)
         self._listed.clear()
         self._coming.clear()
+        self._count(changed=changed)
 
-    def restart_incarnations(self) -> None:
-        """Begin counting again, as the service does that was switched off for want of requests."""
-        self.incarnation = 1 if self._listed else 0
+    def switch_on(self, now: float, empty_until: float) -> None:
+        """Begin counting again, as the service does when it is switched on, with a document that is empty."""
+        self.advance(now)
+        self.incarnation = 0
+        self._empty, self._empty_until = True, empty_until
+        self._at(empty_until, lambda: False)
+        self.advance(now)
 
     def resources(self, scenario: Scenario) -> dict[str, str]:
         """Map the scenario's VMs to those of the simulated VM's group."""
@@ -246,6 +259,12 @@ class Engine:
     def _names(self, scenario: Scenario, vms: Iterable[str]) -> tuple[str, ...]:
         names = self.resources(scenario)
         return tuple(names[vm] for vm in vms)
+
+    def _count(self, *, changed: bool) -> None:
+        """Raise the incarnation if the document has changed."""
+        was_empty, self._empty = self._empty, self._now < self._empty_until
+        # Whatever happens unseen is one change, at the end of the empty time.
+        self.incarnation += bool(self.events) if was_empty else changed
 
 
 def _new_id() -> str:

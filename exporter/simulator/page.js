@@ -117,6 +117,7 @@
     const facts = [
       ["Simulated VM", state.vm_name],
       ["Speed", `${state.speed}×`],
+      ["Service", { off: "off until a request", empty: "on, still empty", on: "on" }[state.service]],
       ["Incarnation", state.document_incarnation],
       ["Polls", state.polls],
       ["Last poll", state.last_poll ? clock(state.last_poll) : "none yet"],
@@ -182,6 +183,10 @@
       mode: mode.value, status: Number(status.value), seconds: Number(seconds.value),
       count: count.value ? Number(count.value) : null, endpoint: endpoint.value || null,
     });
+  });
+  find("switch").addEventListener("submit", (event) => {
+    event.preventDefault();
+    act(event.submitter, "switch-off", "POST", { empty_seconds: 60 * Number(event.target.elements.minutes.value) });
   });
   find("mend").addEventListener("click", (event) => act(event.target, "faults", "DELETE"));
   find("clear").addEventListener("click", (event) => act(event.target, "events", "DELETE"));

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,7 +16,8 @@ from exporter.simulator.faults import Fault, Faults
 from exporter.simulator.scenario import Scenario, load_scenarios
 
 PAUSE = 600.0
-_SWITCHED_OFF_AFTER = 86_400.0
+# How long the service waits for a request before it switches itself off.
+_DAY = 86_400.0
 # A little under the second that the limit speaks of: the way to here does not always take equally long, and a
 # client that keeps to the limit is not to be refused for it.
 _LIMIT_SECONDS = 0.9
@@ -30,9 +31,13 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """The simulation at one instant, for whoever looks at it; times are wall-clock times."""
+    """The simulation at one instant, for whoever looks at it; times are wall-clock times.
+
+    ``service`` is ``off`` until a request switches it on, and ``empty`` while it lists no events afterwards.
+    """
 
     now: datetime
+    service: Literal["off", "empty", "on"]
     incarnation: int
     events: tuple[Event, ...]
     coming: tuple[Event, ...]
@@ -48,8 +53,11 @@ class Simulation:
     """A simulated VM and its Scheduled Events; thread-safe.
 
     Simulated time runs ``speed`` times as fast as the clock, from construction on. The scenarios start one
-    after another, ``pause`` simulated seconds apart, once or for ever. ``first_call_delay`` is real seconds,
-    and comes again after a switch-off; at most ``requests_per_second`` are answered, 0 lifts the limit.
+    after another, ``pause`` simulated seconds apart, once or for ever. The first request switches the service
+    on, as does the first one after 24 simulated hours without any: incarnations start again from 0, the
+    answer takes ``first_call_delay`` real seconds, and then the document is empty for
+    ``empty_after_switch_on`` simulated seconds. At most ``requests_per_second`` are answered, 0 lifts the
+    limit.
 
     Raises:
         ConfigurationError: a number is out of its range.
@@ -63,6 +71,7 @@ class Simulation:
         loop: bool = False,
         vm_name: str = "demo_0",
         first_call_delay: float = 0.0,
+        empty_after_switch_on: float = 0.0,
         clock: Clock | None = None,
         pause: float = PAUSE,
         requests_per_second: int = 5,
@@ -71,6 +80,7 @@ class Simulation:
             raise ConfigurationError("speed and pause must be above 0")
         if not vm_name:
             raise ConfigurationError("the simulated VM needs a name")
+        _check_empty(empty_after_switch_on)
         self.vm_name = vm_name
         self.speed = speed
         self.instance = instance_document(vm_name)
@@ -78,12 +88,14 @@ class Simulation:
         self._engine = Engine(scenarios, vm_name, pause=pause, loop=loop)
         self._given = {scenario.name: scenario for scenario in scenarios}
         self._first_call_delay = first_call_delay
+        self._empty_after_switch_on = empty_after_switch_on
         self._began = self._clock.monotonic()
         self._began_at = self._clock.now()
         self._limit = requests_per_second
         self._admitted: deque[float] = deque(maxlen=requests_per_second or None)
         self._faults = Faults()
-        self._ready_at: float | None = None
+        self._is_on = False
+        self._ready_at = 0.0
         self._last_poll = 0.0
         self._polls = 0
         self._approvals: deque[Approval] = deque(maxlen=1000)
@@ -143,21 +155,36 @@ class Simulation:
             self._admitted.append(now)
             return True
 
+    def switch_off(self, empty: float | None = None) -> None:
+        """Switch the service off, as after 24 hours without a request; the next request switches it on.
+
+        ``empty`` replaces ``empty_after_switch_on`` from then on.
+
+        Raises:
+            ConfigurationError: ``empty`` is out of its range.
+        """
+        if empty is not None:
+            _check_empty(empty)
+        with self._lock:
+            self._is_on = False
+            if empty is not None:
+                self._empty_after_switch_on = empty
+
     def first_call_wait(self) -> float:
-        """Give the real seconds until the service is switched on; the first request switches it on."""
+        """Return the real seconds until the service is switched on; the first request switches it on."""
         with self._lock:
             now = self._clock.monotonic()
-            if self._ready_at is None or self._is_off():
-                if self._ready_at is not None:
-                    self._engine.advance(self._elapsed())
-                    self._engine.restart_incarnations()
-                    self._rendered = (-1, {})
+            if self._is_off():
+                self._is_on = True
                 self._ready_at = now + self._first_call_delay
                 self._last_poll = self._elapsed()
+                ready = self._last_poll + self._first_call_delay * self.speed
+                self._engine.switch_on(self._last_poll, ready + self._empty_after_switch_on)
+                self._rendered = (-1, {})
             return max(0.0, self._ready_at - now)
 
     def _is_off(self) -> bool:
-        return self._elapsed() - self._last_poll >= _SWITCHED_OFF_AFTER
+        return not self._is_on or self._elapsed() - self._last_poll >= _DAY
 
     def document(self, version: str) -> bytes:
         """Give the document as an API version knows it, and count a poll."""
@@ -211,6 +238,7 @@ class Simulation:
             upcoming = engine.next_start
             return Picture(
                 now=self._clock.now(),
+                service="off" if self._is_off() else "empty" if engine.empty else "on",
                 incarnation=engine.incarnation,
                 events=tuple(map(msgspec.structs.replace, engine.events)),
                 coming=tuple(engine.coming),
@@ -228,3 +256,8 @@ class Simulation:
 
     def _elapsed(self) -> float:
         return (self._clock.monotonic() - self._began) * self.speed
+
+
+def _check_empty(seconds: float) -> None:
+    if not 0 <= seconds <= _DAY:
+        raise ConfigurationError("the document can be empty for 0 to 86400 seconds after a switch-on")

@@ -1,5 +1,6 @@
 """Tests of `demo` and `simulate` as users run them."""
 
+import json
 import os
 import pty
 import re
@@ -88,6 +89,19 @@ def test_simulate(tmp_path: Path, number: signal.Signals) -> None:
         caught.value.close()
         process.send_signal(number)
         assert process.wait(10) == 0
+
+
+def test_simulate_can_list_no_events_at_first(tmp_path: Path) -> None:
+    """As on Azure, the service that was just switched on answers with an empty document."""
+    output = tmp_path / "output"
+    words = ("simulate", "--web.listen-address", "127.0.0.1:0", "--empty-after-switch-on", "1h")
+    with running(*words, output=output, folder=tmp_path):
+        (url,) = eventually(lambda: re.findall(r"at (http://\S+);", output.read_text()))
+        request = urllib.request.Request(
+            f"{url}/metadata/scheduledevents?api-version=2020-07-01", headers={"Metadata": "true"}
+        )
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert json.load(answer) == {"DocumentIncarnation": 0, "Events": []}
 
 
 @pytest.mark.parametrize(

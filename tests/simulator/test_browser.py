@@ -68,5 +68,13 @@ def test_the_page_works(browser: webdriver.Chrome) -> None:
         wait.until(lambda _: text("#current span") == "Now: throttle until removed.")
         click("#mend")
         wait.until(lambda _: text("#current span") == "No fault now.")
+
+        simulator.first_call_wait()
+        wait.until(lambda _: "Service\non\n" in text("#facts"))
+        click("#switch button")
+        wait.until(lambda _: "Service\noff until a request" in text("#facts"))
+        simulator.first_call_wait()
+        wait.until(lambda _: "Service\non, still empty" in text("#facts"))
+        assert text("#count") == "0"
         log = browser.get_log("browser")  # type: ignore[no-untyped-call]  # Selenium left it without types
         assert [entry for entry in log if entry["level"] == "SEVERE"] == []

@@ -95,6 +95,30 @@ def test_an_event_that_returns_is_coming() -> None:
     assert (state["events"], [one["id"] for one in state["coming"]]) == ([], ids)
 
 
+def test_the_service_is_switched_off(client: Client) -> None:
+    """The next request switches it on, with the empty seconds that were asked for, or as before."""
+    states = [client.ask("/api/v1/state").json()["service"]]
+    for body in ({"empty_seconds": 60}, {}, {"empty_seconds": 0}):
+        answer = client.ask("/api/v1/switch-off", "POST", json=body)
+        assert (answer.status_code, answer.json()) == (200, {})
+        states.append(client.ask("/api/v1/state").json()["service"])
+        listed = client.ask().json()["Events"]
+        states.append(client.ask("/api/v1/state").json()["service"])
+        assert bool(listed) == (body == {"empty_seconds": 0})
+    assert client.ask("/api/v1/switch-off", "POST", headers=JSON).status_code == 200
+    assert states == ["off", "off", "empty", "off", "empty", "off", "on"]
+
+
+@pytest.mark.parametrize("body", [{"empty_seconds": -1}, {"empty_seconds": "5m"}, {"seconds": 5}, []])
+def test_an_impossible_switch_off_is_refused(client: Client, body: object) -> None:
+    """400 with the reason, and the service stays on."""
+    client.ask()
+    answer = client.ask("/api/v1/switch-off", "POST", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]
+    assert client.ask("/api/v1/state").json()["service"] == "on"
+
+
 def test_faults_are_set_and_removed(client: Client) -> None:
     """By PUT or POST, and by DELETE or a mode of null."""
     for method in ("PUT", "POST"):

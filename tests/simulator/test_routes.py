@@ -122,6 +122,18 @@ def test_only_the_newest_id_of_an_event_starts_it(clock: HandClock) -> None:
     assert statuses == ["Scheduled", "Started"]
 
 
+def test_the_service_that_was_switched_off_has_no_events_at_first(clock: HandClock) -> None:
+    """A request switches it on and is answered with an empty document; the events come later."""
+    simulator = Simulator([scenario(plan(notice=900))], clock=clock, requests_per_second=0)
+    with served(simulator) as client:
+        before = client.ask().json()
+        simulator.switch_off(300)
+        seen = []
+        for clock.passed in (10, 309, 310):
+            seen.append(client.ask().json())
+    assert seen == [{"DocumentIncarnation": 0, "Events": []}] * 2 + [before]
+
+
 @pytest.mark.parametrize(
     "body",
     [

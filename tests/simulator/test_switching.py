@@ -1,0 +1,114 @@
+"""The service switched on and off: when incarnations start again, and when the document is empty."""
+
+import pytest
+
+from exporter.errors import ConfigurationError
+from exporter.simulator import Simulator
+from tests.simulator.support import HandClock, gist, plan, scenario
+
+SCHEDULED, STARTED = [("Freeze", "Scheduled")], [("Freeze", "Started")]
+
+
+def poll(simulator: Simulator) -> tuple[int, list[tuple[str, str]]]:
+    """Ask as a client does: the first request switches the service on."""
+    simulator.first_call_wait()
+    return gist(simulator)
+
+
+def test_the_document_is_empty_for_a_while_after_the_first_request() -> None:
+    """Pending events appear in one step; what happened to them before that is not counted."""
+    clock = HandClock()
+    plans = (plan(notice=20, impact=30), plan(), plan(after=70))
+    simulator = Simulator([scenario(*plans)], clock=clock, empty_after_switch_on=60)
+    clock.passed = 5
+    seen = [poll(simulator)]
+    for clock.passed in (64.9, 65, 70, 100):
+        seen.append(poll(simulator))
+    assert seen == [(0, []), (0, []), (1, SCHEDULED), (2, SCHEDULED * 2), (3, STARTED + SCHEDULED)]
+
+
+def test_nothing_appears_where_nothing_is_pending() -> None:
+    """The end of the empty time is no change of an empty document."""
+    clock = HandClock()
+    simulator = Simulator([scenario(plan(notice=10, impact=10))], clock=clock, empty_after_switch_on=20)
+    seen = []
+    for clock.passed in (0, 19, 20, 100):
+        seen.append(poll(simulator))
+    assert seen == [(0, [])] * 4
+
+
+def test_the_empty_time_begins_with_the_first_answer() -> None:
+    """Sixty times as fast, two real minutes for the answer are two simulated hours."""
+    clock = HandClock()
+    plans = (plan(notice=100_000),)
+    simulator = Simulator(
+        [scenario(*plans)], clock=clock, speed=60, first_call_delay=120, empty_after_switch_on=300
+    )
+    assert simulator.first_call_wait() == 120
+    seen = []
+    for clock.passed in (120, 124.9, 125):
+        assert simulator.first_call_wait() == 0
+        seen.append(gist(simulator))
+    assert seen == [(0, []), (0, []), (1, SCHEDULED)]
+
+
+def test_it_is_empty_again_after_a_silent_day() -> None:
+    """The events are listed again later, with incarnations from 1."""
+    clock = HandClock()
+    simulator = Simulator([scenario(plan(), plan(notice=1_000_000))], clock=clock, empty_after_switch_on=300)
+    poll(simulator)
+    clock.passed = 300
+    assert poll(simulator) == (1, SCHEDULED)
+    clock.passed += 86_400
+    assert poll(simulator) == (0, [])
+    clock.passed += 299
+    assert poll(simulator) == (0, [])
+    clock.passed += 1
+    assert poll(simulator) == (1, SCHEDULED)
+
+
+def test_it_can_be_switched_off_by_hand() -> None:
+    """The next request switches it on, with the delay, and for as many empty seconds as were said."""
+    clock = HandClock()
+    simulator = Simulator([scenario(plan(notice=1000))], clock=clock, first_call_delay=10)
+    services = [simulator.picture().service]
+    simulator.first_call_wait()
+    clock.passed = 10
+    assert poll(simulator) == (1, SCHEDULED)
+    services.append(simulator.picture().service)
+    simulator.switch_off(60)
+    services.append(simulator.picture().service)
+    assert simulator.first_call_wait() == 10
+    clock.passed = 79
+    assert poll(simulator) == (0, [])
+    services.append(simulator.picture().service)
+    clock.passed = 80
+    assert poll(simulator) == (1, SCHEDULED)
+    services.append(simulator.picture().service)
+    assert services == ["off", "on", "off", "empty", "on"]
+    simulator.switch_off()
+    simulator.first_call_wait()
+    clock.passed = 149
+    assert poll(simulator) == (0, [])
+
+
+def test_what_is_not_listed_cannot_be_approved() -> None:
+    """While the document is empty an approval has no effect; cancelling by hand has."""
+    clock = HandClock()
+    simulator = Simulator(clock=clock, empty_after_switch_on=60)
+    poll(simulator)
+    first, second = simulator.start_scenario(scenario(plan(notice=900), plan(notice=900)))
+    simulator.approve([first])
+    assert simulator.cancel(second)
+    assert poll(simulator) == (0, [])
+    clock.passed = 60
+    assert poll(simulator) == (1, SCHEDULED)
+
+
+@pytest.mark.parametrize("seconds", [-1, 86_401, float("nan")])
+def test_an_impossible_time_is_refused(seconds: float) -> None:
+    """As an option and by hand."""
+    with pytest.raises(ConfigurationError, match="can be empty for 0 to 86400 seconds"):
+        Simulator(empty_after_switch_on=seconds)
+    with pytest.raises(ConfigurationError, match="can be empty for 0 to 86400 seconds"):
+        Simulator().switch_off(seconds)
