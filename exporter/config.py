@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from exporter import yamlfile
-from exporter.config_checks import findings
+from exporter.config_checks import fault_of_name, findings
 from exporter.durations import Duration
 from exporter.errors import ConfigurationError
 from exporter.matching import Match
@@ -188,11 +188,8 @@ def load_located(path: Path | None, overrides: Overrides) -> tuple[Config, yamlf
 
 
 def _laid_over(config: Config, overrides: Overrides) -> Config:
-    name = overrides.instance_name or config.instance.name
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigurationError(f"instance.name: {name!r} is no UTF-8 text") from error
+    if fault := fault_of_name(overrides.instance_name or ""):
+        raise ConfigurationError(f"instance.name: {fault}")
     return msgspec.structs.replace(
         config,
         imds=_replace(config.imds, endpoint=overrides.imds_endpoint, poll_interval=overrides.poll_interval),

@@ -3,19 +3,36 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from exporter.matching import Match
+from exporter.events import SCHEDULED
+from exporter.matching import Match, Whom
 from exporter.yamlnodes import Keys
 
 Finding = tuple[Keys, str]
 
+# As `exporter.events` bounds the names in documents.
+_LONGEST_NAME = 256
+
 
 def findings(config: Any) -> Iterator[Finding]:
     """Give the place and the fault, with its remedy, of all that is wrong in an `exporter.config.Config`."""
+    if fault := fault_of_name(config.instance.name):
+        yield ("instance", "name"), fault
     yield from _notifications(config.notifications)
     yield from _approval(config)
     yield from _hooks(config.hooks)
     for keys, match in _matches(config):
         yield from _match(keys, match)
+
+
+def fault_of_name(name: str) -> str:
+    """Return why no VM can have this name, or ""."""
+    if len(name) > _LONGEST_NAME:
+        return f"has {len(name)} characters; at most {_LONGEST_NAME} are allowed"
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return f"{name!r} is not valid UTF-8"
+    return ""
 
 
 def _notifications(settings: Any) -> Iterator[Finding]:
@@ -54,10 +71,24 @@ def _approval(config: Any) -> Iterator[Finding]:
     yield from _names((*here, "rules"), [rule.name for rule in config.approval.rules])
     known = [hook.name for hook in config.hooks]
     for index, rule in enumerate(config.approval.rules):
+        place = (*here, "rules", index)
+        yield from _never_applies((*place, "match"), rule.match)
         for number, name in enumerate(rule.require_hooks):
             if name not in known:
-                keys = (*here, "rules", index, "require_hooks", number)
-                yield keys, f"{name!r} is no hook; {_there_are(known)}"
+                yield (*place, "require_hooks", number), f"{name!r} is no hook; {_there_are(known)}"
+
+
+def _never_applies(place: Keys, match: Match) -> Iterator[Finding]:
+    if match.target is Whom.OTHER:
+        yield (
+            (*place, "target"),
+            '"other" never applies: an event that does not affect this VM is never approved; remove the key',
+        )
+    if match.statuses and SCHEDULED not in match.statuses:
+        yield (
+            (*place, "statuses"),
+            "never applies: only a Scheduled event can be approved; add Scheduled, or remove the key",
+        )
 
 
 def _hooks(hooks: Sequence[Any]) -> Iterator[Finding]:

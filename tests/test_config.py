@@ -153,8 +153,23 @@ def test_flags_lie_over_the_file(tmp_path: Path) -> None:
 
 def test_a_name_that_is_no_text() -> None:
     """A VM name with bytes that no encoding has is refused, before it can do harm."""
-    with pytest.raises(ConfigurationError, match=r"instance\.name: .* is no UTF-8 text"):
+    with pytest.raises(ConfigurationError, match=r"instance\.name: .* is not valid UTF-8"):
         config.load(None, Overrides(instance_name="vm-\udcff"))
+
+
+@pytest.mark.parametrize("letter", ["a", "ä", "𝄞"])
+def test_a_name_is_as_long_as_names_in_documents_at_most(tmp_path: Path, letter: str) -> None:
+    """256 characters are a name, in the file and as a flag; one more is an error where it stands."""
+    longest = letter * 256
+    assert read(tmp_path, f"instance: {{name: {longest}}}").instance.name == longest
+    assert config.load(None, Overrides(instance_name=longest)).instance.name == longest
+    message = "instance.name: has 257 characters; at most 256 are allowed"
+    with pytest.raises(ConfigurationError) as caught:
+        config.load(None, Overrides(instance_name=longest + letter))
+    assert str(caught.value) == message
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path, f"imds: {{}}\ninstance: {{name: {longest}{letter}}}")
+    assert str(caught.value).endswith(f":2: {message}")
 
 
 def bad_configs() -> list[tuple[str, str]]:
