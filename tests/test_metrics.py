@@ -118,6 +118,9 @@ def test_counters_begin_at_zero() -> None:
         assert house.value("polls_total", outcome=outcome.value) == 0
     for event_type, transition in product(EVENT_TYPES, Transition):
         assert house.value("transitions_total", event_type=event_type, transition=transition.value) == 0
+        for histogram in ("notice_seconds", "impact_seconds", "observed_pause_seconds"):
+            assert house.value(f"{histogram}_count", event_type=event_type) == 0
+            assert house.value(f"{histogram}_bucket", event_type=event_type, le="+Inf") == 0
     assert house.value("invalid_events_total") == 0
 
 

@@ -33,7 +33,7 @@ def grew(series: str, window: str = "$__range") -> str:
     """Say by how much a counter grew, a series for each of its own.
 
     `increase` alone does not count the first value of a series that appears within the window, as those
-    of a histogram per event type do with the first event.
+    of an event type that Azure has added do with the first event.
     """
     born = f"min_over_time({series}[{window}]) unless {series} offset {window}"
     return f"(increase({series}[{window}]) + ({born}) or increase({series}[{window}]))"

@@ -1,4 +1,4 @@
-"""Every metric of the program, in one place: what is counted as it happens, and what is so at the scrape."""
+"""Every metric of the program: counters and histograms, and gauges computed at the scrape."""
 
 from exporter.metrics.counted import ApprovalOutcome, Metrics
 from exporter.metrics.current import SnapshotCollector

@@ -1,4 +1,4 @@
-"""What only grows, counted as it happens."""
+"""Counters and histograms, updated as things happen."""
 
 import platform
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ _IMPACT_BUCKETS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 
 
 class ApprovalOutcome(StrEnum):
-    """What became of a rule's wish to approve an event."""
+    """The outcome of an approval attempt by rule."""
 
     APPROVED = "approved"
     DRY_RUN = "dry_run"
@@ -38,45 +38,47 @@ class ApprovalOutcome(StrEnum):
 
 
 class SpanOutcome(StrEnum):
-    """How exporting a span ended."""
+    """The outcome of exporting a span."""
 
     EXPORTED = "exported"
     DROPPED = "dropped"
 
 
 class Metrics:
-    """What is counted as it happens; register it, and a `SnapshotCollector`, in one registry."""
+    """Metrics updated as things happen; register them and a `SnapshotCollector` in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, namespace=PREFIX, registry=registry)
         gauge = partial(Gauge, namespace=PREFIX, registry=registry)
         histogram = partial(Histogram, namespace=PREFIX, registry=registry)
-        self._polls = counter("polls", "Requests to IMDS for the document, by how they ended.", ["outcome"])
+        self._polls = counter("polls", "Requests to IMDS for the scheduled events, by outcome.", ["outcome"])
         self._poll_duration = histogram(
-            "poll_duration_seconds", "How long IMDS took to answer, or to fail.", buckets=_POLL_BUCKETS
+            "poll_duration_seconds",
+            "Duration of requests to IMDS, failed ones included.",
+            buckets=_POLL_BUCKETS,
         )
         self._transitions = counter(
-            "transitions", "Changes of state of events, each counted once.", ["event_type", "transition"]
+            "transitions", "Transitions of events, each counted once.", ["event_type", "transition"]
         )
         self._notice = histogram(
             "notice_seconds",
-            "NotBefore minus the time at which the event was first seen.",
+            "Time from an event's first sighting to its NotBefore.",
             ["event_type"],
             buckets=_NOTICE_BUCKETS,
         )
         self._impact = histogram(
             "impact_seconds",
-            "Time from Started to gone, where both moments were watched.",
+            "Time from an event's start to its disappearance, if both were observed.",
             ["event_type"],
             buckets=_IMPACT_BUCKETS,
         )
         self._invalid_events = counter(
             "invalid_events",
-            "Events, or fields of events, in changed documents that could not be understood.",
+            "Events and fields of events that could not be read, counted once per change of the document.",
         )
         self._notifications = counter(
             "notifications",
-            "Messages by how delivering them ended; a try that failed counts once, and is tried again.",
+            "Delivery attempts and expired messages by target and outcome; failed attempts are retried.",
             ["target", "outcome"],
         )
         self._notification_delay = histogram(
@@ -87,27 +89,30 @@ class Metrics:
         )
         self._pauses = histogram(
             "observed_pause_seconds",
-            "Pauses of this VM that the exporter itself noticed while an event was Started for it.",
+            "Pauses of this VM that the exporter detected while an event was Started for it.",
             ["event_type"],
             buckets=_PAUSE_BUCKETS,
         )
         self._approvals = counter(
             "approvals",
-            "What became of rules' wishes to approve; a try that failed counts once, and is tried again.",
+            "Approval attempts by rule and outcome.",
             ["rule", "outcome"],
         )
-        self._hooks = counter("hooks", "Runs of hooks, by how they ended.", ["hook", "outcome"])
+        self._hooks = counter("hooks", "Hook runs by hook and outcome.", ["hook", "outcome"])
         self._hook_duration = histogram(
-            "hook_duration_seconds", "How long runs of hooks took.", ["hook"], buckets=_HOOK_BUCKETS
+            "hook_duration_seconds", "Duration of hook runs.", ["hook"], buckets=_HOOK_BUCKETS
         )
-        self._spans = counter("spans", "Spans by how exporting them ended.", ["outcome"])
+        self._spans = counter("spans", "Spans by export outcome.", ["outcome"])
         self._reload_successful = gauge(
-            "config_last_reload_successful", "Whether the last attempt to load the configuration succeeded."
+            "config_last_reload_successful", "1 if the last attempt to load the configuration succeeded."
         )
         self._reload_timestamp = gauge(
-            "config_last_reload_success_timestamp_seconds", "When the configuration was last loaded."
+            "config_last_reload_success_timestamp_seconds",
+            "Unix time of the last successful load of the configuration.",
         )
-        build_info = gauge("build_info", "The running program.", ["version", "python_version"])
+        build_info = gauge(
+            "build_info", "Version of the exporter and of Python; always 1.", ["version", "python_version"]
+        )
         build_info.labels(__version__, platform.python_version()).set(1)
         self._unknown_types: set[str] = set()
         self._start_at_zero()
@@ -120,14 +125,16 @@ class Metrics:
         for event_type in EVENT_TYPES:
             for transition in Transition:
                 self._transitions.labels(event_type, transition.value)
+            for histogram in (self._notice, self._impact, self._pauses):
+                histogram.labels(event_type)
 
     def polled(self, outcome: PollOutcome, seconds: float) -> None:
-        """Count one request to IMDS, and how long it took."""
+        """Count a request to IMDS and its duration."""
         self._polls.labels(outcome.value).inc()
         self._poll_duration.observe(seconds)
 
     def happened(self, occurrence: Occurrence) -> None:
-        """Count one transition, with the notice or the impact that it ends the wait for.
+        """Count a transition, and the notice or the impact that is known with it.
 
         Of types that Azure may add the first 20 have series of their own; the rest are counted as ``other``.
         """
@@ -142,62 +149,62 @@ class Metrics:
             self._impact.labels(event_type).observe(occurrence.impact.total_seconds())
 
     def notifying(self, targets: Iterable[str]) -> None:
-        """Begin to count for targets, at 0."""
+        """Create the series of these targets, at 0."""
         for target in targets:
             for outcome in Outcome:
                 self._notifications.labels(target, outcome.value)
             self._notification_delay.labels(target)
 
     def delivered(self, target: str, delays: Sequence[float]) -> None:
-        """Count messages that arrived, each with the seconds since its transition."""
+        """Count delivered messages, each with the seconds since its transition."""
         self._notifications.labels(target, Outcome.DELIVERED.value).inc(len(delays))
         for delay in delays:
             self._notification_delay.labels(target).observe(delay)
 
     def failed(self, target: str) -> None:
-        """Count a try to deliver that failed."""
+        """Count a failed delivery attempt."""
         self._notifications.labels(target, Outcome.FAILED.value).inc()
 
     def expired(self, target: str, count: int) -> None:
-        """Count messages that were given up."""
+        """Count messages that expired."""
         self._notifications.labels(target, Outcome.EXPIRED.value).inc(count)
 
     def misunderstood(self, count: int) -> None:
-        """Count what could not be understood in a changed document."""
+        """Count the parts of a changed document that could not be read."""
         self._invalid_events.inc(count)
 
     def paused(self, event_type: str, seconds: float) -> None:
-        """Count a pause that was noticed while an event of this type was Started."""
+        """Count a pause that was detected while an event of this type was Started."""
         self._pauses.labels(self._label(event_type)).observe(seconds)
 
     def approving(self, rules: Iterable[str]) -> None:
-        """Begin to count for rules, at 0."""
+        """Create the series of these rules, at 0."""
         for rule in rules:
             for outcome in ApprovalOutcome:
                 self._approvals.labels(rule, outcome.value)
 
     def decided(self, rule: str, outcome: ApprovalOutcome) -> None:
-        """Count what became of a rule's wish to approve."""
+        """Count an approval attempt."""
         self._approvals.labels(rule, outcome.value).inc()
 
     def hooking(self, hooks: Iterable[str]) -> None:
-        """Begin to count for hooks, at 0."""
+        """Create the series of these hooks, at 0."""
         for hook in hooks:
             for outcome in HookOutcome:
                 self._hooks.labels(hook, outcome.value)
             self._hook_duration.labels(hook)
 
     def hook_ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
-        """Count a run of a hook, and how long it took."""
+        """Count a hook run and its duration."""
         self._hooks.labels(hook, outcome.value).inc()
         self._hook_duration.labels(hook).observe(seconds)
 
     def spans_exported(self, count: int) -> None:
-        """Count spans that a receiver took."""
+        """Count spans that a receiver accepted."""
         self._spans.labels(SpanOutcome.EXPORTED.value).inc(count)
 
     def spans_dropped(self, count: int) -> None:
-        """Count spans that no receiver will get."""
+        """Count spans that were dropped."""
         self._spans.labels(SpanOutcome.DROPPED.value).inc(count)
 
     def _label(self, event_type: str) -> str:
@@ -209,7 +216,7 @@ class Metrics:
         return event_type
 
     def loaded(self, at: datetime | None) -> None:
-        """Note how loading the configuration went: when it succeeded, or None where it failed."""
+        """Record a load of the configuration: the time of its success, or None if it failed."""
         self._reload_successful.set(at is not None)
         if at is not None:
             self._reload_timestamp.set(at.timestamp())

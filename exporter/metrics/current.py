@@ -1,4 +1,4 @@
-"""What can change from one second to the next, worked out from the newest snapshot at the scrape."""
+"""Gauges computed from the latest snapshot at every scrape."""
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ _INFO_LABELS = (
 
 
 class SnapshotCollector(Collector):
-    """What is so at the moment of the scrape.
+    """The state at the time of the scrape.
 
     With one Freeze scheduled for this VM, among others::
 
@@ -44,18 +44,18 @@ class SnapshotCollector(Collector):
         *,
         waiting: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        """Read ``snapshot`` and ``waiting``, the number of messages for each target, at every scrape."""
+        """Call ``snapshot`` and ``waiting``, the number of messages per target, at every scrape."""
         self._snapshot = snapshot
         self._health = health
         self._clock = clock
         self._waiting = waiting
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Give the families for one scrape."""
+        """Yield the families for one scrape."""
         return self._families(self._snapshot())
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Give all families that there can be, so that a scrape may ask for some by their names."""
+        """Yield every possible family, so that a scrape can select some by name."""
         return self._families(Snapshot(metrics=config.Metrics(resources=True)))
 
     def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
@@ -72,17 +72,18 @@ class SnapshotCollector(Collector):
 
 def _watch(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield GaugeMetricFamily(
-        f"{PREFIX}_up", "Whether the last poll of IMDS gave a valid document.", value=snapshot.up
+        f"{PREFIX}_up", "1 if the last poll of IMDS returned a valid document.", value=snapshot.up
     )
     success = GaugeMetricFamily(
-        f"{PREFIX}_last_success_timestamp_seconds", "When IMDS last gave a valid document."
+        f"{PREFIX}_last_success_timestamp_seconds",
+        "Unix time of the last poll that returned a valid document.",
     )
     if snapshot.last_success is not None:
         success.add_metric((), snapshot.last_success.timestamp())
     yield success
     incarnation = GaugeMetricFamily(
         f"{PREFIX}_document_incarnation",
-        "DocumentIncarnation of the newest document; grows by one at each change.",
+        "DocumentIncarnation of the latest document; Azure increments it at every change.",
     )
     if snapshot.incarnation is not None:
         incarnation.add_metric((), snapshot.incarnation)
@@ -91,7 +92,7 @@ def _watch(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
 
 def _degraded(health: Health) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
-        f"{PREFIX}_degraded", "Whether something is wrong with the exporter's own house.", labels=["reason"]
+        f"{PREFIX}_degraded", "1 while the exporter is degraded, by reason.", labels=["reason"]
     )
     present = {problem.trouble for problem in health.problems()}
     for trouble in Trouble:
@@ -101,7 +102,7 @@ def _degraded(health: Health) -> GaugeMetricFamily:
 
 def _waiting(counts: Mapping[str, int]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
-        f"{PREFIX}_notifications_pending", "Messages that wait to be delivered.", labels=["target"]
+        f"{PREFIX}_notifications_pending", "Messages waiting for delivery.", labels=["target"]
     )
     for target, count in counts.items():
         family.add_metric((target,), count)
@@ -111,7 +112,7 @@ def _waiting(counts: Mapping[str, int]) -> GaugeMetricFamily:
 def _pending(snapshot: Snapshot) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         f"{PREFIX}_pending",
-        "Events that the newest document lists.",
+        "Number of events in the latest document.",
         labels=["event_type", "event_status", "target"],
     )
     tally = Tally(
@@ -130,7 +131,11 @@ def _pending(snapshot: Snapshot) -> GaugeMetricFamily:
 
 
 def _info(shown: Iterable[TrackedEvent]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"{PREFIX}_event_info", "What Azure says of an event.", labels=_INFO_LABELS)
+    family = GaugeMetricFamily(
+        f"{PREFIX}_event_info",
+        "Properties of an event in the latest document; always 1.",
+        labels=_INFO_LABELS,
+    )
     for tracked in shown:
         event = tracked.event
         family.add_metric(
@@ -151,17 +156,23 @@ def _info(shown: Iterable[TrackedEvent]) -> GaugeMetricFamily:
 def _numbers(shown: Iterable[TrackedEvent], now: datetime) -> Iterator[GaugeMetricFamily]:
     meanings: dict[str, tuple[str, Callable[[TrackedEvent], float | None]]] = {
         "not_before_timestamp_seconds": (
-            "NotBefore: the earliest start.",
+            "NotBefore of the event as Unix time: its earliest start.",
             lambda t: _timestamp(t.event.not_before),
         ),
         "seconds_to_not_before": (
-            "Seconds left to NotBefore; negative once it has passed.",
+            "Seconds until NotBefore; negative once it has passed.",
             lambda t: (t.event.not_before - now).total_seconds() if t.event.not_before else None,
         ),
-        "duration_seconds": ("Interruption that Azure expects.", lambda t: t.event.duration_seconds),
-        "resources": ("Number of affected resources.", lambda t: len(t.event.resources)),
-        "first_seen_timestamp_seconds": ("When it was first seen.", lambda t: _timestamp(t.first_seen)),
-        "started_timestamp_seconds": ("When it was first seen Started.", lambda t: _timestamp(t.started)),
+        "duration_seconds": ("Expected duration of the interruption.", lambda t: t.event.duration_seconds),
+        "resources": ("Number of resources that the event affects.", lambda t: len(t.event.resources)),
+        "first_seen_timestamp_seconds": (
+            "Unix time at which the event was first seen.",
+            lambda t: _timestamp(t.first_seen),
+        ),
+        "started_timestamp_seconds": (
+            "Unix time at which the event was first seen Started.",
+            lambda t: _timestamp(t.started),
+        ),
     }
     for name, (meaning, value_of) in meanings.items():
         family = GaugeMetricFamily(f"{PREFIX}_event_{name}", meaning, labels=["event_id", "event_type"])
@@ -175,7 +186,7 @@ def _numbers(shown: Iterable[TrackedEvent], now: datetime) -> Iterator[GaugeMetr
 def _resources(shown: Iterable[TrackedEvent]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         f"{PREFIX}_event_resource_info",
-        "A VM that an event hits.",
+        "Resource that an event affects; always 1.",
         labels=["event_id", "event_type", "resource"],
     )
     for tracked in shown:

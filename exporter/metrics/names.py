@@ -1,3 +1,3 @@
-"""What all names of metrics begin with."""
+"""The prefix of all metric names."""
 
 PREFIX = "azure_scheduled_events"

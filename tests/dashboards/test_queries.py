@@ -85,8 +85,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         )
         stage.until(f'{P}event_info{{event_type="Freeze", event_status="Started"}}')
         stage.exporters["demo_0"].pause(0.6)
-        # A rise is seen from the second scrape on.
-        stage.until(f'count_over_time({P}observed_pause_seconds_count{{event_type="Freeze"}}[1m]) > 1')
+        stage.until(f'sum({P}observed_pause_seconds_count{{event_type="Freeze"}}) > 0')
         stage.until(f"count({P}event_info) == 3")
         stage.until(f'sum({P}notifications_total{{outcome="delivered"}}) == 21')
         stage.until(f'sum({P}hooks_total{{outcome="failed"}}) == 2')
