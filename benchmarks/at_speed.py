@@ -17,6 +17,6 @@ if __name__ == "__main__":
     pace._SHORTEST_SECONDS = 0.0  # noqa: SLF001  # as above
     PollInterval.parse = classmethod(_any_interval)  # type: ignore[assignment,method-assign]  # as above
     # The flags take what they read with from there when they are declared.
-    from exporter.cli import main
+    from exporter.__main__ import main
 
     main()

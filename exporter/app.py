@@ -5,7 +5,6 @@ import logging
 import os
 import queue
 import signal
-import sys
 import threading
 from collections.abc import Mapping
 from enum import StrEnum
@@ -280,17 +279,19 @@ class App:
 
 
 def run(options: Options, clock: Clock) -> int:
-    """Run the exporter until SIGTERM or SIGINT, and give the exit status."""
+    """Run the exporter until SIGTERM or SIGINT, and return the exit status.
+
+    Until the handlers are installed here, signals are handled as `exporter.__main__` has prepared them.
+    """
     if hasattr(signal, "SIGCHLD"):
         # Whoever starts us with it ignored would have the system throw away how hooks end.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number in _STOP_SIGNALS:
-        signal.signal(number, lambda *_: sys.exit(0))
     app = App(options, clock)
     for number in _STOP_SIGNALS:
         signal.signal(number, app.request_stop)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, app.request_reload)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     app.start()
     try:
         return 0 if app.wait() else 1

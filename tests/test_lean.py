@@ -8,8 +8,7 @@ import sys
 import exporter.app, exporter.cli
 heavy = {
     "apprise", "bcrypt", "chardet", "charset_normalizer", "cryptography", "importlib.metadata", "jinja2",
-    "logging.config", "multiprocessing", "opentelemetry", "socks", "typing_extensions", "uvicorn.main",
-    "yaml", "zoneinfo",
+    "logging.config", "multiprocessing", "opentelemetry", "socks", "uvicorn.main", "yaml", "zoneinfo",
 }
 print(sorted(heavy & set(sys.modules)))
 """

@@ -44,7 +44,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
         "Requires-Python: >=3.11",
     ):
         assert line in metadata.splitlines()
-    command = "azure-scheduled-events-exporter = exporter.cli:main"
+    command = "azure-scheduled-events-exporter = exporter.__main__:main"
     assert command in archive.read(f"{info}/entry_points.txt").decode()
 
 

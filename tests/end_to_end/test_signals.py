@@ -1,10 +1,13 @@
 """Signals to the running program, whichever of its threads the system hands them to."""
 
+import contextlib
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,9 @@ import pytest
 from exporter.simulator import Simulator, SimulatorServer
 from tests.end_to_end.program import eventually, exporter, free_port, get
 from tests.end_to_end.test_notifications import metric
+
+LOADED = "configuration loaded again"
+REFUSED = "reload failed"
 
 
 def another_thread(process: "subprocess.Popen[bytes]") -> int:
@@ -24,6 +30,102 @@ def send(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.tgkill(process.pid, another_thread(process), number):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+class Start:
+    """An exporter that is starting: its first library is imported; ``file`` is its configuration, a FIFO."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", file: Path, url: str, log: Path) -> None:
+        self.process = process
+        self.url = url
+        self._file = file
+        self._log = log
+
+    @contextlib.contextmanager
+    def reading_configuration(self, text: str) -> Iterator[None]:
+        """Hold the start where it reads the configuration; let it read ``text`` after the block."""
+        # Opening a FIFO to write, without waiting, fails until somebody reads it.
+        opened = os.O_WRONLY | os.O_NONBLOCK
+        with os.fdopen(eventually(lambda: os.open(self._file, opened), every=0), "w") as pipe:
+            yield
+            pipe.write(text)
+
+    def configure(self, text: str) -> None:
+        """Put a file in the place of the FIFO."""
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(self._file)
+
+    def logged(self, message: str) -> int:
+        """Return how often the log has a message."""
+        return self._log.read_text().count(message)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Begin to start an exporter, and kill it at the end of the test."""
+    file, log, port = tmp_path / "exporter.yml", tmp_path / "log", free_port()
+    os.mkfifo(file)
+    environ = {"PYTHONPROFILEIMPORTTIME": "1"}
+    with (
+        SimulatorServer(Simulator()) as imds,
+        exporter(imds.url, tmp_path, port, "--config.file", str(file), environ=environ, log=log) as process,
+    ):
+        eventually(lambda: re.search(r"\| +click", log.read_text()), every=0)
+        yield Start(process, file, f"http://127.0.0.1:{port}", log)
+
+
+def test_reloads_from_the_very_start(start: Start) -> None:
+    """SIGHUPs from the first import on do not kill the process; they are served as soon as possible."""
+
+    def ready() -> str:
+        start.process.send_signal(signal.SIGHUP)
+        return get(f"{start.url}/-/ready")
+
+    start.process.send_signal(signal.SIGHUP)
+    with start.reading_configuration("{}"):
+        start.configure("{}")
+    eventually(ready, every=0)
+    eventually(lambda: start.logged(LOADED))
+    start.process.terminate()
+    assert start.process.wait(20) == 0
+
+
+def test_reloads_during_the_start_are_one(start: Start) -> None:
+    """However many SIGHUPs come before the exporter can serve them, it reloads once."""
+    with start.reading_configuration("{}"):
+        start.configure("nonsense: 1")
+        for _ in range(20):
+            start.process.send_signal(signal.SIGHUP)
+    eventually(lambda: metric(start.url, "config_last_reload_successful") == 0)
+    start.configure("{}")
+    start.process.send_signal(signal.SIGHUP)
+    eventually(lambda: start.logged(LOADED))
+    start.process.terminate()
+    assert start.process.wait(20) == 0
+    assert (start.logged(REFUSED), start.logged(LOADED)) == (1, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("moment", ["while it imports", "while it reads its configuration"])
+def test_a_stop_during_the_start(start: Start, number: signal.Signals, moment: str) -> None:
+    """It ends with status 0 and without a word, as later on."""
+    with contextlib.ExitStack() as stack:
+        if moment == "while it reads its configuration":
+            stack.enter_context(start.reading_configuration(""))
+        start.process.send_signal(number)
+        assert start.process.wait(20) == 0
+    assert start.logged("Traceback") == 0
+
+
+def test_other_commands_end_with_their_terminal() -> None:
+    """SIGHUP kills what runs in a terminal, as it does any program."""
+    command = [sys.executable, "-m", "exporter", "simulate", "--web.listen-address", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"IMDS simulator at ")
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(10) == -signal.SIGHUP
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -5,7 +5,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from exporter.cli import main
+from exporter.__main__ import main
 from exporter.clock import SystemClock
 from exporter.transport import Transport
 
