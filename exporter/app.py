@@ -5,8 +5,7 @@ import logging
 import os
 import queue
 import signal
-import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,7 @@ from exporter.notifications.addresses import NotifyUrls, variables
 from exporter.notifications.notifier import Notifier, Plan
 from exporter.pauses import PauseWatcher
 from exporter.poller import Poller
+from exporter.reloading import Reloader
 from exporter.serving import AsgiServer, listen
 from exporter.snapshot import Snapshot
 from exporter.state import Store
@@ -43,10 +43,12 @@ from exporter.web.renewal import WebConfig
 
 log = logging.getLogger(__name__)
 
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+_RELOAD_SIGNALS = {signal.SIGHUP} if hasattr(signal, "SIGHUP") else set()
 
 # Of the 10 s that a stop may take; the rest is for the state and the way out. Hooks end beside all else.
 _STOP_SECONDS = 9.0
+_RELOAD_STOP_SECONDS = 0.5
 _POLLER_STOP_SECONDS = 3.0
 _APPROVER_STOP_SECONDS = 0.5
 _NOTIFIER_STOP_SECONDS = 1.5
@@ -89,7 +91,7 @@ class App:
         self._options = options
         self._clock = clock
         self._signals: queue.SimpleQueue[_Signal] = queue.SimpleQueue()
-        self._reloading = threading.Lock()
+        self._reloader = Reloader(self._prepare)
         self._senders = senders or {}
         self._config, self._plan = self._read()
         self._limiter = RateLimiter(clock)
@@ -182,10 +184,7 @@ class App:
                 continue
             if signalled is not _Signal.RELOAD:
                 return signalled is _Signal.STOP
-            try:
-                self.reload()
-            except ConfigurationError as error:
-                log.warning("reload failed; the old configuration stays", extra={"error": str(error)})
+            self._reloader.request()
 
     def request_stop(self, *_: object) -> None:
         """Let `wait` return; safe in a signal handler."""
@@ -195,27 +194,26 @@ class App:
         """Let `wait` reload; safe in a signal handler."""
         self._signals.put(_Signal.RELOAD)
 
-    def reload(self) -> None:
-        """Read the configuration again, and use it from the next poll on.
+    def _prepare(self) -> Callable[[], None]:
+        """Read the configuration again, and return the function that applies it.
 
         Raises:
             ConfigurationError: it is bad, or changes what only a restart can; the old one stays in use.
         """
-        with self._reloading:
-            try:
-                fresh, plan = self._fresh()
-                self._web.reload()
-            except ConfigurationError as error:
-                self._metrics.loaded(None)
-                self.health.report(Trouble.RELOAD_FAILED, str(error))
-                raise
-            self._use(fresh, plan)
-            log.info("configuration loaded again")
+        try:
+            fresh, plan = self._fresh()
+            self._web.reload()
+        except ConfigurationError as error:
+            self._metrics.loaded(None)
+            self.health.report(Trouble.RELOAD_FAILED, str(error))
+            raise
+        return partial(self._use, fresh, plan)
 
     def stop(self) -> None:
         """End the work within 10 s, and keep what is open for the next start."""
         deadline = self._clock.monotonic() + _STOP_SECONDS
         self._hooks.begin_stop()
+        self._reloader.stop(_RELOAD_STOP_SECONDS)
         ended = self._poller.stop(_POLLER_STOP_SECONDS)
         self._pauses.stop(0.0)
         ended = self._approver.stop(_APPROVER_STOP_SECONDS) and ended
@@ -268,7 +266,7 @@ class App:
             health=self.health,
             clock=self._clock,
             registry=self._registry,
-            reload=self.reload,
+            reload=self._reloader.request,
             lifecycle_enabled=self._options.enable_lifecycle,
             approval=self._approver.view,
             in_service=lambda: out_of_service(
@@ -289,11 +287,14 @@ def run(options: Options, clock: Clock) -> int:
     app = App(options, clock)
     for number in _STOP_SIGNALS:
         signal.signal(number, app.request_stop)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, app.request_reload)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    for number in _RELOAD_SIGNALS:
+        signal.signal(number, app.request_reload)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     app.start()
     try:
         return 0 if app.wait() else 1
     finally:
         app.stop()
+        # On its way out the interpreter restores the default actions: a late signal would be the exit status.
+        for number in _STOP_SIGNALS | _RELOAD_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)

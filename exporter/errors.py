@@ -5,7 +5,8 @@
     ├── ImdsError               the Instance Metadata Service gave no usable answer
     │   └── InvalidDocumentError    it answered, but with something that is no document
     ├── StateDirectoryInUseError    another exporter works in this state directory
-    └── ListenError             the address to serve on cannot be bound
+    ├── ListenError             the address to serve on cannot be bound
+    └── StoppingError           the exporter is stopping, and takes no more requests
 
 Foreign exceptions are translated into these where they enter, ``from`` the original.
 """
@@ -53,3 +54,10 @@ class StateDirectoryInUseError(ExporterError):
 
 class ListenError(ExporterError):
     """The address to serve on cannot be bound."""
+
+
+class StoppingError(ExporterError):
+    """The exporter is stopping, and takes no more requests."""
+
+    def __init__(self) -> None:
+        super().__init__("the exporter is stopping")

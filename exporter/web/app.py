@@ -4,13 +4,14 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry
 
 from exporter.clock import Clock
-from exporter.errors import ConfigurationError
+from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import Health
 from exporter.lifecycle import TrackedEvent
 from exporter.snapshot import Snapshot
@@ -42,7 +43,8 @@ _ACT = ("POST",)
 class Site:
     """What the application shows and steers.
 
-    ``reload`` raises `ConfigurationError` where the file is bad; it is called on a thread of its own.
+    ``reload`` returns at once; its result is a `ConfigurationError` where the file is bad, and a
+    `StoppingError` while the exporter stops.
     ``approval`` tells how approving an event stands. ``in_service`` gives "" while the VM may take work,
     otherwise why not. ``settings`` is asked at every request, so that a changed web configuration holds at
     once.
@@ -52,7 +54,7 @@ class Site:
     health: Health
     clock: Clock
     registry: CollectorRegistry
-    reload: Callable[[], None]
+    reload: Callable[[], Future[None]]
     approval: Callable[[TrackedEvent], ApprovalView] = lambda _: NO_APPROVAL
     lifecycle_enabled: bool = False
     in_service: Callable[[], str] = lambda: ""
@@ -137,7 +139,9 @@ class _Application:
         if not self._site.lifecycle_enabled:
             return text("403 Forbidden; start with --web.enable-lifecycle to allow this", 403)
         try:
-            await asyncio.to_thread(self._site.reload)
+            await asyncio.wrap_future(self._site.reload())
         except ConfigurationError as error:
             return text(f"Reload failed, the old configuration stays: {error}", 500)
+        except StoppingError as error:
+            return text(f"503 Service Unavailable; {error}", 503)
         return text("Reloaded.")

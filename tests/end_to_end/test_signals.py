@@ -5,10 +5,13 @@ import ctypes
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -32,6 +35,15 @@ def send(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
+@contextlib.contextmanager
+def held_reading(fifo: Path) -> Iterator[TextIO]:
+    """Wait until somebody reads a FIFO, and let them wait for its end until the end of the block."""
+    # Opened so, a FIFO that nobody reads is an error.
+    pipe = eventually(lambda: os.open(fifo, os.O_WRONLY | os.O_NONBLOCK), every=0)
+    with os.fdopen(pipe, "w") as stream:
+        yield stream
+
+
 class Start:
     """An exporter that is starting: its first library is imported; ``file`` is its configuration, a FIFO."""
 
@@ -44,9 +56,7 @@ class Start:
     @contextlib.contextmanager
     def reading_configuration(self, text: str) -> Iterator[None]:
         """Hold the start where it reads the configuration; let it read ``text`` after the block."""
-        # Opening a FIFO to write, without waiting, fails until somebody reads it.
-        opened = os.O_WRONLY | os.O_NONBLOCK
-        with os.fdopen(eventually(lambda: os.open(self._file, opened), every=0), "w") as pipe:
+        with held_reading(self._file) as pipe:
             yield
             pipe.write(text)
 
@@ -149,6 +159,52 @@ def test_a_reload_that_another_thread_took(tmp_path: Path) -> None:
         send(process, signal.SIGHUP)
         url = f"http://127.0.0.1:{port}"
         eventually(lambda: metric(url, "config_last_reload_successful") == 0)
+
+
+def test_a_stop_amid_a_flood_of_reloads(tmp_path: Path) -> None:
+    """SIGTERM ends it within 10 s, whatever a reload waits for and however many are queued behind it.
+
+    Requests that wait are answered 503, or cut.
+    """
+    address, port = tmp_path / "address", free_port()
+    address.write_text("json://127.0.0.1:9")
+    file = tmp_path / "exporter.yml"
+    file.write_text(f"notifications: {{targets: [{{name: a, url_file: {address}}}]}}")
+    flags = ("--config.file", str(file), "--web.enable-lifecycle")
+    with (
+        SimulatorServer(Simulator()) as imds,
+        exporter(imds.url, tmp_path, port, *flags) as process,
+        contextlib.ExitStack() as stack,
+    ):
+        eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))
+        address.unlink()
+        os.mkfifo(address)
+        process.send_signal(signal.SIGHUP)
+        stack.enter_context(held_reading(address))
+        peers = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(100)
+        ]
+        for peer in peers:
+            peer.sendall(b"POST /-/reload HTTP/1.1\r\nHost: a\r\n\r\n")
+            process.send_signal(signal.SIGHUP)
+        # It is accepted after them.
+        get(f"http://127.0.0.1:{port}/-/healthy")
+        process.terminate()
+        deadline = time.monotonic() + 20
+        while process.poll() is None and time.monotonic() < deadline:
+            process.send_signal(signal.SIGHUP)
+        assert process.returncode == 0
+        answers = {answer(peer) for peer in peers}
+    assert b"HTTP/1.1 503" in answers
+    assert answers <= {b"HTTP/1.1 503", b""}
+
+
+def answer(peer: socket.socket) -> bytes:
+    """Return the beginning of an answer; nothing where the connection was cut."""
+    try:
+        return peer.recv(12)
+    except ConnectionError:
+        return b""
 
 
 def test_the_simulator_stops_too() -> None:

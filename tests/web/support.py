@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -99,6 +100,24 @@ def snapshot(**fields: Any) -> Snapshot:
     return Snapshot(**(values | fields))
 
 
+class Reloads:
+    """Counts requests for a reload; all have the same result."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.count = 0
+        self._error = error
+
+    def __call__(self) -> "Future[None]":
+        """Return a result that is there already."""
+        self.count += 1
+        result: Future[None] = Future()
+        if self._error is None:
+            result.set_result(None)
+        else:
+            result.set_exception(self._error)
+        return result
+
+
 def site(picture: Snapshot, **fields: Any) -> Site:
     """Make a site around one picture."""
     clock = fields.pop("clock", None) or StillClock()
@@ -107,7 +126,7 @@ def site(picture: Snapshot, **fields: Any) -> Site:
         "health": fields.pop("health", None) or Health(clock),
         "clock": clock,
         "registry": CollectorRegistry(),
-        "reload": lambda: None,
+        "reload": Reloads(),
     }
     return Site(**(values | fields))
 

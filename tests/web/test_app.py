@@ -8,13 +8,13 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from exporter.errors import ConfigurationError
+from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import Health, Trouble
 from exporter.lifecycle import Transition
 from exporter.web.app import create_app
 from exporter.web.http import Message
 from exporter.web.settings import WebSettings
-from tests.web.support import FREEZE_ID, StillClock, ask, freeze, past, site, snapshot, tracked
+from tests.web.support import FREEZE_ID, Reloads, StillClock, ask, freeze, past, site, snapshot, tracked
 
 PATHS = ("/", "/metrics", "/api/v1/events", "/api/v1/status", "/-/healthy", "/-/ready", "/-/in-service")
 
@@ -141,30 +141,31 @@ def test_in_service_says_why_not() -> None:
 
 def test_reload_needs_the_flag() -> None:
     """Without --web.enable-lifecycle nothing is reloaded."""
-    calls: list[int] = []
-    answer = ask(site(snapshot(), reload=lambda: calls.append(1)), "/-/reload", "POST")
-    assert (answer.status, calls) == (403, [])
+    reloads = Reloads()
+    answer = ask(site(snapshot(), reload=reloads), "/-/reload", "POST")
+    assert (answer.status, reloads.count) == (403, 0)
 
 
 @pytest.mark.parametrize(("method", "status"), [("POST", 200), ("PUT", 405), ("GET", 405), ("OPTIONS", 405)])
 def test_reload_reloads(method: str, status: int) -> None:
     """POST reloads once, and no other method does."""
-    calls: list[int] = []
-    answer = ask(
-        site(snapshot(), reload=lambda: calls.append(1), lifecycle_enabled=True), "/-/reload", method
-    )
-    assert (answer.status, calls) == (status, [1] if status == 200 else [])
+    reloads = Reloads()
+    answer = ask(site(snapshot(), reload=reloads, lifecycle_enabled=True), "/-/reload", method)
+    assert (answer.status, reloads.count) == (status, 1 if status == 200 else 0)
 
 
-def test_a_bad_file_is_told_to_whoever_reloads() -> None:
-    """The message has the file and the line."""
-
-    def reload() -> None:
-        raise ConfigurationError("config.yml:3: imds.port: unknown key")
-
-    answer = ask(site(snapshot(), reload=reload, lifecycle_enabled=True), "/-/reload", "POST")
-    assert answer.status == 500
-    assert "config.yml:3: imds.port: unknown key" in answer.text
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (ConfigurationError("c.yml:3: imds.port: unknown key"), 500, "c.yml:3: imds.port: unknown key"),
+        (StoppingError(), 503, "the exporter is stopping"),
+    ],
+)
+def test_a_reload_that_fails_is_answered_with_the_reason(error: Exception, status: int, text: str) -> None:
+    """The message has the file and the line; while the exporter stops, the status is 503."""
+    answer = ask(site(snapshot(), reload=Reloads(error), lifecycle_enabled=True), "/-/reload", "POST")
+    assert answer.status == status
+    assert text in answer.text
 
 
 def test_events_have_the_documented_shape() -> None:
