@@ -36,6 +36,9 @@ class _Parsed(click.ParamType[object]):
             self.fail(str(error), param, ctx)
 
 
+_DURATION = _Parsed("duration", parse_duration)
+
+
 def _flag(name: str, **settings: Any) -> Decorator:
     """Declare a dotted flag and the environment variable that stands for it."""
     word = name.removeprefix("--").replace(".", "_").replace("-", "_")
@@ -131,10 +134,7 @@ def _overrides(flags: dict[str, Any]) -> Overrides:
 @_serving
 @_log_level("info")
 def run(**flags: Any) -> None:
-    """Watch this VM's scheduled events: the exporter.
-
-    Serves metrics and a page about them, and tells whom it shall.
-    """
+    """Watch this VM's scheduled events, serve metrics and a page about them, and send messages."""
     from exporter import app, logs
 
     logs.configure(flags["log_level"], flags["log_format"])
@@ -195,7 +195,7 @@ def demo(**flags: Any) -> None:
 )
 @click.option(
     "--first-call-delay",
-    type=_Parsed("duration", parse_duration),
+    type=_DURATION,
     default="0s",
     show_default=True,
     help="How long the first answer takes; up to two minutes on Azure.",
@@ -208,10 +208,7 @@ def demo(**flags: Any) -> None:
     help="How long no events are listed after that, in simulated time; up to five minutes on Azure.",
 )
 def simulate(**flags: Any) -> None:
-    """Play Azure's Scheduled Events endpoint.
-
-    For testing this or any other client.
-    """
+    """Simulate Azure's Scheduled Events endpoint, for testing this or any other client."""
     import signal
     import threading
 
@@ -252,15 +249,17 @@ def events(*, as_json: bool, watch: bool, **flags: Any) -> None:
 @click.argument("event_ids", metavar="EVENT_ID...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--wait", is_flag=True, help="Wait until the events have started.")
-def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, **flags: Any) -> None:
-    """Let events start now, instead of at NotBefore.
+@click.option("--timeout", type=_DURATION, default="30m", show_default=True, help="How long to wait.")
+def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float, **flags: Any) -> None:
+    """Let events start now, instead of at NotBefore, for every VM that they affect.
 
-    For every VM that they hit, not this one alone: what they are and whom they hit is shown first.
+    Shows first what they are and which VMs they affect. With --wait the exit status is 0 if all have started
+    or completed, 3 if one was cancelled, and 1 otherwise.
     """
     from exporter.approval import manual
 
     settings = config.load(flags["config_file"], _overrides(flags))
-    sys.exit(manual.run(settings, event_ids, SystemClock(), yes=yes, wait=wait))
+    sys.exit(manual.run(settings, event_ids, SystemClock(), yes=yes, wait=timeout if wait else None))
 
 
 @main.command("notify-test")
@@ -284,10 +283,7 @@ def notify_test(**flags: Any) -> None:
 @main.command("check-config")
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 def check_config(files: tuple[Path, ...]) -> None:
-    """Validate configuration files.
-
-    With the targets and templates in them. The exit status is 1 if one of them is wrong.
-    """
+    """Validate configuration files with their targets and templates; exit with 1 if one is wrong."""
     from exporter import logs
 
     logs.configure("warning", "logfmt")

@@ -1,9 +1,11 @@
 """The command `approve`, run as users run it."""
 
+import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +94,69 @@ def test_wait_ends_with_the_start(desk: Desk) -> None:
     done = desk.approve("--yes", "--wait", desk.first)
     assert done.returncode == 0
     assert done.stdout.endswith(f"{desk.first} has started\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        ({"EventStatus": "STARTED"}, 0, "has started"),
+        ({"EventStatus": "Started", "EventId": "0b36ad1a-6c9c-4b7a-a2ef-1d9d3a9a9e0c"}, 0, "has started"),
+        ({"EventStatus": "completed"}, 0, "has completed"),
+        ({"EventStatus": "Canceled"}, 3, "was cancelled"),
+        (None, 3, "was cancelled: it disappeared before it started"),
+    ],
+)
+def test_wait_tells_the_outcomes_apart(
+    desk: Desk, change: dict[str, str] | None, status: int, said: str
+) -> None:
+    """The exit status is 0 for started, under a new id too, and completed; 3 for cancelled."""
+    document = json.loads(desk.simulator.document("2020-07-01"))
+    desk.simulator.set_document(document)
+    with desk.begin("--yes", "--wait", desk.first) as process:
+        eventually(lambda: desk.approved)
+        event, *others = document["Events"]
+        listed = others if change is None else [event | change, *others]
+        incarnation = document["DocumentIncarnation"] + 1
+        desk.simulator.set_document({"DocumentIncarnation": incarnation, "Events": listed})
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (status, "")
+    assert out.endswith(f"{desk.first} {said}\n")
+
+
+def test_wait_ends_with_its_timeout(desk: Desk) -> None:
+    """What has not started in time is named: status 1."""
+    desk.simulator.set_document(desk.simulator.document("2020-07-01"))
+    done = desk.approve("--yes", "--wait", "--timeout", "1s500ms", desk.first)
+    assert (done.returncode, done.stderr) == (1, "")
+    last = f"Not started within 1s500ms: {desk.first}; what was approved stays approved.\n"
+    assert done.stdout.endswith(last)
+    assert "is no duration" in desk.approve("--timeout", "soon", desk.first).stderr
+
+
+def test_a_moment_of_trouble_is_waited_out(desk: Desk) -> None:
+    """A POST that is throttled once is repeated, and succeeds."""
+    desk.simulator.set_fault(Fault("throttle", method="POST", count=1))
+    done = desk.approve("--yes", "--wait", desk.first)
+    assert done.returncode == 0
+    assert "status 429" in done.stderr
+    assert desk.approved == [desk.first]
+
+
+def test_lasting_trouble_ends_the_waiting(desk: Desk, tmp_path: Path) -> None:
+    """Where Azure does not answer any more, the last line says so: status 1, no traceback."""
+    file = tmp_path / "exporter.yml"
+    file.write_text("imds: {poll_interval: 200ms}")
+    desk.simulator.set_document(desk.simulator.document("2020-07-01"))
+    with desk.begin("--yes", "--wait", "--config.file", str(file), desk.first) as process:
+        eventually(lambda: desk.approved)
+        desk.simulator.set_fault(Fault("drop"))
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert out.endswith("Ctrl-C ends the waiting alone.\n")
+    *warnings, last = err.splitlines()
+    assert len(warnings) == 3
+    assert all(line.startswith("warning: GET ") for line in warnings)
+    assert last.startswith("azure-scheduled-events-exporter: GET ")
 
 
 def test_ctrl_c_ends_the_waiting(desk: Desk) -> None:
