@@ -177,7 +177,7 @@ BEFORE = listed(1, a="Scheduled", b="scheduled", c="SCHEDULED")
         (
             listed(3, a="started", b="cancelled"),
             1,
-            ["b was cancelled", "c disappeared; whether it started is unknown"],
+            ["b was cancelled", "c disappeared; whether it started"],
         ),
     ],
 )
