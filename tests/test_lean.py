@@ -5,7 +5,7 @@ import sys
 
 SCRIPT = """
 import sys
-import exporter.app, exporter.cli
+import exporter.app, exporter.cli, exporter.web.page
 heavy = {
     "apprise", "bcrypt", "chardet", "charset_normalizer", "cryptography", "importlib.metadata", "jinja2",
     "logging.config", "multiprocessing", "opentelemetry", "socks", "uvicorn.main", "yaml", "zoneinfo",

@@ -1,52 +1,60 @@
-"""``/``: the landing page, for a person at night; one answer, nothing fetched from elsewhere."""
+"""``/``: the landing page for people. The data are prepared here; the markup is in ``page.html``."""
 
-import base64
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import cache
-from html import escape
-from importlib import resources
-from string import Template
-from urllib.parse import quote
+from enum import StrEnum
 
 from exporter import __version__
-from exporter.events import Target
+from exporter.events import SCHEDULED, STARTED, Target
 from exporter.health import Health
-from exporter.lifecycle import TrackedEvent
+from exporter.lifecycle import TrackedEvent, Transition
 from exporter.snapshot import Snapshot
+from exporter.times import rfc3339
 from exporter.views import ApprovalView
-from exporter.web import words
-from exporter.web.http import HTML, Response
-from exporter.web.sections import Mood, by_urgency, main, mood
+from exporter.web import html, words
+from exporter.web.http import Response
 
+PENDING_SHOWN = 50
+PAST_SHOWN = 25
+RESOURCES_SHOWN = 20
 _DASH = " \N{EN DASH} "
 
-# The tab's icon in each mood: shape and colour both tell.
-_ICONS = {
-    Mood.OK: ("#1a7f37", "M4 9l3 3 5-7"),
-    Mood.WARN: ("#9a6700", "M8 3v6M8 11v2"),
-    Mood.ALARM: ("#b42318", "M4 4l8 8M12 4l-8 8"),
-}
+Approval = Callable[[TrackedEvent], ApprovalView]
 
 
-def landing(
-    snapshot: Snapshot, health: Health, now: datetime, approval: Callable[[TrackedEvent], ApprovalView]
-) -> Response:
+class Mood(StrEnum):
+    """How worried to be about the watch itself; a class in the style sheet."""
+
+    OK = "ok"
+    WARN = "warn"
+    ALARM = "alarm"
+
+
+def landing(snapshot: Snapshot, health: Health, now: datetime, approval: Approval) -> Response:
     """Render the page as of ``now``; nothing that comes from Azure is markup in it."""
-    template, style, script = _files()
-    state = mood(snapshot, health, now)
-    body = Template(template).substitute(
-        title=escape(title(snapshot, now)),
-        icon=_icon(state),
-        style=style,
-        script=script,
-        build=_digest(template + style + script),
-        main=main(snapshot, health, now, approval),
-        version=escape(__version__),
+    current = by_urgency(snapshot.current, now)
+
+    def group(target: Target) -> dict[str, object]:
+        events = [tracked for tracked in current if tracked.target is target]
+        cards = [_card(tracked, approval(tracked)) for tracked in events[:PENDING_SHOWN]]
+        return {"count": len(events), "cards": cards}
+
+    return html.render(
+        "exporter.web",
+        title=title(snapshot, now),
+        mood=mood(snapshot, health, now),
+        now=now,
+        snapshot=snapshot,
+        problems=health.problems(),
+        own=group(Target.SELF),
+        others=group(Target.OTHER),
+        past=[_past_row(tracked) for tracked in snapshot.past[:PAST_SHOWN]],
+        most_names=RESOURCES_SHOWN,
+        version=__version__,
+        rfc3339=rfc3339,
+        utc=lambda at: f"{at:%a} {at.day} {at:%b, %H:%M:%S} UTC",
+        counted=lambda at, mode: _counted((now - at).total_seconds(), mode),
     )
-    headers = (("content-security-policy", _policy(style, script)), ("referrer-policy", "no-referrer"))
-    return Response(body.encode(errors="replace"), HTML, headers=headers)
 
 
 def title(snapshot: Snapshot, now: datetime) -> str:
@@ -59,40 +67,58 @@ def title(snapshot: Snapshot, now: datetime) -> str:
     return f"{about}{_DASH}{snapshot.instance or 'Azure scheduled events'}"
 
 
-@cache
-def _files() -> tuple[str, str, str]:
-    folder = resources.files("exporter.web")
-    html, css, js = (
-        folder.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
-    )
-    return html, css, js
+def mood(snapshot: Snapshot, health: Health, now: datetime) -> Mood:
+    """Tell whether the watch works: blind is an alarm, not yet seeing or an untidy house a warning."""
+    if snapshot.stands_still(now) or (not snapshot.up and (snapshot.ready or snapshot.last_error)):
+        return Mood.ALARM
+    return Mood.WARN if health.problems() or not snapshot.up else Mood.OK
 
 
-def _policy(style: str, script: str) -> str:
-    return "; ".join(
-        (
-            "default-src 'none'",
-            f"style-src 'sha256-{_digest(style)}'",
-            f"script-src 'sha256-{_digest(script)}'",
-            "connect-src 'self'",
-            "img-src data:",
-            "frame-ancestors 'none'",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-    )
+def by_urgency(events: Iterable[TrackedEvent], now: datetime) -> list[TrackedEvent]:
+    """Sort: what has started first, then what starts soonest; what has no time at all stands last."""
+
+    def urgency(tracked: TrackedEvent) -> tuple[bool, float]:
+        at = tracked.event.not_before
+        left = (at - now).total_seconds() if at else float("inf")
+        return tracked.event.event_status != STARTED, left
+
+    return sorted(events, key=urgency)
 
 
-@cache
-def _digest(content: str) -> str:
-    return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+def _card(tracked: TrackedEvent, approval: ApprovalView) -> dict[str, object]:
+    event = tracked.event
+    return {
+        "event": event,
+        "started": event.event_status == STARTED,
+        "since": tracked.started,
+        "noticed": tracked.since(Transition.STARTED) or tracked.first_seen,
+        "starts": event.not_before if event.event_status == SCHEDULED else None,
+        "effect": words.effect(event),
+        "duration": words.expected_duration(event),
+        "source": words.source(event),
+        "first_seen": tracked.first_seen,
+        "approval": words.approval(approval) if approval.state else None,
+    }
 
 
-def _icon(state: Mood) -> str:
-    colour, path = _ICONS[state]
-    picture = (
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>"
-        f"<circle cx='8' cy='8' r='8' fill='{colour}'/>"
-        f"<path d='{path}' stroke='white' stroke-width='2' fill='none'/></svg>"
-    )
-    return f"data:image/svg+xml,{quote(picture)}"
+def _past_row(tracked: TrackedEvent) -> dict[str, object]:
+    took = "not seen"
+    if tracked.impact_seconds is not None:
+        took = words.length(tracked.impact_seconds)
+    elif tracked.outcome == "cancelled":
+        took = "nothing"
+    return {
+        "event": tracked.event,
+        "id": tracked.ids[0],
+        "ended": tracked.ended or tracked.first_seen,
+        "outcome": words.outcome(tracked),
+        "took": took,
+        "own": tracked.target is Target.SELF,
+    }
+
+
+def _counted(gone: float, mode: str) -> str:
+    """Write a time left or gone, which the script keeps counting: mode ``in``, ``for`` or ``ago``."""
+    if mode == "in":
+        return f"in {words.span(-gone)}" if gone < 0 else "any moment now"
+    return f"for {words.span(gone)}" if mode == "for" else f"{words.span(gone)} ago"
