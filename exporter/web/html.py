@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import resources
 
+from exporter.table import printable
 from exporter.web.http import HTML, Response
 
 
@@ -16,7 +17,7 @@ def render(package: str, **values: object) -> Response:
     they are, and ``build``, a digest of all three files.
     """
     template, headers = _load(package)
-    return Response(template(values).encode(errors="replace"), HTML, headers=headers)
+    return Response(template(values).encode(), HTML, headers=headers)
 
 
 @cache
@@ -29,7 +30,7 @@ def _load(package: str) -> tuple[Callable[..., str], tuple[tuple[str, str], ...]
         folder.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
     )
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, finalize=_visible, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     own = {"style": style, "script": script, "build": _digest(html + style + script)}
     policy = (
@@ -38,6 +39,16 @@ def _load(package: str) -> tuple[Callable[..., str], tuple[tuple[str, str], ...]
     )
     headers = (("content-security-policy", policy), ("referrer-policy", "no-referrer"))
     return environment.from_string(html, globals=own).render, headers
+
+
+def _visible(value: object) -> object:
+    """Return text on one line, with ``?`` for control characters and for marks that reorder text.
+
+    A bidirectional mark would also affect what is around it: it can end the isolation of its own element.
+    """
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return printable(" ".join(value.split()))
+    return value
 
 
 def _digest(content: str) -> str:
