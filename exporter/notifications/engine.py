@@ -1,4 +1,4 @@
-"""Jinja2, kept in its sandbox: the only module that imports it, and only once an `Engine` is made."""
+"""Jinja2, kept in its sandbox, for messages; imported only once an `Engine` is made."""
 
 import re
 import traceback
