@@ -5,7 +5,7 @@
   const find = (id) => document.getElementById(id);
   let skew = 0, speed = 1, busy = false, shown = "";
 
-  // Everything is written as text: no answer can become markup.
+  // Everything is inserted as text, so that no response can become markup.
   const make = (tag, className, ...children) => {
     const node = document.createElement(tag);
     if (className) node.className = className;
@@ -23,7 +23,7 @@
   };
   const until = (at) => {
     const real = (Date.parse(at) - (Date.now() - skew)) / 1000;
-    return speed === 1 ? span(real) : `${span(real * speed)} (${span(real)} on the clock)`;
+    return speed === 1 ? span(real) : `${span(real * speed)} (${span(real)} real time)`;
   };
 
   const blame = (message) => {
@@ -65,14 +65,14 @@
     acts.append(button("Cancel", "plain", `events/${encodeURIComponent(event.id)}`, "DELETE"));
     const when = make("span", "when");
     when.dataset.to = event.status === "Started" ? event.ends : event.starts;
-    when.dataset.word = event.status === "Started" ? "gone in" : "starts in";
+    when.dataset.word = event.status === "Started" ? "ends in" : "starts in";
     const bar = make("progress");
     bar.max = 1;
     bar.dataset.from = event.status === "Started" ? event.starts : event.appears;
     bar.dataset.to = when.dataset.to;
     bar.setAttribute("aria-label", when.dataset.word);
     const seconds = event.duration_in_seconds;
-    const lasts = seconds < 0 ? "unknown duration" : `${seconds} s of interruption`;
+    const lasts = seconds < 0 ? "unknown duration" : `${seconds} s interruption`;
     return make("article", `event ${event.status}`,
       make("h3", "", event.type, make("span", "badge", event.status), when), acts, bar,
       make("p", "more", `${event.resources.join(", ")} · ${event.source} · ${lasts} · ${event.title}`,
@@ -86,7 +86,7 @@
     const cards = state.events.map(card);
     if (!cards.length) cards.push(make("p", "nothing", "No events. Start a scenario below."));
     const hidden = state.event_count - state.events.length;
-    if (hidden > 0) cards.push(make("p", "nothing", `${hidden} more are not shown.`));
+    if (hidden > 0) cards.push(make("p", "nothing", `${hidden} more not shown`));
     find("events").replaceChildren(...cards);
   };
 
@@ -101,12 +101,12 @@
       fault.mode,
       fault.mode === "error" ? `with status ${fault.status}` : "",
       fault.mode === "delay" ? `of ${fault.seconds} s` : "",
-      fault.mode === "drip" ? `of a byte every ${fault.seconds} s` : "",
+      fault.mode === "drip" ? `with one byte every ${fault.seconds} s` : "",
       fault.method ? `for ${fault.method}` : "",
       fault.endpoint ? `at ${fault.endpoint}` : "",
       fault.count ? `for ${fault.count} more ${fault.count === 1 ? "request" : "requests"}` : "until removed",
     ].filter(Boolean).join(" ");
-    write(document.querySelector("#current span"), fault ? `Now: ${details}.` : "No fault now.");
+    write(document.querySelector("#current span"), fault ? `Active: ${details}.` : "No active fault.");
     find("current").classList.toggle("on", Boolean(fault));
     find("mend").hidden = !fault;
   };
@@ -120,9 +120,9 @@
       ["Service", { off: "off until a request", empty: "on, still empty", on: "on" }[state.service]],
       ["Incarnation", state.document_incarnation],
       ["Polls", state.polls],
-      ["Last poll", state.last_poll ? clock(state.last_poll) : "none yet"],
+      ["Last poll", state.last_poll ? clock(state.last_poll) : "never"],
     ];
-    if (state.overridden) facts.push(["Document", "set by hand"]);
+    if (state.overridden) facts.push(["Document", "overridden"]);
     const list = find("facts");
     if (list.children.length !== facts.length) {
       list.replaceChildren(...facts.map(([name]) => make("div", "", make("dt", "", name), make("dd"))));
@@ -163,7 +163,7 @@
       show(await ask("state"));
       blame("");
     } catch {
-      blame("The simulator does not answer.");
+      blame("The simulator is not responding.");
     } finally {
       busy = false;
     }

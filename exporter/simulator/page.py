@@ -1,6 +1,6 @@
-"""``/``: the simulator's control page; one answer, nothing fetched from elsewhere, the same at every request.
+"""``/``: the simulator's control page, the same for every request.
 
-What is going on reaches it through the API, and is written as text by its script: nothing is markup.
+Its script fetches the state from the API and inserts it as text, never as markup.
 """
 
 from functools import cache
@@ -11,5 +11,5 @@ from exporter.web.http import Response
 
 @cache
 def page() -> Response:
-    """Give the page, which allows its own style and script, and requests to its own server."""
+    """Return the page."""
     return html.render("exporter.simulator")

@@ -22,7 +22,7 @@
 
   const write = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 
-  // The exporter's clock counts, not this browser's.
+  // Counts follow the exporter's clock, not the browser's.
   const setClock = () => { skew = Date.now() - Date.parse(document.getElementById("main").dataset.now); };
 
   const localTimes = () => {
@@ -43,8 +43,8 @@
     }
     if (failed) {
       const since = new Date(fresh).toLocaleTimeString("en-GB");
-      write(stale, `This page is stale since ${since}, ${span((Date.now() - fresh) / 1000)} ago: ${failed}. ` +
-        "Nobody may be watching this VM now.");
+      write(stale, `No update since ${since} (${span((Date.now() - fresh) / 1000)} ago): ${failed}. ` +
+        "Events for this VM may go unnoticed.");
     }
   };
 
@@ -66,7 +66,7 @@
     document.documentElement.classList.remove("stale");
     document.title = page.title;
     document.querySelector("link[rel=icon]").href = page.querySelector("link[rel=icon]").getAttribute("href");
-    // Somebody copying an event's id keeps the selection; the next round brings the news.
+    // While text is selected, an event ID to be copied, the content stays; a later refresh replaces it.
     if (!String(getSelection())) {
       const focused = document.activeElement?.closest("main a")?.getAttribute("href");
       document.getElementById("main").replaceWith(document.adoptNode(main));
@@ -82,11 +82,10 @@
     busy = true;
     try {
       const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
-      if (!answer.ok) throw new Error(`it answers ${answer.status}`);
+      if (!answer.ok) throw new Error(`the exporter returned status ${answer.status}`);
       show(new DOMParser().parseFromString(await answer.text(), "text/html"));
     } catch (error) {
-      blame(error.message.startsWith("it answers") ? `the exporter is in trouble, ${error.message}`
-        : "the exporter does not answer");
+      blame(error.message.startsWith("the exporter") ? error.message : "the exporter is not responding");
     } finally {
       busy = false;
     }

@@ -23,7 +23,7 @@ Approval = Callable[[TrackedEvent], ApprovalView]
 
 
 class Mood(StrEnum):
-    """How worried to be about the watch itself; a class in the style sheet."""
+    """The state of polling; a class in the style sheet."""
 
     OK = "ok"
     WARN = "warn"
@@ -31,7 +31,7 @@ class Mood(StrEnum):
 
 
 def landing(snapshot: Snapshot, health: Health, now: datetime, approval: Approval) -> Response:
-    """Render the page as of ``now``; nothing that comes from Azure is markup in it."""
+    """Render the page as of ``now``."""
     current = by_urgency(snapshot.current, now)
 
     def group(target: Target) -> dict[str, object]:
@@ -58,7 +58,7 @@ def landing(snapshot: Snapshot, health: Health, now: datetime, approval: Approva
 
 
 def title(snapshot: Snapshot, now: datetime) -> str:
-    """Give the tab's title, which tells the gist: ``1 pending: Reboot in 12 min - vm-1``."""
+    """Return the title of the browser tab, a summary: ``1 pending: Reboot in 12 min - vm-1``."""
     own = [t.event for t in by_urgency(snapshot.current, now) if t.target is Target.SELF]
     about = f"{len(own)} pending: {words.gist(own[0], now)}" if own else "Nothing pending"
     if not snapshot.up or snapshot.stands_still(now):
@@ -68,14 +68,14 @@ def title(snapshot: Snapshot, now: datetime) -> str:
 
 
 def mood(snapshot: Snapshot, health: Health, now: datetime) -> Mood:
-    """Tell whether the watch works: blind is an alarm, not yet seeing or an untidy house a warning."""
+    """Return the state of polling: blind or stalled is an alarm, waiting or degraded a warning."""
     if snapshot.stands_still(now) or (not snapshot.up and (snapshot.ready or snapshot.last_error)):
         return Mood.ALARM
     return Mood.WARN if health.problems() or not snapshot.up else Mood.OK
 
 
 def by_urgency(events: Iterable[TrackedEvent], now: datetime) -> list[TrackedEvent]:
-    """Sort: what has started first, then what starts soonest; what has no time at all stands last."""
+    """Sort events: started ones first, then by start time; those without one come last."""
 
     def urgency(tracked: TrackedEvent) -> tuple[bool, float]:
         at = tracked.event.not_before
@@ -102,23 +102,23 @@ def _card(tracked: TrackedEvent, approval: ApprovalView) -> dict[str, object]:
 
 
 def _past_row(tracked: TrackedEvent) -> dict[str, object]:
-    took = "not seen"
+    duration = "unknown"
     if tracked.impact_seconds is not None:
-        took = words.length(tracked.impact_seconds)
+        duration = words.length(tracked.impact_seconds)
     elif tracked.outcome == "cancelled":
-        took = "nothing"
+        duration = "did not start"
     return {
         "event": tracked.event,
         "id": tracked.ids[0],
         "ended": tracked.ended or tracked.first_seen,
         "outcome": words.outcome(tracked),
-        "took": took,
+        "duration": duration,
         "own": tracked.target is Target.SELF,
     }
 
 
 def _counted(gone: float, mode: str) -> str:
-    """Write a time left or gone, which the script keeps counting: mode ``in``, ``for`` or ``ago``."""
+    """Return a remaining or elapsed time as text, worded as in ``page.js``, which keeps it up to date."""
     if mode == "in":
         return f"in {words.span(-gone)}" if gone < 0 else "any moment now"
     return f"for {words.span(gone)}" if mode == "for" else f"{words.span(gone)} ago"

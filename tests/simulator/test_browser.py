@@ -60,14 +60,14 @@ def test_the_page_works(browser: webdriver.Chrome) -> None:
         wait.until(lambda _: text("#count") == "1")
         assert "starts in 15 min 0 s" in text(".event.Scheduled")
         click(".event .acts button")
-        wait.until(lambda _: "gone in 10 min 0 s" in text(".event"))
+        wait.until(lambda _: "ends in 10 min 0 s" in text(".event"))
         assert "Started" in text(".event .badge")
 
         Select(browser.find_element(By.NAME, "mode")).select_by_value("throttle")
         click("#fault button")
-        wait.until(lambda _: text("#current span") == "Now: throttle until removed.")
+        wait.until(lambda _: text("#current span") == "Active: throttle until removed.")
         click("#mend")
-        wait.until(lambda _: text("#current span") == "No fault now.")
+        wait.until(lambda _: text("#current span") == "No active fault.")
 
         simulator.first_call_wait()
         wait.until(lambda _: "Service\non\n" in text("#facts"))

@@ -215,7 +215,7 @@ def test_a_selection_survives(browser: webdriver.Chrome, port: int, stage: Stage
     assert browser.execute_script("return String(getSelection())") == selected
     browser.execute_script("getSelection().removeAllRanges()")
     _refresh(browser)
-    _until(browser, lambda b: "Nothing is planned" in _text(b, "#own"))
+    _until(browser, lambda b: "No events are scheduled" in _text(b, "#own"))
 
 
 def test_a_silent_exporter_makes_the_page_stale(browser: webdriver.Chrome, stage: Stage) -> None:
@@ -227,7 +227,7 @@ def test_a_silent_exporter_makes_the_page_stale(browser: webdriver.Chrome, stage
     _until(browser, lambda b: b.find_element(By.ID, "stale").is_displayed())
     banner = browser.find_element(By.ID, "stale")
     assert re.match(
-        r"This page is stale since \d\d:\d\d:\d\d, \d+ s ago: the exporter does not answer\.", banner.text
+        r"No update since \d\d:\d\d:\d\d \(\d+ s ago\): the exporter is not responding\.", banner.text
     )
     assert banner.get_attribute("role") == "alert"
     assert browser.title.startswith("STALE")
@@ -241,7 +241,7 @@ def test_a_troubled_exporter_makes_the_page_stale_for_a_while(
     good = stage.picture
     stage.picture = None  # type: ignore[assignment] # what no exporter does
     _refresh(browser)
-    _until(browser, lambda b: "in trouble, it answers 500" in b.find_element(By.ID, "stale").text)
+    _until(browser, lambda b: "the exporter returned status 500" in b.find_element(By.ID, "stale").text)
     stage.picture = good
     _refresh(browser)
     _until(browser, lambda b: not b.find_element(By.ID, "stale").is_displayed())

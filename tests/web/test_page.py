@@ -150,15 +150,15 @@ def test_the_title_tells_the_gist(fields: dict[str, object], expected: str) -> N
     ("fields", "expected"),
     [
         ({}, "Watching"),
-        ({"up": False, "ready": False}, "Waiting for Azure's first answer"),
-        ({"up": False, "ready": False, "last_error": "refused"}, "Not watching yet"),
+        ({"up": False, "ready": False}, "Waiting for Azure's first response"),
+        ({"up": False, "ready": False, "last_error": "refused"}, "No valid response from Azure yet"),
         (
             {"up": False, "last_success": NOW - timedelta(minutes=3)},
-            "Blind: no answer from Azure for 3 min 0 s",
+            "Blind: no valid response from Azure for 3 min 0 s",
         ),
         (
             {"last_success": NOW - timedelta(minutes=3)},
-            "Standing still: Azure has not been asked for 3 min 0 s",
+            "Polling has stalled: Azure not polled for 3 min 0 s",
         ),
         ({"last_success": NOW - timedelta(minutes=3), "poll_interval": 120.0}, "Watching"),
     ],
@@ -170,11 +170,11 @@ def test_the_state_of_the_watch_comes_first(fields: dict[str, object], expected:
 
 
 def test_problems_are_shown_with_their_reasons() -> None:
-    """What is wrong in the exporter's own house is on the page."""
+    """Active problems of the exporter are on the page."""
     health = Health(StillClock())
     health.report(Trouble.STATE_UNWRITABLE, "/x: read-only file system")
     text = _outline(landing(snapshot(), health, NOW, undecided).body.decode()).text
-    assert "Watching, but not all is well" in text
+    assert "Watching, but degraded" in text
     assert "state unwritable: /x: read-only file system since Wed 4 Mar, 22:00:00 UTC" in text
 
 
@@ -185,11 +185,11 @@ def test_a_card_tells_everything() -> None:
         "Scheduled",
         "Starts in 12 min 0 s not before Wed 4 Mar, 22:12:00 UTC",
         "The VM pauses for about 5 seconds; memory, disks and connections survive.",
-        "Asked for byAzure itself (Platform)",
-        "AffectsWestNO_0, WestNO_1",
+        "Requested byAzure itself (Platform)",
+        "Affected VMsWestNO_0, WestNO_1",
         freeze().event_id,
         freeze().description,
-        "Nothing is planned for other VMs.",
+        "No events are scheduled for other VMs.",
     ):
         assert words_there in text
 
@@ -201,8 +201,8 @@ def test_hundreds_of_events_are_cut() -> None:
     text = _outline(ask(site(snapshot(current=many[::-1], past=gone)), "/").text).text
     assert "and 250 more in api/v1/events" in text
     assert "and 75 more in api/v1/events" in text
-    assert "Event id49" in text
-    assert "Event id50" not in text
+    assert "Event ID49" in text
+    assert "Event ID50" not in text
 
 
 def test_many_resources_are_cut() -> None:
