@@ -1,8 +1,8 @@
-"""What OpenTelemetry's standard variables ask for, read without its SDK.
+"""OpenTelemetry's standard variables, as far as they are read without its SDK.
 
 Sources: OpenTelemetry's pages "Environment Variable Specification" (which exporters, whether at all) and
-"OpenTelemetry Protocol Exporter" (endpoint, timeout, protocol). All else in them is read by the SDK itself;
-an endpoint with blanks around it or a query, and a timeout of zero or of hours, would be too much for it.
+"OpenTelemetry Protocol Exporter" (endpoint, timeout, protocol). The SDK reads all others itself; it does not
+cope with an endpoint that has blanks around it or a query, nor with a timeout of zero or of hours.
 """
 
 import math
@@ -21,43 +21,44 @@ _NONE = "none"
 _PATH = "v1/traces"
 _USUAL_ENDPOINT = "http://localhost:4318"
 _USUAL_SECONDS = 10.0
-# A receiver that has gone without a word must not keep a try waiting for long; other languages count in
-# milliseconds, and a fleet's 10000 would be hours.
+# A receiver that is gone must not keep an attempt waiting for long. SDKs of other languages count in
+# milliseconds: the 10000 of a fleet would be hours here.
 _MOST_SECONDS = 60.0
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """Which exporters of spans are asked for; ``label`` is the receiver as far as may be shown."""
+class Selection(msgspec.Struct, frozen=True):
+    """The exporters to use; ``label`` is the OTLP receiver without what may be a secret."""
 
     otlp: bool = False
     console: bool = False
     label: str = ""
 
 
-def wanted(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> Wanted:
-    """Tell which exporters to use: none unless the configuration or a variable asks for one.
+def selected(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> Selection:
+    """Return which exporters to use: none unless the configuration or a variable asks for one.
 
     Raises:
-        ConfigurationError: a variable has a value that cannot be followed.
+        ConfigurationError: a variable has an invalid value.
     """
     if enabled is False or _given(environ, "OTEL_SDK_DISABLED").lower() == "true":
-        return Wanted()
+        return Selection()
     names = [name.strip().lower() for name in _given(environ, "OTEL_TRACES_EXPORTER").split(",")]
     chosen = {name for name in names if name} or {_OTLP}
     unknown = sorted(chosen - {_OTLP, _CONSOLE, _NONE})
     if unknown:
         raise ConfigurationError(
-            f"OTEL_TRACES_EXPORTER: {unknown[0]!r} is not known; give otlp, console or none"
+            f"OTEL_TRACES_EXPORTER: {unknown[0]!r} is not a supported exporter; use otlp, console or none"
         )
-    variable = next((name for name in _variables("ENDPOINT") if _given(environ, name)), "")
+    variable, address = _setting(environ, "ENDPOINT")
     if _NONE in chosen or not (_OTLP in chosen and (variable or enabled is True)):
-        return Wanted(console=_CONSOLE in chosen and _NONE not in chosen)
+        return Selection(console=_CONSOLE in chosen and _NONE not in chosen)
     _check_protocol(environ)
-    return Wanted(otlp=True, console=_CONSOLE in chosen, label=_label(environ, variable))
+    _check_headers(environ)
+    return Selection(otlp=True, console=_CONSOLE in chosen, label=_label(variable, address))
 
 
 def endpoint(environ: Mapping[str, str]) -> str:
-    """Give the URL that spans go to: the variable for traces as it is, the general one with a path added."""
+    """Return the receiver's URL: the variable for traces as it is, or the general one with a path added."""
     own, general = (_given(environ, name) for name in _variables("ENDPOINT"))
     if own:
         return own
@@ -66,15 +67,24 @@ def endpoint(environ: Mapping[str, str]) -> str:
 
 
 def timeout(environ: Mapping[str, str]) -> float:
-    """Give the seconds that a try may take: over 0, and 60 at most, which 0 ("no limit") means too."""
-    given = next((value for name in _variables("TIMEOUT") if (value := _given(environ, name))), "")
+    """Return how many seconds an attempt may take, which are at most 60; 0, for no limit, means 60 too."""
     try:
-        seconds = float(given)
+        seconds = float(_setting(environ, "TIMEOUT")[1])
     except ValueError:
         seconds = math.nan
     if not seconds >= 0:
         return _USUAL_SECONDS
     return min(seconds or _MOST_SECONDS, _MOST_SECONDS)
+
+
+def certificate(environ: Mapping[str, str]) -> str:
+    """Return the file with the certificates to trust; "" for those that are trusted anyway."""
+    return _setting(environ, "CERTIFICATE")[1]
+
+
+def _setting(environ: Mapping[str, str], name: str) -> tuple[str, str]:
+    """Return the variable that sets something for traces, and its value; both are "" if there is none."""
+    return next(((v, value) for v in _variables(name) if (value := _given(environ, v))), ("", ""))
 
 
 def _variables(name: str) -> tuple[str, str]:
@@ -86,24 +96,30 @@ def _given(environ: Mapping[str, str], name: str) -> str:
 
 
 def _check_protocol(environ: Mapping[str, str]) -> None:
-    variable = next((name for name in _variables("PROTOCOL") if _given(environ, name)), "")
-    if variable and _given(environ, variable).lower() != _PROTOCOL:
+    variable, protocol = _setting(environ, "PROTOCOL")
+    if variable and protocol.lower() != _PROTOCOL:
         raise ConfigurationError(
-            f"{variable}: {_given(environ, variable)!r} is not spoken here; set it to {_PROTOCOL}, "
-            "and the endpoint to the receiver's port for it, which is 4318 by default"
+            f"{variable}: {protocol!r} is not supported; set it to {_PROTOCOL}, "
+            "and the endpoint to the receiver's port for that, by default 4318"
         )
 
 
-def _label(environ: Mapping[str, str], variable: str) -> str:
-    """Give scheme, host and port of the endpoint: its path may be a token."""
+def _check_headers(environ: Mapping[str, str]) -> None:
+    variable, headers = _setting(environ, "HEADERS")
+    if any(entry.strip() and "=" not in entry for entry in headers.split(",")):
+        raise ConfigurationError(f"{variable}: an entry is not of the form name=value")
+
+
+def _label(variable: str, address: str) -> str:
+    """Return scheme, host and port of the endpoint, without its path, which may be a token."""
     if not variable:
         return _USUAL_ENDPOINT
     try:
-        url = urlsplit(environ[variable].strip())
+        url = urlsplit(address)
         port = f":{url.port}" if url.port else ""
     except ValueError:
         url, port = urlsplit(""), ""
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ConfigurationError(f"{variable} is no URL; write it like http://localhost:4318")
+        raise ConfigurationError(f"{variable} is not a valid URL such as http://localhost:4318")
     host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
     return f"{url.scheme}://{host}{port}"

@@ -1,19 +1,48 @@
-"""Whose spans they are: this VM, in the words of OpenTelemetry's semantic conventions.
+"""The resource that spans describe: this VM and this program, in OpenTelemetry's semantic conventions.
 
-Sources: the pages "Resource" > "Cloud", "Host", "Service" and "Azure" of the semantic conventions.
+Sources: the pages "Resource" > "Cloud", "Host" and "Service" and the registry's page "Azure"; the name of the
+scale set is that of the Collector's Azure detector, because the conventions have none.
 """
 
+import logging
 import socket
+from collections.abc import Callable
 
 from exporter import __version__
+from exporter.clock import Clock
 from exporter.config import PROGRAM
+from exporter.errors import ImdsError
 from exporter.imds import InstanceFacts
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 30.0
+
+
+class CachedFacts:
+    """The facts about this VM. IMDS is asked when they are first needed, and again later if that fails."""
+
+    def __init__(self, ask: Callable[[], InstanceFacts], clock: Clock) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._ask_at = clock.monotonic()
+        self._facts: InstanceFacts | None = None
+
+    def __call__(self) -> InstanceFacts:
+        """Return the facts, all empty as long as IMDS does not answer."""
+        if self._facts is None and self._clock.monotonic() >= self._ask_at:
+            try:
+                self._facts = self._ask()
+            except ImdsError as error:
+                log.debug("no facts about this VM", extra={"error": str(error)})
+                self._ask_at = self._clock.monotonic() + _RETRY_SECONDS
+        return self._facts or InstanceFacts()
 
 
 def resource_attributes(facts: InstanceFacts, instance: str | None) -> dict[str, str]:
-    """Name program and VM, as far as IMDS has told; ``instance`` is this VM's name, where it is known."""
+    """Return what is known of program and VM; ``instance`` is the configured name of this VM."""
     name = instance or facts.name or socket.gethostname()
-    # With what is no Unicode in it, which a command line may have, no span could be encoded.
+    # A name from the command line may have bytes that are not Unicode, which cannot be encoded.
     name = name.encode(errors="backslashreplace").decode()
     found = {
         "service.name": PROGRAM,

@@ -1,4 +1,4 @@
-"""All of tracing: what the rest of the program knows of it."""
+"""The face of tracing towards the rest of the program."""
 
 import logging
 import socket
@@ -18,14 +18,13 @@ from exporter.imds import InstanceFacts
 from exporter.lifecycle import Occurrence, TrackedEvent
 from exporter.messages import Message, Outcome
 from exporter.tracing import environment, spans
-from exporter.tracing.environment import Wanted
-from exporter.tracing.facts import FactsOnce
-from exporter.tracing.resource import resource_attributes
+from exporter.tracing.environment import Selection
+from exporter.tracing.processor import BatchProcessor, Counts, Exporter
+from exporter.tracing.resource import CachedFacts, resource_attributes
 from exporter.tracing.spans import Span
 
 if TYPE_CHECKING:
-    # Only where tracing is on.
-    from exporter.tracing.pipeline import Counts, Pipeline
+    from exporter.tracing.export import Attributes
 
 log = logging.getLogger(__name__)
 
@@ -33,61 +32,59 @@ _SWITCH_OFF_SECONDS = 1.0
 
 
 class Tracer:
-    """Turns what happens into spans and has them sent; any thread may call it, and none ever waits for it.
+    """Turns what happens into spans and queues them for export; any thread may call it, and it never waits.
 
-    Until `configure` finds that tracing is wanted it does nothing, and imports nothing.
+    Until `configure` finds that tracing is on, nothing is done and the SDK is not imported.
     """
 
     def __init__(
         self,
-        counts: "Counts",
+        counts: Counts,
         health: Health,
         clock: Clock,
         *,
         ask: Callable[[], InstanceFacts],
         environ: Mapping[str, str],
     ) -> None:
-        """Prepare; ``ask`` gives the facts about this VM or raises ImdsError."""
+        """``ask`` returns the facts about this VM or raises ImdsError."""
         self._counts = counts
         self._health = health
         self._clock = clock
-        self._ask = ask
+        self._facts = CachedFacts(ask, clock)
         self._environ = environ
         self._lock = threading.Lock()
-        self._wanted = Wanted()
-        self._pipelines: tuple[Pipeline, ...] = ()
-        self._facts: FactsOnce | None = None
+        self._selection = Selection()
+        self._processors: tuple[BatchProcessor, ...] = ()
         self._instance: str | None = None
         self._vm: str | None = None
         self._everything = False
 
     def configure(self, settings: Config) -> None:
-        """Take over a configuration; what a variable of OpenTelemetry's has wrong is a trouble, no error."""
+        """Apply a configuration; an invalid OTEL_* variable is reported, and nothing is exported."""
         self._everything = settings.metrics.events == "all"
         self._instance = settings.instance.name or None
-        found = self._found(settings.tracing.enabled)
-        if found == self._wanted:
+        selection = self._select(settings.tracing.enabled)
+        if selection == self._selection:
             return
-        ending = self._pipelines
-        self._end(_SWITCH_OFF_SECONDS)
-        for pipeline in ending:
-            self._health.clear(Trouble.TRACING_FAILING, pipeline.name)
-        self._wanted = found
-        if found.otlp or found.console:
-            self._begin(found)
+        replaced = self._processors
+        self.stop(_SWITCH_OFF_SECONDS)
+        for processor in replaced:
+            self._health.clear(Trouble.TRACING_FAILING, processor.name)
+        self._selection = selection
+        self._processors = self._started(selection)
 
     def happened(self, occurrence: Occurrence, instance: str | None) -> None:
-        """Take in a transition of an event that is to be traced, as this VM saw it."""
-        if self._pipelines:
+        """Export the spans that a transition of an event ends, as this VM saw it."""
+        if self._processors:
             self._put(spans.event_spans(occurrence, self._name(instance)))
 
     def notified(self, message: Message, at: datetime, outcome: Outcome) -> None:
-        """Take in that a message arrived, or was given up."""
+        """Export the span of a message that was delivered or given up."""
         if self._traces(message.event.target):
             self._put([spans.notification_span(message, self._name(message.instance), at, outcome)])
 
     def traceparent(self, message: Message) -> str:
-        """Give the W3C header to send along with a message; "" where it is not traced."""
+        """Return the W3C header to send with a message; "" if its event is not traced."""
         if not self._traces(message.event.target):
             return ""
         vm = self._name(message.instance)
@@ -96,76 +93,83 @@ class Tracer:
     def approved(
         self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime, *, instance: str | None
     ) -> None:
-        """Take in that this exporter approved an event, from the decision to Azure's answer."""
+        """Export the span of an approval, from this exporter's decision to Azure's answer."""
         if self._traces(tracked.target):
             self._put([spans.approval_span(tracked, self._name(instance), rule, (begun, sent))])
 
     def hook_traceparent(self, job: Job) -> str:
-        """Give the W3C header for a hook; without tracing, one that says that nothing is recorded."""
+        """Return the W3C header for a hook; if its event is not traced, one with the sampled flag unset."""
         span = spans.hook_span(job, self._name(job.instance), (job.at, job.at))
         return span.traceparent if self._traces(job.event.target) else span.traceparent[:-2] + "00"
 
     def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> None:
-        """Take in that a hook ran."""
+        """Export the span of a hook's run."""
         if self._traces(job.event.target):
             vm = self._name(job.instance)
             self._put([spans.hook_span(job, vm, (begun, ended), result)])
 
     def stop(self, timeout: float) -> bool:
-        """Send what waits, and end within ``timeout`` seconds; tell whether all of it ended."""
-        return self._end(timeout)
-
-    def _found(self, enabled: Literal["auto"] | bool) -> Wanted:
-        try:
-            found = environment.wanted(enabled, self._environ)
-        except ConfigurationError as error:
-            self._health.report(Trouble.TRACING_FAILING, f"no traces are sent: {error}")
-            return Wanted()
-        self._health.clear(Trouble.TRACING_FAILING)
-        return found
-
-    def _begin(self, found: Wanted) -> None:
-        from exporter.tracing.outlets import ConsoleOutlet, OtlpOutlet
-        from exporter.tracing.pipeline import Pipeline
-
-        if self._facts is None:
-            self._facts = FactsOnce(self._ask)
-        make = partial(Pipeline, counts=self._counts, health=self._health, clock=self._clock)
-        begun = []
-        if found.otlp:
-            begun.append(make(found.label, partial(OtlpOutlet, self._resource)))
-        if found.console:
-            begun.append(make("console", partial(ConsoleOutlet, self._resource)))
-        self._pipelines = tuple(begun)
-        log.info("traces are sent", extra={"to": [pipeline.name for pipeline in begun]})
-
-    def _end(self, timeout: float) -> bool:
-        ending, self._pipelines = self._pipelines, ()
-        if self._facts is not None and not self._facts.known.vm_id:
-            self._facts.stop()
-            self._facts = None
-        ended = [pipeline.stop(timeout / len(ending)) for pipeline in ending]
+        """Export what is queued, and return whether that ended within ``timeout`` seconds."""
+        stopping, self._processors = self._processors, ()
+        ended = [processor.stop(timeout / len(stopping)) for processor in stopping]
         return all(ended)
 
-    def _put(self, made: Iterable[Span]) -> None:
-        found = tuple(made)
-        for pipeline in self._pipelines:
-            pipeline.put(found)
+    def _select(self, enabled: Literal["auto"] | bool) -> Selection:
+        try:
+            selection = environment.selected(enabled, self._environ)
+        except ConfigurationError as error:
+            self._health.report(Trouble.TRACING_FAILING, f"no traces are sent: {error}")
+            return Selection()
+        self._health.clear(Trouble.TRACING_FAILING)
+        return selection
+
+    def _started(self, selection: Selection) -> tuple[BatchProcessor, ...]:
+        exporters: dict[str, Callable[[Attributes], Exporter]] = {}
+        if selection.otlp:
+            exporters[selection.label] = _otlp_exporter
+        if selection.console:
+            exporters["console"] = _console_exporter
+        if exporters:
+            log.info("traces are sent", extra={"to": list(exporters)})
+        return tuple(
+            BatchProcessor(
+                name,
+                partial(make, self._resource),
+                counts=self._counts,
+                health=self._health,
+                clock=self._clock,
+            )
+            for name, make in exporters.items()
+        )
+
+    def _put(self, ended: Iterable[Span]) -> None:
+        found = tuple(ended)
+        for processor in self._processors:
+            processor.put(found)
 
     def _traces(self, target: Target) -> bool:
-        return bool(self._pipelines) and (self._everything or target is Target.SELF)
+        return bool(self._processors) and (self._everything or target is Target.SELF)
 
     def _name(self, instance: str | None) -> str:
-        """Name this VM in span ids: by what was known when the first was made, so that all fit together.
+        """Return this VM's name in span ids, which is the first one known, so that all of them agree.
 
-        A message may wait since a time when the name was not known, or another one was configured.
+        A message may have been queued when the name was not known yet, or another one was configured.
         """
         with self._lock:
-            if self._vm is None:
-                told = self._facts.known.name if self._facts is not None else ""
-                self._vm = normal_name(self._instance or told or instance or socket.gethostname())
-            return self._vm
+            self._vm = self._vm or self._instance or instance
+            return normal_name(self._vm or socket.gethostname())
 
     def _resource(self) -> Mapping[str, str]:
-        facts = self._facts.known if self._facts is not None else InstanceFacts()
-        return resource_attributes(facts, self._instance)
+        return resource_attributes(self._facts(), self._instance)
+
+
+def _otlp_exporter(attributes: "Attributes") -> Exporter:
+    from exporter.tracing.export import otlp_exporter
+
+    return otlp_exporter(attributes)
+
+
+def _console_exporter(attributes: "Attributes") -> Exporter:
+    from exporter.tracing.export import console_exporter
+
+    return console_exporter(attributes)

@@ -26,24 +26,24 @@ QUICK = ("--poll.interval", "200ms")
 
 
 def document(number: int, status: str | None = None, **fields: object) -> dict[str, object]:
-    """Give a document with a reboot of both VMs in a status; empty without one."""
+    """Return a document with a reboot of both VMs in a status; empty without one."""
     usual = {"EventId": EVENT, "EventType": "Reboot", "EventStatus": status, "Resources": list(VMS)}
     event = raw_event(**(usual | fields))
     return {"DocumentIncarnation": number, "Events": [] if status is None else [event]}
 
 
 def environment(receiver: Receiver, **more: str) -> dict[str, str]:
-    """Give the standard variables that name a receiver."""
+    """Return the standard variables that name a receiver."""
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{receiver.authority}"} | more
 
 
 def seen(port: int, incarnation: int) -> bool:
-    """Tell whether an exporter has read a document."""
+    """Return whether an exporter has read a document."""
     return metric(f"http://127.0.0.1:{port}", "document_incarnation") == incarnation
 
 
 def of(found: list[Arrived], vm: str) -> dict[str, Arrived]:
-    """Give one VM's spans by name, of which none may come twice."""
+    """Return one VM's spans by name, of which none may come twice."""
     mine = [span for span in found if span.resource["host.name"] == vm]
     assert len({span.name for span in mine}) == len(mine)
     return {span.name: span for span in mine}
@@ -114,7 +114,9 @@ def test_a_receiver_in_any_mood_holds_up_nothing(tmp_path: Path, mood: int | str
         with exporter(imds.url, tmp_path / "a", port, *flags, environ=environ) as process:
             simulator.set_document(document(1, "Scheduled"))
             eventually(lambda: len(chat.requests) == 1)
-            eventually(lambda: metric(url, "degraded", reason="tracing_failing") == 1)
+            if mood != "drip":
+                # As long as bytes come now and then, the export has not failed.
+                eventually(lambda: metric(url, "degraded", reason="tracing_failing") == 1)
             simulator.set_document(document(2, "Started"))
             eventually(lambda: len(chat.requests) == 2)
             simulator.set_document(document(3))
@@ -254,7 +256,7 @@ def test_the_sdk_is_imported_where_it_is_used(variables: dict[str, str], *, impo
         timeout=60,
         check=True,
     )
-    assert done.stdout.split() == (["True", "3"] if imported else ["False", "1"])
+    assert done.stdout.split() == (["True", "2"] if imported else ["False", "1"])
     assert done.stderr == ""
 
 

@@ -9,7 +9,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,10 +40,11 @@ class Received:
 class Receiver:
     """An HTTP server that keeps what it gets; ``mood`` is a status to answer, or what else it does.
 
-    That is "hang", "drip", "garbage" or "reset"; or "lose", which is to take a request and never say so.
+    That is "hang", "drip", "garbage" or "reset"; or "lose", which is to take a request and never say so. A
+    function is called with the body, and returns one of these.
     """
 
-    mood: int | str = 200
+    mood: int | str | Callable[[bytes], int | str] = 200
     answer: bytes = b"{}"
     answer_headers: dict[str, str] = field(default_factory=dict)
     requests: list[Received] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Receiver:
         if len(body) < length:
             # Whoever sent it was killed over it.
             return
-        match mood := self.mood:
+        match mood := self.mood(body) if callable(self.mood) else self.mood:
             case "hang":
                 self.released.wait(60)
             case "drip":
@@ -118,7 +119,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
 
 @contextlib.contextmanager
 def http_receiver(
-    mood: int | str = 200, *, port: int = 0, tls: ssl.SSLContext | None = None
+    mood: int | str | Callable[[bytes], int | str] = 200, *, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> Iterator[Receiver]:
     """Serve on loopback, until the end of the block."""
     receiver = Receiver(mood)

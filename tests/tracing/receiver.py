@@ -1,4 +1,4 @@
-"""What a receiver of OTLP got, decoded by OpenTelemetry's own protobuf classes."""
+"""What an OTLP receiver got, decoded by OpenTelemetry's own protobuf classes."""
 
 import gzip
 import zlib
@@ -35,17 +35,17 @@ class Arrived(msgspec.Struct, frozen=True):
     failed: bool
 
     def fact(self, name: str) -> Any:
-        """Give an attribute of the event."""
+        """Return an attribute of the event."""
         return self.attributes.get(f"azure.scheduled_event.{name}")
 
 
 def spans(receiver: Receiver) -> list[Arrived]:
-    """Give all spans that a receiver has taken, in the order of their arrival."""
+    """Return all spans that a receiver has accepted, in the order of their arrival."""
     return [span for request in tuple(receiver.requests) for span in decode(request)]
 
 
 def decode(request: Received) -> list[Arrived]:
-    """Give the spans of one request."""
+    """Return the spans of one request."""
     assert request.headers["content-type"] == "application/x-protobuf"
     body = _UNPACK[request.headers.get("content-encoding", "")](request.body)
     message = ExportTraceServiceRequest.FromString(body)

@@ -5,80 +5,84 @@ from typing import Literal
 import pytest
 
 from exporter.errors import ConfigurationError
-from exporter.tracing.environment import Wanted, endpoint, timeout, wanted
+from exporter.tracing.environment import Selection, endpoint, selected, timeout
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 HERE = "http://localhost:4318"
-OTLP = Wanted(otlp=True, label=HERE)
-CONSOLE = Wanted(console=True)
+OTLP = Selection(otlp=True, label=HERE)
+CONSOLE = Selection(console=True)
 NO_GRPC = (
-    "OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' is not spoken here; set it to http/protobuf, "
-    "and the endpoint to the receiver's port for it, which is 4318 by default"
+    "OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' is not supported; set it to http/protobuf, "
+    "and the endpoint to the receiver's port for that, by default 4318"
 )
 
 
 @pytest.mark.parametrize(
     ("enabled", "environ", "found"),
     [
-        ("auto", {}, Wanted()),
-        ("auto", {ENDPOINT: ""}, Wanted()),
+        ("auto", {}, Selection()),
+        ("auto", {ENDPOINT: ""}, Selection()),
         ("auto", {ENDPOINT: HERE}, OTLP),
         ("auto", {TRACES: f"{HERE}/v1/traces"}, OTLP),
-        ("auto", {"OTEL_TRACES_EXPORTER": "otlp"}, Wanted()),
+        ("auto", {"OTEL_TRACES_EXPORTER": "otlp"}, Selection()),
         ("auto", {"OTEL_TRACES_EXPORTER": "console"}, CONSOLE),
         ("auto", {"OTEL_TRACES_EXPORTER": "console", ENDPOINT: HERE}, CONSOLE),
-        ("auto", {"OTEL_TRACES_EXPORTER": "none", ENDPOINT: HERE}, Wanted()),
+        ("auto", {"OTEL_TRACES_EXPORTER": "none", ENDPOINT: HERE}, Selection()),
         (
             "auto",
             {"OTEL_TRACES_EXPORTER": " OTLP, console", ENDPOINT: HERE},
-            Wanted(otlp=True, console=True, label=HERE),
+            Selection(otlp=True, console=True, label=HERE),
         ),
-        ("auto", {"OTEL_SDK_DISABLED": "TRUE", ENDPOINT: HERE}, Wanted()),
+        ("auto", {"OTEL_SDK_DISABLED": "TRUE", ENDPOINT: HERE}, Selection()),
         ("auto", {"OTEL_SDK_DISABLED": "no", ENDPOINT: HERE}, OTLP),
         (True, {}, OTLP),
-        (True, {"OTEL_SDK_DISABLED": "true"}, Wanted()),
-        (True, {"OTEL_TRACES_EXPORTER": "none"}, Wanted()),
-        (False, {ENDPOINT: HERE, "OTEL_TRACES_EXPORTER": "console"}, Wanted()),
+        (True, {"OTEL_SDK_DISABLED": "true"}, Selection()),
+        (True, {"OTEL_TRACES_EXPORTER": "none"}, Selection()),
+        (False, {ENDPOINT: HERE, "OTEL_TRACES_EXPORTER": "console"}, Selection()),
         ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, OTLP),
         ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "HTTP/Protobuf"}, OTLP),
         (
             "auto",
             {ENDPOINT: "https://user:secret@[2001:db8::1]:4318/token"},
-            Wanted(otlp=True, label="https://[2001:db8::1]:4318"),
+            Selection(otlp=True, label="https://[2001:db8::1]:4318"),
         ),
         (
             "auto",
             {ENDPOINT: HERE, TRACES: "https://otel.example/x"},
-            Wanted(otlp=True, label="https://otel.example"),
+            Selection(otlp=True, label="https://otel.example"),
         ),
     ],
 )
-def test_what_is_wanted(enabled: Literal["auto"] | bool, environ: dict[str, str], found: Wanted) -> None:
+def test_what_is_wanted(enabled: Literal["auto"] | bool, environ: dict[str, str], found: Selection) -> None:
     """Nothing unless it is asked for; of an endpoint no more is shown than scheme, host and port."""
-    assert wanted(enabled, environ) == found
+    assert selected(enabled, environ) == found
 
 
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({ENDPOINT: "localhost:4318"}, f"{ENDPOINT} is no URL; write it like http://localhost:4318"),
-        ({TRACES: "http://[::1/secret"}, f"{TRACES} is no URL; write it like http://localhost:4318"),
-        ({TRACES: "http://host:port/secret"}, f"{TRACES} is no URL; write it like http://localhost:4318"),
+        ({ENDPOINT: "localhost:4318"}, f"{ENDPOINT} is not a valid URL such as http://localhost:4318"),
+        ({TRACES: "http://[::1/secret"}, f"{TRACES} is not a valid URL such as http://localhost:4318"),
+        ({TRACES: "http://host:port/secret"}, f"{TRACES} is not a valid URL such as http://localhost:4318"),
         (
             {"OTEL_TRACES_EXPORTER": "zipkin"},
-            "OTEL_TRACES_EXPORTER: 'zipkin' is not known; give otlp, console or none",
+            "OTEL_TRACES_EXPORTER: 'zipkin' is not a supported exporter; use otlp, console or none",
         ),
         (
             {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
             NO_GRPC,
+        ),
+        (
+            {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_HEADERS": "a=b, CANARY,"},
+            "OTEL_EXPORTER_OTLP_HEADERS: an entry is not of the form name=value",
         ),
     ],
 )
 def test_what_cannot_be_followed(environ: dict[str, str], message: str) -> None:
     """The message names the variable and the way out, and no secret."""
     with pytest.raises(ConfigurationError) as caught:
-        wanted("auto", environ)
+        selected("auto", environ)
     assert str(caught.value) == message
 
 
@@ -89,7 +93,7 @@ def test_the_protocol_for_traces_beats_the_general_one() -> None:
         "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
     }
-    assert wanted("auto", environ) == OTLP
+    assert selected("auto", environ) == OTLP
 
 
 @pytest.mark.parametrize(

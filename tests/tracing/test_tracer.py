@@ -48,6 +48,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     """Run a receiver that the standard variable names."""
     with http_receiver() as found:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{found.authority}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
         yield found
 
 
@@ -98,3 +99,16 @@ def test_a_message_from_before_the_name_was_configured(
     eventually(lambda: setting.tally.exported == 3)
     *_, root = event_spans(end.occurrences[0], "vm_0")
     assert [span.parent_id or span.span_id for span in spans(receiver)] == [root.span_id] * 3
+
+
+def test_a_message_from_before_the_name_was_known(setting: Setting, receiver: Receiver) -> None:
+    """It has no say in how this VM is named from then on."""
+    setting.tracer.configure(ON)
+    step = setting.life.feed(started())
+    (message,) = compose([Route(("oncall",))], step.occurrences, instance=None, now=NOW)
+    setting.tracer.notified(message, NOW, Outcome.DELIVERED)
+    end = setting.life.feed()
+    setting.tracer.happened(end.occurrences[0], "vm_0")
+    eventually(lambda: setting.tally.exported == 3)
+    *_, root = event_spans(end.occurrences[0], "vm_0")
+    assert root.span_id in {span.span_id for span in spans(receiver)}

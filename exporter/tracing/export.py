@@ -1,0 +1,243 @@
+"""Exporting spans with OpenTelemetry's SDK; the only module that imports it, and imported only to trace."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import requests
+from google.protobuf.message import DecodeError
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.sdk import trace as sdk
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import SpanExporter as SdkExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+    Tracer,
+)
+from opentelemetry.trace.propagation import set_span_in_context
+from requests.adapters import HTTPAdapter
+
+from exporter import __version__
+from exporter.config import PROGRAM
+from exporter.tracing import environment
+from exporter.tracing.spans import Span
+from exporter.transport import cause
+
+log = logging.getLogger(__name__)
+
+Attributes = Callable[[], Mapping[str, str]]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The data is at fault and must not be sent again (OTLP specification, "OTLP/HTTP Response"; 413 and 422 are
+# what proxies and collectors answer where the specification knows only 400).
+_BAD_DATA = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
+_MESSAGE_LIMIT = 200
+# These log full URLs, whose path may be a token, at each attempt, and the values of malformed headers.
+_LEAKY_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.util.re")
+
+
+class ExportOutcome(msgspec.Struct, frozen=True):
+    """Outcome of exporting a batch; ``problem`` is the reason for a failure, "" on success.
+
+    ``accepted`` is the number of spans that the receiver kept. ``refused`` is True if the data is at fault:
+    the same batch can never succeed.
+    """
+
+    accepted: int = 0
+    problem: str = ""
+    refused: bool = False
+
+
+class SpanExporter:
+    """Exports spans through one of the SDK's exporters, whose result decides; used by one thread.
+
+    Raises:
+        ValueError: a variable of OpenTelemetry's has an invalid value.
+    """
+
+    def __init__(
+        self, exporter: SdkExporter, attributes: Attributes, adapter: "ObservingAdapter | None" = None
+    ) -> None:
+        self._exporter = exporter
+        self._recorder = _Recorder(attributes)
+        self._adapter = adapter or ObservingAdapter()
+
+    def export(self, spans: Sequence[Span]) -> ExportOutcome:
+        """Export a batch. The SDK may make several attempts within ``OTEL_EXPORTER_OTLP_TIMEOUT``."""
+        seen = self._adapter
+        seen.reset()
+        try:
+            result = self._exporter.export(self._recorder.record(spans))
+        except Exception as error:  # whatever it is, it must not end the thread that exports
+            log.debug("export failed", exc_info=True)
+            return ExportOutcome(problem=seen.problem or f"{type(error).__name__} in the exporter")
+        if result is SpanExportResult.SUCCESS:
+            return ExportOutcome(len(spans) - _rejected(seen.answer, len(spans)))
+        problem = seen.problem or "the request could not be made; check the OTEL_EXPORTER_OTLP_* variables"
+        return ExportOutcome(problem=problem, refused=seen.status in _BAD_DATA)
+
+    def shutdown(self) -> None:
+        """Make an export under way give up waiting, and later ones fail; safe to call from any thread."""
+        self._exporter.shutdown()
+
+
+def otlp_exporter(attributes: Attributes) -> SpanExporter:
+    """Return an exporter for OTLP over HTTP, set up by the ``OTEL_EXPORTER_OTLP_*`` variables."""
+    for name in _LEAKY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    adapter = ObservingAdapter(environment.certificate(os.environ))
+    session = requests.Session()
+    session.mount("http://", adapter)
+    session.mount("https://", adapter)
+    # The SDK would take a redirect for success, or follow it without the spans.
+    session.max_redirects = 0
+    # Spans are hours apart: firewalls in between would have forgotten the connection.
+    session.headers["Connection"] = "close"
+    exporter = OTLPSpanExporter(
+        endpoint=environment.endpoint(os.environ), timeout=environment.timeout(os.environ), session=session
+    )
+    return SpanExporter(exporter, attributes, adapter)
+
+
+def console_exporter(attributes: Attributes) -> SpanExporter:
+    """Return an exporter that prints to standard output, for ``OTEL_TRACES_EXPORTER=console``."""
+    return SpanExporter(ConsoleSpanExporter(out=sys.stdout), attributes)
+
+
+class ObservingAdapter(HTTPAdapter):
+    """A transport adapter that keeps how the latest request ended, for logs and status.
+
+    The SDK's exporter returns no more than success or failure. ``certificate`` is the file with the
+    certificates to trust; requests prefers ``REQUESTS_CA_BUNDLE`` to what is set on a session.
+    """
+
+    def __init__(self, certificate: str = "") -> None:
+        super().__init__()
+        self._trust = {"verify": certificate} if certificate else {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the latest request."""
+        self.status = 0
+        self.answer = b""
+        self.problem = ""
+
+    def send(self, *args: Any, **kwargs: Any) -> requests.Response:
+        """Send a request."""
+        self.reset()
+        try:
+            response = super().send(*args, **(kwargs | self._trust))
+            self.status, self.answer = response.status_code, response.content
+        except Exception as error:
+            self.problem = cause(error)
+            raise
+        if not HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES:
+            self.problem = f"the receiver answered with status {self.status}"
+        return response
+
+
+class _Recorder(sdk.SpanProcessor):
+    """Makes the SDK record spans that are over, with the ids and times that they have already."""
+
+    def __init__(self, attributes: Attributes) -> None:
+        self._attributes = attributes
+        self._limits = sdk.SpanLimits()
+        self._ids = _FixedIds()
+        self._recorded: list[sdk.ReadableSpan] = []
+        self._resource: Mapping[str, str] | None = None
+
+    def record(self, spans: Sequence[Span]) -> list[sdk.ReadableSpan]:
+        """Return spans as the SDK's exporters take them."""
+        self._recorded = []
+        attributes = self._attributes()
+        if attributes != self._resource:
+            self._tracer = self._new_tracer(attributes)
+            self._resource = attributes
+        for span in spans:
+            self._record(span)
+        return self._recorded
+
+    def on_end(self, span: sdk.ReadableSpan) -> None:
+        """Keep a span that the SDK has recorded."""
+        self._recorded.append(span)
+
+    def _record(self, span: Span) -> None:
+        self._ids.span = span
+        recorded = self._tracer.start_span(
+            span.name,
+            context=_parent(span),
+            attributes=span.attributes,
+            start_time=_nanoseconds(span.start),
+        )
+        for name, at in span.marks:
+            recorded.add_event(name, timestamp=_nanoseconds(at))
+        if span.error:
+            recorded.set_status(Status(StatusCode.ERROR, span.error))
+        recorded.end(_nanoseconds(span.end))
+
+    def _new_tracer(self, attributes: Mapping[str, str]) -> Tracer:
+        # What users set in OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME wins.
+        configured = OTELResourceDetector().detect().attributes
+        provider = sdk.TracerProvider(
+            sampler=ALWAYS_ON,
+            resource=Resource.create({**attributes, **configured}),
+            shutdown_on_exit=False,
+            id_generator=self._ids,
+            span_limits=self._limits,
+        )
+        provider.add_span_processor(self)
+        return provider.get_tracer(PROGRAM, __version__)
+
+
+class _FixedIds(IdGenerator):
+    """Generates the ids that the span to be recorded has already."""
+
+    span: Span
+
+    def generate_trace_id(self) -> int:
+        """Return its trace id."""
+        return int(self.span.trace_id, 16)
+
+    def generate_span_id(self) -> int:
+        """Return its span id."""
+        return int(self.span.span_id, 16)
+
+
+def _parent(span: Span) -> Context:
+    if not span.parent_id:
+        return Context()
+    flags = TraceFlags(TraceFlags.SAMPLED)
+    parent = SpanContext(int(span.trace_id, 16), int(span.parent_id, 16), is_remote=False, trace_flags=flags)
+    return set_span_in_context(NonRecordingSpan(parent), Context())
+
+
+def _rejected(answer: bytes, sent: int) -> int:
+    """Return how many of the spans sent a receiver rejected in an answer that says success; log it."""
+    try:
+        partial = ExportTraceServiceResponse.FromString(answer).partial_success
+    except DecodeError:
+        # Many receivers answer with a word or two of text.
+        return 0
+    rejected = min(max(partial.rejected_spans, 0), sent)
+    if rejected or partial.error_message:
+        reason = partial.error_message[:_MESSAGE_LIMIT]
+        log.warning("spans rejected by the receiver", extra={"count": rejected, "reason": reason})
+    return rejected
+
+
+def _nanoseconds(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -1,0 +1,416 @@
+"""Tests of `exporter.tracing.export`: the SDK's own exporters, against real receivers."""
+
+import json
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import trustme
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from exporter.health import Health, Trouble
+from exporter.imds import InstanceFacts
+from exporter.tracing.export import ExportOutcome, SpanExporter, console_exporter, otlp_exporter
+from exporter.tracing.processor import BatchProcessor
+from exporter.tracing.resource import resource_attributes
+from exporter.tracing.spans import Span
+from tests.clocks import NOW, HandClock
+from tests.end_to_end.program import eventually, free_port
+from tests.notifications.receivers import Receiver, http_receiver
+from tests.tracing.doubles import SpanTally
+from tests.tracing.receiver import Arrived, spans
+
+SPAN = Span(
+    name="notify oncall",
+    trace_id="c7061bacafdc4513b24baa5f13a16123",
+    span_id="00f067aa0ba902b7",
+    parent_id="1122334455667788",
+    start=NOW,
+    end=NOW.replace(microsecond=123456),
+    attributes={
+        "azure.scheduled_event.type": "Freeze",
+        "azure.scheduled_event.resources": ("a", "b"),
+        "n": 5,
+    },
+    marks=(("updated", NOW),),
+    error="too late",
+)
+FACTS = InstanceFacts(
+    name="web_3",
+    vm_id="02aab8a4",
+    resource_id="/subscriptions/s/x",
+    resource_group_name="group",
+    subscription_id="s",
+    location="westeurope",
+    zone="2",
+    vm_scale_set_name="web",
+    vm_size="Standard_D2s_v5",
+)
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    """Run a receiver that the standard variable names."""
+    with http_receiver() as found:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{found.authority}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+        yield found
+
+
+def otlp(facts: InstanceFacts = FACTS) -> SpanExporter:
+    """Make an exporter, as the environment is now."""
+    return otlp_exporter(lambda: resource_attributes(facts, None))
+
+
+def numbered(count: int) -> list[Span]:
+    """Return so many spans, which differ in their names and ids."""
+    return [msgspec.structs.replace(SPAN, name=f"span {n}", span_id=f"{n + 1:016x}") for n in range(count)]
+
+
+def test_a_span_arrives_as_it_is(receiver: Receiver) -> None:
+    """Ids, times, attributes, events and status are those that were given."""
+    assert otlp().export([SPAN]) == ExportOutcome(1)
+    (arrived,) = spans(receiver)
+    assert receiver.requests[0].path == "/v1/traces"
+    assert arrived == Arrived(
+        name="notify oncall",
+        trace_id=SPAN.trace_id,
+        span_id=SPAN.span_id,
+        parent_id=SPAN.parent_id,
+        start=SPAN.start,
+        end=SPAN.end,
+        attributes={
+            "azure.scheduled_event.type": "Freeze",
+            "azure.scheduled_event.resources": ["a", "b"],
+            "n": 5,
+        },
+        resource=arrived.resource,
+        events=SPAN.marks,
+        failed=True,
+    )
+
+
+def test_a_root(receiver: Receiver) -> None:
+    """A span without a parent keeps its ids, and one that did not fail has no error."""
+    root = msgspec.structs.replace(SPAN, parent_id="", error="")
+    assert otlp().export([SPAN, root]) == ExportOutcome(2)
+    found = spans(receiver)[1]
+    assert (found.trace_id, found.span_id, found.parent_id) == (SPAN.trace_id, SPAN.span_id, "")
+    assert not found.failed
+
+
+def test_the_resource(receiver: Receiver) -> None:
+    """The VM is described by the semantic conventions, the program too."""
+    otlp().export([SPAN])
+    (arrived,) = spans(receiver)
+    about = {key: value for key, value in arrived.resource.items() if not key.startswith("telemetry.sdk.")}
+    assert about.pop("service.version")
+    assert about == {
+        "service.name": "azure-scheduled-events-exporter",
+        "service.instance.id": "02aab8a4",
+        "cloud.provider": "azure",
+        "cloud.platform": "azure.vm",
+        "cloud.region": "westeurope",
+        "cloud.availability_zone": "2",
+        "cloud.account.id": "s",
+        "cloud.resource_id": "/subscriptions/s/x",
+        "host.id": "02aab8a4",
+        "host.name": "web_3",
+        "host.type": "Standard_D2s_v5",
+        "azure.resource_group.name": "group",
+        "azure.vm.scaleset.name": "web",
+    }
+
+
+def test_a_resource_that_is_learnt_later(receiver: Receiver) -> None:
+    """What is known at the time of an export describes its spans."""
+    known: dict[str, str] = {"host.name": "early"}
+    exporter = otlp_exporter(lambda: dict(known))
+    exporter.export([SPAN])
+    known["host.name"] = "late"
+    exporter.export([SPAN])
+    assert [span.resource["host.name"] for span in spans(receiver)] == ["early", "late"]
+
+
+def test_what_the_user_sets_wins(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Service name and resource attributes can be set as everywhere."""
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "host.name=other,deployment.environment.name=prod")
+    otlp().export([SPAN])
+    resource = spans(receiver)[0].resource
+    assert resource["service.name"] == "mine"
+    assert resource["host.name"] == "other"
+    assert resource["deployment.environment.name"] == "prod"
+    assert resource["host.id"] == "02aab8a4"
+
+
+@pytest.mark.parametrize("compression", ["gzip", "deflate"])
+def test_compression_and_headers(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
+    """What is set in the standard variables is what goes out."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", compression)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20token,x-tenant=ops")
+    assert otlp().export([SPAN]) == ExportOutcome(1)
+    headers = receiver.requests[0].headers
+    assert (headers["content-encoding"], headers["authorization"]) == (compression, "Bearer token")
+    assert headers["connection"] == "close"
+    assert spans(receiver)[0].span_id == SPAN.span_id
+
+
+def test_an_endpoint_for_traces(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable for traces alone is the whole URL."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"http://{receiver.authority}/a/path")
+    otlp().export([SPAN])
+    assert receiver.requests[0].path == "/a/path"
+
+
+def test_a_certificate_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receiver with TLS is trusted when the variable names its authority, and not otherwise."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with http_receiver(tls=context) as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"https://{receiver.authority}")
+        assert "certificate verify failed" in otlp().export([SPAN]).problem
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(tmp_path / "ca.pem"))
+        assert otlp().export([SPAN]) == ExportOutcome(1)
+
+
+@pytest.mark.parametrize(
+    ("status", "refused"),
+    [(400, True), (413, True), (422, True), (302, False), (403, False), (500, False), (503, False)],
+)
+def test_a_receiver_that_refuses(receiver: Receiver, status: int, *, refused: bool) -> None:
+    """The status is told; only those that blame the data mean that it must not be sent again."""
+    receiver.mood, receiver.answer_headers = status, {"Location": f"http://{receiver.authority}/login"}
+    problem = f"the receiver answered with status {status}"
+    assert otlp().export([SPAN]) == ExportOutcome(problem=problem, refused=refused)
+
+
+@pytest.mark.parametrize(
+    ("rejected", "message", "accepted"),
+    [(2, "too long", 1), (0, "be brief", 3), (-1, "", 3), (-(2**63), "", 3), (7, "no", 0)],
+)
+def test_partial_success(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture, rejected: int, message: str, accepted: int
+) -> None:
+    """What a receiver rejects was not accepted, and what it says about that is logged."""
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans = rejected
+    answer.partial_success.error_message = message
+    receiver.answer = answer.SerializeToString()
+    assert otlp().export(numbered(3)) == ExportOutcome(accepted)
+    assert [record.__dict__["reason"] for record in caplog.records] == ([message] if message else [])
+
+
+def test_an_answer_that_is_not_protobuf(receiver: Receiver) -> None:
+    """The status alone says that spans were accepted."""
+    receiver.answer = b"ok"
+    assert otlp().export([SPAN]) == ExportOutcome(1)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HEADERS", "authorization=a%0ACANARY"),
+        ("HEADERS", "x=%E2%82%ACCANARY"),
+        ("TRACES_ENDPOINT", "http://a%zz/CANARY"),
+    ],
+)
+def test_a_request_that_cannot_be_made(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    """A header with a line break, or a URL that is not valid, is reported without its text."""
+    monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{variable}", value)
+    outcome = otlp().export([SPAN])
+    assert outcome.problem
+    assert "CANARY" not in outcome.problem
+    assert receiver.requests == []
+
+
+def test_a_receiver_that_hangs(receiver: Receiver) -> None:
+    """An export ends with its timeout."""
+    receiver.mood = "hang"
+    assert "timed out" in otlp().export([SPAN]).problem.lower()
+    assert not receiver.released.is_set()
+
+
+def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused connection is told in a few words, whatever the URL."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1/token")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    assert otlp().export([SPAN]).problem == "Connection refused"
+
+
+def test_no_secret_is_logged(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither a malformed header nor a failing export shows what is in the variables."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "CANARY")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"http://{receiver.authority}/CANARY")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1.5")
+    receiver.mood = "reset"
+    caplog.set_level(logging.DEBUG)
+    assert otlp().export([SPAN]).problem
+    assert "CANARY" not in "".join(r.getMessage() for r in caplog.records if r.levelno > logging.DEBUG)
+
+
+def test_what_cannot_be_encoded(receiver: Receiver) -> None:
+    """A span that protobuf does not take is a failure, and nothing is sent."""
+    odd = msgspec.structs.replace(SPAN, name="\ud800")
+    assert otlp().export([odd]).problem
+    assert receiver.requests == []
+
+
+def test_limits_hold(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The standard variable for the length of values is heeded."""
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "3")
+    otlp().export([SPAN])
+    assert spans(receiver)[0].fact("type") == "Fre"
+
+
+def test_sampling_is_not_left_to_chance(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every event is traced, whatever the variable for the fleet's requests says."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    assert otlp().export([SPAN]) == ExportOutcome(1)
+    assert len(spans(receiver)) == 1
+
+
+def test_the_console(capsys: pytest.CaptureFixture[str]) -> None:
+    """Spans are printed as JSON."""
+    assert console_exporter(dict).export([SPAN]) == ExportOutcome(1)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["context"]["trace_id"] == f"0x{SPAN.trace_id}"
+
+
+class Sending:
+    """A processor with the SDK's exporter and everything around it."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.health = Health(self.clock)
+        self.tally = SpanTally()
+        self.processor = BatchProcessor(
+            "the receiver",
+            otlp,
+            counts=self.tally,
+            health=self.health,
+            clock=self.clock,
+            chance=lambda: 0.0,
+        )
+
+    def wait_for(self, count: int) -> None:
+        """Let time pass until so many spans are exported."""
+
+        def look() -> bool:
+            self.clock.pass_seconds(1)
+            self.processor.put([])
+            return self.tally.exported == count
+
+        eventually(look)
+
+
+@pytest.fixture
+def sending(receiver: Receiver) -> Iterator[Sending]:
+    """Set up, and end the thread."""
+    found = Sending()
+    yield found
+    receiver.released.set()
+    assert found.processor.stop(10)
+
+
+def test_a_receiver_that_comes_up_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All spans arrive once when a receiver that was down is up."""
+    port = free_port()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    sending = Sending()
+    sending.processor.put(numbered(3))
+    eventually(sending.health.problems)
+    sending.processor.put(numbered(5)[3:])
+    with http_receiver(port=port) as receiver:
+        sending.wait_for(5)
+    assert sorted(span.name for span in spans(receiver)) == [f"span {n}" for n in range(5)]
+    assert sending.health.problems() == ()
+    assert sending.processor.stop(10)
+
+
+def test_a_receiver_that_refuses_one_span(sending: Sending, receiver: Receiver) -> None:
+    """A span that is answered with 400 is dropped, and all others arrive once."""
+    receiver.mood = lambda body: 400 if b"span 7" in body else 200
+    sending.processor.put(numbered(20))
+    sending.wait_for(19)
+    assert sorted(span.name for span in spans(receiver)) == sorted(f"span {n}" for n in range(20) if n != 7)
+    assert sending.tally.dropped == 1
+
+
+def test_a_receiver_that_fails_over_one_span(sending: Sending, receiver: Receiver) -> None:
+    """A span over which a receiver fails waits, while all others arrive once."""
+    receiver.mood = lambda body: 500 if b"span 7" in body else 200
+    sending.processor.put(numbered(20))
+    sending.wait_for(19)
+    assert sorted(span.name for span in spans(receiver)) == sorted(f"span {n}" for n in range(20) if n != 7)
+    assert (sending.tally.dropped, len(sending.health.problems())) == (0, 1)
+
+
+def test_a_stop_while_a_receiver_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop ends in time, long before the export would."""
+    asked = threading.Event()
+
+    def hang(_: bytes) -> str:
+        asked.set()
+        return "hang"
+
+    with http_receiver(hang) as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{receiver.authority}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+        sending = Sending()
+        sending.processor.put([SPAN])
+        assert asked.wait(30)
+        begun = time.monotonic()
+        assert not sending.processor.stop(0.2)
+        assert time.monotonic() - begun < 30
+        assert sending.tally.dropped == 1
+
+
+def test_a_stop_while_the_sdk_waits_to_try_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stop does not wait for the SDK's own back-off: what is queued is sent at once."""
+    asked = threading.Event()
+
+    def busy(_: bytes) -> int:
+        asked.set()
+        return 503
+
+    with http_receiver(busy) as receiver:
+        receiver.answer_headers = {"Retry-After": "50"}
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{receiver.authority}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+        sending = Sending()
+        sending.processor.put([SPAN])
+        assert asked.wait(30)
+        receiver.mood = 200
+        assert sending.processor.stop(30)
+        assert (len(spans(receiver)), sending.tally.exported, sending.tally.dropped) == (1, 1, 0)
+        assert "degraded" not in caplog.text
+
+
+def test_a_problem_is_told_in_words(sending: Sending, receiver: Receiver) -> None:
+    """The reason why spans are not accepted is a problem until they are."""
+    receiver.mood = 403
+    sending.processor.put([SPAN])
+    (problem,) = eventually(sending.health.problems)
+    assert problem.trouble is Trouble.TRACING_FAILING
+    assert problem.message == "traces to the receiver: the receiver answered with status 403"
+    receiver.mood = 200
+    sending.wait_for(1)
+    assert sending.health.problems() == ()
