@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import (
     NonRecordingSpan,
     SpanContext,
+    SpanKind,
     Status,
     StatusCode,
     TraceFlags,
@@ -34,6 +35,7 @@ from requests.adapters import HTTPAdapter
 from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.tracing import environment
+from exporter.tracing.resource import SCHEMA_URL
 from exporter.tracing.spans import Span
 from exporter.transport import cause
 
@@ -180,6 +182,7 @@ class _Recorder(sdk.SpanProcessor):
         recorded = self._tracer.start_span(
             span.name,
             context=_parent(span),
+            kind=SpanKind[span.kind.upper()],
             attributes=span.attributes,
             start_time=_nanoseconds(span.start),
         )
@@ -194,13 +197,13 @@ class _Recorder(sdk.SpanProcessor):
         configured = OTELResourceDetector().detect().attributes
         provider = sdk.TracerProvider(
             sampler=ALWAYS_ON,
-            resource=Resource.create({**attributes, **configured}),
+            resource=Resource.create({**attributes, **configured}, SCHEMA_URL),
             shutdown_on_exit=False,
             id_generator=self._ids,
             span_limits=self._limits,
         )
         provider.add_span_processor(self)
-        return provider.get_tracer(PROGRAM, __version__)
+        return provider.get_tracer(PROGRAM, __version__, schema_url=SCHEMA_URL)
 
 
 class _FixedIds(IdGenerator):

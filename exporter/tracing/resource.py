@@ -16,6 +16,8 @@ from exporter.imds import InstanceFacts
 
 log = logging.getLogger(__name__)
 
+# The version of the semantic conventions that has all the names below.
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 _RETRY_SECONDS = 30.0
 
 

@@ -8,6 +8,7 @@ children find their parents. (W3C Trace Context, "traceparent header": 16 bytes 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
@@ -30,6 +31,7 @@ class Span(msgspec.Struct, frozen=True):
     """One span; ids are in hex, times aware and in UTC, ``parent_id`` is "" for a root.
 
     ``marks`` are its span events, each a name and a time; ``error`` says in words what went wrong, or "".
+    ``kind`` is "client" for a request to another system.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Span(msgspec.Struct, frozen=True):
     attributes: Mapping[str, Attribute]
     marks: tuple[tuple[str, datetime], ...] = ()
     error: str = ""
+    kind: Literal["internal", "client"] = "internal"
 
     @property
     def traceparent(self) -> str:
@@ -78,6 +81,7 @@ def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome)
         times=(message.at, at),
         attributes=attributes,
         error=error,
+        kind="client",
     )
 
 
@@ -90,6 +94,7 @@ def approval_span(tracked: TrackedEvent, vm: str, rule: str, times: tuple[dateti
         what=("approve",),
         times=times,
         attributes={PREFIX + "approval.rule": rule},
+        kind="client",
     )
 
 
@@ -126,6 +131,7 @@ def child_span(  # noqa: PLR0913  # a span has as many sides
     times: tuple[datetime, datetime],
     attributes: Mapping[str, Attribute],
     error: str = "",
+    kind: Literal["internal", "client"] = "internal",
 ) -> Span:
     """Return a span below the root of a life.
 
@@ -141,6 +147,7 @@ def child_span(  # noqa: PLR0913  # a span has as many sides
         end=max(start, end),
         attributes={PREFIX + "id": event.id, PREFIX + "type": event.type} | dict(attributes),
         error=error,
+        kind=kind,
     )
 
 

@@ -84,6 +84,7 @@ def test_one_trace_across_vms_and_restarts(tmp_path: Path) -> None:
         assert root.fact("outcome") == "completed"
         assert root.fact("not_before") == "2026-03-04T22:15:00Z"
         assert root.resource["service.name"] == "azure-scheduled-events-exporter"
+    assert {span.name for span in found if span.kind == "client"} == {"notify notify-1"}
 
 
 def test_facts_about_the_vm(tmp_path: Path) -> None:

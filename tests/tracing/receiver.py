@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Status
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from tests.notifications.receivers import Received, Receiver
 
@@ -21,7 +21,10 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {
 
 
 class Arrived(msgspec.Struct, frozen=True):
-    """A span as a receiver sees it; ids in hex, "" where there is no parent; times aware and in UTC."""
+    """A span as a receiver sees it; ids in hex, "" where there is no parent; times aware and in UTC.
+
+    ``schemas`` are the schema URLs of its resource and its scope.
+    """
 
     name: str
     trace_id: str
@@ -33,6 +36,8 @@ class Arrived(msgspec.Struct, frozen=True):
     resource: dict[str, Any]
     events: tuple[tuple[str, datetime], ...]
     failed: bool
+    kind: str
+    schemas: tuple[str, str]
 
     def fact(self, name: str) -> Any:
         """Return an attribute of the event."""
@@ -50,14 +55,14 @@ def decode(request: Received) -> list[Arrived]:
     body = _UNPACK[request.headers.get("content-encoding", "")](request.body)
     message = ExportTraceServiceRequest.FromString(body)
     return [
-        _arrived(span, _values(group.resource.attributes))
+        _arrived(span, _values(group.resource.attributes), (group.schema_url, scope.schema_url))
         for group in message.resource_spans
         for scope in group.scope_spans
         for span in scope.spans
     ]
 
 
-def _arrived(span: Any, resource: dict[str, Any]) -> Arrived:
+def _arrived(span: Any, resource: dict[str, Any], schemas: tuple[str, str]) -> Arrived:
     return Arrived(
         name=span.name,
         trace_id=span.trace_id.hex(),
@@ -69,6 +74,8 @@ def _arrived(span: Any, resource: dict[str, Any]) -> Arrived:
         resource=resource,
         events=tuple((event.name, _time(event.time_unix_nano)) for event in span.events),
         failed=span.status.code == Status.STATUS_CODE_ERROR,
+        kind=Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_").lower(),
+        schemas=schemas,
     )
 
 

@@ -39,6 +39,7 @@ SPAN = Span(
     },
     marks=(("updated", NOW),),
     error="too late",
+    kind="client",
 )
 FACTS = InstanceFacts(
     name="web_3",
@@ -73,7 +74,7 @@ def numbered(count: int) -> list[Span]:
 
 
 def test_a_span_arrives_as_it_is(receiver: Receiver) -> None:
-    """Ids, times, attributes, events and status are those that were given."""
+    """Ids, times, attributes, events, kind and status are those that were given."""
     assert otlp().export([SPAN]) == ExportOutcome(1)
     (arrived,) = spans(receiver)
     assert receiver.requests[0].path == "/v1/traces"
@@ -92,16 +93,18 @@ def test_a_span_arrives_as_it_is(receiver: Receiver) -> None:
         resource=arrived.resource,
         events=SPAN.marks,
         failed=True,
+        kind="client",
+        schemas=("https://opentelemetry.io/schemas/1.44.0",) * 2,
     )
 
 
 def test_a_root(receiver: Receiver) -> None:
     """A span without a parent keeps its ids, and one that did not fail has no error."""
-    root = msgspec.structs.replace(SPAN, parent_id="", error="")
+    root = msgspec.structs.replace(SPAN, parent_id="", error="", kind="internal")
     assert otlp().export([SPAN, root]) == ExportOutcome(2)
     found = spans(receiver)[1]
     assert (found.trace_id, found.span_id, found.parent_id) == (SPAN.trace_id, SPAN.span_id, "")
-    assert not found.failed
+    assert (found.kind, found.failed) == ("internal", False)
 
 
 def test_the_resource(receiver: Receiver) -> None:

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.config import Route
-from exporter.events import ScheduledEvent, trace_id
+from exporter.events import ScheduledEvent, Target, trace_id
 from exporter.lifecycle import Step
 from exporter.messages import Outcome
 from exporter.notifications.routing import compose
-from exporter.tracing.spans import Span, event_spans, notification_span
+from exporter.tracing.spans import Span, approval_span, event_spans, notification_span
+from exporter.views import event_view
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
 from tests.lives import Life, at
@@ -180,6 +181,18 @@ def test_a_message_is_a_span() -> None:
     assert span.traceparent == f"00-{TRACE}-{span.span_id}-01"
     assert span.attributes["azure.scheduled_event.transition"] == "started"
     assert notification_span(message, VM, at(9), Outcome.EXPIRED).error
+
+
+def test_requests_are_client_spans() -> None:
+    """Messages and approvals go to another system; phases and the root do not."""
+    life = Life()
+    life.feed(scheduled())
+    step = life.feed(started())
+    (tracked,) = step.known.current.values()
+    approval = approval_span(event_view(tracked, Target.SELF), VM, "short", (at(2), at(3)))
+    assert (approval.name, approval.kind) == ("approve short", "client")
+    assert [span.kind for span in told(step)] == ["client"]
+    assert {span.kind for span in spans(step, life.feed())} == {"internal"}
 
 
 EVENTS = st.sampled_from(
