@@ -20,6 +20,7 @@ from exporter.events import SCHEDULED, Document, ScheduledEvent, decode_document
 from exporter.imds import Backoff, ImdsClient
 from exporter.lifecycle import Known, Transition
 from exporter.views import listed_view
+from exporter.web.words import count
 
 T = TypeVar("T")
 
@@ -143,8 +144,8 @@ class Followed:
         """The events whose outcome is not known yet, as last seen."""
         return [life.event for life in self._known.current.values() if life.key in self._waiting]
 
-    def observe(self, document: Document, now: datetime) -> list[tuple[ScheduledEvent, Transition]]:
-        """Return the events whose outcome is known with this document, each with what happened to it."""
+    def observe(self, document: Document, now: datetime) -> list[tuple[str, Transition]]:
+        """Return the ids of the events whose outcome is known with this document, each with its outcome."""
         step = advance(self._known, document, now, instance=None, watching=True)
         self._known = step.known
         found = [
@@ -153,7 +154,7 @@ class Followed:
             if one.tracked.key in self._waiting and one.transition in _OUTCOMES
         ]
         self._waiting -= {one.tracked.key for one in found}
-        return [(one.tracked.event, one.transition) for one in found]
+        return [(one.tracked.ids[0], one.transition) for one in found]
 
 
 def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:
@@ -164,9 +165,9 @@ def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:
         click.echo("Waiting for the start; Ctrl-C ends the waiting alone.")
         while True:
             document = imds.document(tuple(PollOutcome))
-            for event, transition in followed.observe(document, clock.now()):
+            for event_id, transition in followed.observe(document, clock.now()):
                 status, words = _OUTCOMES[transition]
-                click.echo(f"{table.printable(event.event_id)} {words}")
+                click.echo(f"{table.printable(event_id)} {words}")
                 statuses.add(status)
             if not followed.waiting:
                 return max(statuses, key=(0, 3, 1).index)
@@ -208,7 +209,7 @@ def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) 
         click.echo(line)
     for event in events:
         names = ", ".join(map(table.printable, event.resources)) or "not said by Azure"
-        click.echo(f"{table.printable(event.event_id)} affects {len(event.resources)} VMs: {names}")
+        click.echo(f"{table.printable(event.event_id)} affects {count(len(event.resources), 'VM')}: {names}")
 
 
 def _agreed(events: Sequence[ScheduledEvent]) -> bool:

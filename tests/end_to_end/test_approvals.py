@@ -56,6 +56,7 @@ def test_three_vms_of_a_group(tmp_path: Path) -> None:
                     assert vm.approval(one) == {"state": None, "rule": None, "reason": None}
                 assert first.approval(one)["state"] == "approved"
                 eventually(lambda: any(span.name == "approve short" for span in spans(traces)))
+                eventually(lambda: (one, "approved") in transitions_told(chat))
             with third.running(settings):
                 (two,) = group.start_scenario(scenario(plan()))
                 waiting = eventually(lambda: second.approval(two))
@@ -140,12 +141,12 @@ def test_without_mode_on_nothing_is_sent(tmp_path: Path, mode: str) -> None:
 CASES: dict[str, tuple[dict[str, Any], Any, str | None, str]] = {
     "no rule": (approving(SHORT), plan("Reboot"), None, "no rule matches"),
     "a hold": (approving({"name": "no", "action": "hold"}), plan(), "no", "the rule holds it"),
-    "no names": (approving(), plan(vms=()), None, "Azure does not say which VMs it hits"),
+    "no names": (approving(), plan(vms=()), None, "Azure does not say which VMs it affects"),
     "others": (
         approving({"name": "x", "action": "approve", "match": {"target": "any"}}),
         plan(vms=("web_1",)),
         None,
-        "it does not hit this VM; those that it hits decide",
+        "it does not affect this VM; those that it affects decide",
     ),
     "a delay": (
         approving({"name": "late", "action": "approve", "delay": "1h"}),

@@ -51,11 +51,11 @@ def desk() -> Iterator[Desk]:
 
 
 def test_it_shows_asks_and_posts(desk: Desk) -> None:
-    """The event and every VM that it hits are shown before the question; a yes approves."""
+    """The event and every VM that it affects are shown before the question; a yes approves."""
     done = desk.approve(desk.first.lower(), say="y\n")
     assert done.returncode == 0, done.stderr
     shown, _, after = done.stdout.partition("Let this event start now, for all VMs named above? [y/N]: ")
-    assert f"{desk.first} hits 3 VMs: web_0, web_1, web_2" in shown
+    assert f"{desk.first} affects 3 VMs: web_0, web_1, web_2" in shown
     assert "Freeze  Scheduled" in shown
     assert "self" in shown
     assert after == f"Approved: {desk.first}\n"
@@ -85,7 +85,7 @@ def test_yes_asks_nothing(desk: Desk) -> None:
     done = desk.approve("--yes", desk.first, desk.second, desk.nowhere, desk.first.lower())
     assert done.returncode == 0
     assert "Let these" not in done.stdout
-    assert f"{desk.nowhere} hits 0 VMs: not said by Azure" in done.stdout
+    assert f"{desk.nowhere} affects 0 VMs: not said by Azure" in done.stdout
     assert desk.approved == [desk.first, desk.second, desk.nowhere]
 
 
@@ -102,7 +102,7 @@ def test_wait_ends_with_the_start(desk: Desk) -> None:
         ({"EventStatus": "STARTED"}, 0, "has started"),
         ({"EventStatus": "Started", "EventId": "0b36ad1a-6c9c-4b7a-a2ef-1d9d3a9a9e0c"}, 0, "has started"),
         ({"EventStatus": "completed"}, 0, "has completed"),
-        ({"EventStatus": "Canceled"}, 3, "was cancelled"),
+        ({"EventStatus": "Canceled"}, 3, "was cancelled before it started"),
         (None, 3, "was cancelled before it started"),
     ],
 )

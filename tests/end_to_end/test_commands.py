@@ -108,7 +108,7 @@ def test_events_shows_what_imds_says() -> None:
         assert ids[0] in shown
         answer = json.loads(command("events", "--json", "--imds.endpoint", imds.url).stdout)
         assert answer["instance"] == "demo_0"
-        assert [event["id"] for event in answer["events"]] == list(ids)
+        assert [event["id"] for event in answer["current"]] == list(ids)
 
 
 def test_events_without_imds_says_so() -> None:

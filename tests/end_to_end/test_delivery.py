@@ -126,15 +126,15 @@ def test_notify_test_says_what_arrived() -> None:
         good, bad = f"json://{well.authority}/", f"json://{CANARY}@{unwell.authority}/"
         done = command("notify-test", "--notify", good, "--instance.name", NAME)
         assert done.returncode == 0
-        assert len(well.requests) == 7
+        assert len(well.requests) == 8
         assert all(NAME in request.json["message"] for request in well.requests)
         done = command("notify-test", "--notify", good, "--notify", bad, "--instance.name", NAME)
     assert done.returncode == 1
     rows = done.stdout.splitlines()
     assert rows[0].split() == ["TARGET", "ADDRESS", "TRANSITION", "ARRIVED", "TOOK", "WHY", "NOT"]
-    assert [row.split()[2] for row in rows[1:8]] == [row.split()[2] for row in rows[8:]]
-    assert all("it answered 503 (Service Unavailable)" in row for row in rows[8:])
-    assert "7 of 14 messages did not arrive." in done.stderr
+    assert [row.split()[2] for row in rows[1:9]] == [row.split()[2] for row in rows[9:]]
+    assert all("it answered 503 (Service Unavailable)" in row for row in rows[9:])
+    assert "8 of 16 messages did not arrive." in done.stderr
     assert CANARY not in done.stdout + done.stderr
 
 

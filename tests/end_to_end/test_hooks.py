@@ -167,7 +167,7 @@ def test_a_time_limit(house: Bench) -> None:
 
 
 def test_the_name_comes_late(house: Bench) -> None:
-    """While this VM does not know its name nothing runs; then what it missed does, for its own events."""
+    """Nothing runs without the VM's name; once it is known, after a restart too, what was missed does."""
     house.configure(hook("note", NOTE))
     house.imds.simulator.set_fault(Fault(mode="error", endpoint="instance"))
     with house.running() as process:
@@ -176,12 +176,15 @@ def test_the_name_comes_late(house: Bench) -> None:
         house.tell(event(), event("other", Resources=["demo_1"]))
         house.tell(event(DurationInSeconds=77), event("other", Resources=["demo_1"]))
         assert house.notes() == []
+        stop(process)
+    with house.running() as process:
+        eventually(lambda: metric(house.url, "degraded", reason="instance_unknown") == 1)
         house.configure(hook("note", NOTE), instance={"name": NAME})
         process.send_signal(signal.SIGHUP)
         eventually(lambda: len(house.notes()) == 2)
-        house.tell(event(), event("other", Resources=["demo_1"]))
+        house.tell(event("other", Resources=["demo_1"]))
         eventually(lambda: len(house.notes()) == 3)
-    assert house.notes() == ["note scheduled 1", "note updated 1", "note updated 1"]
+    assert house.notes() == ["note scheduled 1", "note updated 1", "note cancelled 1"]
 
 
 def test_a_reload_changes_hooks(house: Bench) -> None:

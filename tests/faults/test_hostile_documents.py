@@ -43,7 +43,7 @@ REFUSED = {
         "Integer value out of range",
     ),
     "spaces": (b" " * BODY_LIMIT, "truncated"),
-    "lone surrogates, badly nested": (b'{"a":"\\ud800","b":' + b"[" * 10**6, "no document"),
+    "lone surrogates, badly nested": (b'{"a":"\\ud800","b":' + b"[" * 10**6, "not a document"),
 }
 
 
@@ -63,12 +63,12 @@ LONG = "x" * ROOM
 NO_EVENT = [{"EventId": LONG}, {"EventType": LONG}, {"EventStatus": LONG}]
 WITHOUT_FIELD: list[tuple[dict[str, Any], str]] = [
     ({"Resources": [LONG]}, "Resources: ['xxxx"),
-    ({"NotBefore": LONG}, "NotBefore: cut, as it has 8387608 characters; 256 are possible"),
+    ({"NotBefore": LONG}, "NotBefore: cut from 8387608 to 256 characters"),
     ({"NotBefore": "(" * ROOM}, "NotBefore: cut"),
     ({"NotBefore": "Mon, " + "1 " * (ROOM // 2)}, "NotBefore: cut"),
     ({"DurationInSeconds": [[LONG]]}, "DurationInSeconds: [['xxxx"),
-    ({"Description": LONG}, "Description: cut, as it has 8387608 characters; 65536 are possible"),
-    ({"Description": "\ud800" * (ROOM // 6)}, "what is no Unicode was replaced"),
+    ({"Description": LONG}, "Description: cut from 8387608 to 65536 characters"),
+    ({"Description": "\ud800" * (ROOM // 6)}, "Document: invalid Unicode was replaced"),
     ({"EventSource": LONG}, "EventSource: cut"),
     ({"ResourceType": LONG}, "ResourceType: cut"),
 ]

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.config import Route
-from exporter.events import ScheduledEvent, Target, trace_id
+from exporter.events import ScheduledEvent, trace_id
 from exporter.lifecycle import Step
 from exporter.messages import Outcome
 from exporter.notifications.routing import compose
 from exporter.tracing.spans import Span, approval_span, event_spans, notification_span
-from exporter.views import event_view
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
 from tests.lives import Life, at
@@ -189,7 +188,7 @@ def test_requests_are_client_spans() -> None:
     life.feed(scheduled())
     step = life.feed(started())
     (tracked,) = step.known.current.values()
-    approval = approval_span(event_view(tracked, Target.SELF), VM, "short", (at(2), at(3)))
+    approval = approval_span(tracked, VM, "short", (at(2), at(3)))
     assert (approval.name, approval.kind) == ("approve short", "client")
     assert [span.kind for span in told(step)] == ["client"]
     assert {span.kind for span in spans(step, life.feed())} == {"internal"}

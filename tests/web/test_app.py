@@ -194,6 +194,8 @@ def test_events_have_the_documented_shape() -> None:
             "outcome": None,
             "transitions": [{"transition": "scheduled", "at": "2026-03-04T21:59:00Z"}],
             "approval": {"state": None, "rule": None, "reason": None},
+            "impact_seconds": None,
+            "doubts": [],
         }
     ]
     assert (body["past"][0]["outcome"], body["past"][0]["target"]) == ("completed", "other")
