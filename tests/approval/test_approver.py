@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,13 @@ import pytest
 
 from exporter.advance import advance, approve
 from exporter.approval import Approver
-from exporter.config import Approval, Config, Mode, Rule
+from exporter.config import Approval, Config, Hook, Mode, Rule
+from exporter.durations import Duration
 from exporter.errors import ImdsError, PollOutcome
 from exporter.events import Document, ScheduledEvent
 from exporter.health import Health
-from exporter.hooks.jobs import HookOutcome
-from exporter.lifecycle import Known, TrackedEvent
+from exporter.hooks.jobs import HookOutcome, compose
+from exporter.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition
 from exporter.matching import Match
 from exporter.metrics import ApprovalOutcome
 from exporter.snapshot import Snapshot
@@ -112,8 +113,8 @@ class Court:
         assert instance == VM
         self.traced.append(f"{tracked.key} by {rule}")
 
-    def show(self, *events: ScheduledEvent) -> None:
-        """Have the poller see a document."""
+    def show(self, *events: ScheduledEvent) -> Step:
+        """Have the poller see a document; return what it did."""
         step = advance(self.known, Document(1, events), self.clock.now(), instance=VM, watching=True)
         self.store.record(step)
         self.known = step.known
@@ -121,6 +122,7 @@ class Court:
             self.snapshot, current=tuple(reversed(step.known.current.values()))
         )
         self.approver._ages.note(self.snapshot.current)
+        return step
 
     def change(self, **fields: Any) -> None:
         """Change the approvals' settings, as a reload does."""
@@ -322,10 +324,6 @@ def test_a_disk_that_takes_nothing(court: Court) -> None:
 
 def test_a_required_hook(court: Court) -> None:
     """An event waits for its hook, and is approved once that has succeeded."""
-    from exporter.config import Hook
-    from exporter.hooks.jobs import compose
-    from exporter.lifecycle import Occurrence, Transition
-
     court.change(rules=(msgspec.structs.replace(RULE, require_hooks=("drain",)),))
     court.approver.look()
     assert court.view() == ("waiting", "the hook drain did not run for it")
@@ -338,6 +336,56 @@ def test_a_required_hook(court: Court) -> None:
     court.store.hook_jobs.finish(waiting, HookOutcome.SUCCEEDED, court.clock.now())
     court.approver.look()
     assert court.azure.posts == [FREEZE_ID]
+
+
+def test_what_the_fresh_document_brings_about_comes_first(court: Court) -> None:
+    """An event that changed since the last poll is approved only after the hooks for the change have run."""
+    hooks = (Hook("prepare", ("true",), Match(transitions=(Transition.UPDATED,))),)
+    court.settings = msgspec.structs.replace(court.settings, hooks=hooks)
+    court.approver._config = court.settings
+    moved = scheduled(description="another host")
+    court.azure.body = body(raw_event(Description="another host"))
+    court.approver.look()
+    assert (court.azure.posts, court.polls) == ([], 1)
+    step = court.show(moved)
+    queue(court.store, compose(hooks, step.hookable, instance=VM, now=court.clock.now()))
+    court.approver.look()
+    assert court.view() == ("waiting", "the hooks for its last update have not ended yet")
+    waiting = court.store.hook_jobs.next_of(FREEZE_ID.lower())
+    assert waiting is not None
+    court.store.hook_jobs.finish(waiting, HookOutcome.FAILED, court.clock.now())
+    court.approver.look()
+    assert court.azure.posts == [FREEZE_ID]
+
+
+def test_a_new_life_needs_its_own_hooks_and_delay(court: Court) -> None:
+    """What was done and waited for before an event ended says nothing about the event that returned."""
+    rule = msgspec.structs.replace(RULE, delay=Duration(60), require_hooks=("drain",))
+    court.change(rules=(rule,))
+    court.clock.pass_seconds(3600)
+    court.show()
+    court.show(scheduled())
+    assert court.snapshot.current[0].life == 2
+    assert court.view()[0] == "waiting"
+    court.clock.pass_seconds(60)
+    assert court.view() == ("waiting", "the hook drain did not run for it")
+
+
+def test_a_step_of_the_clock_makes_nothing_come_earlier(court: Court) -> None:
+    """Delays and the hourly limit count by the monotonic clock while the process lives."""
+    court.change(rules=(msgspec.structs.replace(RULE, delay=Duration(60)),), max_per_hour=1)
+    court.clock.set_wall(court.clock.now() + timedelta(hours=5))
+    court.approver.look()
+    assert (court.view()[0], court.azure.posts) == ("waiting", [])
+    court.clock.pass_seconds(60)
+    court.approver.look()
+    assert court.azure.posts == [FREEZE_ID]
+    court.change(rules=(RULE,))
+    court.clock.set_wall(court.clock.now() + timedelta(hours=5))
+    court.azure.body = body(raw_event(EventId="b"))
+    court.show(scheduled(event_id="b"))
+    court.approver.look()
+    assert court.view()[0] == "limited"
 
 
 def test_a_dry_run_sends_nothing(court: Court, caplog: pytest.LogCaptureFixture) -> None:
