@@ -131,6 +131,7 @@ class _RawEvent(msgspec.Struct):
     resource_type: Any = msgspec.field(name="ResourceType", default=None)
 
 
+_REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,19}")
 # The standard library knows neither second 60 nor hour 24.
 _LEAP_SECOND = re.compile(r"(:[0-5]\d:)60(?!\d)")
@@ -178,7 +179,7 @@ def decode_document(body: bytes) -> Document:
 
 
 def _decode_whole(body: bytes) -> tuple[_RawDocument, tuple[str, ...]]:
-    """Return the document, with doubts that apply to each of its events."""
+    """Return the document, with doubts that apply to each event that has a replaced character."""
     try:
         return _document_decoder.decode(body.decode()), ()
     except (msgspec.ValidationError, RecursionError) as error:
@@ -236,7 +237,8 @@ def _decode_event(
         resource_type=_text("ResourceType", raw.resource_type, notes),
     )
     defects.extend(Defect(event.event_id, f"event {event.event_id}: {note}", lost=False) for note in notes)
-    return msgspec.structs.replace(event, doubts=(*doubts, *notes))
+    replaced = doubts if _REPLACED in bytes(item) else ()
+    return msgspec.structs.replace(event, doubts=(*replaced, *notes))
 
 
 def _require_text(fields: dict[str, str]) -> None:
