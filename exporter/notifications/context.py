@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from exporter.lifecycle import Change
+from exporter.lifecycle import Change, Transition
 from exporter.matching import notice
 from exporter.messages import Message, Severity
 from exporter.notifications import words
@@ -52,8 +52,9 @@ def variables(message: Message, now: datetime, style: Style) -> dict[str, Any]:
 
 
 def weight(message: Message) -> Severity:
-    """Give a message's severity."""
-    return severity(message.transition, message.event.type)
+    """Return a message's severity."""
+    started = message.event.since(Transition.STARTED) is not None
+    return severity(message.transition, message.event.type, started=started)
 
 
 def cleaned(message: Message, style: Style) -> Message:

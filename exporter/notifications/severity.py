@@ -3,27 +3,30 @@
 from exporter.lifecycle import Transition
 from exporter.messages import Severity
 
-_ALWAYS = {
-    Transition.COMPLETED: Severity.SUCCESS,
-    Transition.CANCELLED: Severity.SUCCESS,
-    Transition.VANISHED: Severity.WARNING,
-    Transition.APPROVED: Severity.INFO,
+INFO, SUCCESS, WARNING, CRITICAL = Severity.INFO, Severity.SUCCESS, Severity.WARNING, Severity.CRITICAL
+
+# By transition: for a Freeze, for a Preempt or a Terminate, and for every other type. A type that Azure adds
+# later counts as a Reboot does.
+_SCALE = {
+    Transition.ADVISED: (INFO, WARNING, WARNING),
+    Transition.SCHEDULED: (INFO, CRITICAL, WARNING),
+    Transition.STARTED: (INFO, CRITICAL, CRITICAL),
+    Transition.COMPLETED: (SUCCESS, INFO, SUCCESS),
+    Transition.CANCELLED: (SUCCESS, SUCCESS, SUCCESS),
+    Transition.VANISHED: (WARNING, WARNING, WARNING),
+    Transition.APPROVED: (INFO, INFO, INFO),
 }
-_RISING = (Severity.INFO, Severity.SUCCESS, Severity.WARNING, Severity.CRITICAL)
+_COLUMN = {"Freeze": 0, "Preempt": 1, "Terminate": 1}
+_RISING = (INFO, SUCCESS, WARNING, CRITICAL)
 
 
-def severity(transition: Transition, event_type: str) -> Severity:
-    """Weigh a transition: a Freeze informs, all else warns beforehand and alarms once it has started.
-
-    A type that Azure adds later is taken to be as bad as a Reboot.
-    """
-    if transition in _ALWAYS:
-        return _ALWAYS[transition]
-    if event_type == "Freeze":
-        return Severity.INFO
-    return Severity.CRITICAL if transition is Transition.STARTED else Severity.WARNING
+def severity(transition: Transition, event_type: str, *, started: bool) -> Severity:
+    """Return the severity of a transition; an update counts as the phase in which it came."""
+    if transition is Transition.UPDATED:
+        transition = Transition.STARTED if started else Transition.SCHEDULED
+    return _SCALE[transition][_COLUMN.get(event_type, 2)]
 
 
 def highest(severities: list[Severity]) -> Severity:
-    """Give the one that matters most; `Severity.INFO` of none."""
-    return max(severities, key=_RISING.index, default=Severity.INFO)
+    """Return the one that matters most; `Severity.INFO` of none."""
+    return max(severities, key=_RISING.index, default=INFO)

@@ -6,33 +6,37 @@ from exporter.lifecycle import Transition
 from exporter.messages import Severity
 from exporter.notifications.severity import highest, severity
 
-ALARMING = ("Reboot", "Redeploy", "Preempt", "Terminate", "Evacuate")
+# One line per transition, before and after the start: Freeze; Reboot, Redeploy and unknown types; Preempt and
+# Terminate.
+TABLE = """
+advised    before  info     warning   warning
+scheduled  before  info     warning   critical
+updated    before  info     warning   critical
+started    after   info     critical  critical
+updated    after   info     critical  critical
+completed  after   success  success   info
+cancelled  before  success  success   success
+vanished   before  warning  warning   warning
+approved   before  info     info      info
+"""
+TYPES = (("Freeze",), ("Reboot", "Redeploy", "Evacuate"), ("Preempt", "Terminate"))
+CASES = [
+    (Transition(transition), event_type, phase == "after", expected)
+    for transition, phase, *row in map(str.split, TABLE.strip().splitlines())
+    for types, expected in zip(TYPES, row, strict=True)
+    for event_type in types
+]
 
 
-@pytest.mark.parametrize("event_type", ALARMING)
-@pytest.mark.parametrize(
-    ("transition", "expected"),
-    [("scheduled", "warning"), ("updated", "warning"), ("started", "critical")],
-)
-def test_what_interrupts_warns_and_then_alarms(event_type: str, transition: str, expected: str) -> None:
-    """Every type but a Freeze, one not known yet too, warns beforehand and is critical once started."""
-    assert severity(Transition(transition), event_type) == expected
+@pytest.mark.parametrize(("transition", "event_type", "started", "expected"), CASES)
+def test_the_scale(transition: Transition, event_type: str, started: bool, expected: str) -> None:
+    """One scale for every transition and type; a type that Azure may add counts as a Reboot."""
+    assert severity(transition, event_type, started=started) == expected
 
 
-@pytest.mark.parametrize("transition", ["scheduled", "updated", "started"])
-def test_a_freeze_informs(transition: str) -> None:
-    """A Freeze wakes nobody."""
-    assert severity(Transition(transition), "Freeze") == "info"
-
-
-@pytest.mark.parametrize("event_type", ["Freeze", *ALARMING])
-@pytest.mark.parametrize(
-    ("transition", "expected"),
-    [("completed", "success"), ("cancelled", "success"), ("vanished", "warning"), ("approved", "info")],
-)
-def test_an_end_weighs_the_same_for_every_type(event_type: str, transition: str, expected: str) -> None:
-    """Being over is good news, a lost trace is a warning, an approval is for information."""
-    assert severity(Transition(transition), event_type) == expected
+def test_every_transition_has_its_place() -> None:
+    """No transition is left out of the scale."""
+    assert {transition for transition, *_ in CASES} == set(Transition)
 
 
 def test_the_highest_severity_wins() -> None:
