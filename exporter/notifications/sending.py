@@ -7,7 +7,6 @@ from typing import Protocol
 
 from exporter.messages import Delivery, Rendered, Severity
 from exporter.notifications.addresses import Address
-from exporter.notifications.trace_header import traced
 
 SEND_SECONDS = 15.0
 # Sends that hang beyond that time are left behind; so many of them, and no more is begun.
@@ -27,8 +26,10 @@ class Service(Protocol):
     name: str
     body_limit: int
 
-    def send(self, *, title: str, body: str, body_format: str, notify_type: str) -> str:
-        """Try once; give "" or why it failed."""
+    def send(
+        self, *, title: str, body: str, body_format: str, notify_type: str, traceparent: str = ""
+    ) -> str:
+        """Try once; return "" or why it failed."""
         ...
 
 
@@ -48,13 +49,13 @@ class _Attempt:
 
     def run(self, rendered: Rendered) -> None:
         try:
-            with traced(rendered.traceparent):
-                problem = self.service.send(
-                    title=rendered.title,
-                    body=rendered.body,
-                    body_format=rendered.format,
-                    notify_type=_NOTIFY_TYPES[rendered.severity],
-                )
+            problem = self.service.send(
+                title=rendered.title,
+                body=rendered.body,
+                body_format=rendered.format,
+                notify_type=_NOTIFY_TYPES[rendered.severity],
+                traceparent=rendered.traceparent,
+            )
         except Exception as error:  # noqa: BLE001  # of any service; its text may have the URL
             problem = f"{type(error).__name__} in Apprise"
         self.outcome.append(problem)

@@ -12,7 +12,6 @@ from http import HTTPStatus
 from logging.handlers import QueueHandler
 from typing import Any
 
-from exporter.notifications import trace_header
 from exporter.notifications.addresses import Address
 
 # As whom a mail or a chat shows the sender, where the URL does not say.
@@ -42,11 +41,21 @@ class Service:
             plugin.overflow_mode = "split"
         self.name = str(plugin.service_name)
         self.body_limit = max(int(plugin.body_maxlen) - _LIMIT_MARGIN, _LIMIT_MARGIN)
+        # Only services that take any header have it: json, xml, form and the like.
+        self._headers: Any = getattr(plugin, "headers", None)
         self._sending = Apprise(asset=plugin.asset)
         self._sending.add(plugin)
 
-    def send(self, *, title: str, body: str, body_format: str, notify_type: str) -> str:
-        """Try once, on this thread, for as long as the service makes it last; "" or why it failed."""
+    def send(
+        self, *, title: str, body: str, body_format: str, notify_type: str, traceparent: str = ""
+    ) -> str:
+        """Try once, on this thread, for as long as the service makes it last; return "" or why it failed.
+
+        ``traceparent`` is the W3C header to send along, where the service takes headers.
+        """
+        if isinstance(self._headers, dict):
+            self._headers.pop("traceparent", None)
+            self._headers |= {"traceparent": traceparent} if traceparent else {}
         result = self._sending.notify(
             body=body,
             title=title,
@@ -62,7 +71,6 @@ class Service:
 
 def open_services(address: Address) -> list[Service]:
     """Give the services behind an address; none where Apprise does not take it."""
-    trace_header.install()
     return [Service(plugin) for plugin in plugins(address)]
 
 
@@ -79,6 +87,8 @@ def plugins(address: Address) -> list[Any]:
         service_timeout=0,
         storage_mode="memory",
         interpret_emojis=False,
+        # A redirect would take the message, and the headers with the secrets, to another host.
+        http_redirects=False,
     )
     if address.plugin is not None:
         only = _plugin(address.url, *address.plugin, asset)

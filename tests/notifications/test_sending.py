@@ -66,6 +66,15 @@ def test_a_refusal_says_why(receiver: Receiver, mood: int, reason: str) -> None:
     assert found == Delivery(delivered=False, reason=reason)
 
 
+def test_redirects_are_not_followed(receiver: Receiver) -> None:
+    """A redirect is a failure: neither the message nor a header goes to another host."""
+    with http_receiver(302) as elsewhere:
+        elsewhere.answer_headers = {"Location": f"http://{receiver.authority}/"}
+        found = sender(f"json://user:{CANARY}@{elsewhere.authority}/").send(MESSAGE)
+    assert found == Delivery(delivered=False, reason="it answered 302 (Found)")
+    assert receiver.requests == []
+
+
 def test_nobody_there() -> None:
     """A port that nobody listens at is told as such."""
     assert sender("json://127.0.0.1:1/").send(MESSAGE).reason == "it refuses connections"

@@ -29,7 +29,15 @@ class ScriptedService:
         self.free = threading.Event()
         self.free.set()
 
-    def send(self, *, title: str, body: str, body_format: str, notify_type: str) -> str:
+    def send(
+        self,
+        *,
+        title: str,
+        body: str,
+        body_format: str,
+        notify_type: str,
+        traceparent: str = "",  # noqa: ARG002  # as the protocol has it
+    ) -> str:
         """Try once."""
         del title, body_format, notify_type
         problem = self.problem
