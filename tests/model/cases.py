@@ -1,0 +1,56 @@
+"""Short histories, and what the model tells of them in few words."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from tests.model.histories import BEGINNING, NAME, Step
+from tests.model.life import Told, follow
+
+EARLIER, LATER = "Wed, 04 Mar 2026 22:15:00 GMT", "2026-03-04T23:00:00Z"
+
+
+def event(name: str = "A", status: str = "Scheduled", **fields: Any) -> dict[str, Any]:
+    """Return an event as Azure writes it."""
+    return {
+        "EventId": name,
+        "EventStatus": status,
+        "EventType": "Reboot",
+        "EventSource": "Platform",
+        "Resources": [NAME],
+        "NotBefore": EARLIER,
+        "DurationInSeconds": 5,
+        "Description": "",
+    } | fields
+
+
+def poll(seconds: float, incarnation: object, *events: object, **fields: Any) -> Step:
+    """Return an answer that comes this long after the beginning."""
+    body = json.dumps({"DocumentIncarnation": incarnation, "Events": events}).encode()
+    return Step(BEGINNING + timedelta(seconds=seconds), body, **fields)
+
+
+def told_of(*steps: Step) -> list[list[Told]]:
+    """Return what is told of each answer."""
+    return [after[1] for after in follow(steps) if after]
+
+
+def story(*steps: Step) -> str:
+    """Return what is told of each answer: transition, id, number of the life if not the first, target."""
+    return " | ".join(", ".join(map(_word, told)) or "-" for told in told_of(*steps))
+
+
+def last(*steps: Step) -> str:
+    """Return what is told of the last answer."""
+    return story(*steps).rpartition(" | ")[2]
+
+
+def _word(told: Told) -> str:
+    number = f"/{told.life.number}" if told.life.number > 1 else ""
+    return f"{told.transition} {told.life.ids[0]}{number}" + (" other" if told.life.target == "other" else "")
+
+
+OTHERS = ["vm_1"]
+A, STARTED = event(), event(status="Started", NotBefore="")
+FOR_OTHERS = event(Resources=OTHERS)
+UNREADABLE = event(EventType=17)

@@ -1,0 +1,283 @@
+"""The life of an event as the documentation describes it, in the plainest way.
+
+All lives are kept, each with its whole story, and every question is answered by going through that again.
+`advance` changes nothing that it is given, so states can be kept, compared and continued in several ways.
+Nothing of the product is used.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+from tests.model.histories import Step
+from tests.model.reading import Document, Event, plain_name, read, same_name
+
+ENDINGS = ("completed", "cancelled", "vanished")
+ORDER = (ENDINGS, ("started",), ("updated",), ("scheduled", "advised"))
+
+WATCHED = timedelta(seconds=30)
+FOLDED = timedelta(seconds=60)
+SWITCHED_OFF = timedelta(hours=24)
+_ENDED = ("completed", "canceled")  # The statuses that end a life.
+_JOINED = "joined"  # How a life for others ends when this VM joins: without a word.
+
+Changes = tuple[tuple[str, object, object], ...]
+
+
+class Moment(NamedTuple):
+    """A change of what is known of an event, and the transition that it was, if it was one."""
+
+    at: datetime
+    event: Event
+    transition: str | None = None
+    changes: Changes = ()
+
+
+class Life(NamedTuple):
+    """A life; ``unsure`` if it began when this VM did not know its name, and does not know it yet."""
+
+    ids: tuple[str, ...]
+    number: int
+    target: str
+    unsure: bool
+    story: tuple[Moment, ...] = ()
+    started: datetime | None = None
+
+    @property
+    def event(self) -> Event:
+        """Return the event as it was last read."""
+        return self.story[-1].event
+
+    @property
+    def transitions(self) -> list[Moment]:
+        """Return all that was told."""
+        return [moment for moment in self.story if moment.transition not in (None, _JOINED)]
+
+    @property
+    def over(self) -> bool:
+        """Return whether the life has ended, with or without a word."""
+        return bool(self.story) and self.story[-1].transition in (*ENDINGS, _JOINED)
+
+    @property
+    def silent(self) -> bool:
+        """Return whether the life has ended without a word."""
+        return self.has(_JOINED)
+
+    def has(self, *transitions: str) -> bool:
+        """Return whether one of the transitions has happened."""
+        return any(moment.transition in transitions for moment in self.story)
+
+
+class State(NamedTuple):
+    """All lives, over or not, in the order in which they began, and the last valid document with its time."""
+
+    lives: tuple[Life, ...] = ()
+    document: Document | None = None
+    at: datetime | None = None
+
+
+class Poll(NamedTuple):
+    """A poll that gave a valid document.
+
+    ``instance`` is None while this VM does not know its name; ``watching`` says whether the process that
+    polls took in the document before this one, too.
+    """
+
+    document: Document
+    at: datetime
+    instance: str | None
+    watching: bool
+
+
+class Told(NamedTuple):
+    """A transition, and the life as it is after the document."""
+
+    transition: str
+    life: Life
+    changes: Changes = ()
+    impact: timedelta | None = None
+
+
+def follow(steps: Iterable[Step]) -> Iterator[tuple[State, list[Told]] | None]:
+    """Yield the state after each answer and what is told of it; None where it is not a document."""
+    state, watching = State(), False
+    for step in steps:
+        watching = watching and not step.restart
+        try:
+            document = read(step.body)
+        except ValueError:
+            yield None
+            continue
+        state, told = advance(state, Poll(document, step.at, step.instance, watching))
+        watching = True
+        yield state, told
+
+
+def advance(state: State, poll: Poll) -> tuple[State, list[Told]]:
+    """Return the state after a poll, and what is told of it, in order."""
+    heirs = _heirs(state, poll.document)
+    lives = [life if life.over else _go_on(life, heirs, state, poll) for life in state.lives]
+    for event in poll.document.events.values():
+        if event is not None and not any(event.id in life.ids for life in lives if not life.over):
+            earlier = [life for life in lives if event.id in life.ids or heirs.get(life.ids) == event]
+            begun = _begin(event, earlier[-1] if earlier else None, state, poll)
+            lives += [begun] if begun else []
+    told = []
+    for index, life in enumerate(lives):
+        before = len(state.lives[index].transitions) if index < len(state.lives) else 0
+        told += [_told(life, moment, poll) for moment in life.transitions[before:]]
+    told.sort(key=lambda each: [each.transition in words for words in ORDER].index(True))
+    return State(tuple(lives), poll.document, poll.at), told
+
+
+def _told(life: Life, moment: Moment, poll: Poll) -> Told:
+    impact = None
+    if moment.transition == "completed" and poll.watching and life.started:
+        impact = max(poll.at - life.started, timedelta(0))
+    return Told(moment.transition or "", life, moment.changes, impact)
+
+
+def _heirs(state: State, document: Document) -> dict[tuple[str, ...], Event]:
+    """Return the events that go on under a new id, by the ids they had."""
+    dropped = [
+        life for life in state.lives if not life.over and not any(i in document.events for i in life.ids)
+    ]
+    known = [i for life in state.lives for i in life.ids]
+    brought = [e for e in document.events.values() if e and e.kind == "started" and e.id not in known]
+    heirs = {}
+    for life in dropped:
+        rivals = [other for other in dropped if _nature(other.event) == _nature(life.event)]
+        alike = [event for event in brought if _nature(event) == _nature(life.event)]
+        renewable = life.event.kind == "scheduled" or (
+            life.event.kind == "started" and _very_next(state, document)
+        )
+        if len(rivals) == len(alike) == 1 and renewable:
+            heirs[life.ids] = alike[0]
+    return heirs
+
+
+def _nature(event: Event) -> tuple[str, str, list[str]]:
+    return event.type, event.source, sorted(map(plain_name, event.resources))
+
+
+def _very_next(state: State, document: Document) -> bool:
+    if state.document is None or state.document.incarnation is None or document.incarnation is None:
+        return False
+    return document.incarnation == state.document.incarnation + 1
+
+
+def _go_on(life: Life, heirs: Mapping[tuple[str, ...], Event], state: State, poll: Poll) -> Life:
+    event = heirs.get(life.ids) or _entry(life.ids, poll.document)
+    if event:
+        return _listed(life, event, state, poll)
+    if any(i in poll.document.events for i in life.ids):
+        return life
+    return _with(life, poll, life.event, _gone(life, state, poll))
+
+
+def _entry(ids: tuple[str, ...], document: Document) -> Event | None:
+    """Return what a document says of an event that it may list under several ids.
+
+    What has not ended goes before what has, a later id before the first one.
+    """
+    readable = [event for event in document.events.values() if event and event.id in ids]
+    lasting = [event for event in readable if event.kind not in _ENDED]
+    renewed = [event for event in lasting if event.id != ids[0]]
+    found = renewed or lasting or readable
+    return found[-1] if found else None
+
+
+def _gone(life: Life, state: State, poll: Poll) -> str:
+    """Return how a life ends whose event is no longer listed."""
+    if life.has("started"):
+        return "completed"
+    if not life.has("scheduled"):
+        return "cancelled"
+    if poll.document.nameless:
+        return "vanished"
+    assert state.document is not None
+    assert state.at is not None
+    readable = any(state.document.events.get(i) for i in life.ids)
+    recent = abs(poll.at - state.at) < SWITCHED_OFF
+    return "cancelled" if readable and recent and _very_next(state, poll.document) else "vanished"
+
+
+def _listed(life: Life, event: Event, state: State, poll: Poll) -> Life:
+    """Return the life after a document that lists its event: it goes on, or this VM joins or leaves."""
+    target = _target(event, poll.instance) or life.target
+    if target == life.target or event.kind in _ENDED:
+        ids = _with_id(life.ids, event)
+        return _seen(life._replace(ids=ids, unsure=life.unsure and poll.instance is None), event, state, poll)
+    if target == "self":
+        return _with(life, poll, life.event, _JOINED)
+    hit = life.has("started") and not life.unsure
+    return _with(life, poll, life.event, "completed" if hit else "cancelled")
+
+
+def _target(event: Event, instance: str | None) -> str | None:
+    """Return whom the event affects, or None while this VM does not know its name."""
+    if instance is None:
+        return None
+    mine = not event.resources or any(same_name(name, instance) for name in event.resources)
+    return "self" if mine else "other"
+
+
+def _begin(event: Event, earlier: Life | None, state: State, poll: Poll) -> Life | None:
+    ids = _with_id(earlier.ids if earlier else (), event)
+    event = _entry(ids, poll.document) or event
+    if event.kind in _ENDED:
+        return None
+    number = earlier.number + 1 if earlier else 1
+    target = _target(event, poll.instance) or "self"
+    return _seen(Life(ids, number, target, poll.instance is None), event, state, poll)
+
+
+def _with_id(ids: tuple[str, ...], event: Event) -> tuple[str, ...]:
+    return ids if event.id in ids else (*ids, event.id)
+
+
+def _seen(life: Life, event: Event, state: State, poll: Poll) -> Life:
+    """Return the life after its event was read, with the transition that this is, if any."""
+    if event.kind in _ENDED:
+        return _with(life, poll, event, "completed" if event.kind == "completed" else "cancelled")
+    if event.kind == "started" and not life.has("started"):
+        watched = state.at is not None and abs(poll.at - state.at) <= WATCHED
+        return _with(life._replace(started=poll.at if watched else None), poll, event, "started")
+    if event.kind == "scheduled" and not life.has("scheduled", "started"):
+        return _with(life, poll, event, "scheduled")
+    if not life.story:
+        return _with(life, poll, event, "advised")
+    changes = _changes(_last_told(life), event) if event.status == life.event.status else ()
+    if changes and not _held_back(life, poll.at):
+        return _with(life, poll, event, "updated", changes)
+    return life if event == life.event else _with(life, poll, event, None)
+
+
+def _with(life: Life, poll: Poll, event: Event, transition: str | None, changes: Changes = ()) -> Life:
+    return life._replace(story=(*life.story, Moment(poll.at, event, transition, changes)))
+
+
+def _last_told(life: Life) -> Event:
+    """Return the event as it was at the beginning, at the last change of status, or at the last update."""
+    told = life.story[0].event
+    for before, moment in pairwise(life.story):
+        if moment.transition == "updated" or moment.event.status != before.event.status:
+            told = moment.event
+    return told
+
+
+def _held_back(life: Life, now: datetime) -> bool:
+    updates = [moment.at for moment in life.story if moment.transition == "updated"]
+    return bool(updates) and abs(now - updates[-1]) < FOLDED
+
+
+def _changes(old: Event, new: Event) -> Changes:
+    fields = ("not_before", "duration_seconds", "resources", "description")
+    return tuple((f, getattr(old, f), getattr(new, f)) for f in fields if not _same(f, old, new))
+
+
+def _same(field: str, old: Event, new: Event) -> bool:
+    if field == "resources":
+        return sorted(map(plain_name, old.resources)) == sorted(map(plain_name, new.resources))
+    return bool(getattr(old, field) == getattr(new, field))
