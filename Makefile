@@ -15,7 +15,8 @@ help:
 	@echo "make test          lint, types and all tests, as CI runs them"
 	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
 	@echo "make fuzz          search for inputs that break it; FUZZ_SECONDS=300, FUZZ_SEED=a number to repeat"
-	@echo "make soak          five minutes of faults of every kind; SOAK_SECONDS and SOAK_SEED say otherwise"
+	@echo "make soak          random histories beside a model, then five minutes of faults of every kind;"
+	@echo "                   SOAK_HISTORIES, SOAK_SECONDS and SOAK_SEED say otherwise"
 	@echo "make lint          ruff and mypy alone"
 	@echo "make audit         ask for known vulnerabilities of what the program needs; says so where it cannot"
 	@echo "make bench         measure memory, CPU and times, beside what they should be"
@@ -37,7 +38,9 @@ test-phoenix: $(VENV)/.dev $(PHOENIX)/.installed
 fuzz: $(VENV)/.dev
 	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m tests.faults.fuzz_run
 
+SOAK_HISTORIES ?= 100000
 soak: $(VENV)/.dev
+	$(BIN)/python -m tests.model.run --histories $(SOAK_HISTORIES) --seed $(or $(SOAK_SEED),1)
 	$(BIN)/python -m tests.faults.soak
 
 bench: $(VENV)/.dev

@@ -1,0 +1,235 @@
+"""The model and the product side by side: where they disagree on a history, in as few words as possible."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from exporter.advance import advance
+from exporter.errors import InvalidDocumentError
+from exporter.events import ScheduledEvent, decode_document
+from exporter.lifecycle import Known, Occurrence, TrackedEvent
+from tests.model import life
+from tests.model.histories import NAME, Step
+from tests.model.reading import Event, plain_name
+
+
+class Line(NamedTuple):
+    """What is told of a life after a document, or only known, without ``transition`` and what follows."""
+
+    ids: tuple[str, ...]
+    number: int
+    target: str
+    event: Event
+    first_seen: datetime
+    started: datetime | None
+    ended: datetime | None
+    outcome: str | None
+    happened: tuple[tuple[str, datetime], ...]
+    transition: str = ""
+    at: datetime | None = None
+    changes: life.Changes = ()
+    impact: timedelta | None = None
+
+
+Lines = list[Line]
+
+
+class Difference(NamedTuple):
+    """The number of the first answer after which the two disagree, and what only one of them says.
+
+    The number after the last stands for what is past in the end.
+    """
+
+    number: int
+    expected: Lines
+    got: Lines
+    remark: str = ""
+
+
+def difference(steps: Sequence[Step]) -> Difference | None:
+    """Return where model and product disagree, or None."""
+    for number, (expected, got) in enumerate(zip(_by_model(steps), _by_product(steps), strict=True)):
+        if expected is None or got is None:
+            if expected is not got:
+                return Difference(
+                    number, [], [], f"read by {'product' if expected is None else 'model'} only"
+                )
+        elif len(expected) != len(got) or set(expected) != set(got):
+            return Difference(
+                number,
+                [line for line in expected if line not in got],
+                [line for line in got if line not in expected],
+            )
+        elif (ranks := [_rank(line) for line in got]) != sorted(ranks):
+            return Difference(number, expected, got, "told in another order")
+    return None
+
+
+def _rank(line: Line) -> int:
+    """Return the place of a transition in the order, and a last one for what is only known."""
+    return next((i for i, words in enumerate(life.ORDER) if line.transition in words), len(life.ORDER))
+
+
+def _by_model(steps: Iterable[Step]) -> Iterator[Lines | None]:
+    """Yield what is told and what is current after each answer, and in the end what is past."""
+    state = life.State()
+    for step, after in zip(steps, life.follow(steps), strict=True):
+        if after is None:
+            yield None
+            continue
+        state, told = after
+        current = [_expected(each) for each in state.lives if not each.over]
+        yield [_expected_word(each, step.at) for each in told] + current
+    yield [_expected(each) for each in state.lives if each.over and not each.silent]
+
+
+def _expected_word(each: life.Told, at: datetime) -> Line:
+    line = _expected(each.life)
+    return line._replace(transition=each.transition, at=at, changes=_plain(each.changes), impact=each.impact)
+
+
+def _expected(each: life.Life) -> Line:
+    happened = tuple((moment.transition or "", moment.at) for moment in each.transitions)
+    end = each.transitions[-1] if each.over else None
+    return Line(
+        each.ids,
+        each.number,
+        each.target,
+        each.event,
+        each.story[0].at,
+        each.started,
+        end.at if end else None,
+        end.transition if end else None,
+        happened,
+    )
+
+
+def _by_product(steps: Iterable[Step]) -> Iterator[Lines | None]:
+    known, watching = Known(), False
+    for step in steps:
+        if step.restart:
+            known = msgspec.json.decode(msgspec.json.encode(known), type=Known)
+            watching = False
+        try:
+            document = decode_document(step.body)
+        except InvalidDocumentError:
+            yield None
+            continue
+        after = advance(known, document, step.at, instance=step.instance, watching=watching)
+        watching = True
+        known = msgspec.structs.replace(after.known, last_success=step.at)
+        yield [_got_word(each) for each in after.occurrences] + [
+            _got(each) for each in known.current.values()
+        ]
+    yield [_got(each) for each in known.past.values()]
+
+
+def _got_word(each: Occurrence) -> Line:
+    changes = tuple((change.field, change.old, change.new) for change in each.changes)
+    line = _got(each.tracked)
+    return line._replace(
+        transition=each.transition.value, at=each.at, changes=_plain(changes), impact=each.impact
+    )
+
+
+def _plain(changes: life.Changes) -> life.Changes:
+    """Return changes with names that count; which of two spellings was told before is of no interest."""
+    return tuple(
+        (field, _names(old), _names(new)) if field == "resources" else (field, old, new)
+        for field, old, new in changes
+    )
+
+
+def _names(resources: object) -> tuple[str, ...]:
+    assert isinstance(resources, tuple)
+    return tuple(sorted(map(plain_name, resources)))
+
+
+def _got(each: TrackedEvent) -> Line:
+    return Line(
+        tuple(event_id.lower() for event_id in each.ids),
+        each.life,
+        each.target.value,
+        _event(each.event),
+        each.first_seen,
+        each.started,
+        each.ended,
+        each.outcome.value if each.outcome else None,
+        tuple((moment.transition.value, moment.at) for moment in each.transitions),
+    )
+
+
+def _event(event: ScheduledEvent) -> Event:
+    return Event(
+        event.event_id.lower(),
+        event.event_type,
+        event.event_status.lower(),
+        event.event_source,
+        event.resources,
+        event.not_before,
+        event.duration_seconds,
+        event.description,
+    )
+
+
+def shrink(steps: Sequence[Step]) -> Sequence[Step]:
+    """Return a history with as little in it as possible about which the two disagree still."""
+    while smaller := next((each for each in _smaller(steps) if difference(each)), None):
+        steps = smaller
+    return steps
+
+
+def _smaller(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    for i, step in enumerate(steps):
+        before, after = list(steps[:i]), list(steps[i + 1 :])
+        yield before + after
+        yield from ([*before, simpler, *after] for simpler in _simpler(step))
+
+
+def _simpler(step: Step) -> Iterator[Step]:
+    if step.restart:
+        yield step._replace(restart=False)
+    if step.instance != NAME:
+        yield step._replace(instance=NAME)
+    try:
+        content = json.loads(step.body)
+        events = content["Events"]
+    except (ValueError, TypeError):
+        return
+    for i in range(len(events)):
+        left = content | {"Events": events[:i] + events[i + 1 :]}
+        yield step._replace(body=json.dumps(left).encode())
+
+
+def report(steps: Sequence[Step], found: Difference) -> str:
+    """Return a history and where the two disagree, for a person."""
+    lines = []
+    for step in steps[: found.number + 1]:
+        words = [f"{step.at:%d %H:%M:%S}", f"name {step.instance}", "restarted" if step.restart else ""]
+        lines += ["  ".join(words), *_documents(step.body)]
+    lines += [f"  expected: {line}" for line in map(_line, found.expected)]
+    lines += [f"  got:      {line}" for line in map(_line, found.got)]
+    return "\n".join([*lines, f"  {found.remark}"] if found.remark else lines)
+
+
+def _documents(body: bytes) -> Iterator[str]:
+    try:
+        content = json.loads(body)
+        yield f"  incarnation {content.get('DocumentIncarnation', 'missing')!r}"
+        for event in content["Events"]:
+            yield f"    {json.dumps(event)}"
+    except (ValueError, AttributeError):
+        yield f"  {body!r}"
+
+
+def _line(line: Line) -> str:
+    event = line.event
+    happened = " ".join(f"{word}@{at:%d-%H:%M:%S}" for word, at in line.happened)
+    return (
+        f"{line.transition or 'known'} {','.join(line.ids)}/{line.number} {line.target}"
+        f" [{happened}] started={line.started} ended={line.ended} outcome={line.outcome}"
+        f" changes={line.changes} impact={line.impact} {tuple(event)}"
+    )
