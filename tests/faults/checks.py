@@ -5,24 +5,31 @@ import json
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from typing import Any
 
 from tests.end_to_end.test_notifications import told
-from tests.faults.model import Told, World
+from tests.faults.model import ENDINGS, UNCERTAIN, Told, World
 from tests.faults.process import Process
+from tests.faults.reports import Run
 from tests.faults.rules import hooks_for
 from tests.faults.scene import Scene
 from tests.notifications.receivers import Received, Receiver
 from tests.tracing.receiver import decode
 
 What = tuple[str, str]  # event id in small letters, transition
+Shown = Mapping[str, Sequence[dict[str, Any]]]  # lives as the API shows them, by first id in small letters
+Job = tuple[str, str, str, str]  # hook, event id in small letters, transition, when
+UPDATE_SECONDS = 60.0
+# Of one document.
+_ORDER = (*ENDINGS, "started", "scheduled", "advised")
 _TRACEBACK = re.compile(r"traceback|Traceback \(most recent|poller died")
 
 
 def batches(receiver: Receiver) -> list[tuple[Received, list[What]]]:
-    """Give what each message told of."""
+    """Return what each message told of."""
     return [(request, _told(request.body)) for request in tuple(receiver.requests)]
 
 
@@ -31,29 +38,62 @@ def _told(body: bytes) -> list[What]:
     return [(event_id.lower(), transition) for event_id, transition in told(json.loads(body))]
 
 
-def messages(scene: Scene, receiver: Receiver, world: World, approved: set[str]) -> None:
-    """Everything is told, nothing else, in order; twice only around a kill, a pause or a lost answer."""
-    must = Counter((entry.id, entry.transition) for entry in world.state.told if entry.mine)
-    must += Counter((key, "approved") for key in approved)
-    may = Counter((entry.id, entry.transition) for entry in world.lost if entry.mine)
-    may += _forgotten(scene, receiver)
+def updates(world: World, shown: Shown) -> Counter[What]:
+    """Nothing was updated that never changed, and no life more than once a minute; return what was."""
     found: Counter[What] = Counter()
-    before: dict[What, Received] = {}
+    changed = {entry.id for entry in world.state.told if entry.transition == "updated"}
+    for key, lives in shown.items():
+        for life in lives:
+            times = [
+                datetime.fromisoformat(e["at"]) for e in life["transitions"] if e["transition"] == "updated"
+            ]
+            assert not times or key in changed, f"{key} was updated, and never changed"
+            gaps = [abs((later - earlier).total_seconds()) for earlier, later in itertools.pairwise(times)]
+            assert all(gap >= UPDATE_SECONDS for gap in gaps), f"{key} was updated {gaps} seconds apart"
+            if times and life["target"] == "self":
+                found[key, "updated"] += len(times)
+    return found
+
+
+def messages(scene: Scene, receiver: Receiver, world: World, uncertain: Counter[What]) -> None:
+    """Everything is told, nothing else, in order; twice only around a kill, a pause or a lost answer.
+
+    ``uncertain`` is what else has happened, which does not follow from the documents.
+    """
+    must = Counter(_what(entry) for entry in _mine(world) if entry.transition not in UNCERTAIN) + uncertain
+    may = Counter(_what(entry) for entry in world.lost if entry.mine) + _forgotten(scene, receiver)
+    possible = must.keys() | may.keys() | {_what(entry) for entry in _mine(world)}
+    found: Counter[What] = Counter()
+    before: dict[What, list[Received]] = {}
     repeats = 0
     for request, batch in batches(receiver):
         found.update(batch)
-        again = [what for what in batch if found[what] > must[what] + may[what] and what in before]
+        again = {what for what in batch if found[what] > must[what] + may[what] and what in before}
         repeats += bool(again)
-        unexcused = [what for what in again if not _was_cut_off(scene, before[what])]
+        unexcused = [
+            what
+            for what in again
+            if found[what] > must[what] + may[what] + sum(_was_cut_off(scene, one) for one in before[what])
+        ]
         assert not unexcused, f"told again, although it had arrived: {unexcused}"
-        before |= dict.fromkeys(batch, request)
-        strange = [what for what in batch if not must[what] + may[what] and what[1] != "approved"]
+        for what in batch:
+            before.setdefault(what, []).append(request)
+        strange = [what for what in batch if what not in possible and what[1] != "approved"]
         assert not strange, f"told of what did not happen: {strange}"
     missing = must - found
     assert not missing, f"never told: {dict(missing)}"
     allowed = _repeats_allowed(scene, receiver)
     assert repeats <= allowed, f"{repeats} repeats, {allowed} allowed"
     _in_order(receiver, world, {what for what in found if found[what] != must[what]})
+
+
+def _mine(world: World) -> list[Told]:
+    """Return what happened to this VM."""
+    return sorted((entry for entry in world.state.told if entry.mine), key=lambda entry: entry.step)
+
+
+def _what(entry: Told) -> What:
+    return entry.id, entry.transition
 
 
 def _repeats_allowed(scene: Scene, receiver: Receiver) -> int:
@@ -87,55 +127,81 @@ def _forgotten(scene: Scene, receiver: Receiver) -> Counter[What]:
 
 
 def _in_order(receiver: Receiver, world: World, excused: set[What]) -> None:
-    steps: dict[What, list[int]] = {}
-    for entry in sorted((e for e in world.state.told if e.mine), key=lambda entry: entry.step):
-        steps.setdefault((entry.id, entry.transition), []).append(entry.step)
-    newest, seen = -1, Counter[What]()
+    places: dict[What, list[tuple[int, int]]] = {}
+    for entry in _mine(world):
+        if entry.transition not in UNCERTAIN:
+            rank = max(_ORDER.index(entry.transition) - len(ENDINGS) + 1, 0)
+            places.setdefault(_what(entry), []).append((entry.step, rank))
+    newest, seen = (0, 0), Counter[What]()
     for _, batch in batches(receiver):
         for what in batch:
             number = seen[what]
             seen[what] += 1
-            if what in excused or number >= len(steps.get(what, ())):
+            if what in excused or number >= len(places.get(what, ())):
                 continue
-            step = steps[what][number]
-            assert step >= newest, f"{what} was told after what happened later"
-            newest = step
+            place = places[what][number]
+            assert place >= newest, f"{what} was told after what happened later"
+            newest = place
 
 
-def hooks(scene: Scene, world: World, events: dict[str, Any]) -> None:
-    """Each hook ran once for each event and transition; again only where a restart cut it off."""
-    must = set(_jobs(world.state.told, events))
-    may = must | set(_jobs(world.lost, events))
+def hooks(scene: Scene, world: World, shown: Shown) -> None:
+    """Each hook ran once for each transition, in order; again only where a restart cut it off.
+
+    What had not begun at the end of a life is dropped, unless it is for that end.
+    """
     runs = scene.hooks.runs
     assert all(run.agrees for run in runs), "standard input and variables differ"
-    strange = {run.what for run in runs} - may
+    may, must = _jobs(shown)
+    lost = {_what(entry) for entry in world.lost if entry.mine}
+    strange = {run.what for run in runs if run.what not in may and (run.id, run.transition) not in lost}
     assert not strange, f"hooks ran for nothing: {strange}"
     missing = must - {run.what for run in runs if run.ended is not None}
     assert not missing, f"hooks did not run: {missing}"
-    for what in must:
-        mine = sorted((run for run in runs if run.what == what), key=lambda run: run.begun)
-        for earlier, later in itertools.pairwise(mine):
-            end = scene.processes[earlier.life - 1].ended
-            assert end is not None, f"{what} ran twice in one life"
-            if scene.in_doubt(end[0], end[0]):
-                continue
-            told_to_end = scene.processes[earlier.life - 1].told_to_end
-            cut = earlier.ended is None or told_to_end <= earlier.ended + 0.5 or _stood(scene, earlier.life)
-            assert cut, f"{what} ran again although it had ended"
-            assert later.attempt == earlier.attempt + 1, f"{what}: attempts {[r.attempt for r in mine]}"
+    ran: dict[Job, Run] = {}
+    for run in sorted(runs, key=lambda run: run.begun):
+        if run.what in ran and run.what in may:
+            _check_again(scene, ran[run.what], run)
+        ran[run.what] = run
+    _hooks_in_order(world, list(ran), {key: lives[0]["type"] for key, lives in shown.items()})
+
+
+def _jobs(shown: Shown) -> tuple[set[Job], set[Job]]:
+    """Return what hooks may have run for, and what they must have."""
+    may, must = set(), set()
+    for key, lives in shown.items():
+        for life in lives:
+            for entry in life["transitions"] if life["target"] == "self" else ():
+                what = entry["transition"]
+                jobs = {(hook, key, what, entry["at"]) for hook in hooks_for(life["type"], what)}
+                may |= jobs
+                must |= jobs if life["outcome"] is None or what in ENDINGS else set()
+    return may, must
+
+
+def _check_again(scene: Scene, earlier: Run, later: Run) -> None:
+    what, process = earlier.what, scene.processes[earlier.life - 1]
+    assert process.ended is not None, f"{what} ran twice in one life"
+    if scene.in_doubt(process.ended[0], process.ended[0]):
+        return
+    cut = earlier.ended is None or process.told_to_end <= earlier.ended + 0.5 or _stood(scene, earlier.life)
+    assert cut, f"{what} ran again although it had ended"
+    assert later.attempt == earlier.attempt + 1, f"{what}: attempt {later.attempt} after {earlier.attempt}"
+
+
+def _hooks_in_order(world: World, ran: Sequence[Job], types: Mapping[str, str]) -> None:
+    """Check that what hooks ran for is in the order in which it happened, event by event."""
+    excused = {entry.id for entry in world.lost}
+    for key in types.keys() - excused:
+        happened = [entry.transition for entry in _mine(world) if entry.id == key]
+        order = iter([(hook, what) for what in happened for hook in hooks_for(types[key], what)])
+        late = [job for job in ran if job[1] == key and (job[0], job[2]) not in order]
+        assert not late, f"hooks ran in another order than it happened: {late}"
 
 
 def _stood(scene: Scene, life: int) -> bool:
     process = scene.processes[life - 1]
     assert process.ended is not None
     return any(stop.touches(process.ended[0] - 1, process.ended[0]) for stop in process.stops)
-
-
-def _jobs(happened: Iterable[Told], events: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    for entry in happened:
-        if entry.mine:
-            for hook in hooks_for(events[entry.id], entry.transition):
-                yield hook, entry.id, entry.transition
 
 
 def spans(scene: Scene) -> None:

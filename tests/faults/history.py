@@ -44,7 +44,7 @@ class History:
         return True
 
     def agree(self, view: View) -> None:
-        """Leave the worlds in which what the exporter tells of itself is so; one at least there must be."""
+        """Leave the worlds in which what the exporter tells of itself is so; there must be one at least."""
         agreeing = [world for world in self.worlds if world.state.view == view]
         if not agreeing:
             raise AssertionError("\n".join(self._differences(view)))

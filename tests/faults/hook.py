@@ -8,16 +8,18 @@ import time
 
 
 def main(name: str, port: str, seconds: str) -> int:
-    """Do so; give the exit status."""
+    """Do so, and return the exit status."""
     facts = {key: value for key, value in os.environ.items() if key.startswith("EVENT_")}
     status = int("fail" in facts["EVENT_DESCRIPTION"])
+    given = json.load(sys.stdin)
     word = {
         "hook": name,
         "life": int(os.environ["SOAK_LIFE"]),
         "id": facts["EVENT_ID"].lower(),
         "transition": facts["EVENT_TRANSITION"],
+        "at": given["at"],
         "attempt": int(facts["EVENT_ATTEMPT"]),
-        "agrees": json.load(sys.stdin)["id"] == facts["EVENT_ID"],
+        "agrees": given["id"] == facts["EVENT_ID"],
     }
     with socket.create_connection(("127.0.0.1", int(port))) as connection:
         connection.sendall(json.dumps(word).encode() + b"\n")

@@ -9,57 +9,78 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from tests.faults.truth import VM, Document, Event
+from tests.faults.truth import Document, Event
 
 ENDINGS = ("completed", "cancelled", "vanished")
-View = dict[str, list[str]]  # transitions by the event's first id, in small letters
+# What Azure may write of an event that is over.
+OVER = {"completed": "completed", "canceled": "cancelled", "cancelled": "cancelled"}
+# The lives of each event, by its first id in small letters: its target, and its transitions in order. Those
+# that depend on more than the documents are left out.
+View = dict[str, list[tuple[str, ...]]]
+UNCERTAIN = ("updated", "approved")
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A transition; ``mine``: the event hit this VM then; those of one ``step`` came together."""
+    """A transition in the life of that number; ``mine``: it affects this VM.
+
+    Those of one ``step`` came together. ``updated`` stands for all changes within a life: they may be told
+    together, and up to a minute later.
+    """
 
     id: str
+    life: int
     transition: str
     mine: bool
     step: int
 
 
 class Life(msgspec.Struct, frozen=True):
-    """An event as it is known: its ids in small letters, the first one first, and all that happened to it."""
+    """A life of an event: its ids in small letters, the first one first, and all that happened in it."""
 
+    number: int
     ids: tuple[str, ...]
     event: Event
+    mine: bool
     happened: tuple[Told, ...] = ()
     listed: bool = True
 
+    @property
+    def transitions(self) -> tuple[str, ...]:
+        """The names of what happened."""
+        return tuple(told.transition for told in self.happened)
+
     def has(self, *transitions: str) -> bool:
-        """Tell whether one of these has happened."""
-        return any(told.transition in transitions for told in self.happened)
+        """Return whether one of these has happened."""
+        return any(transition in transitions for transition in self.transitions)
 
 
 class State(msgspec.Struct, frozen=True):
-    """What one who took in certain documents knows, by first id."""
+    """What one who took in certain documents knows: each event's lives, oldest first, by its first id."""
 
     incarnation: int | None = None
-    lives: dict[str, Life] = {}
+    lives: dict[str, tuple[Life, ...]] = {}
 
     @property
     def view(self) -> View:
-        """Give what happened to each event."""
-        return {key: [told.transition for told in life.happened] for key, life in self.lives.items()}
+        """What happened to each event."""
+        return {
+            key: view(("self" if life.mine else "other", life.transitions) for life in lives)
+            for key, lives in self.lives.items()
+        }
 
     @property
     def future(self) -> frozenset[object]:
-        """Give what matters to what can still happen."""
+        """What matters to what can still happen."""
+        newest = [lives[-1] for lives in self.lives.values()]
         return frozenset(
-            (life.ids, life.event, life.listed, tuple(told.transition for told in life.happened))
-            for life in self.lives.values()
+            (life.ids, life.event, life.mine, life.transitions) if life.listed else life.ids
+            for life in newest
         )
 
     @property
     def told(self) -> list[Told]:
-        """List all that happened."""
-        return [told for life in self.lives.values() for told in life.happened]
+        """All that happened."""
+        return [told for lives in self.lives.values() for life in lives for told in life.happened]
 
 
 class World(msgspec.Struct, frozen=True):
@@ -108,87 +129,109 @@ def merged(worlds: Iterable[World]) -> list[World]:
     return list(found.values())
 
 
+def view(lives: Iterable[tuple[str, Iterable[str]]]) -> list[tuple[str, ...]]:
+    """Return what a `View` has of one event's lives; their order is that of the clock, which may be wrong."""
+    return sorted((target, *(t for t in transitions if t not in UNCERTAIN)) for target, transitions in lives)
+
+
 def advance(state: State, document: Document) -> State:
     """Take a document into account, as the README's words on transitions say."""
     step = 1 + max((told.step for told in state.told), default=0)
-    by_id = {i: key for key, life in state.lives.items() for i in life.ids}
-    by_id |= {i: key for key, life in state.lives.items() if life.listed for i in life.ids}
-    listed: dict[str, Event] = {}
-    fresh: list[Event] = []
-    for event in document.events:
-        key = by_id.get(event.id.lower())
-        if key is None:
-            fresh.append(event)
-        else:
-            listed[key] = event
-    gone = [key for key, life in state.lives.items() if life.listed and key not in listed]
-    heirs = _heirs([state.lives[key] for key in gone], fresh)
+    is_next = state.incarnation is not None and document.incarnation == state.incarnation + 1
+    listed, fresh = _sorted(state, document)
+    gone = [key for key, lives in state.lives.items() if lives[-1].listed and key not in listed]
+    heirs = _heirs([state.lives[key][-1] for key in gone], fresh, is_next=is_next)
     lives = dict(state.lives)
     for key, event in (listed | heirs).items():
         lives[key] = _seen(lives[key], event, step)
-    for event in fresh:
-        if event not in heirs.values():
-            first = event.id.lower()
-            lives[first] = _seen(Life((first,), event), event, step)
-    in_sequence = state.incarnation is not None and document.incarnation == state.incarnation + 1
     for key in gone:
         if key not in heirs:
-            lives[key] = _ended(lives[key], step, in_sequence=in_sequence)
+            lives[key] = _ended(lives[key], _outcome(lives[key][-1], is_next=is_next), step)
+    for event in fresh:
+        if event not in heirs.values():
+            lives[event.id.lower()] = (_begun(event, 1, (), step),)
     return State(document.incarnation, lives)
 
 
-def _nature(event: Event) -> tuple[str, str, tuple[str, ...]]:
-    return event.type, event.source, tuple(sorted(map(_name, event.resources)))
+def _sorted(state: State, document: Document) -> tuple[dict[str, Event], list[Event]]:
+    """Return what a document says of the known events, and the new ones."""
+    keys = {i: key for key, lives in state.lives.items() for i in lives[-1].ids}
+    listed, fresh = {}, []
+    # Of an event that is listed under several ids, one that is not over holds, and then the newest id.
+    for event in sorted(
+        document.events, key=lambda e: (e.state not in OVER, e.id.lower() not in state.lives)
+    ):
+        key = keys.get(event.id.lower())
+        if key is not None:
+            listed[key] = event
+        elif event.state not in OVER:
+            fresh.append(event)
+    return listed, fresh
 
 
-def _heirs(gone: Sequence[Life], fresh: Sequence[Event]) -> dict[str, Event]:
-    """Find events that go on under a new id: one Scheduled goes, one alike comes, which is Started."""
-    left = [life for life in gone if life.event.status == "Scheduled"]
-    came = [event for event in fresh if event.status == "Started"]
+def _heirs(gone: Sequence[Life], fresh: Sequence[Event], *, is_next: bool) -> dict[str, Event]:
+    """Find events that go on under a new id: one goes, and one alike comes, which is Started."""
+    came = [event for event in fresh if event.state == "started"]
     found = {}
-    for life in left:
+    for life in gone:
         nature = _nature(life.event)
         alike = [event for event in came if _nature(event) == nature]
-        if len(alike) == 1 and sum(_nature(other.event) == nature for other in left) == 1:
+        alone = len(alike) == 1 and sum(_nature(other.event) == nature for other in gone) == 1
+        if alone and (life.event.state == "scheduled" or (life.event.state == "started" and is_next)):
             found[life.ids[0]] = alike[0]
     return found
 
 
-def _seen(before: Life, event: Event, step: int) -> Life:
-    ids = before.ids if event.id.lower() in before.ids else (*before.ids, event.id.lower())
-    after = msgspec.structs.replace(before, ids=ids, event=event, listed=True)
-    if event.status == "Started" and not before.has("started"):
-        return _with(after, "started", step)
-    if event.status == "Scheduled" and not before.has("scheduled", "started"):
-        return _with(after, "scheduled", step)
-    if event.status == before.event.status and _facts(event) != _facts(before.event):
-        return _with(after, "updated", step)
-    return after
+def _nature(event: Event) -> tuple[str, str, tuple[str, ...]]:
+    return event.type, event.source, tuple(sorted(event.names))
 
 
-def _ended(before: Life, step: int, *, in_sequence: bool) -> Life:
-    outcome = "vanished"
-    if before.has("started"):
-        outcome = "completed"
-    elif in_sequence:
-        outcome = "cancelled"
-    after = msgspec.structs.replace(before, listed=False)
-    return after if before.has(outcome) else _with(after, outcome, step)
+def _begun(event: Event, number: int, ids: tuple[str, ...], step: int) -> Life:
+    transition = event.state if event.state in ("scheduled", "started") else "advised"
+    return _with(Life(number, _with_id(ids, event), event, event.mine), transition, step)
+
+
+def _seen(lives: tuple[Life, ...], event: Event, step: int) -> tuple[Life, ...]:
+    """Return an event's lives after it was listed."""
+    before = lives[-1]
+    if event.state in OVER:
+        return _ended(lives, OVER[event.state], step) if before.listed else lives
+    if not before.listed:
+        return *lives, _begun(event, before.number + 1, before.ids, step)
+    if before.mine and not event.mine:
+        ended = _ended(lives, "completed" if before.has("started") else "cancelled", step)
+        return *ended, _begun(event, before.number + 1, before.ids, step)
+    if event.mine and not before.mine:
+        # The life for others ends without a word.
+        return *lives[:-1], _begun(event, before.number + 1, before.ids, step)
+    after = msgspec.structs.replace(before, ids=_with_id(before.ids, event), event=event)
+    if event.state == "started" and not before.has("started"):
+        after = _with(after, "started", step)
+    elif event.state == "scheduled" and not before.has("scheduled", "started"):
+        after = _with(after, "scheduled", step)
+    elif event.state == before.event.state and _facts(event) != _facts(before.event):
+        after = after if after.has("updated") else _with(after, "updated", step)
+    return *lives[:-1], after
+
+
+def _with_id(ids: tuple[str, ...], event: Event) -> tuple[str, ...]:
+    return ids if event.id.lower() in ids else (*ids, event.id.lower())
+
+
+def _outcome(life: Life, *, is_next: bool) -> str:
+    if life.has("started"):
+        return "completed"
+    return "cancelled" if is_next or not life.has("scheduled") else "vanished"
+
+
+def _ended(lives: tuple[Life, ...], outcome: str, step: int) -> tuple[Life, ...]:
+    return *lives[:-1], msgspec.structs.replace(_with(lives[-1], outcome, step), listed=False)
 
 
 def _with(life: Life, transition: str, step: int) -> Life:
-    told = Told(life.ids[0], transition, hits(life.event), step)
+    told = Told(life.ids[0], life.number, transition, life.mine, step)
     return msgspec.structs.replace(life, happened=(*life.happened, told))
 
 
 def _facts(event: Event) -> tuple[object, ...]:
-    return event.not_before, event.duration, sorted(map(_name, event.resources)), event.description
-
-
-def hits(event: Event) -> bool:
-    """Tell whether an event is about this VM; one that names none may be."""
-    return not event.resources or VM in map(_name, event.resources)
-
-
-def _name(name: str) -> str:
-    return name.removeprefix("_").lower()
+    return event.not_before, event.duration, sorted(event.names), event.description

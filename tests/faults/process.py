@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -151,9 +152,9 @@ class Api:
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
 
-    def events(self) -> dict[str, list[dict[str, object]]]:
-        """Give all events, current and past."""
-        found: dict[str, list[dict[str, object]]] = json.loads(get(f"{self.url}/api/v1/events"))
+    def events(self) -> dict[str, list[dict[str, Any]]]:
+        """Return all events, current and past."""
+        found: dict[str, list[dict[str, Any]]] = json.loads(get(f"{self.url}/api/v1/events"))
         return found
 
     def status(self) -> dict[str, object]:

@@ -8,13 +8,13 @@ from tests.end_to_end.program import eventually
 from tests.faults import checks, growth
 from tests.faults.history import History
 from tests.faults.leaves import Leaves
-from tests.faults.model import World
+from tests.faults.model import OVER, View, World, view
 from tests.faults.scene import HASTE, TARGETS, Scene
 
 # A target that was down for some seconds may be left alone for 20 more, IMDS for 10, the disk for 10.
 SETTLE_SECONDS = 60.0
-# Events by their first id in small letters.
-Shown = dict[str, dict[str, Any]]
+# The lives of each event, by its first id in small letters.
+Shown = dict[str, list[dict[str, Any]]]
 
 
 class Quiet:
@@ -32,7 +32,7 @@ class Quiet:
         eventually(self._has_settled, within=SETTLE_SECONDS, every=0.2)
         eventually(self.history.read)
         shown = self._shown()
-        self.history.agree({key: _transitions(event) for key, event in shown.items()})
+        self.history.agree(_view(shown))
         eventually(lambda: self._agrees(shown), within=SETTLE_SECONDS, every=0.3)
         self.took.append(time.monotonic() - begun)
         growth.check_rest(self._scene.process)
@@ -52,11 +52,13 @@ class Quiet:
         scene = self._scene
         newest = scene.azure.truth.newest
         samples, status = scene.api.samples(), scene.api.status()
-        listed = {str(event["id"]).lower() for event in scene.api.events()["current"]}
+        listed = {event.id.lower() for event in newest.events if event.state not in OVER}
+        shown = [{i.lower() for i in life["ids"]} for life in scene.api.events()["current"]]
         return (
             bool(status["up"])
             and status["document_incarnation"] == newest.incarnation
-            and len(listed) == len(newest.events)
+            and listed <= set().union(*shown)
+            and all(listed & ids for ids in shown)
             and all(samples[f'notifications_pending{{target="{target}"}}'] == 0 for target in TARGETS)
             and scene.look_at_reload()
             and scene.look_at_disk()
@@ -64,13 +66,16 @@ class Quiet:
         )
 
     def _shown(self) -> Shown:
-        found = self._scene.api.events()
-        return {str(event["id"]).lower(): event for event in (*found["current"], *found["past"])}
+        found: Shown = {}
+        events = self._scene.api.events()
+        for life in (*events["current"], *events["past"]):
+            found.setdefault(str(life["id"]).lower(), []).append(life)
+        return found
 
     def _agrees(self, before: Shown) -> bool:
         """Check all for every possible world; one has to stand, and those that do not are left behind."""
         shown = self._shown()
-        assert shown.keys() == before.keys()
+        assert _view(shown) == _view(before)
         checks.spans(self._scene)
         standing, problem = [], None
         for world in self.history.worlds:
@@ -87,12 +92,15 @@ class Quiet:
 
     def _check(self, world: World, shown: Shown) -> None:
         scene = self._scene
-        approved = self._leaves.check(world, shown)
+        told = self._leaves.check(world, shown) + checks.updates(world, shown)
         for chat in scene.chats:
-            checks.messages(scene, chat, world, approved)
-        checks.hooks(scene, world, scene.azure.truth.by_id)
+            checks.messages(scene, chat, world, told)
+        checks.hooks(scene, world, shown)
 
 
-def _transitions(event: dict[str, Any]) -> list[str]:
-    """Give what happened to an event by Azure's doing."""
-    return [e["transition"] for e in event["transitions"] if e["transition"] != "approved"]
+def _view(shown: Shown) -> View:
+    """Return what happened to each event by Azure's doing."""
+    return {
+        key: view((life["target"], [entry["transition"] for entry in life["transitions"]]) for life in lives)
+        for key, lives in shown.items()
+    }

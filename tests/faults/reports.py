@@ -11,12 +11,16 @@ import msgspec
 
 
 class Run(msgspec.Struct):
-    """One run of a hook; ``ended`` is None until it says so, ``status`` its exit status; times monotonic."""
+    """One run of a hook for what happened ``at`` a time, as written in the API.
+
+    ``ended`` is None until it says so, ``status`` its exit status; the other times are monotonic.
+    """
 
     hook: str
     life: int
     id: str
     transition: str
+    at: str
     attempt: int
     agrees: bool
     begun: float = 0.0
@@ -25,9 +29,9 @@ class Run(msgspec.Struct):
     gone: float | None = None
 
     @property
-    def what(self) -> tuple[str, str, str]:
-        """Give what it runs for."""
-        return self.hook, self.id, self.transition
+    def what(self) -> tuple[str, str, str, str]:
+        """What it runs for."""
+        return self.hook, self.id, self.transition, self.at
 
 
 class Reports:

@@ -26,6 +26,7 @@ _FREEZE = {
     "action": "approve",
     "delay": f"{DELAY:g}s",
 }
+_TELL = ("scheduled", "started", "completed")
 _NEVER = {"name": "never", "match": {"event_types": ["Terminate"]}, "action": "hold"}
 RULES: dict[str, list[dict[str, Any]]] = {
     "none": [],
@@ -35,12 +36,12 @@ RULES: dict[str, list[dict[str, Any]]] = {
 
 
 def hooks(port: int) -> list[dict[str, Any]]:
-    """Give the hooks' part of the configuration: one that ends at once, and one that takes its time."""
+    """Return the hooks' part of the configuration: one that ends at once, and one that takes its time."""
     command = [sys.executable, "-I", "-S", "-B", _HOOK]
     return [
         {
             "name": "tell",
-            "match": {"transitions": ["scheduled", "started"]},
+            "match": {"transitions": list(_TELL)},
             "command": [*command, "tell", str(port), "0"],
         },
         {
@@ -51,27 +52,26 @@ def hooks(port: int) -> list[dict[str, Any]]:
     ]
 
 
-def hooks_for(event: Event, transition: str) -> list[str]:
-    """Name the hooks that run for what happened to an event of this VM."""
-    found = ["tell"] if transition in ("scheduled", "started") else []
-    if event.type in ("Reboot", "Redeploy") and transition == "scheduled":
+def hooks_for(event_type: str, transition: str) -> list[str]:
+    """Return the names of the hooks that run for what happened to an event of this VM."""
+    found = ["tell"] if transition in _TELL else []
+    if event_type in ("Reboot", "Redeploy") and transition == "scheduled":
         found.append("drain")
     return found
 
 
 class Leave(msgspec.Struct, frozen=True):
-    """That an event may be approved: so many seconds after it was first seen, and after that hook."""
+    """That an event may be approved: so many seconds after its life began, and after that hook."""
 
     wait: float = 0.0
     hook: str = ""
 
 
 def leave(rules: str, event: Event) -> Leave | None:
-    """Tell whether rules let this VM approve an event as a document lists it."""
-    names = [name.removeprefix("_").lower() for name in event.resources]
-    if event.status != "Scheduled" or VM not in names or event.type == "Terminate" or rules == "none":
+    """Return the leave that rules give this VM to approve an event as a document lists it."""
+    if event.state != "scheduled" or VM not in event.names or event.type == "Terminate" or rules == "none":
         return None
-    turn = names.index(VM) * FAILOVER
+    turn = event.names.index(VM) * FAILOVER
     if event.type in ("Reboot", "Redeploy"):
         return Leave(turn, "drain")
     if event.type == "Freeze" and event.duration is not None and event.duration <= 9:

@@ -192,7 +192,7 @@ class Scene:
         return True
 
     def offsets_between(self, since: float, until: float) -> list[float]:
-        """Give all that the exporter's clock was wrong by in a stretch of time."""
+        """Return all that the exporter's clock was wrong by in a stretch of time."""
         found = []
         for number, offset in enumerate(self.offsets):
             end = self.offsets[number + 1].since if number + 1 < len(self.offsets) else float("inf")

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +14,7 @@ from tests.faults.leaves import Leaves
 from tests.faults.model import World
 from tests.faults.process import Spell
 from tests.faults.rules import MAX_PER_HOUR
+from tests.faults.scene import Offset
 from tests.faults.truth import Document, Event
 
 FREEZE = Event("A-1", "Freeze", "Scheduled", "Platform", ("vm_0",), "Mon, 11 Apr 2022 22:26:58 GMT", "", 5)
@@ -33,30 +34,63 @@ def approved(event_id: str, at: float = 30.0) -> Talk:
     return found
 
 
-def check(*talks: Talk, rules: str = "all", shown: Any = None) -> set[str]:
-    """Check what the approver said, in one life that goes on."""
-    process = SimpleNamespace(ended=None, stops=())
+def check(*talks: Talk, rules: str = "all", shown: Any = None, unknown: bool = False) -> dict[Any, int]:
+    """Check what the approver said in one process; the watch was given the same documents, or none."""
+    process = SimpleNamespace(begun=START, ended=None, stops=())
+    polls = [] if unknown else [Talk(1, "poller", START, 1, talk.document, START) for talk in talks]
     scene: Any = SimpleNamespace(
-        azure=SimpleNamespace(talks=talks),
+        azure=SimpleNamespace(talks=[*polls, *talks]),
         processes=[process],
         rules=[(rules, Spell(START))],
         hooks=SimpleNamespace(runs=[]),
+        offsets=[Offset(START, 0.0)],
         offsets_between=lambda _since, _until: [0.0],
         in_doubt=lambda _since, _until: False,
     )
     return Leaves(scene, BEGAN, START).check(World(), shown or {})
 
 
-def shows(*transitions: str) -> dict[str, Any]:
-    """Give what the API shows of the freeze."""
-    entries = [{"transition": transition} for transition in transitions]
-    return {"a-1": {"transitions": entries, "target": "self", "first_seen": BEGAN.isoformat()}}
+def shows(*lives: tuple[str, ...]) -> dict[str, Any]:
+    """Return what the API shows of the freeze: a life began every ten seconds, and the last one goes on."""
+    times = [(BEGAN + timedelta(seconds=10 * number)).isoformat() for number in range(len(lives))]
+    ends = [*times[1:], None]
+    return {
+        "a-1": [
+            {
+                "transitions": [{"transition": transition, "at": begun} for transition in life],
+                "target": "self",
+                "first_seen": begun,
+                "ended": ended,
+            }
+            for life, begun, ended in zip(lives, times, ends, strict=True)
+        ]
+    }
+
+
+ONCE = shows(("scheduled", "approved"))
+MUST = {("a-1", "approved"): 1}
 
 
 def test_an_approval_with_leave() -> None:
     """One that the rules allow is right, and is to be told of."""
     document = Document(1, (FREEZE,))
-    assert check(asked(document), approved("A-1"), shown=shows("scheduled", "approved")) == {"a-1"}
+    assert check(asked(document), approved("A-1"), shown=ONCE) == MUST
+
+
+def test_an_approval_in_each_life() -> None:
+    """An event may be approved once in each of its lives."""
+    document = Document(1, (FREEZE,))
+    talks = [asked(document, 5), approved("A-1", 5), asked(document, 15), approved("A-1", 15)]
+    twice = shows(("scheduled", "approved", "cancelled"), ("scheduled", "approved"))
+    assert check(*talks, shown=twice) == {("a-1", "approved"): 2}
+    with pytest.raises(AssertionError, match="is not said to be"):
+        check(*talks, shown=shows(("scheduled", "approved", "cancelled"), ("scheduled",)))
+
+
+def test_an_approval_of_what_the_watch_does_not_know() -> None:
+    """An event is not approved before the watch was given it as it is."""
+    with pytest.raises(AssertionError, match="the watch did not know it"):
+        check(asked(document()), approved("A-1"), unknown=True)
 
 
 def document(**fields: Any) -> Document:
@@ -71,11 +105,11 @@ def document(**fields: Any) -> Document:
         (lambda: [asked(document(status="Started")), approved("A-1")], "all", None, "no rule allows"),
         (lambda: [asked(document()), approved("A-1")], "none", None, "no rule allows"),
         (lambda: [asked(document(type="Reboot")), approved("A-1")], "all", None, "before it was drained"),
-        (lambda: [asked(document(), 0.4), approved("A-1", 0.4)], "all", shows("approved"), "due"),
-        (lambda: [asked(document()), approved("A-1"), approved("A-1", 35)], "all", None, "approved twice"),
-        (lambda: [asked(document()), approved("A-1")], "all", shows("scheduled"), "is not said to be"),
-        (list, "all", shows("scheduled", "approved"), "and was not"),
-        (lambda: [asked(document()), approved("A-1")], "all", shows("approved", "approved"), "2 times"),
+        (lambda: [asked(document(), 0.4), approved("A-1", 0.4)], "all", ONCE, "due"),
+        (lambda: [asked(document()), approved("A-1"), approved("A-1", 35)], "all", ONCE, "approved twice"),
+        (lambda: [asked(document()), approved("A-1")], "all", shows(("scheduled",)), "is not said to be"),
+        (list, "all", ONCE, "and was not"),
+        (lambda: [asked(document()), approved("A-1")], "all", shows(("approved", "approved")), "2 times"),
     ],
 )
 def test_an_approval_without_leave(

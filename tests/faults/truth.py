@@ -23,6 +23,9 @@ WHO: tuple[list[str], ...] = (
 )
 MOST_EVENTS = 10
 FAILING = "the drain will fail"
+OVER = ("Completed", "Canceled", "Cancelled")
+_PENDING = ("advisory", "scheduled", "started")
+_ENDED = tuple(status.lower() for status in OVER)
 _DESCRIPTIONS = ("", "", "Host server is undergoing maintenance.", f"{FAILING} \u2028 \u00fc \U0001f600")
 
 
@@ -38,8 +41,23 @@ class Event(msgspec.Struct, frozen=True):
     description: str
     duration: int | None
 
+    @property
+    def state(self) -> str:
+        """The status in small letters: Azure's case is not significant."""
+        return self.status.lower()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The resources as they are compared."""
+        return tuple(name.removeprefix("_").lower() for name in self.resources)
+
+    @property
+    def mine(self) -> bool:
+        """Whether it affects this VM; one that names none may."""
+        return not self.resources or VM in self.names
+
     def written(self) -> dict[str, object]:
-        """Give it as Azure writes it."""
+        """Return it as Azure writes it."""
         return {
             "EventId": self.id,
             "EventType": self.type,
@@ -61,7 +79,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> bytes:
-        """Give it as IMDS sends it."""
+        """Return it as IMDS sends it."""
         events = [event.written() for event in self.events]
         return json.dumps({"DocumentIncarnation": self.incarnation, "Events": events}).encode()
 
@@ -76,8 +94,6 @@ class Truth:
         self._events: list[Event] = []
         self._gone: list[Event] = []
         self.documents = [Document(1)]
-        # Each event as it was first listed, by id in small letters.
-        self.by_id: dict[str, Event] = {}
 
     @property
     def newest(self) -> Document:
@@ -102,26 +118,34 @@ class Truth:
         return self._publish()
 
     def _publish(self) -> Document:
-        self.by_id = {event.id.lower(): event for event in self._events} | self.by_id
         self.documents.append(Document(self._incarnation, tuple(self._events)))
         return self.newest
 
     def _one(self) -> None:
-        scheduled = [e for e in self._events if e.status == "Scheduled"]
-        started = [e for e in self._events if e.status == "Started"]
         kinds: dict[Callable[[], None], float] = {}
         if len(self._events) < MOST_EVENTS:
-            kinds |= {self._announce: 10, self._strike: 1.5}
+            kinds |= {self._announce: 10, self._strike: 1.5, self._advise: 1}
             if self._gone:
-                kinds[self._return] = 0.7
-        if scheduled:
-            kinds |= {self._start: 3, self._cancel: 3, self._update: 4, self._renew: 1.5}
-        if started:
-            kinds |= {self._end: 5, self._fall_back: 0.5, self._spell: 0.5}
+                kinds[self._return] = 1
+        if self._those("scheduled"):
+            kinds |= {self._start: 3, self._cancel: 3}
+        if self._those("scheduled", "started"):
+            kinds |= {self._renew: 2}
+        if self._those("started"):
+            kinds |= {self._end: 5, self._fall_back: 0.5}
+        if self._those("advisory"):
+            kinds |= {self._decide: 1.5}
+        if self._those(*_PENDING):
+            kinds |= {self._update: 4, self._spell: 0.7, self._join_or_leave: 2, self._finish: 1}
+        if self._those(*_ENDED):
+            kinds |= {self._sweep: 3, self._revive: 0.5}
         self._chance.choices(list(kinds), list(kinds.values()))[0]()
 
-    def _pick(self, status: str) -> Event:
-        return self._chance.choice([event for event in self._events if event.status == status])
+    def _those(self, *states: str) -> list[Event]:
+        return [event for event in self._events if event.state in states]
+
+    def _pick(self, *states: str) -> Event:
+        return self._chance.choice(self._those(*states))
 
     def _replace(self, old: Event, **fields: object) -> None:
         self._events[self._events.index(old)] = msgspec.structs.replace(old, **fields)
@@ -152,21 +176,46 @@ class Truth:
         self._announce()
         self._replace(self._events[-1], status="Started", not_before="", source="Platform")
 
+    def _advise(self) -> None:
+        self._announce()
+        self._replace(self._events[-1], status="Advisory")
+
+    def _decide(self) -> None:
+        """Let what was only advised come, or not."""
+        event = self._pick("advisory")
+        status = self._chance.choice(("Scheduled", "Scheduled", "Started", ""))
+        if status:
+            self._replace(event, status=status)
+        else:
+            self._remove(event)
+
     def _start(self) -> None:
-        self._replace(self._pick("Scheduled"), status="Started", not_before="")
+        self._replace(self._pick("scheduled"), status="Started", not_before="")
 
     def _cancel(self) -> None:
-        self._remove(self._pick("Scheduled"))
+        self._remove(self._pick("scheduled"))
 
     def _end(self) -> None:
-        self._remove(self._pick("Started"))
+        self._remove(self._pick("started"))
+
+    def _finish(self) -> None:
+        """Say that an event is over, and go on listing it."""
+        event = self._pick(*_PENDING)
+        status = self._chance.choice(OVER)
+        self._replace(event, status=self._chance.choice((status, status.lower())))
+
+    def _sweep(self) -> None:
+        self._remove(self._pick(*_ENDED))
+
+    def _revive(self) -> None:
+        self._replace(self._pick(*_ENDED), status="Scheduled")
 
     def _remove(self, event: Event) -> None:
         self._events.remove(event)
         self._gone.append(event)
 
     def _update(self) -> None:
-        event = self._pick("Scheduled")
+        event = self._pick(*_PENDING)
         fields: dict[str, object] = {
             "not_before": self._not_before(),
             "duration": (event.duration or 0) + 1,
@@ -176,19 +225,28 @@ class Truth:
         name = self._chance.choice(list(fields))
         self._replace(event, **{name: fields[name]})
 
+    def _join_or_leave(self) -> None:
+        """Let this VM join the event, or leave it."""
+        event = self._pick(*_PENDING)
+        others = tuple(name for name in event.names if name != VM)
+        self._replace(event, resources=(others or ("vm_1",)) if event.mine else (*others, VM))
+
     def _renew(self) -> None:
-        """Start an event under a new id, as Microsoft's own mock server does."""
-        self._replace(self._pick("Scheduled"), id=self._new_id(), status="Started", not_before="")
+        """Let an event be Started under a new id, as Microsoft's own mock server does."""
+        event = self._pick("scheduled", "started")
+        self._replace(event, id=self._new_id(), status="Started", not_before="")
 
     def _fall_back(self) -> None:
-        self._replace(self._pick("Started"), status="Scheduled", not_before=self._not_before())
+        self._replace(self._pick("started"), status="Scheduled", not_before=self._not_before())
 
     def _spell(self) -> None:
-        """Write an id in other letters."""
-        event = self._pick("Started")
-        self._replace(event, id=event.id.swapcase())
+        """Write an id and a status in other letters."""
+        event = self._pick(*_PENDING)
+        status = self._chance.choice((event.status.lower(), event.status.upper(), event.status.title()))
+        self._replace(event, id=event.id.swapcase(), status=status)
 
     def _return(self) -> None:
         event = self._chance.choice(self._gone[-5:])
         self._gone.remove(event)
-        self._events.append(event)
+        status = self._chance.choice(("Scheduled", "Started", event.status))
+        self._events.append(msgspec.structs.replace(event, status=status))
