@@ -86,7 +86,6 @@ class _Sorted(msgspec.Struct, frozen=True):
     """A document's events by what they are to the lives known before it, whose keys the mappings have."""
 
     listed: Mapping[str, ScheduledEvent]
-    over: Mapping[str, ScheduledEvent]
     unread: frozenset[str]
     gone: tuple[str, ...]
     returning: tuple[tuple[TrackedEvent, ScheduledEvent], ...]
@@ -96,35 +95,28 @@ class _Sorted(msgspec.Struct, frozen=True):
 def _sort(known: Known, document: Document) -> _Sorted:
     current, past = _by_id(known.current), _by_id(known.past)
     listed: dict[str, ScheduledEvent] = {}
-    over: dict[str, ScheduledEvent] = {}
     returning: dict[str, tuple[TrackedEvent, ScheduledEvent]] = {}
     fresh: list[ScheduledEvent] = []
     for event in document.events:
-        life = current.get(event.key)
-        if event.event_status in _ENDING_STATUSES:
-            if life is not None:
-                over[life.key] = event
-        elif life is not None:
-            if life.key not in listed or _bears_newer_id(life, event):
+        life, former = current.get(event.key), past.get(event.key)
+        if life is not None:
+            if life.key not in listed or _is_newer(life, event, listed[life.key]):
                 listed[life.key] = event
-        elif event.key in past:
-            former = past[event.key]
-            if former.key not in returning or _bears_newer_id(former, event):
+        elif former is not None:
+            if former.key not in returning or _is_newer(former, event, returning[former.key][1]):
                 returning[former.key] = former, event
         else:
             fresh.append(event)
     lost = {defect.event_id.lower() for defect in document.defects if defect.lost}
-    unread = (
-        {life.key for event_id, life in current.items() if event_id in lost} - listed.keys() - over.keys()
-    )
-    gone = [key for key in known.current if key not in listed and key not in over and key not in unread]
-    over = {key: event for key, event in over.items() if key not in listed}
-    return _Sorted(listed, over, frozenset(unread), tuple(gone), tuple(returning.values()), tuple(fresh))
+    unread = {life.key for event_id, life in current.items() if event_id in lost} - listed.keys()
+    gone = [key for key in known.current if key not in listed and key not in unread]
+    return _Sorted(listed, frozenset(unread), tuple(gone), tuple(returning.values()), tuple(fresh))
 
 
-def _bears_newer_id(life: TrackedEvent, event: ScheduledEvent) -> bool:
-    """Return whether the event is listed under another id than its first: of two listed, that one holds."""
-    return event.key != life.ids[0].lower()
+def _is_newer(life: TrackedEvent, event: ScheduledEvent, other: ScheduledEvent) -> bool:
+    """Return whether an event bears a newer id of this life than another: of two listed, it holds."""
+    ids = [known_id.lower() for known_id in life.ids]
+    return ids.index(event.key) > ids.index(other.key)
 
 
 def _by_id(lives: Mapping[str, TrackedEvent]) -> dict[str, TrackedEvent]:
@@ -156,8 +148,6 @@ class _Walk:
         heirs = successors(heritable, found.fresh, is_next=self._is_next)
         for key in found.unread:
             self._current[key] = replace(lives[key], unread=True)
-        for key, event in found.over.items():
-            self._end(replace(lives[key], event=event), _ENDING_STATUSES[event.event_status])
         for key in found.gone:
             heir = heirs.get(lives[key].event.key)
             if heir is None:
@@ -193,7 +183,9 @@ class _Walk:
         )
 
     def _begin(self, event: ScheduledEvent, former: TrackedEvent | None = None) -> None:
-        """Begin a life; ``former`` is the one before it of the same event."""
+        """Begin a life, unless the event is over; ``former`` is the life before it of the same event."""
+        if event.event_status in _ENDING_STATUSES:
+            return
         life = TrackedEvent(
             event,
             (event.event_id,) if former is None else _with_id(former, event),
@@ -211,9 +203,15 @@ class _Walk:
     def _continue(self, before: TrackedEvent, event: ScheduledEvent) -> None:
         """Take in what the document says of an event whose life goes on, unless this VM joins or leaves."""
         affects = before.affects if self._instance is None else event.target(self._instance)
-        if affects is not None and affects is not before.target:
+        outcome = _ENDING_STATUSES.get(event.event_status)
+        changes_side = affects is not None and affects is not before.target
+        # An event that is over cannot be joined.
+        if changes_side and (outcome is None or before.target is Target.SELF):
             self._leave(before)
             self._begin(event, before)
+            return
+        if outcome is not None:
+            self._end(replace(before, event=event), outcome)
             return
         after = replace(
             before,
@@ -226,7 +224,8 @@ class _Walk:
         transition = _status_transition(before, event)
         if transition is not None:
             self._happen(replace(after, untold=None), transition)
-        elif event.event_status.lower() != before.event.event_status.lower():
+        elif (event.event_status == STARTED) != (before.event.event_status == STARTED):
+            # Azure blanks NotBefore at the start, and sets it again where an event falls back to Scheduled.
             self._current[after.key] = replace(after, untold=None)
         else:
             self._update(before, after)
@@ -295,7 +294,7 @@ class _Walk:
         """Return how an event ended that the document no longer lists."""
         if life.has(Transition.STARTED):
             return Transition.COMPLETED
-        if not life.has(Transition.SCHEDULED):
+        if not life.has(Transition.SCHEDULED) and self._document.incarnation is not None:
             return Transition.CANCELLED
         before = self._known.last_success
         recent = before is not None and abs(self._now - before) < SWITCH_OFF

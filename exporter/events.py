@@ -172,6 +172,7 @@ def decode_document(body: bytes) -> Document:
             events.pop(event.key, None)
             events[event.key] = event
         else:
+            events.pop(defects[-1].event_id.lower(), None)
             lost += 1
         if lost > _MOST_LOST:
             raise InvalidDocumentError(f"over {_MOST_LOST} events cannot be read: {defects[-1].message}")

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.events import Defect, Target
+from exporter.advance import advance
+from exporter.events import Defect, Document, Target
 from exporter.lifecycle import (
     Change,
     Known,
@@ -223,12 +224,14 @@ def test_an_advised_event_that_goes_is_cancelled(incarnation: int | None) -> Non
 
 
 def test_an_unknown_status_within_a_life() -> None:
-    """After Scheduled another status is shown; what changes with a status is not told as an update."""
+    """After Scheduled another status is shown and is not a transition; what changes with it is told."""
     life = Life()
     life.feed(scheduled())
-    assert life.feed(scheduled(event_status="Paused", duration_seconds=9)).occurrences == ()
+    assert life.feed(scheduled(event_status="Paused")).occurrences == ()
     assert life.current[0].event.event_status == "Paused"
-    assert life.feed(scheduled()).occurrences == ()
+    changed = scheduled(event_status="Waiting", duration_seconds=9)
+    assert happened(life.feed(changed)) == [(FREEZE_ID, UPDATED)]
+    assert life.feed(scheduled(duration_seconds=9)).occurrences == ()
     assert happened(life.feed(started())) == [(FREEZE_ID, STARTED)]
 
 
@@ -243,6 +246,14 @@ def test_statuses_that_end_a_life(status: str, outcome: Transition) -> None:
     assert life.current == []
     assert life.feed().occurrences == ()
     assert happened(life.feed(scheduled())) == [(FREEZE_ID, SCHEDULED)]
+
+
+def test_an_advised_event_that_goes_from_a_document_without_a_number_has_vanished() -> None:
+    """Nothing is taken as cancelled where the incarnation cannot be read."""
+    life = Life()
+    life.feed(scheduled(event_status="Advisory"))
+    step = advance(life.known, Document(None), life.now, instance=life.instance, watching=True)
+    assert happened(step) == [(FREEZE_ID, VANISHED)]
 
 
 @pytest.mark.parametrize("status", ["Completed", "Canceled"])

@@ -54,6 +54,20 @@ def test_joining(now: ScheduledEvent, begins: Transition) -> None:
     assert life.current[0].key != others.key
 
 
+@pytest.mark.parametrize(
+    ("last", "status", "outcome"),
+    [(scheduled, "Completed", CANCELLED), (started, "Canceled", COMPLETED)],
+)
+def test_leaving_an_event_that_ends(
+    last: Callable[..., ScheduledEvent], status: str, outcome: Transition
+) -> None:
+    """What becomes of the event elsewhere, in the same document too, says nothing about this VM."""
+    life = Life()
+    life.feed(last(resources=BOTH))
+    assert happened(life.feed(scheduled(event_status=status, resources=OTHERS))) == [(FREEZE_ID, outcome)]
+    assert life.current == []
+
+
 def test_to_and_fro() -> None:
     """Each joining is a new life, told from its beginning to its end."""
     life = Life()

@@ -37,6 +37,17 @@ def test_both_ids_mean_the_event_from_then_on() -> None:
     assert [(t.ids, t.event.event_id) for t in life.current] == [(("A1", "A2"), "a2")]
 
 
+def test_of_several_ids_the_newest_holds() -> None:
+    """Where a document lists an event under several of its ids, the newest says how it stands."""
+    life = Life()
+    for event_id in ("A1", "A2", "A3"):
+        life.feed(started(event_id=event_id))
+    assert life.feed(started(event_id="A3", duration_seconds=9), started(event_id="A2")).occurrences
+    assert life.current[0].event.event_id == "A3"
+    over = started(event_id="A3", event_status="Completed")
+    assert happened(life.feed(over, scheduled(event_id="A1"))) == [("A3", COMPLETED)]
+
+
 def test_a_chain_of_ids() -> None:
     """An event that falls back to Scheduled may be succeeded once more, and `ids` lists all."""
     life = Life()

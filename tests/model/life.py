@@ -177,15 +177,9 @@ def _go_on(life: Life, heirs: Mapping[tuple[str, ...], Event], state: State, pol
 
 
 def _entry(ids: tuple[str, ...], document: Document) -> Event | None:
-    """Return what a document says of an event that it may list under several ids.
-
-    What has not ended goes before what has, a later id before the first one.
-    """
-    readable = [event for event in document.events.values() if event and event.id in ids]
-    lasting = [event for event in readable if event.kind not in _ENDED]
-    renewed = [event for event in lasting if event.id != ids[0]]
-    found = renewed or lasting or readable
-    return found[-1] if found else None
+    """Return what a document says of an event, by the newest of its ids if it lists several."""
+    readable = [event for i in ids if (event := document.events.get(i))]
+    return readable[-1] if readable else None
 
 
 def _gone(life: Life, state: State, poll: Poll) -> str:
@@ -193,7 +187,7 @@ def _gone(life: Life, state: State, poll: Poll) -> str:
     if life.has("started"):
         return "completed"
     if not life.has("scheduled"):
-        return "cancelled"
+        return "vanished" if poll.document.incarnation is None else "cancelled"
     if poll.document.nameless:
         return "vanished"
     assert state.document is not None
@@ -206,7 +200,8 @@ def _gone(life: Life, state: State, poll: Poll) -> str:
 def _listed(life: Life, event: Event, state: State, poll: Poll) -> Life:
     """Return the life after a document that lists its event: it goes on, or this VM joins or leaves."""
     target = _target(event, poll.instance) or life.target
-    if target == life.target or event.kind in _ENDED:
+    # An event that is over cannot be joined.
+    if target == life.target or (event.kind in _ENDED and life.target == "other"):
         ids = _with_id(life.ids, event)
         return _seen(life._replace(ids=ids, unsure=life.unsure and poll.instance is None), event, state, poll)
     if target == "self":
@@ -248,7 +243,7 @@ def _seen(life: Life, event: Event, state: State, poll: Poll) -> Life:
         return _with(life, poll, event, "scheduled")
     if not life.story:
         return _with(life, poll, event, "advised")
-    changes = _changes(_last_told(life), event) if event.status == life.event.status else ()
+    changes = () if _starts_or_falls_back(life.event, event) else _changes(_last_told(life), event)
     if changes and not _held_back(life, poll.at):
         return _with(life, poll, event, "updated", changes)
     return life if event == life.event else _with(life, poll, event, None)
@@ -259,12 +254,17 @@ def _with(life: Life, poll: Poll, event: Event, transition: str | None, changes:
 
 
 def _last_told(life: Life) -> Event:
-    """Return the event as it was at the beginning, at the last change of status, or at the last update."""
+    """Return the event as it was at the last transition, or when it last fell back from Started."""
     told = life.story[0].event
     for before, moment in pairwise(life.story):
-        if moment.transition == "updated" or moment.event.status != before.event.status:
+        if moment.transition or _starts_or_falls_back(before.event, moment.event):
             told = moment.event
     return told
+
+
+def _starts_or_falls_back(before: Event, after: Event) -> bool:
+    """Return whether the status becomes Started or ceases to be: what changes with it is not told."""
+    return before.kind != after.kind and "started" in (before.kind, after.kind)
 
 
 def _held_back(life: Life, now: datetime) -> bool:

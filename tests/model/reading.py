@@ -36,7 +36,7 @@ class Document(NamedTuple):
 
 
 def read(body: bytes) -> Document:
-    """Return the document; of two events with one id the last that can be read holds.
+    """Return the document; of two events with one id the last holds.
 
     Raises:
         ValueError: the body is not a document.
@@ -50,9 +50,8 @@ def read(body: bytes) -> Document:
     for item in items:
         found = item.get("EventId") if isinstance(item, dict) else None
         if isinstance(found, str) and found:
-            event = _event(item) or events.get(found.lower())
             events.pop(found.lower(), None)
-            events[found.lower()] = event
+            events[found.lower()] = _event(item)
         else:
             nameless = True
     return Document(_incarnation(content.get("DocumentIncarnation")), events, nameless)

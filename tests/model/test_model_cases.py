@@ -100,6 +100,12 @@ def test_once_across_restarts() -> None:
     assert story(*steps) == "scheduled a | - | started a"
 
 
+def test_updates_under_unknown_statuses() -> None:
+    """From one status that means nothing to another there is no transition that would tell what changed."""
+    steps = poll(0, 1, event(status="Advisory")), poll(1, 2, event(status="Paused", Description="Soon."))
+    assert story(*steps) == "advised a | updated a"
+
+
 def test_updates_are_folded() -> None:
     """The first update is told at once, later ones a minute after the last, with all that changed since."""
     first, second, third = (event(DurationInSeconds=number) for number in (6, 7, 8))
@@ -149,6 +155,12 @@ def test_this_vm_leaves() -> None:
     assert last(poll(0, 1, A), poll(1, 2, begun)) == "cancelled a, started a/2 other"
     told = told_of(poll(0, 1, A), poll(1, 2, FOR_OTHERS))[1]
     assert [each.life.event.resources for each in told] == [(NAME,), tuple(OTHERS)]
+
+
+def test_this_vm_leaves_and_the_event_ends() -> None:
+    """What becomes of the event elsewhere, in the same document too, is nothing of this VM's life."""
+    assert last(poll(0, 1, A), poll(1, 2, event(status="Completed", Resources=OTHERS))) == "cancelled a"
+    assert last(poll(0, 1, STARTED), poll(1, 2, event(status="Canceled", Resources=OTHERS))) == "completed a"
 
 
 def test_order() -> None:

@@ -16,6 +16,7 @@ def test_two_events_with_one_id() -> None:
     """Of two events with one id the last holds."""
     assert story(poll(0, 1, A, event("a", "Started"))) == "started a"
     assert story(poll(0, 1, event("a", "Started"), A)) == "scheduled a"
+    assert story(poll(0, 1, A), poll(1, 2, STARTED, UNREADABLE)) == "scheduled a | -"
 
 
 def test_a_reset() -> None:
@@ -118,6 +119,15 @@ def test_the_first_id_stays() -> None:
         poll(6, 5, A),
     )
     assert story(*steps) == "scheduled a | started a | - | - | completed a | started a/2 | -"
+
+
+def test_the_newest_id_counts() -> None:
+    """Of several ids of one event in a document the newest counts, whatever it says."""
+    newest = event("C", "Started", Description="newest")
+    steps = poll(0, 1, STARTED), poll(1, 2, event("B", "Started")), poll(2, 3, newest)
+    told = told_of(*steps, poll(99, 4, event("C", "Started", Description="newer"), event("B", "Started")))
+    assert [each.life.event.id for each in told[3]] == ["c"]
+    assert last(*steps, poll(3, 4, event("C", "Completed"), event("B", "Started"))) == "completed a"
 
 
 def test_a_state_stays_as_it_is() -> None:
