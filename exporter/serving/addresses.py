@@ -21,7 +21,7 @@ def listen(address: str) -> list[socket.socket]:
     try:
         return [_bind(host, port)]
     except (socket.gaierror, ValueError) as error:
-        raise ConfigurationError(f"listen address {address!r}: no host is named {host!r}") from error
+        raise ConfigurationError(f"listen address {address!r}: unknown host {host!r}") from error
     except OSError as error:
         # `create_server` appends the address in Python's notation.
         reason = (error.strerror or str(error)).partition(" (while")[0].lower()
@@ -30,14 +30,14 @@ def listen(address: str) -> list[socket.socket]:
 
 def _split(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
-    remedy = "write it like :9843, 127.0.0.1:9843 or [::1]:9843"
+    remedy = "use a form like :9843, 127.0.0.1:9843 or [::1]:9843"
     if not colon or "/" in address:
-        raise ConfigurationError(f"listen address {address!r}: is no HOST:PORT; {remedy}")
+        raise ConfigurationError(f"listen address {address!r}: not HOST:PORT; {remedy}")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if ":" in host and bare == host:
         raise ConfigurationError(f"listen address {address!r}: an IPv6 address needs brackets; {remedy}")
     if not (port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise ConfigurationError(f"listen address {address!r}: {port!r} is no port from 0 to 65535")
+        raise ConfigurationError(f"listen address {address!r}: {port!r} is not a port from 0 to 65535")
     return bare, int(port)
 
 

@@ -12,17 +12,17 @@ from tests.serving.support import GET, answer, echo
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("9843", "is no HOST:PORT; write it like :9843, 127.0.0.1:9843 or [::1]:9843"),
-        ("http://127.0.0.1:9843", "is no HOST:PORT; write it like :9843, 127.0.0.1:9843 or [::1]:9843"),
-        ("::1:9843", "an IPv6 address needs brackets; write it like :9843, 127.0.0.1:9843 or [::1]:9843"),
-        (":http", "'http' is no port from 0 to 65535"),
-        (":65536", "'65536' is no port from 0 to 65535"),
-        (":-1", "'-1' is no port from 0 to 65535"),
-        (":", "'' is no port from 0 to 65535"),
-        ("256.0.0.1:0", "no host is named '256.0.0.1'"),
-        ("[nonsense:0", "no host is named '[nonsense'"),
-        ("a\0b:0", "no host is named 'a\\x00b'"),
-        (f"{'x' * 70}.example:0", f"no host is named '{'x' * 70}.example'"),
+        ("9843", "not HOST:PORT; use a form like :9843, 127.0.0.1:9843 or [::1]:9843"),
+        ("http://127.0.0.1:9843", "not HOST:PORT; use a form like :9843, 127.0.0.1:9843 or [::1]:9843"),
+        ("::1:9843", "an IPv6 address needs brackets; use a form like :9843, 127.0.0.1:9843 or [::1]:9843"),
+        (":http", "'http' is not a port from 0 to 65535"),
+        (":65536", "'65536' is not a port from 0 to 65535"),
+        (":-1", "'-1' is not a port from 0 to 65535"),
+        (":", "'' is not a port from 0 to 65535"),
+        ("256.0.0.1:0", "unknown host '256.0.0.1'"),
+        ("[nonsense:0", "unknown host '[nonsense'"),
+        ("a\0b:0", "unknown host 'a\\x00b'"),
+        (f"{'x' * 70}.example:0", f"unknown host '{'x' * 70}.example'"),
     ],
 )
 def test_a_bad_address_is_told(address: str, message: str) -> None:
