@@ -123,15 +123,11 @@ class App:
         directory = config.state_directory(self._config)
         self._web = WebConfig(self._options.web_config_file, self.health, self._clock)
         with contextlib.ExitStack() as undo:
-            sockets = listen(self._options.listen_address)
-            for listener in sockets:
-                undo.enter_context(listener)
+            listener = undo.enter_context(listen(self._options.listen_address))
             self._store = Store.open(directory, health=self.health, clock=self._clock)
             undo.callback(self._store.close)
             self._build()
-            self._server = AsgiServer(
-                create_app(self._site()), sockets, ssl_context_factory=self._web.ssl_context
-            )
+            self._server = AsgiServer(create_app(self._site()), listener, tls=self._web.ssl_contexts())
             undo.pop_all()
         self._server.start()
         self._poller.start()

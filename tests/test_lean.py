@@ -8,24 +8,23 @@ import sys
 import exporter.app, exporter.cli, exporter.web.page
 heavy = {
     "apprise", "bcrypt", "chardet", "charset_normalizer", "cryptography", "importlib.metadata", "jinja2",
-    "logging.config", "multiprocessing", "opentelemetry", "socks", "uvicorn.main", "yaml", "zoneinfo",
+    "logging.config", "multiprocessing", "opentelemetry", "socks", "yaml", "zoneinfo",
 }
 print(sorted(heavy & set(sys.modules)))
 """
 
 WHOLE = """
 import exporter.app
-import charset_normalizer, importlib.metadata, logging.config, typing_extensions, uvicorn.main
+import charset_normalizer, importlib.metadata
 assert importlib.metadata.version("click")
-assert uvicorn.main.Server and uvicorn.main.run and logging.config.dictConfig and typing_extensions.Self
 print("whole")
 """
 
 GIVEN = """
-import requests, uvicorn, typing_extensions
+import requests
 import exporter.app
 from exporter.lean import requests as ours
-assert ours is requests and uvicorn.run and uvicorn.main
+assert ours is requests
 print("as they were")
 """
 
@@ -34,7 +33,7 @@ import sys
 from exporter import config
 import exporter.cli
 config.load(None, config.Overrides())
-heavy = {"apprise", "jinja2", "opentelemetry", "prometheus_client", "requests", "sqlite3", "uvicorn"}
+heavy = {"apprise", "h11", "jinja2", "opentelemetry", "prometheus_client", "requests", "sqlite3"}
 print(sorted(heavy & set(sys.modules)))
 """
 

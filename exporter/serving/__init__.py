@@ -1,23 +1,6 @@
-"""Serving an ASGI application on a thread of its own: uvicorn's HTTP/1.1, with limits that uvicorn lacks.
-
-uvicorn never closes a connection that sends no request, wakes ten times a second, and leaves TLS handshakes
-without a limit. So its protocol is used, and accepting, patience and room are ours. Of uvicorn this relies on
-`H11Protocol`'s constructor and hooks, its ``conn`` (h11's public `Connection`) and ``logger``; a release that
-changes them fails the tests of this package.
-"""
+"""An ASGI application over HTTP/1.1 on a thread of its own, with limits on connections, time and memory."""
 
 from exporter.serving.addresses import listen
-from exporter.serving.asgi import MAX_BODY_BYTES, AsgiApp, Message, Receive, Scope, Send, hang_up
-from exporter.serving.server import AsgiServer
+from exporter.serving.server import AsgiApp, AsgiServer, HangUpError, Message, Receive, Scope, Send
 
-__all__ = [
-    "MAX_BODY_BYTES",
-    "AsgiApp",
-    "AsgiServer",
-    "Message",
-    "Receive",
-    "Scope",
-    "Send",
-    "hang_up",
-    "listen",
-]
+__all__ = ["AsgiApp", "AsgiServer", "HangUpError", "Message", "Receive", "Scope", "Send", "listen"]

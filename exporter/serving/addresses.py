@@ -1,31 +1,35 @@
-"""Addresses to listen on, as Prometheus' exporters write them."""
+"""Addresses to listen on, written as Prometheus' exporters write them."""
 
 import errno
 import socket
 
 from exporter.errors import ConfigurationError, ListenError
 
-_BACKLOG = 1024
+BACKLOG = 1024
 
 
-def listen(address: str) -> list[socket.socket]:
-    """Listen on an address as Prometheus' exporters write it: ``:9843`` (all, IPv6 too), ``[::1]:0``.
+def listen(address: str) -> socket.socket:
+    """Listen on an address such as ``:9843`` (every interface, IPv4 and IPv6) or ``[::1]:0``.
 
-    Connections queue from now on. A name stands for its first IPv4 address, or else for its first.
+    Connections queue from now on. A host name means its first IPv4 address, or its first of any kind.
 
     Raises:
-        ConfigurationError: the address is malformed, or names no host.
+        ConfigurationError: the address is malformed, or its host is unknown.
         ListenError: it cannot be bound.
     """
     host, port = _split(address)
     try:
-        return [_bind(host, port)]
+        listener = _bind(host, port)
     except (socket.gaierror, ValueError) as error:
         raise ConfigurationError(f"listen address {address!r}: unknown host {host!r}") from error
     except OSError as error:
         # `create_server` appends the address in Python's notation.
         reason = (error.strerror or str(error)).partition(" (while")[0].lower()
         raise ListenError(f"cannot listen on {address}: {reason}") from error
+    # Accepted connections inherit it. Without it the body of a response can wait 40 ms for the client to
+    # acknowledge the head.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def _split(address: str) -> tuple[str, int]:
@@ -45,14 +49,14 @@ def _bind(host: str, port: int) -> socket.socket:
     if host:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, bound = min(found, key=lambda one: one[0] != socket.AF_INET)
-        return socket.create_server(bound, family=family, backlog=_BACKLOG)
+        return socket.create_server(bound, family=family, backlog=BACKLOG)
     if socket.has_dualstack_ipv6():
         try:
             return socket.create_server(
-                ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+                ("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
             )
         except OSError as error:
-            # So says a machine where IPv6 exists but is switched off.
+            # The errors of a machine on which IPv6 exists but is disabled.
             if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
                 raise
-    return socket.create_server(("", port), backlog=_BACKLOG)
+    return socket.create_server(("", port), backlog=BACKLOG)

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from exporter.serving import AsgiApp, Receive, Scope, Send, hang_up
+from exporter.serving import AsgiApp, HangUpError, Receive, Scope, Send
 from exporter.simulator.control import Control
 from exporter.simulator.documents import EVENTS_VERSIONS, INSTANCE_VERSIONS, PREVIEW
 from exporter.simulator.faults import Fault
@@ -56,8 +56,7 @@ class _Application:
         place = _PLACES.get(request.path.rstrip("/"))
         fault = self._simulation.take_fault(place, request.method) if place else None
         if fault and fault.mode == "drop":
-            await hang_up(scope, receive)
-            return
+            raise HangUpError
         body = (await receive())["body"]
         if place:
             response = await self._metadata(place, request, body, fault)

@@ -3,6 +3,7 @@
 import logging
 import ssl
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from exporter.clock import Clock
@@ -59,16 +60,9 @@ class WebConfig:
             if self._path:
                 self._load(self._path)
 
-    def ssl_context(self) -> ssl.SSLContext | None:
-        """Give the context to serve with, the same for good, or None for plain HTTP.
-
-        Every new connection gets the certificate and the settings of its moment.
-        """
-        if self._settings.tls is None:
-            return None
-        from exporter.web.tls import renewing_context
-
-        return renewing_context(self._newest_context)
+    def ssl_contexts(self) -> Callable[[], ssl.SSLContext] | None:
+        """Return what gives a new connection its TLS context, by the newest files; None for plain HTTP."""
+        return self._newest_context if self._settings.tls else None
 
     def _newest_context(self) -> ssl.SSLContext:
         context = self.current().tls

@@ -5,7 +5,7 @@ import os
 import ssl
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,30 +27,6 @@ def server_context(file: YamlFile, section: TlsSection) -> tuple[ssl.SSLContext,
         ConfigurationError: a file is missing, the key does not match, a setting cannot be honoured.
     """
     return _Builder(file, section).build()
-
-
-def renewing_context(newest: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    """Make a context for asyncio whose every new connection uses what ``newest`` gives at that moment.
-
-    So a renewed certificate, and every other setting, holds from the next connection on, without a restart.
-    """
-    context = _RenewingContext(ssl.PROTOCOL_TLS_SERVER)
-    context.newest = newest
-    return context
-
-
-class _RenewingContext(ssl.SSLContext):
-    newest: Callable[[], ssl.SSLContext]
-
-    def wrap_bio(
-        self,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
-        server_hostname: str | bytes | None = None,
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLObject:
-        return self.newest().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
 class _Builder:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from exporter.durations import Duration
-from exporter.serving import AsgiApp, AsgiServer, Message, Receive, Scope, Send, hang_up, listen
+from exporter.serving import AsgiApp, AsgiServer, HangUpError, Message, Receive, Scope, Send, listen
 from exporter.simulator import EventPlan, Scenario, Simulator
 from tests.end_to_end.program import exporter, free_port, get
 
@@ -95,8 +95,7 @@ class Group(Simulator):
             if not self.answers.is_set():
                 while not self.answers.is_set():
                     await asyncio.sleep(0.01)
-                await hang_up(scope, receive)
-                return
+                raise HangUpError
 
             async def again() -> Message:
                 return message

@@ -1,12 +1,14 @@
 """Peers that take all they can get of the web server: its connections, its patience, its memory."""
 
 import socket
+import threading
 import time
 from contextlib import ExitStack
 
 import pytest
 
-from exporter.serving import AsgiServer, Receive, Scope, Send, connections
+from exporter.serving import AsgiServer, Receive, Scope, Send
+from exporter.serving import server as serving_module
 from tests.serving.support import GET, is_closed, serving
 
 LARGE = b"x" * 2**20
@@ -42,7 +44,7 @@ def read_all(server: AsgiServer) -> int:
 
 def test_who_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many requests and no reading: an answer that nobody takes does not hold its connection for good."""
-    monkeypatch.setattr(connections, "_FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr(serving_module, "_WRITE_SECONDS", 0.2)
     with serving(large) as server, deaf(server) as peer:
         time.sleep(1)
         assert is_closed(peer)
@@ -56,6 +58,24 @@ def test_who_does_not_read_makes_room() -> None:
             stack.enter_context(deaf(server))
         for _ in range(5):
             assert read_all(server) == len(LARGE)
+
+
+def test_a_stop_waits_for_who_is_reading() -> None:
+    """An answer that is being read when the server stops, more than the kernel takes in, arrives whole."""
+    size = 16 * len(LARGE)
+
+    async def huge(_: Scope, __: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": LARGE * 16})
+
+    with serving(huge) as server, deaf(server, 1) as peer:
+        stopping = threading.Thread(target=server.stop, args=(10,))
+        stopping.start()
+        taken = 0
+        while part := peer.recv(65536):
+            taken += part.count(b"x")
+        stopping.join()
+    assert taken == size
 
 
 def test_who_reads_slowly_gets_it_all() -> None:

@@ -202,6 +202,22 @@ def test_five_hundred_idle_connections(tmp_path: Path) -> None:
         program.stop()
 
 
+def test_fifty_peers_that_ask_and_never_read(tmp_path: Path) -> None:
+    """Two hundred scrapes asked for at once by each of them take no memory, and hold up nobody for long."""
+    with running(tmp_path) as program, contextlib.ExitStack() as stack:
+        program.get("/metrics")
+        before = program.status("VmRSS")
+        for _ in range(50):
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", program.port), timeout=10))
+            peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
+        for _ in range(3):
+            begun = time.monotonic()
+            program.get("/metrics")
+            assert time.monotonic() - begun < 4
+        assert program.status("VmRSS") - before < 16 * 1024
+        program.stop()
+
+
 def test_a_flood_of_reloads(tmp_path: Path) -> None:
     """Each is answered, and none leaves a thread, a file or a poll too many."""
     with running(tmp_path, "--web.enable-lifecycle") as program:

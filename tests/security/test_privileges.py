@@ -30,7 +30,7 @@ WAYS = (
 @pytest.fixture(scope="module")
 def prefix() -> tuple[str, ...]:
     """Give the words before a command by which it gets the least that it can run with here."""
-    look = (sys.executable, "-c", "import exporter.app, click, uvicorn")
+    look = (sys.executable, "-c", "import exporter.app, click, h11")
     for way in WAYS:
         if subprocess.run([*way, *look], capture_output=True, check=False).returncode == 0:
             return way

@@ -68,7 +68,7 @@ def test_addresses_are_served(address: str, hosts: list[str], url: str) -> None:
 def test_without_ipv6_all_addresses_are_those_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that has no IPv6 the usual address works all the same."""
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
-    (listener,) = listen(":0")
+    listener = listen(":0")
     with listener:
         assert listener.family == socket.AF_INET
 
@@ -77,5 +77,5 @@ def test_a_server_that_never_started_lets_its_address_go() -> None:
     """So a start that fails half-way can be tried again."""
     server = AsgiServer(echo, listen("127.0.0.1:0"))
     server.stop()
-    (listener,) = listen(f"127.0.0.1:{server.port}")
+    listener = listen(f"127.0.0.1:{server.port}")
     listener.close()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from tests.serving.support import GET, Gate, answer, ask, connect, is_closed, serving
 
@@ -72,7 +71,7 @@ def test_the_rest_of_a_second_request_is_awaited_no_longer() -> None:
 
 
 def test_a_connection_may_rest_between_requests() -> None:
-    """Longer than a request may take, and until the idle timeout, which is whole seconds."""
+    """Longer than a request may take, and until the idle timeout."""
     with serving(request_timeout=0.1, idle_timeout=1) as server, connect(server) as peer:
         peer.sendall(GET)
         assert answer(peer)
@@ -127,23 +126,13 @@ def test_room_is_made_by_those_that_rest() -> None:
             assert answer(peer)
 
 
-@pytest.fixture
-def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Make a server's and a client's context that trust each other."""
-    authority = trustme.CA()
-    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    authority.issue_cert("127.0.0.1").configure_cert(server)
-    authority.configure_trust(client)
-    return server, client
-
-
 def test_tls_amid_silent_handshakes(
     tls: tuple[ssl.SSLContext, ssl.SSLContext], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Handshakes that never come are cut, take part in the limit, and keep no scrape waiting."""
     mine, theirs = tls
     options: dict[str, Any] = {
-        "ssl_context_factory": lambda: mine,
+        "tls": lambda: mine,
         "max_connections": 20,
         "request_timeout": 0.5,
     }

@@ -15,7 +15,7 @@ def test_a_stop_leaves_no_connection_open() -> None:
 
     def knock(port: int) -> None:
         while not over.is_set():
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.1):
                 pass
 
     with warnings.catch_warnings():

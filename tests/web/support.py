@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -178,9 +178,9 @@ def ask(where: Site | AsgiApp, path: str, method: str = "GET", query: str = "", 
 
 
 @contextmanager
-def served(app: AsgiApp, context: ssl.SSLContext | None = None) -> Iterator[int]:
+def served(app: AsgiApp, tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[int]:
     """Serve an application on a loopback port of its own, which is given, until the block ends."""
-    server = AsgiServer(app, listen("127.0.0.1:0"), ssl_context_factory=lambda: context)
+    server = AsgiServer(app, listen("127.0.0.1:0"), tls=tls)
     server.start()
     try:
         yield server.port

@@ -59,7 +59,7 @@ def test_without_a_file_all_is_open() -> None:
     house.config.reload()
     house.clock.passed += 5
     assert not house.config.current().users
-    assert house.config.ssl_context() is None
+    assert house.config.ssl_contexts() is None
 
 
 def test_a_bad_file_stops_the_start(tmp_path: Path) -> None:
@@ -140,10 +140,8 @@ def test_tls_does_not_come_or_go(pki: Pki, before: str) -> None:
 def test_a_renewed_certificate_meets_the_next_connection(pki: Pki) -> None:
     """Served through a real server: new connections get the new certificate; a half-written pair, the old."""
     house = _House(write(pki.folder, PAIR))
-    context = house.config.ssl_context()
-    assert context is not None
     app = create_app(site(snapshot(), clock=house.clock, settings=house.config.current))
-    with served(app, context) as port:
+    with served(app, house.config.ssl_contexts()) as port:
         first = _serial(port, pki)
         old_key = (pki.folder / "key.pem").read_bytes()
         pki.renew()
@@ -163,9 +161,8 @@ def test_client_certificates_over_a_real_server(pki: Pki) -> None:
     text = f"{PAIR}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
     path = write(pki.folder, f"{text}  client_allowed_sans: [prometheus.example]\n")
     house = _House(path)
-    context = house.config.ssl_context()
     app = create_app(site(snapshot(), clock=house.clock, settings=house.config.current))
-    with served(app, context) as port, requests.Session() as session:
+    with served(app, house.config.ssl_contexts()) as port, requests.Session() as session:
         session.trust_env = False
         session.verify = str(pki.folder / "ca.pem")
         url = f"https://127.0.0.1:{port}/-/healthy"
@@ -185,7 +182,6 @@ def test_a_password_over_https(pki: Pki) -> None:
     hashed = [bcrypt.hashpw(word, bcrypt.gensalt(4)).decode() for word in (b"one", b"two")]
     path = write(pki.folder, f"{PAIR}basic_auth_users:\n  alice: {hashed[0]}\n")
     house = _House(path)
-    context = house.config.ssl_context()
     app = create_app(site(snapshot(), clock=house.clock, settings=house.config.current))
 
     def status(password: str) -> int:
@@ -193,7 +189,7 @@ def test_a_password_over_https(pki: Pki) -> None:
         authority = str(pki.folder / "ca.pem")
         return requests.get(url, auth=("alice", password), verify=authority, timeout=5).status_code
 
-    with served(app, context) as port:
+    with served(app, house.config.ssl_contexts()) as port:
         assert (status("one"), status("two")) == (200, 401)
         _rewrite(path, f"{PAIR}basic_auth_users:\n  alice: {hashed[1]}\n")
         house.clock.passed += 1
