@@ -1,13 +1,19 @@
 """Tests of the soak's own judgement: what it takes as right, and that it finds what is wrong."""
 
+import random
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.faults.model import State, View, World, advance
+from exporter import advance as exporter_advance
+from exporter.events import decode_document
+from exporter.lifecycle import Known, Transition
+from tests.clocks import NOW
+from tests.faults.model import State, View, World, advance, view
 from tests.faults.rules import DELAY, FAILOVER, leave
-from tests.faults.truth import Document, Event
+from tests.faults.truth import VM, Document, Event, Truth
 
 REBOOT = Event("A-1", "Reboot", "Scheduled", "Platform", ("vm_0",), "Mon, 11 Apr 2022 22:26:58 GMT", "", 9)
 
@@ -135,3 +141,27 @@ def test_leave() -> None:
     drained = leave("some", REBOOT)
     assert drained is not None
     assert drained.hook == "drain"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_exporter_agrees_with_the_model(seed: int) -> None:
+    """Of any documents, the exporter takes the same lives as the model, each with the same transitions."""
+    truth, chance = Truth(seed), random.Random(seed)
+    known, state, now = Known(), State(), NOW
+    for _ in range(100):
+        for _ in range(chance.choice((1, 1, 2))):
+            truth.change()
+        document = truth.documents[-1 - chance.choice((0, 0, 0, 1))]
+        now += timedelta(seconds=chance.choice((1, 70)))
+        decoded = decode_document(document.body)
+        step = exporter_advance.advance(known, decoded, now, instance=VM, watching=True)
+        known = msgspec.structs.replace(step.known, last_success=now)
+        state = advance(state, document)
+        lives = [*known.current.values(), *known.past.values()]
+        found: dict[str, list[tuple[str, list[str]]]] = {}
+        for life in lives:
+            transitions = [record.transition.value for record in life.transitions]
+            found.setdefault(life.ids[0].lower(), []).append((life.target.value, transitions))
+        assert {key: view(of) for key, of in found.items()} == state.view
+        updated = {life.ids[0].lower() for life in lives if life.has(Transition.UPDATED)}
+        assert updated <= {told.id for told in state.told if told.transition == "updated"}

@@ -136,7 +136,7 @@ class Truth:
         if self._those("advisory"):
             kinds |= {self._decide: 1.5}
         if self._those(*_PENDING):
-            kinds |= {self._update: 4, self._spell: 0.7, self._join_or_leave: 2, self._finish: 1}
+            kinds |= {self._update: 5, self._spell: 0.7, self._join_or_leave: 4, self._finish: 1}
         if self._those(*_ENDED):
             kinds |= {self._sweep: 3, self._revive: 0.5}
         self._chance.choices(list(kinds), list(kinds.values()))[0]()
