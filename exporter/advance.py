@@ -121,7 +121,8 @@ def _is_newer(life: TrackedEvent, event: ScheduledEvent, other: ScheduledEvent) 
 
 def _by_id(lives: Mapping[str, TrackedEvent]) -> dict[str, TrackedEvent]:
     """Map every id that an event ever had, folded, to its newest life among these."""
-    return {known_id.lower(): life for life in lives.values() for known_id in life.ids}
+    ascending = sorted(lives.values(), key=lambda life: life.life)
+    return {known_id.lower(): life for life in ascending for known_id in life.ids}
 
 
 class _Walk:
