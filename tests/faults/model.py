@@ -156,11 +156,10 @@ def advance(state: State, document: Document) -> State:
 def _sorted(state: State, document: Document) -> tuple[dict[str, Event], list[Event]]:
     """Return what a document says of the known events, and the new ones."""
     keys = {i: key for key, lives in state.lives.items() for i in lives[-1].ids}
+    ranks = {i: rank for lives in state.lives.values() for rank, i in enumerate(lives[-1].ids)}
     listed, fresh = {}, []
-    # Of an event that is listed under several ids, one that is not over holds, and then the newest id.
-    for event in sorted(
-        document.events, key=lambda e: (e.state not in OVER, e.id.lower() not in state.lives)
-    ):
+    # Of an event that is listed under several ids the newest holds.
+    for event in sorted(document.events, key=lambda e: ranks.get(e.id.lower(), 0)):
         key = keys.get(event.id.lower())
         if key is not None:
             listed[key] = event
@@ -194,13 +193,16 @@ def _begun(event: Event, number: int, ids: tuple[str, ...], step: int) -> Life:
 def _seen(lives: tuple[Life, ...], event: Event, step: int) -> tuple[Life, ...]:
     """Return an event's lives after it was listed."""
     before = lives[-1]
-    if event.state in OVER:
-        return _ended(lives, OVER[event.state], step) if before.listed else lives
     if not before.listed:
-        return *lives, _begun(event, before.number + 1, before.ids, step)
+        over = event.state in OVER
+        return lives if over else (*lives, _begun(event, before.number + 1, before.ids, step))
     if before.mine and not event.mine:
         ended = _ended(lives, "completed" if before.has("started") else "cancelled", step)
+        if event.state in OVER:
+            return ended
         return *ended, _begun(event, before.number + 1, before.ids, step)
+    if event.state in OVER:
+        return _ended(lives, OVER[event.state], step)
     if event.mine and not before.mine:
         # The life for others ends without a word.
         return *lives[:-1], _begun(event, before.number + 1, before.ids, step)
@@ -209,7 +211,9 @@ def _seen(lives: tuple[Life, ...], event: Event, step: int) -> tuple[Life, ...]:
         after = _with(after, "started", step)
     elif event.state == "scheduled" and not before.has("scheduled", "started"):
         after = _with(after, "scheduled", step)
-    elif event.state == before.event.state and _facts(event) != _facts(before.event):
+    elif event.state != before.event.state and "started" in (event.state, before.event.state):
+        pass  # what changes with such a status is not told
+    elif _facts(event) != _facts(before.event):
         after = after if after.has("updated") else _with(after, "updated", step)
     return *lives[:-1], after
 
