@@ -2,10 +2,14 @@
 
 import os
 import resource
+import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from exporter.advance import advance
 from exporter.events import SCHEDULED, STARTED, Document, ScheduledEvent
@@ -106,6 +110,25 @@ def replay(until: int) -> Known:
     for number in range(1, until + 1):
         known = nth_step(known, number).known
     return known
+
+
+def on_disk(directory: Path, kind: str) -> dict[Any, Any]:
+    """Return the entries of one kind that the state file holds, oldest first, as another process reads it."""
+    uri = f"{(directory / 'state.db').as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True)) as connection:
+        rows = connection.execute("SELECT key, value FROM entries WHERE kind = ? ORDER BY position", (kind,))
+        return {_hashable(msgspec.json.decode(key)): msgspec.json.decode(value) for key, value in rows}
+
+
+def _hashable(key: Any) -> Any:
+    return tuple(key) if isinstance(key, list) else key
+
+
+def alter(directory: Path, statement: str, *parameters: object) -> None:
+    """Change the state file behind the exporter's back."""
+    with closing(sqlite3.connect(directory / "state.db")) as connection:
+        connection.execute(statement, parameters)
+        connection.commit()
 
 
 @contextmanager

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from exporter.advance import advance
 from exporter.events import SCHEDULED, STARTED, Document, ScheduledEvent
 from exporter.lifecycle import HISTORY, Known
-from exporter.state.database import Database
-from exporter.state.schema import MIGRATIONS
-from tests.state_support import START, House, nth_step, replay
+from exporter.state.journal import Journal, Table
+from tests.state_support import START, House, nth_step, on_disk, replay
 
 
 @pytest.fixture
@@ -170,10 +169,7 @@ def test_history_is_kept_for_ninety_days(house: House) -> None:
     assert known.past == {}
     assert len(known.current) == 10
     store.record(advance(known, Document(4), house.clock.now(), instance="vm_0", watching=False))
-    rows = store._database.read(
-        "SELECT count(*) FROM events WHERE ended < ?", (house.clock.now().timestamp(),)
-    )
-    assert rows == [(0,)]
+    assert len(on_disk(house.directory, "event")) == 10
 
 
 def test_forgotten_events_are_deleted(house: House) -> None:
@@ -193,23 +189,41 @@ def test_forgotten_events_are_deleted(house: House) -> None:
 
 def test_transaction_is_all_or_nothing(house: House) -> None:
     """An error of ours in the middle of a transaction leaves no part of it, in memory or on disk."""
-    database = Database(house.directory, house.health, house.clock, MIGRATIONS)
-    database.open()
-    sql = "INSERT INTO watch (id, incarnation) VALUES (1, '7')"
+    journal = Journal(house.directory, house.health, house.clock)
+    table = Table(journal, "number", str, int)
+    journal.open()
 
     def fail() -> None:
-        with database.transaction() as transaction:
-            transaction.write(sql)
-            assert transaction.read("SELECT incarnation FROM watch") == [("7",)]
+        with journal.transaction() as transaction:
+            transaction.put(table, "one", 1)
             raise LookupError
 
     with pytest.raises(LookupError):
         fail()
-    assert database.read("SELECT * FROM watch") == []
-    with database.transaction() as transaction:
-        assert transaction.write(sql) == 1
-    database.close()
-    assert house.open().load() == Known(incarnation=7)
+    assert table.snapshot() == []
+    with journal.transaction() as transaction:
+        transaction.put(table, "one", 1)
+        transaction.put(table, "two", 2)
+        transaction.put(table, "one", 3)
+        transaction.delete(table, "two")
+        transaction.delete(table, "nine")
+        assert table.entries == {}
+    assert table.snapshot() == [("one", 3)]
+    assert on_disk(house.directory, "number") == {"one": 3}
+    journal.close()
+
+
+def test_reading_does_not_wait_for_the_disk(house: House) -> None:
+    """While a transaction is written, other threads read what was there before it."""
+    store = house.open()
+    store.approvals.decide("a", "A", "rule", START)
+    with store._journal.transaction():
+        # This thread holds what a writer holds while it waits for the disk.
+        assert [approval.key for approval in store.approvals.known()] == ["a"]
+        assert store.outbox.counts() == {}
+        assert store.outbox.waiting("oncall", 1) == []
+        assert store.hook_jobs.events() == []
+        assert store.load() == Known()
 
 
 def test_threads_share_the_store(house: House) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from exporter.health import Trouble
 from exporter.lifecycle import Known
-from tests.state_support import House, no_room_for_files, nth_step, replay
+from tests.state_support import House, no_room_for_files, nth_step, on_disk, replay
 
 _RETRY = 10.0
 
@@ -24,7 +24,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 def _unwritable(house: House, reason: str) -> str:
-    return f"cannot write the state in {house.directory}: {reason}; going on from memory"
+    return f"cannot write the state in {house.directory}: {reason}; continuing in memory"
 
 
 def test_failing_writes_are_caught_up(house: House) -> None:
@@ -45,8 +45,7 @@ def test_failing_writes_are_caught_up(house: House) -> None:
     house.clock.advance(_RETRY)
     store.retry()
     assert house.health.problems() == ()
-    with closing(sqlite3.connect(house.path)) as connection:
-        assert connection.execute("SELECT incarnation FROM watch").fetchone() == ("4",)
+    assert on_disk(house.directory, "watch")["progress"]["incarnation"] == 4
     assert house.open().load() == replay(4)
     assert house.aside() == []
 
@@ -54,7 +53,7 @@ def test_failing_writes_are_caught_up(house: House) -> None:
 def test_full_disk_is_caught_up_by_a_record(house: House) -> None:
     """A file that cannot grow is reported as a full disk; the next record after 10 s writes all of it."""
     store = house.open()
-    connection = store._database._disk._connection
+    connection = store._journal._disk._connection
     assert connection is not None
     connection.execute("PRAGMA max_page_count = 1")
     known = Known()
@@ -192,7 +191,7 @@ def test_busy_file_does_not_hold_up_the_poller(house: House) -> None:
         house.clock.advance(_RETRY)
         store.retry()
         assert house.problem(Trouble.STATE_UNWRITABLE) == _unwritable(
-            house, "another process holds the state file"
+            house, "database is locked (SQLITE_BUSY)"
         )
     house.clock.advance(_RETRY)
     store.retry()

@@ -1,7 +1,8 @@
 """State files that are not what they should be: foreign, damaged, older, newer."""
 
+import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import pytest
 
 from exporter.health import Trouble
 from exporter.lifecycle import Known
-from exporter.state import Store
-from exporter.state.schema import APPLICATION_ID, MIGRATIONS
-from tests.state_support import House, nth_step, replay
+from exporter.state import disk
+from exporter.state.disk import APPLICATION_ID, Row
+from tests.state_support import House, alter, nth_step, on_disk, replay
 
 _ASIDE = "state.db.corrupt-20261121T013000Z"
 
@@ -22,13 +23,6 @@ def house(tmp_path: Path) -> Iterator[House]:
     house = House(tmp_path)
     yield house
     house.close()
-
-
-def _alter(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        for statement in statements:
-            connection.execute(statement)
-        connection.commit()
 
 
 def _assert_begun_anew(house: House, reason: str, aside: str = _ASIDE) -> None:
@@ -46,7 +40,7 @@ def _assert_begun_anew(house: House, reason: str, aside: str = _ASIDE) -> None:
 def test_garbage_is_moved_aside(house: House) -> None:
     """A file that is no SQLite file is kept under another name, with its content, and a new one begun."""
     house.path.write_bytes(b"no database at all" * 500)
-    _assert_begun_anew(house, "it is no SQLite file")
+    _assert_begun_anew(house, "it is not a SQLite file")
     assert (house.directory / _ASIDE).read_bytes() == b"no database at all" * 500
 
 
@@ -62,7 +56,8 @@ def test_name_aside_is_never_reused(house: House) -> None:
 
 def test_foreign_database_is_moved_aside(house: House) -> None:
     """Another program's SQLite file is left as it was, under another name."""
-    _alter(house.path, "CREATE TABLE theirs (a)", "PRAGMA application_id = 7")
+    alter(house.directory, "CREATE TABLE theirs (a)")
+    alter(house.directory, "PRAGMA application_id = 7")
     before = house.path.read_bytes()
     _assert_begun_anew(house, "it belongs to another program")
     assert (house.directory / _ASIDE).read_bytes() == before
@@ -71,9 +66,16 @@ def test_foreign_database_is_moved_aside(house: House) -> None:
 def test_newer_version_is_moved_aside(house: House) -> None:
     """A newer version's file is kept for it, and named so."""
     house.remember(3)
-    _alter(house.path, "PRAGMA user_version = 99")
-    reason = f"a newer version of the exporter wrote it (schema 99, this one knows {len(MIGRATIONS)})"
+    alter(house.directory, "PRAGMA user_version = 99")
+    reason = "a newer exporter wrote it (version 99, this one knows 1)"
     _assert_begun_anew(house, reason, "state.db.newer-20261121T013000Z")
+
+
+def test_former_layout_is_moved_aside(house: House) -> None:
+    """A file in the layout of development versions is kept, and the message says why it is not read."""
+    alter(house.directory, "CREATE TABLE events (a)")
+    alter(house.directory, "PRAGMA application_id = 0x617A7365")
+    _assert_begun_anew(house, "it has the layout of an earlier, unreleased version of the exporter")
 
 
 def test_damaged_pages_are_found_at_the_start(house: House) -> None:
@@ -99,25 +101,29 @@ def test_truncated_file_is_moved_aside(house: House) -> None:
 def test_missing_table_is_damage(house: House) -> None:
     """A file of ours without one of its tables is not trusted."""
     house.remember(3)
-    _alter(house.path, "DROP TABLE watch")
-    _assert_begun_anew(house, "it is damaged: column id of table watch is missing")
+    alter(house.directory, "DROP TABLE entries")
+    _assert_begun_anew(house, "it is damaged: no such table: entries")
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE events SET tracked = '{'",
-        "UPDATE events SET tracked = '{}'",
-        "UPDATE events SET tracked = x'ff'",
-        "UPDATE events SET key = key || 'x'",
-        "UPDATE watch SET incarnation = 'many'",
-        "UPDATE watch SET last_success = 'noon'",
+        "UPDATE entries SET value = '{' WHERE kind = 'event'",
+        "UPDATE entries SET value = '{}' WHERE kind = 'event'",
+        "UPDATE entries SET value = x'ff' WHERE kind = 'event'",
+        "UPDATE entries SET value = 7 WHERE kind = 'event'",
+        "UPDATE entries SET key = '\"other\"' WHERE position = 1",
+        "UPDATE entries SET key = '' WHERE position = 1",
+        "UPDATE entries SET kind = 'evening'",
+        "UPDATE entries SET kind = x'ff'",
+        "UPDATE entries SET value = '{\"incarnation\": \"many\"}' WHERE kind = 'watch'",
+        "UPDATE entries SET value = '{\"last_success\": \"2026-11-21T09:00:00\"}' WHERE kind = 'watch'",
     ],
 )
 def test_senseless_rows_are_damage(house: House, change: str) -> None:
     """Rows that can no longer be understood put the whole file aside."""
     house.remember(3)
-    _alter(house.path, change)
+    alter(house.directory, change)
     store = house.open()
     assert store.load() == Known()
     assert house.aside() == [_ASIDE]
@@ -130,7 +136,7 @@ def test_damage_during_the_run_costs_nothing(house: House) -> None:
     """Damage met while writing puts the file aside; what is known goes into the new one."""
     house.remember(3)
     store = house.open()
-    connection = store._database._disk._connection
+    connection = store._journal._disk._connection
     assert connection is not None
     connection.execute("PRAGMA shrink_memory")
     size = house.path.stat().st_size
@@ -148,9 +154,9 @@ def test_alien_change_during_the_run_costs_nothing(house: House) -> None:
     """A table dropped behind the exporter's back is noticed at the next write, and nothing is lost."""
     house.remember(3)
     store = house.open()
-    _alter(house.path, "DROP TABLE events")
+    alter(house.directory, "DROP TABLE entries")
     store.record(nth_step(replay(3), 4))
-    assert "no such table: events" in house.problem(Trouble.STATE_CORRUPT)
+    assert "no such table: entries" in house.problem(Trouble.STATE_CORRUPT)
     assert house.open().load() == replay(4)
 
 
@@ -161,37 +167,42 @@ def test_empty_file_is_a_new_one(house: House) -> None:
     assert house.health.problems() == ()
 
 
-def test_migration_keeps_what_is_known(house: House) -> None:
-    """An older file is brought to the newest version step by step, and keeps its rows."""
+def test_upgrades_keep_what_is_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of an older version is read step by step, and written anew in the newest one."""
     house.remember(3)
-    newer = (
-        *MIGRATIONS,
-        "ALTER TABLE events ADD COLUMN note TEXT; UPDATE events SET note = key",
-        """
-        CREATE TABLE notes (event TEXT PRIMARY KEY, body TEXT NOT NULL);
-        INSERT INTO notes SELECT key, note FROM events
-        """,
-    )
-    store = Store.open(house.directory, health=house.health, clock=house.clock, migrations=newer)
-    assert store.load() == replay(3)
-    store.close()
+
+    def rename(rows: Iterable[Row]) -> Iterable[Row]:
+        return ((kind.replace("old-", ""), key, value) for kind, key, value in rows)
+
+    def add(rows: Iterable[Row]) -> Iterable[Row]:
+        yield from rows
+        yield "watch", b'"second"', b"{}"
+
+    alter(house.directory, "UPDATE entries SET kind = 'old-' || kind")
+    monkeypatch.setattr(disk, "UPGRADES", (rename, add))
+    assert house.open().load() == replay(3)
+    house.close()
+    assert set(on_disk(house.directory, "watch")) == {"progress", "second"}
     with closing(sqlite3.connect(house.path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(newer),)
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
         assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
-        assert connection.execute("SELECT count(*) FROM notes WHERE event = body").fetchone() == (15,)
+    assert house.open().load() == replay(3)
     assert house.health.problems() == ()
 
 
-def test_failed_migration_leaves_the_old_file(house: House) -> None:
-    """A file that cannot be migrated is put aside as it was, old version and all."""
-    house.remember(3)
-    newer = (*MIGRATIONS, "CREATE TABLE fresh (a); INSERT INTO fresh SELECT nothing FROM nowhere")
-    with pytest.raises(sqlite3.OperationalError):
-        Store.open(house.directory, health=house.health, clock=house.clock, migrations=newer)
-    working = (*MIGRATIONS, "CREATE UNIQUE INDEX one ON events (substr(tracked, 1, 1))")
-    store = Store.open(house.directory, health=house.health, clock=house.clock, migrations=working)
-    assert store.load() == Known()
-    store.close()
-    with closing(sqlite3.connect(house.directory / _ASIDE)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
-        assert connection.execute("SELECT count(*) FROM events").fetchone() == (15,)
+@pytest.mark.parametrize("seed", range(60))
+def test_any_damage_is_survived(house: House, seed: int) -> None:
+    """Whatever bytes of the file change, the store opens; it knows all, or begins anew and says so."""
+    dice = random.Random(seed)
+    house.remember(4)
+    content = bytearray(house.path.read_bytes())
+    for _ in range(dice.choice((1, 4, 64))):
+        content[dice.randrange(len(content))] = dice.randrange(256)
+    house.path.write_bytes(content)
+    store = house.open()
+    assert house.problem(Trouble.STATE_UNWRITABLE) == ""
+    known = store.load()
+    assert known == Known() or not house.aside()
+    step = nth_step(known, 9)
+    store.record(step)
+    assert house.open().load() == step.known

@@ -1,17 +1,15 @@
 """The store in a directory that permissions keep it from writing, or even reading."""
 
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from exporter.health import Trouble
 from exporter.lifecycle import Known
-from tests.state_support import House, nth_step, replay, unprivileged
+from tests.state_support import House, alter, nth_step, replay, unprivileged
 
 _RETRY = 10.0
 
@@ -40,7 +38,7 @@ def test_read_only_directory_is_still_read(house: House) -> None:
     with unprivileged():
         store = house.open()
         assert house.problem(Trouble.STATE_UNWRITABLE) == (
-            f"cannot write the state in {house.directory}: Permission denied; going on from memory"
+            f"cannot write the state in {house.directory}: Permission denied; continuing in memory"
         )
         assert store.load() == replay(2)
         store.record(nth_step(replay(2), 3))
@@ -109,9 +107,7 @@ def test_damaged_file_in_a_read_only_directory(house: House) -> None:
 def test_senseless_rows_in_a_read_only_directory(house: House) -> None:
     """A file of senseless rows is never overwritten, however late it can be moved aside."""
     house.remember(1)
-    with closing(sqlite3.connect(house.path)) as connection:
-        connection.execute("UPDATE events SET tracked = 'x'")
-        connection.commit()
+    alter(house.directory, "UPDATE entries SET value = 'x'")
     _set_mode(house, 0o555, 0o444)
     with unprivileged():
         store = house.open()

@@ -1,4 +1,4 @@
-"""What outlives the process: known events, their history, and the watch itself, in one SQLite file."""
+"""What outlives the process: events, messages, hook jobs, approvals. Objects in memory, a journal on disk."""
 
 from exporter.state.store import Store
 

@@ -1,52 +1,71 @@
-"""The state file on disk: opened, written, written anew as a whole, moved aside."""
+"""The state file: a SQLite database with one table, which holds the entries that are in memory."""
 
 import contextlib
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from exporter import private
 from exporter.errors import ExporterError
 from exporter.state.lock import DirectoryLock
-from exporter.state.schema import Defect, UnusableFileError, memory_connection
 
 FILE_NAME = "state.db"
+# "azsj" in ASCII, in SQLite's header (https://sqlite.org/fileformat2.html, 1.3.17), and what it was once.
+APPLICATION_ID = 0x617A736A
+_FORMER_APPLICATION_ID = 0x617A7365
 
-# Another process of the operator's may hold the file for a moment; the poller must not wait for it for long.
+Row = tuple[str, bytes, bytes]
+
+# Each turns the rows of one version into those of the next, from version 1 on. See CONTRIBUTING.md.
+UPGRADES: tuple[Callable[[Iterable[Row]], Iterable[Row]], ...] = ()
+
+# Rows keep their position for as long as they exist, so that the file has the order of the memory.
+_CREATE = """
+    CREATE TABLE entries (
+        position INTEGER PRIMARY KEY,
+        kind TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        UNIQUE (kind, key)
+    )
+"""
+# TEXT, for people who look into the file; in Python it is bytes, so that what is not UTF-8 fails where it is
+# decoded, not in SQLite.
+_PUT = """
+    INSERT INTO entries (kind, key, value) VALUES (?, CAST(? AS TEXT), CAST(? AS TEXT))
+    ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value
+"""
+_DELETE = "DELETE FROM entries WHERE kind = ? AND key = CAST(? AS TEXT)"
+_SELECT = """
+    SELECT CAST(kind AS BLOB), CAST(key AS BLOB), CAST(value AS BLOB) FROM entries ORDER BY position
+"""
+
+# Another process may hold the file for a moment; the poller must not wait for it for long.
 _BUSY_SECONDS = 1.0
 _MAGIC = b"SQLite format 3\x00"
 _COMPANIONS = ("-wal", "-shm", "-journal")
-# What passes, or at least says nothing against the file's content (https://sqlite.org/rescode.html).
-_PASSING = frozenset(
-    {
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_INTERRUPT,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_NOLFS,
-        sqlite3.SQLITE_AUTH,
-    }
-)
-
-Statement = tuple[str, Sequence[Sequence[Any]]]
+# What is wrong with the file itself, and will not pass (https://sqlite.org/rescode.html).
+_DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
 
 
 class DiskError(ExporterError):
-    """The disk does not give or take the state now; the message is its reason. Never leaves the package."""
+    """The state cannot be read or written now; the message is the reason. Never leaves the package."""
+
+
+class UnusableFileError(DiskError):
+    """The file is not a sound state file; ``defect`` becomes part of the name under which it is kept."""
+
+    def __init__(self, message: str, defect: Literal["corrupt", "newer"] = "corrupt") -> None:
+        super().__init__(message)
+        self.defect = defect
 
 
 class Disk:
-    """The state file, its directory and its lock; every failure is a DiskError or an UnusableFileError."""
+    """The state file, its directory and its lock; every failure is a DiskError."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -55,21 +74,26 @@ class Disk:
         self._connection: sqlite3.Connection | None = None
         self._identity: os.stat_result | None = None
 
-    def open(self, inspect: Callable[[sqlite3.Connection], None]) -> None:
-        """Make the directory, take its lock, open the file or create an empty one, have it inspected.
+    def open(self) -> int:
+        """Create the directory, take its lock, and open the file or create an empty one.
 
-        Nothing is written to a file that ``inspect`` refuses by raising.
+        Returns:
+            the version of the file's content, 0 where it is empty; it is to be overwritten unless it is the
+            newest.
 
         Raises:
-            StateDirectoryInUseError: another exporter works there.
-            DiskError: one of these failed.
-            UnusableFileError: it is no state file.
+            StateDirectoryInUseError: another exporter uses the directory.
+            UnusableFileError: it is not a state file; nothing was written to it.
         """
         self.close()
         with _translated():
-            self._prepare()
-            self._connection = _connect(f"{self.path.absolute().as_uri()}?mode=rw")
-            inspect(self._connection)
+            private.make_directory(self.directory)
+            self._lock.hold()
+            # SQLite would say "unable to open database file"; the system gives the reason.
+            os.close(private.open_file(self.path))
+            self._check_magic()
+            self._connection = self._connect("mode=rw")
+            version = _version(self._connection)
             # FULL: what is acknowledged must survive the sudden end of the VM, too.
             (mode,) = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
@@ -77,81 +101,71 @@ class Disk:
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA journal_size_limit = 1048576")
             self._identity = self.path.stat()
+        return version
 
-    def _prepare(self) -> None:
-        private.make_directory(self.directory)
-        self._lock.hold()
-        # SQLite would say "unable to open database file"; the system says why.
-        os.close(private.open_file(self.path))
-        self._check_magic()
+    def rows(self) -> Generator[Row, None, None]:
+        """Yield the open file's rows, oldest first, after looking for damage."""
+        return _rows(self._opened())
 
-    def copy(self) -> sqlite3.Connection:
-        """Give the open file's content, in memory."""
-        return _copied(self._opened())
-
-    def copy_read_only(self) -> sqlite3.Connection | None:
-        """Give the content of a file that cannot be written; None where it cannot be read either.
+    def rows_read_only(self) -> list[Row] | None:
+        """Return the rows of a file that cannot be written; None where it cannot be read either.
 
         Raises:
-            UnusableFileError: it can be read, but is no SQLite file.
+            UnusableFileError: it can be read, but is not a state file.
         """
         # On a full disk there is no room for the index of SQLite's log, which is kept in memory for whoever
         # has the file alone. In a read-only directory that cannot be, and SQLite makes no index either; it
         # reads "immutable" files, but passes over the log, so that is for a file without one.
-        options = ["mode=rw", "mode=ro", *([] if self._has_log() else ["mode=ro&immutable=1"])]
-        for option in options:
-            with contextlib.suppress(DiskError), _translated():
-                self._check_magic()
-                connection = _connect(f"{self.path.absolute().as_uri()}?{option}")
-                try:
-                    if option == "mode=rw":
-                        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-                    return _copied(connection)
-                finally:
-                    connection.close()
+        for option in ("mode=rw", "mode=ro", *([] if self._has_log() else ["mode=ro&immutable=1"])):
+            try:
+                with _translated():
+                    self._check_magic()
+                    with contextlib.closing(self._connect(option)) as connection:
+                        if option == "mode=rw":
+                            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+                        return list(_rows(connection)) if _version(connection) else []
+            except UnusableFileError:
+                raise
+            except DiskError:
+                continue
         return None
 
     def is_in_place(self) -> bool:
-        """Tell whether the file is open, and still the one that its path names."""
+        """Return whether the file is open, and still the one that its path names."""
         identity = self._identity
         try:
             return identity is not None and os.path.samestat(self.path.stat(), identity)
         except OSError:
             return False
 
-    def is_missing(self) -> bool:
-        """Tell whether there certainly is no file."""
-        try:
-            return not self.path.exists()
-        except OSError:
-            return False
+    def is_open(self) -> bool:
+        """Return whether the file is open, though somebody may have removed or replaced it."""
+        return self._connection is not None
 
-    def run(self, statements: Sequence[Statement]) -> None:
-        """Execute statements in one transaction, on the platter when this returns."""
-        connection = self._opened()
+    def write(self, changes: Iterable[tuple[str, bytes, bytes | None]]) -> None:
+        """Put rows, or delete those without a value, in one transaction; durable when this returns."""
+        with _translated(), self._opened() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for kind, key, value in changes:
+                if value is None:
+                    connection.execute(_DELETE, (kind, key))
+                else:
+                    connection.execute(_PUT, (kind, key, value))
+
+    def overwrite(self, rows: Iterable[Row]) -> None:
+        """Replace the file's content in one transaction; durable when this returns."""
         with _translated():
-            try:
+            with self._opened() as connection:
                 connection.execute("BEGIN IMMEDIATE")
-                for sql, rows in statements:
-                    connection.executemany(sql, rows)
-                connection.execute("COMMIT")
-            except sqlite3.Error:
-                with contextlib.suppress(sqlite3.Error):
-                    connection.rollback()
-                raise
-
-    def overwrite(self, content: sqlite3.Connection) -> None:
-        """Replace all that the file holds, in one transaction."""
-        with _translated():
-            content.backup(self._opened(), progress=_refuse_to_wait)
+                connection.execute("DROP TABLE IF EXISTS entries")
+                connection.execute(_CREATE)
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {newest_version()}")
+                connection.executemany(_PUT, rows)
             _sync_directory(self.directory)
 
-    def move_aside(self, defect: Defect, now: datetime) -> Path:
-        """Rename the file, and what SQLite keeps beside it; give the new name.
-
-        Raises:
-            DiskError: it cannot be renamed.
-        """
+    def move_aside(self, defect: str, now: datetime) -> str:
+        """Rename the file and its companions; return the new name."""
         self.close()
         stem = f"{FILE_NAME}.{defect}-{now:%Y%m%dT%H%M%SZ}"
         name, number = stem, 0
@@ -165,7 +179,7 @@ class Disk:
             for suffix in _COMPANIONS:
                 with contextlib.suppress(FileNotFoundError):
                     self.path.with_name(FILE_NAME + suffix).rename(aside.with_name(name + suffix))
-        return aside
+        return name
 
     def close(self) -> None:
         """Close the file; the lock stays."""
@@ -176,15 +190,26 @@ class Disk:
                 connection.close()
 
     def release(self) -> None:
-        """Close the file, and let the directory go."""
+        """Close the file and release the directory."""
         self.close()
         self._lock.release()
 
+    def _connect(self, option: str) -> sqlite3.Connection:
+        uri = f"{self.path.absolute().as_uri()}?{option}"
+        return sqlite3.connect(
+            uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise DiskError("the state file is not open")
+        return self._connection
+
     def _check_magic(self) -> None:
-        # SQLite would say so too, but throw away a log that lies beside a file without a header.
+        # SQLite would notice, too, but discard a log that lies beside a file without a header.
         with self.path.open("rb") as file:
             if file.read(len(_MAGIC)) not in (b"", _MAGIC):
-                raise UnusableFileError("it is no SQLite file")
+                raise UnusableFileError("it is not a SQLite file")
 
     def _has_log(self) -> bool:
         try:
@@ -192,37 +217,43 @@ class Disk:
         except OSError:
             return False
 
-    def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            raise DiskError("the state file is not open")
-        return self._connection
+
+def newest_version() -> int:
+    """Return the version that this exporter writes."""
+    return len(UPGRADES) + 1
 
 
-def _connect(uri: str) -> sqlite3.Connection:
-    return sqlite3.connect(
-        uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
+def _version(connection: sqlite3.Connection) -> int:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if (application, version, objects) == (0, 0, 0):
+        return 0
+    if application == _FORMER_APPLICATION_ID:
+        raise UnusableFileError("it has the layout of an earlier, unreleased version of the exporter")
+    if application != APPLICATION_ID or version < 1:
+        raise UnusableFileError("it belongs to another program")
+    if version > newest_version():
+        raise UnusableFileError(
+            f"a newer exporter wrote it (version {version}, this one knows {newest_version()})", "newer"
+        )
+    return int(version)
 
 
-def _copied(connection: sqlite3.Connection) -> sqlite3.Connection:
-    copy = memory_connection()
-    try:
-        with _translated():
-            connection.backup(copy, progress=_refuse_to_wait)
-    except BaseException:
-        copy.close()
-        raise
-    return copy
-
-
-def _refuse_to_wait(status: int, _remaining: int, _total: int) -> None:
-    # Python's backup() would go on for as long as anyone holds the file.
-    if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        raise DiskError("another process holds the state file")
+def _rows(connection: sqlite3.Connection) -> Generator[Row, None, None]:
+    with _translated():
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise UnusableFileError(f"it is damaged: {verdict}")
+        found = connection.execute(_SELECT)
+        rows: Iterable[Row] = ((kind.decode(errors="replace"), key, value) for kind, key, value in found)
+        for upgrade in UPGRADES[_version(connection) - 1 :]:
+            rows = upgrade(rows)
+        yield from rows
 
 
 def _sync_directory(directory: Path) -> None:
-    """Make sure that the file's name survives a power loss too; Windows has no such call and need."""
+    """Make the file's name survive a power loss, too; Windows has no such call and does not need it."""
     if sys.platform != "win32":
         descriptor = os.open(directory, os.O_RDONLY)
         try:
@@ -235,12 +266,14 @@ def _sync_directory(directory: Path) -> None:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE)
-        if code == sqlite3.SQLITE_MISUSE:
-            raise
-        if code & 0xFF in _PASSING:
-            raise DiskError(f"{error} ({error.sqlite_errorname})") from error
+    except (sqlite3.InterfaceError, sqlite3.ProgrammingError):
+        raise  # a defect of this program
+    except UnicodeDecodeError as error:
         raise UnusableFileError(f"it is damaged: {error}") from error
+    except sqlite3.Error as error:
+        # Without a code where text is not UTF-8.
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE:
+            raise UnusableFileError(f"it is damaged: {error}") from error
+        raise DiskError(f"{error} ({error.sqlite_errorname})") from error
     except OSError as error:
         raise DiskError(error.strerror or str(error)) from error

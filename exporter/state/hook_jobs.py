@@ -1,124 +1,103 @@
-"""Which hooks are still to run, and how those that ran ended, so that a restart runs none twice."""
+"""The hooks that are to run, and how those that ran ended, so that a restart does not run one again."""
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from exporter.hooks.jobs import HookOutcome, Job
-from exporter.lifecycle import HISTORY, Transition
-from exporter.state.database import Database, Transaction
-
-log = logging.getLogger(__name__)
-
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Job)
-
-_INSERT = """
-    INSERT INTO hook_jobs (hook, key, sequence, position, at, job, attempts, event, transition)
-    VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?)
-    ON CONFLICT (hook, key, sequence) DO NOTHING
-"""
-_DROP = "DELETE FROM hook_jobs WHERE key = ? AND done IS NULL AND attempts = 0"
-_SUPERSEDE = f"{_DROP} AND hook = ? AND transition = ?"
-_BEGIN = "UPDATE hook_jobs SET attempts = attempts + 1 WHERE hook = ? AND key = ? AND sequence = ?"
-_FINISH = "UPDATE hook_jobs SET done = ?, outcome = ?, job = '' WHERE hook = ? AND key = ? AND sequence = ?"
-_WAITING = "SELECT event FROM hook_jobs WHERE done IS NULL GROUP BY event ORDER BY min(position)"
-_OPEN = "SELECT count(*) FROM hook_jobs WHERE key = ? AND transition = ? AND done IS NULL"
-_NEXT = """
-    SELECT hook, key, sequence, attempts, CAST(job AS BLOB) FROM hook_jobs
-    WHERE event = ? AND done IS NULL ORDER BY position LIMIT 1
-"""
-_RESULTS = "SELECT hook, done, outcome FROM hook_jobs WHERE key = ? ORDER BY sequence"
+from exporter.lifecycle import Transition
+from exporter.state.jobs import JobKey, Jobs, Record
+from exporter.state.journal import Journal, Transaction
 
 
 class WaitingJob(NamedTuple):
-    """A job that is still to run: what names it, how often it was begun; None where it cannot be read."""
+    """A job that is to run: its identity, how often it was begun; the job, None where it cannot be read."""
 
-    hook: str
-    key: str
-    sequence: int
+    id: JobKey
     attempts: int
     job: Job | None
 
+    @property
+    def hook(self) -> str:
+        """The hook's name."""
+        return self.id.name
 
-class HookJobs:
+
+class HookJobs(Jobs[Job]):
     """The jobs of all hooks; for any number of threads.
 
-    One event, transition and hook make one row, which stays as long as the event's history does.
+    The hooks of all lives of an event run in one order: the lane is the event's first id, in lower case.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal, "hook", Record[Job])
 
     def add(self, transaction: Transaction, jobs: Sequence[Job]) -> None:
-        """Write jobs down, in the transaction of the transitions that cause them; known ones stay.
+        """Add jobs, in the transaction of the transitions that cause them; known ones stay.
 
-        A job for an update replaces one that has not begun.
+        A job for an update replaces one of the same hook that has not begun.
         """
-        if not jobs:
-            return
-        updates = [
-            (job.key, job.hook, job.transition) for job in jobs if job.transition is Transition.UPDATED
-        ]
-        if updates:
-            transaction.write(_SUPERSEDE, updates)
-        oldest = (jobs[0].at - HISTORY).timestamp()
-        transaction.write("DELETE FROM hook_jobs WHERE at < ? AND done IS NOT NULL", [(oldest,)])
-        ((newest,),) = transaction.read("SELECT coalesce(max(position), 0) FROM hook_jobs")
-        transaction.write(_INSERT, [_row(job, newest + number) for number, job in enumerate(jobs, start=1)])
+        updates = {(job.key, job.hook) for job in jobs if job.transition is Transition.UPDATED}
+        for key, record in self._not_begun() if updates else ():
+            if (key.life, key.name) in updates and _is_update(record):
+                transaction.delete(self, key)
+        if jobs:
+            self._queue(transaction, [(_key(job), job) for job in jobs], jobs[0].at)
 
-    def drop(self, transaction: Transaction, keys: Sequence[str]) -> None:
-        """Drop the jobs of lives that are over, in the transaction of their end, unless they have begun."""
-        if keys:
-            transaction.write(_DROP, [(key,) for key in keys])
+    def drop(self, transaction: Transaction, lives: Sequence[str]) -> None:
+        """Delete the jobs of lives that are over, in the transaction of their end, unless they have begun."""
+        for key, _ in self._not_begun() if lives else ():
+            if key.life in lives:
+                transaction.delete(self, key)
 
     def events(self) -> list[str]:
-        """List the events that have jobs to run, by their first id; the one that waits longest first."""
-        return [event for (event,) in self._database.read(_WAITING)]
+        """Return the events that have jobs to run, by their first id; the one that waits longest first."""
+        with self.lock:
+            return list(self._open)
 
-    def has_open_updates(self, key: str) -> bool:
+    def has_open_updates(self, life: str) -> bool:
         """Return whether hooks for an update of this life have still to run, or to end."""
-        ((count,),) = self._database.read(_OPEN, (key, Transition.UPDATED))
-        return bool(count)
+        with self.lock:
+            return any(
+                key.life == life and _is_update(record)
+                for jobs in self._open.values()
+                for key, record in jobs.items()
+            )
 
     def next_of(self, event: str) -> WaitingJob | None:
         """Return the next job of an event, if there is one."""
-        for hook, of, sequence, attempts, data in self._database.read(_NEXT, (event,)):
-            return WaitingJob(hook, of, sequence, attempts, _decode(data))
+        for key, record in self._first(event, 1):
+            return WaitingJob(key, record.attempts, record.work)
         return None
 
     def begin(self, waiting: WaitingJob) -> int:
         """Note that a job begins; return which attempt it is, from 1, or 0 where it was dropped meanwhile."""
-        with self._database.transaction() as transaction:
-            found = transaction.write(_BEGIN, [(waiting.hook, waiting.key, waiting.sequence)])
-        return waiting.attempts + 1 if found else 0
+        with self._journal.transaction() as transaction:
+            record = self.entries.get(waiting.id)
+            if record is None:
+                return 0
+            transaction.put(self, waiting.id, replace(record, attempts=record.attempts + 1))
+        return record.attempts + 1
 
     def finish(self, waiting: WaitingJob, outcome: HookOutcome | None, at: datetime) -> None:
-        """Note that a job ended; without an outcome it is not to run at all any more."""
-        row = (at.timestamp(), outcome, waiting.hook, waiting.key, waiting.sequence)
-        with self._database.transaction() as transaction:
-            transaction.write(_FINISH, [row])
+        """Note that a job ended; without an outcome it will not run at all."""
+        self._finish([waiting.id], at, outcome)
 
-    def results(self, key: str) -> dict[str, HookOutcome | None]:
-        """Tell how each hook's newest run for an event ended; None where it has not, or never will."""
-        return {
-            hook: HookOutcome(outcome) if done is not None and outcome is not None else None
-            for hook, done, outcome in self._database.read(_RESULTS, (key,))
-        }
+    def results(self, life: str) -> dict[str, HookOutcome | None]:
+        """Return how each hook's newest run for a life ended; None where it has not, or never will."""
+        found = sorted((key.sequence, key.name, one) for key, one in self.snapshot() if key.life == life)
+        return {name: HookOutcome(one.outcome) if one.outcome else None for _, name, one in found}
 
-
-def _row(job: Job, position: int) -> tuple[object, ...]:
-    data = _encoder.encode(job).decode()
-    event = job.event.id.lower()
-    return job.hook, job.key, job.sequence, position, job.at.timestamp(), data, event, job.transition
+    def _not_begun(self) -> Iterator[tuple[JobKey, Record[Job]]]:
+        for jobs in self._open.values():
+            yield from ((key, record) for key, record in jobs.items() if not record.attempts)
 
 
-def _decode(data: bytes) -> Job | None:
-    try:
-        return _decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError) as error:
-        log.warning("a hook's job in the state cannot be read", extra={"error": str(error)})
-        return None
+def _key(job: Job) -> JobKey:
+    return JobKey(job.event.id.lower(), job.key, job.sequence, job.hook)
+
+
+def _is_update(record: Record[Job]) -> bool:
+    return record.work is not None and record.work.transition is Transition.UPDATED

@@ -25,7 +25,7 @@ from exporter.state import Store
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, body, raw_event, scheduled
 from tests.clocks import HandClock
 from tests.end_to_end.program import eventually
-from tests.state_support import no_room_for_files, queue
+from tests.state_support import no_room_for_files, on_disk, queue
 
 VM = "WestNO_0"
 RULE = Rule("all", "approve", Match(event_types=("Freeze",)))
@@ -300,10 +300,8 @@ def test_it_is_known_before_it_is_sent(court: Court) -> None:
     """At the moment of the request the disk has it already."""
 
     def look_from_outside() -> None:
-        rows = court.store._database._disk.copy_read_only()
-        assert rows is not None
-        assert rows.execute("SELECT key, sent FROM approvals").fetchall() == [(FREEZE_ID.lower(), None)]
-        rows.close()
+        (approval,) = on_disk(court.directory, "approval").values()
+        assert (approval["key"], approval["sent"]) == (FREEZE_ID.lower(), None)
 
     court.azure.before_answer = look_from_outside
     court.approver.look()

@@ -92,8 +92,8 @@ def test_approvals_are_asked_for_without_the_disk(tmp_path: Path) -> None:
     store = Store.open(tmp_path, health=Health(clock), clock=clock)
     store.approvals.decide("a", "A", "rule", NOW)
     store.approvals.note_sent("a", NOW)
-    with store._database.transaction():
-        # Whoever asked the database now would wait for the end of this block.
+    with store._journal.transaction():
+        # Whoever waits for a transaction now waits for the end of this block.
         found = store.approvals.find("a")
         assert store.approvals.known() == [found]
     store.close()

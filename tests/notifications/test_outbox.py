@@ -1,7 +1,6 @@
 """Tests of `exporter.state.outbox`: what is written down, with what, for how long."""
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -11,12 +10,12 @@ import pytest
 
 from exporter.health import Trouble
 from exporter.lifecycle import HISTORY, Change, Known, Step, TrackedEvent, Transition
-from exporter.state import Store
-from exporter.state.schema import MIGRATIONS
 from tests.builders import NOT_BEFORE
 from tests.notifications.messages import message
 from tests.notifications.office import REFUSED, Office
-from tests.state_support import House, no_room_for_files, nth_step, replay
+from tests.state_support import alter, no_room_for_files, on_disk
+
+_WITHOUT_ZONE = b'{"work": %s}' % msgspec.json.encode(message()).replace(b'00Z"', b'00"')
 
 
 @pytest.fixture
@@ -27,9 +26,14 @@ def office(tmp_path: Path) -> Iterator[Office]:
     found.store.close()
 
 
-def rows(office: Office) -> list[tuple[Any, ...]]:
-    """Read the whole table: key, when it was done with, message."""
-    return office.store._database.read("SELECT key, done, message FROM outbox ORDER BY position")
+def records(office: Office) -> dict[tuple[Any, ...], Any]:
+    """Return what the disk has of the outbox."""
+    return on_disk(office.directory, "message")
+
+
+def keys(office: Office) -> list[str]:
+    """Return the lives of all records that the disk has."""
+    return [life for _, life, *_ in records(office)]
 
 
 def test_messages_and_transitions_are_written_together(office: Office) -> None:
@@ -38,7 +42,7 @@ def test_messages_and_transitions_are_written_together(office: Office) -> None:
     step = Step(Known(1, office.clock.now()), (), (), changed, (), new_incarnation=True)
     with pytest.raises(AttributeError):
         office.store.record(step, [message()])
-    assert rows(office) == []
+    assert records(office) == {}
     assert office.store.outbox.counts() == {}
 
 
@@ -62,8 +66,8 @@ def test_what_is_done_with_is_remembered_without_its_content(office: Office) -> 
     """What was delivered or given up stays as a mark that it must not go out again."""
     office.post("a")
     office.work()
-    ((key, done, text),) = rows(office)
-    assert (key, done, text) == ("a", office.clock.now().timestamp(), "")
+    done = office.clock.now().isoformat().replace("+00:00", "Z")
+    assert records(office) == {("oncall", "a", 1, ""): {"done": done}}
 
 
 def test_marks_are_kept_as_long_as_the_history(office: Office) -> None:
@@ -74,10 +78,10 @@ def test_marks_are_kept_as_long_as_the_history(office: Office) -> None:
     office.post("b")
     office.clock.pass_seconds(HISTORY.total_seconds())
     office.post("c")
-    assert [key for key, _, _ in rows(office)] == ["a", "b", "c"]
+    assert keys(office) == ["a", "b", "c"]
     office.clock.pass_seconds(1)
     office.post("d")
-    assert [key for key, _, _ in rows(office)] == ["b", "c", "d"]
+    assert keys(office) == ["b", "c", "d"]
 
 
 def test_order_is_that_of_writing(office: Office) -> None:
@@ -115,53 +119,37 @@ def test_a_full_disk_loses_and_repeats_nothing(office: Office) -> None:
     assert office.sender.bodies == ["a/1", "b/1"]
 
 
-def test_a_message_is_counted_once_when_a_disk_comes_back(
-    office: Office, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Counting anew, as after a disk came back, does not meet a message that is about to be counted."""
-    outbox, database = office.store.outbox, office.store._database
-    outbox.counts()
-    database.generation += 1
-    reader = threading.Thread(target=outbox.counts)
-    really_added = outbox.added
+def test_marks_go_with_their_lives(office: Office) -> None:
+    """What was told of a life that is forgotten is no reason not to tell of another with the same key."""
+    office.post("a", "b")
+    office.work()
+    step = Step(Known(2, office.clock.now()), (), (), (), ("a",), new_incarnation=True)
+    office.store.record(step)
+    assert keys(office) == ["b"]
+    office.post("a", "b")
+    office.work()
+    assert office.sender.bodies == ["a/1", "b/1", "a/1"]
 
-    def added(targets: Sequence[str]) -> None:
-        reader.start()
-        # It is to wait for the end of the transaction; this is how long a wrong one gets to show itself.
-        reader.join(0.2)
-        really_added(targets)
 
-    monkeypatch.setattr(outbox, "added", added)
+def test_what_waits_outlives_its_life(office: Office) -> None:
+    """A message that could not be delivered yet is told, though its event is forgotten."""
     office.post("a")
-    reader.join()
-    assert outbox.counts() == {"oncall": 1}
+    office.store.record(Step(Known(2, office.clock.now()), (), (), (), ("a",), new_incarnation=True))
+    office.work()
+    assert office.sender.bodies == ["a/1"]
 
 
 @pytest.mark.parametrize(
     "damaged",
-    ["", "{", "{}", "[]", "null", '"at":', msgspec.json.encode(message()).decode().replace('00Z"', '00"')],
+    [b"", b"{", b'{"work": {}}', b"[]", b"null", b'"at":', b"\xff", _WITHOUT_ZONE],
 )
-def test_what_cannot_be_read_is_given_up(office: Office, damaged: str) -> None:
+def test_what_cannot_be_read_is_given_up(office: Office, damaged: bytes) -> None:
     """A damaged row, or one whose time has no zone, holds up no other."""
     office.post("a", "b")
-    with office.store._database.transaction() as transaction:
-        transaction.write("UPDATE outbox SET message = ? WHERE key = 'a'", [(damaged,)])
+    office.store.close()
+    alter(office.directory, "UPDATE entries SET value = ? WHERE key LIKE '%\"a\"%'", damaged)
+    office.open()
     office.work()
     assert office.sender.bodies == ["b/1"]
     assert office.tally.given_up == 1
     assert office.store.outbox.counts() == {}
-
-
-def test_a_state_without_outbox_gets_one(tmp_path: Path) -> None:
-    """A file of the first schema keeps what it knows, and takes messages from then on."""
-    house = House(tmp_path)
-    first = Store.open(tmp_path, health=house.health, clock=house.clock, migrations=MIGRATIONS[:1])
-    first.record(nth_step(Known(), 1))
-    first.close()
-    office = Office(tmp_path)
-    assert office.store.load() == replay(1)
-    office.post("a")
-    office.work()
-    assert office.sender.bodies == ["a/1"]
-    assert office.health.problems() == ()
-    office.store.close()

@@ -1,0 +1,258 @@
+"""Tables of Python objects in memory, and a journal of them on disk.
+
+Memory is the whole truth: reads come from it and never wait for the disk. A transaction is written to the
+disk, then applied to memory. Where the disk fails, memory carries on, and everything is written anew from it
+once the disk works again.
+"""
+
+import contextlib
+import logging
+import math
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from exporter.clock import Clock
+from exporter.errors import StateDirectoryInUseError
+from exporter.health import Health, Trouble
+from exporter.state import disk
+from exporter.state.disk import Disk, DiskError, Row, UnusableFileError
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 10.0
+_encoder = msgspec.json.Encoder()
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Table(Generic[K, V]):
+    """The entries of one kind, oldest first; keys and values are JSON on disk.
+
+    `entries` may be read in a transaction, or while ``lock`` is held; it changes by transactions alone.
+    """
+
+    def __init__(self, journal: "Journal", kind: str, key_type: type[K], value_type: type[V]) -> None:
+        self.kind = kind
+        self.entries: dict[K, V] = {}
+        self.lock = journal.lock
+        self._journal = journal
+        self._key_decoder = msgspec.json.Decoder(key_type)
+        self._value_decoder = msgspec.json.Decoder(value_type)
+        journal.tables[kind] = self
+
+    def decode(self, key: bytes, value: bytes) -> tuple[K, V]:
+        """Return an entry as it was put; raise ValueError, which msgspec's errors are, where it cannot be."""
+        return self._key_decoder.decode(key), self._value_decoder.decode(value)
+
+    def apply(self, key: K, value: V | None) -> None:
+        """Put an entry, or delete it; called with all locks held."""
+        if value is None:
+            self.entries.pop(key, None)
+        else:
+            self.entries[key] = value
+
+    def snapshot(self) -> list[tuple[K, V]]:
+        """Return all entries as they are now."""
+        with self.lock:
+            return list(self.entries.items())
+
+    def rows(self) -> Iterator[Row]:
+        """Yield all entries as the disk has them."""
+        return (
+            (self.kind, _encoder.encode(key), _encoder.encode(value)) for key, value in self.entries.items()
+        )
+
+
+class Transaction:
+    """Changes that take effect together at its end, or not at all; tables show none of them before."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, bytes, bytes | None]] = []
+        self.changes: list[tuple[Table[Any, Any], Any, Any]] = []
+        # At its end: whether everything up to it is on disk, and would be there after a crash.
+        self.is_durable = False
+
+    def put(self, table: Table[K, V], key: K, value: V) -> None:
+        """Add an entry, or replace it where it is."""
+        self.rows.append((table.kind, _encoder.encode(key), _encoder.encode(value)))
+        self.changes.append((table, key, value))
+
+    def delete(self, table: Table[K, Any], key: K) -> None:
+        """Delete an entry, if there is one."""
+        self.rows.append((table.kind, _encoder.encode(key), None))
+        self.changes.append((table, key, None))
+
+
+class Journal:
+    """The entries of one state directory; for any number of threads."""
+
+    def __init__(self, directory: Path, health: Health, clock: Clock) -> None:
+        self.tables: dict[str, Table[Any, Any]] = {}
+        # Held for as long as tables are read or changed; ``_writing`` for whole transactions.
+        self.lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._health = health
+        self._clock = clock
+        self._disk = Disk(directory)
+        # Whether memory has all that the file has; whether the file lacks something that memory has.
+        self._seen = False
+        self._behind = False
+        self._retry_at = -math.inf
+
+    def open(self) -> None:
+        """Read the file, if there is one.
+
+        Raises:
+            StateDirectoryInUseError: another exporter uses the directory.
+        """
+        with self._writing:
+            try:
+                self._attach()
+            except DiskError as error:
+                self._detach(error)
+                self._read_only()
+            except BaseException:
+                self._disk.release()
+                raise
+
+    def close(self) -> None:
+        """Write what has not been written, if possible, and release the directory."""
+        with self._writing:
+            if self._behind:
+                self._reattach()
+            self._retry_at = math.inf
+            self._disk.release()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Open a transaction; after an exception nothing of it is written.
+
+        Failures of the disk are not raised but reported to `Health`, and memory carries on.
+        """
+        with self._writing:
+            transaction = Transaction()
+            yield transaction
+            if transaction.changes:
+                self._commit(transaction)
+            transaction.is_durable = not self._behind and self._disk.is_in_place()
+
+    def retry(self) -> None:
+        """Try the disk again after a failure, every 10 s at most; otherwise this costs one stat."""
+        if self._disk.is_in_place():
+            return
+        with self._writing:
+            if not self._disk.is_in_place():
+                self._retry()
+
+    def _commit(self, transaction: Transaction) -> None:
+        # The disk first: readers act on what they see, and a crash must not make them do so again.
+        unusable = self._write(transaction.rows)
+        with self.lock:
+            for table, key, value in transaction.changes:
+                table.apply(key, value)
+        if unusable:
+            self._reattach(unusable)
+        elif self._behind:
+            self._retry()
+
+    def _write(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> UnusableFileError | None:
+        """Write rows to the disk, or note that it is behind; return what is wrong with the file itself."""
+        self._behind = self._behind or not self._disk.is_in_place()
+        if not self._behind:
+            try:
+                self._disk.write(rows)
+            except UnusableFileError as error:
+                self._behind = True
+                return error
+            except DiskError as error:
+                self._behind = True
+                self._detach(error)
+        return None
+
+    def _retry(self) -> None:
+        if self._clock.monotonic() >= self._retry_at:
+            self._reattach()
+
+    def _reattach(self, unusable: UnusableFileError | None = None) -> None:
+        try:
+            if unusable:
+                self._move_aside(unusable)
+            elif self._disk.is_open():
+                facts = {"path": str(self._disk.path)}
+                log.warning("the state file was removed or replaced; writing it anew", extra=facts)
+            self._attach()
+        except (DiskError, StateDirectoryInUseError) as error:
+            self._detach(error)
+
+    def _detach(self, error: Exception) -> None:
+        self._disk.close()
+        self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
+        self._health.report(
+            Trouble.STATE_UNWRITABLE,
+            f"cannot write the state in {self._disk.directory}: {error}; continuing in memory",
+        )
+
+    def _attach(self) -> None:
+        """Make memory and the file equal; raise DiskError, StateDirectoryInUseError."""
+        try:
+            self._equalise()
+        except UnusableFileError as error:
+            self._move_aside(error)
+            self._equalise()
+        self._health.clear(Trouble.STATE_UNWRITABLE)
+
+    def _equalise(self) -> None:
+        # Once the file has been read, what comes back may be another file, or an old copy.
+        self._behind = self._behind or self._seen
+        version = self._disk.open()
+        if version and not self._seen:
+            with contextlib.closing(self._disk.rows()) as rows:
+                self._take_in(rows)
+        self._seen = True
+        if self._behind or version < disk.newest_version():
+            self._behind = True
+            self._disk.overwrite(row for table in self.tables.values() for row in table.rows())
+            self._behind = False
+
+    def _take_in(self, rows: Iterable[Row]) -> None:
+        """Add the file's entries; where memory has an entry already, it is newer."""
+        found: dict[str, dict[Any, Any]] = {kind: {} for kind in self.tables}
+        try:
+            for kind, key, value in rows:
+                decoded, entry = self.tables[kind].decode(key, value)
+                found[kind][decoded] = entry
+        except (ValueError, KeyError) as error:
+            raise UnusableFileError(f"its content makes no sense: {error}") from error
+        with self.lock:
+            for kind, table in self.tables.items():
+                newer = dict(table.entries)
+                for key in newer:
+                    table.apply(key, None)
+                for key, entry in (found[kind] | newer).items():
+                    table.apply(key, entry)
+        self._seen = True
+
+    def _read_only(self) -> None:
+        if self._seen:
+            return
+        try:
+            rows = self._disk.rows_read_only()
+            if rows is not None:
+                self._take_in(rows)
+        except UnusableFileError as error:
+            self._health.report(
+                Trouble.STATE_CORRUPT,
+                f"{self._disk.path} cannot be used: {error}; it cannot be moved aside yet",
+            )
+
+    def _move_aside(self, error: UnusableFileError) -> None:
+        aside = self._disk.move_aside(error.defect, self._clock.now())
+        self._health.report(
+            Trouble.STATE_CORRUPT,
+            f"{self._disk.path} cannot be used: {error}; it was moved to {aside}, and a new one begun",
+        )
