@@ -87,8 +87,9 @@ class HookJobs(Jobs[Job]):
 
     def results(self, life: str) -> dict[str, HookOutcome | None]:
         """Return how each hook's newest run for a life ended; None where it has not, or never will."""
-        found = sorted((key.sequence, key.name, one) for key, one in self.snapshot() if key.life == life)
-        return {name: HookOutcome(one.outcome) if one.outcome else None for _, name, one in found}
+        found = [(key, record) for key, record in self.snapshot() if key.life == life]
+        found.sort(key=lambda one: one[0].sequence)
+        return {key.name: HookOutcome(record.outcome) if record.outcome else None for key, record in found}
 
     def _not_begun(self) -> Iterator[tuple[JobKey, Record[Job]]]:
         for jobs in self._open.values():

@@ -99,9 +99,9 @@ class Journal:
         self._health = health
         self._clock = clock
         self._disk = Disk(directory)
-        # Whether memory has all that the file has; whether the file lacks something that memory has.
+        # Whether memory has all that the file has. The file has all that memory has while it is in place:
+        # after a failure it is closed, and it is written anew when it is opened again.
         self._seen = False
-        self._behind = False
         self._retry_at = -math.inf
 
     def open(self) -> None:
@@ -123,7 +123,7 @@ class Journal:
     def close(self) -> None:
         """Write what has not been written, if possible, and release the directory."""
         with self._writing:
-            if self._behind:
+            if not self._disk.is_in_place() and self._retry_at < math.inf:
                 self._reattach()
             self._retry_at = math.inf
             self._disk.release()
@@ -139,7 +139,7 @@ class Journal:
             yield transaction
             if transaction.changes:
                 self._commit(transaction)
-            transaction.is_durable = not self._behind and self._disk.is_in_place()
+            transaction.is_durable = self._disk.is_in_place()
 
     def retry(self) -> None:
         """Try the disk again after a failure, every 10 s at most; otherwise this costs one stat."""
@@ -150,29 +150,22 @@ class Journal:
                 self._retry()
 
     def _commit(self, transaction: Transaction) -> None:
+        unusable = None
         # The disk first: readers act on what they see, and a crash must not make them do so again.
-        unusable = self._write(transaction.rows)
+        try:
+            if self._disk.is_in_place():
+                self._disk.write(transaction.rows)
+        except UnusableFileError as error:
+            unusable = error
+        except DiskError as error:
+            self._detach(error)
         with self.lock:
             for table, key, value in transaction.changes:
                 table.apply(key, value)
         if unusable:
             self._reattach(unusable)
-        elif self._behind:
+        elif not self._disk.is_in_place():
             self._retry()
-
-    def _write(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> UnusableFileError | None:
-        """Write rows to the disk, or note that it is behind; return what is wrong with the file itself."""
-        self._behind = self._behind or not self._disk.is_in_place()
-        if not self._behind:
-            try:
-                self._disk.write(rows)
-            except UnusableFileError as error:
-                self._behind = True
-                return error
-            except DiskError as error:
-                self._behind = True
-                self._detach(error)
-        return None
 
     def _retry(self) -> None:
         if self._clock.monotonic() >= self._retry_at:
@@ -208,16 +201,14 @@ class Journal:
 
     def _equalise(self) -> None:
         # Once the file has been read, what comes back may be another file, or an old copy.
-        self._behind = self._behind or self._seen
+        anew = self._seen or any(table.entries for table in self.tables.values())
         version = self._disk.open()
         if version and not self._seen:
             with contextlib.closing(self._disk.rows()) as rows:
                 self._take_in(rows)
         self._seen = True
-        if self._behind or version < disk.newest_version():
-            self._behind = True
+        if anew or version < disk.newest_version():
             self._disk.overwrite(row for table in self.tables.values() for row in table.rows())
-            self._behind = False
 
     def _take_in(self, rows: Iterable[Row]) -> None:
         """Add the file's entries; where memory has an entry already, it is newer."""
