@@ -132,10 +132,10 @@ def alter(directory: Path, statement: str, *parameters: object) -> None:
 
 
 @contextmanager
-def no_room_for_files() -> Iterator[None]:
-    """Let every write to a file fail, as a disk does that is out of order or quota."""
+def no_room_for_files(beyond: int = 0) -> Iterator[None]:
+    """Let writes to files fail, beyond so many bytes, as a disk does that is out of order or quota."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (beyond, before[1]))
     try:
         yield
     finally:

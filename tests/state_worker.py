@@ -1,10 +1,16 @@
 """A process for the tests to kill: records steps in the directory given, and prints each once it is recorded.
 
-With a second argument, ``hold``, it only opens the store, says "ready", and waits for its end.
+With a second argument, ``hold``, it only opens the store, says "ready", and waits for its end. With numbers
+instead, a child for each of them records in a directory of that name until the kernel kills it, because it
+writes beyond so many bytes of a file; what it prints follows that number.
 """
 
+import os
+import resource
+import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from exporter.health import Health
 from exporter.state import Store
@@ -12,13 +18,34 @@ from tests.state_support import HandClock, nth_step
 
 
 def main() -> None:
-    """Record without end."""
-    clock = HandClock()
-    store = Store.open(Path(sys.argv[1]), health=Health(clock), clock=clock)
-    if sys.argv[2:] == ["hold"]:
+    """Do what the arguments ask for."""
+    directory, *rest = sys.argv[1:]
+    if rest == ["hold"]:
+        store = _open(Path(directory))
         print("ready", flush=True)  # noqa: T201 - how it talks to the test
         sys.stdin.read()
-        return
+        store.close()
+    elif rest:
+        for size in rest:
+            child = os.fork()
+            if not child:
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
+                _record(Path(directory, size), f"{size} ")
+            assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGXFSZ
+    else:
+        _record(Path(directory), "")
+
+
+def _open(directory: Path) -> Store:
+    clock = HandClock()
+    return Store.open(directory, health=Health(clock), clock=clock)
+
+
+def _record(directory: Path, prefix: str) -> NoReturn:
+    """Record without end."""
+    store = _open(directory)
     known = store.load()
     number = known.incarnation or 0
     while True:
@@ -26,7 +53,7 @@ def main() -> None:
         step = nth_step(known, number)
         store.record(step)
         known = step.known
-        print(number, flush=True)  # noqa: T201 - how it talks to the test
+        print(f"{prefix}{number}", flush=True)  # noqa: T201 - how it talks to the test
 
 
 if __name__ == "__main__":

@@ -57,6 +57,25 @@ def test_kill_at_any_moment_loses_nothing(tmp_path: Path, seed: int) -> None:
         assert house.aside() == []
 
 
+def test_kill_at_every_write_loses_nothing(tmp_path: Path) -> None:
+    """Killed in the middle of any write, torn ones included, it finds all that was acknowledged."""
+    sizes = [0, 1, 24, 32, 4096, *range(1000, 90_000, 1500)]
+    with _worker(tmp_path, *map(str, sizes)) as worker:
+        assert worker.stdout is not None
+        printed = worker.stdout.readlines()
+    assert worker.returncode == 0
+    acknowledged = dict.fromkeys(sizes, 0) | {int(size): int(n) for size, n in map(str.split, printed)}
+    assert len(set(acknowledged.values())) > 3
+    for size, number in acknowledged.items():
+        house = House(tmp_path / str(size))
+        known = house.open().load()
+        house.close()
+        assert known.incarnation in {number or None, number + 1}
+        assert known == replay(known.incarnation or 0)
+        assert house.health.problems() == ()
+        assert house.aside() == []
+
+
 def test_second_exporter_is_refused(tmp_path: Path) -> None:
     """A second exporter on the same directory does not start, and says where and who the first one is."""
     house = House(tmp_path)
