@@ -1,4 +1,4 @@
-"""A document of ten thousand events through decoding, life cycle and state."""
+"""A document of ten thousand events through decoding, life cycle and state; as many past lives at a start."""
 
 import statistics
 import tempfile
@@ -6,16 +6,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.figure import Figure
 from exporter.advance import advance
 from exporter.clock import SystemClock
+from exporter.config import Route
 from exporter.events import decode_document
 from exporter.health import Health
 from exporter.lifecycle import Known
+from exporter.notifications.routing import compose
 from exporter.state import Store
 from tests.builders import body, raw_event
 
 EVENTS = 10_000
+MESSAGES = 1000
 ROUNDS = 5
 
 
@@ -24,6 +29,10 @@ def ten_thousand() -> Iterator[Figure]:
     document = body(*(raw_event(EventId=f"{number:032x}") for number in range(EVENTS)))
     times = [take(document) for _ in range(ROUNDS)]
     yield Figure(f"{EVENTS} events decoded, understood, remembered", statistics.median(times), "s", 0.5)
+    times = [start(document) for _ in range(ROUNDS)]
+    yield Figure(
+        f"{EVENTS} past events, {MESSAGES} messages: the state opened", statistics.median(times), "s", 0.5
+    )
 
 
 def take(document: bytes) -> float:
@@ -38,3 +47,25 @@ def take(document: bytes) -> float:
             return time.perf_counter() - begun
         finally:
             store.close()
+
+
+def start(document: bytes) -> float:
+    """Return the seconds of a start with all events of a document in the past, and messages to send."""
+    clock = SystemClock()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(Path(folder), health=Health(clock), clock=clock)
+        found = decode_document(document)
+        known = Known()
+        for one in (found, msgspec.structs.replace(found, events=())):
+            step = advance(known, one, clock.now(), instance="WestNO_0", watching=True)
+            messages = compose([Route(("oncall",))], step.occurrences, instance="WestNO_0", now=clock.now())
+            store.record(step, messages[:MESSAGES] if one is found else ())
+            known = step.known
+        store.close()
+        begun = time.perf_counter()
+        store = Store.open(Path(folder), health=Health(clock), clock=clock)
+        assert len(store.load().past) == EVENTS
+        assert store.outbox.counts() == {"oncall": MESSAGES}
+        seconds = time.perf_counter() - begun
+        store.close()
+        return seconds
