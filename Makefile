@@ -5,14 +5,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PHOENIX := .venv-phoenix
+LOWEST := .venv-lowest
+INSTALL := -m pip install --quiet --disable-pip-version-check
+# As constraints, too: before 23.3 pip does not apply a pin of urllib3 to urllib3[socks].
+PINS = --require-hashes -r $< -c $<
 TEST_PACKAGES := prometheus prometheus-alertmanager chromium chromium-driver haproxy
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-phoenix soak fuzz lint audit bench format dashboards pictures requirements clean
+.PHONY: help demo test test-lowest test-phoenix soak fuzz lint audit bench format dashboards pictures requirements clean
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around"
 	@echo "make test          lint, types and all tests, as CI runs them"
+	@echo "make test-lowest   all tests, with the lowest versions of the dependencies that pyproject.toml allows"
 	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
 	@echo "make fuzz          search for inputs that break it; FUZZ_SECONDS=300, FUZZ_SEED=a number to repeat"
 	@echo "make soak          random histories beside a model, then five minutes of faults of every kind;"
@@ -23,7 +28,7 @@ help:
 	@echo "make format        let ruff mend what it can"
 	@echo "make dashboards    write the dashboards from their description"
 	@echo "make pictures      and draw them, with a simulated hour or two, for docs/images"
-	@echo "make requirements  pin the newest versions of all dependencies"
+	@echo "make requirements  pin the newest versions of all dependencies; UPGRADE= keeps the pins that still fit"
 	@echo "make clean         remove everything that is made"
 
 demo: $(VENV)/.runtime
@@ -31,6 +36,9 @@ demo: $(VENV)/.runtime
 
 test: lint audit $(VENV)/.packages
 	$(BIN)/python -m pytest -n auto
+
+test-lowest: $(LOWEST)/.installed $(VENV)/.packages
+	$(LOWEST)/bin/python -m pytest -n auto
 
 test-phoenix: $(VENV)/.dev $(PHOENIX)/.installed
 	PHOENIX=$(PHOENIX)/bin/phoenix $(BIN)/python -m pytest tests/phoenix/check_demo.py
@@ -72,30 +80,41 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: requirements/runtime.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+	$(BIN)/python $(INSTALL) $(PINS)
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python $(INSTALL) $(PINS)
+	$(BIN)/python $(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.packages: scripts/debian-packages | $(VENV)/bin/python
 	scripts/debian-packages $(TEST_PACKAGES)
 	@touch $@
 
-$(PHOENIX)/.installed: requirements/phoenix.txt | $(VENV)/bin/python
-	$(BIN)/python -m venv $(PHOENIX)
-	$(PHOENIX)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+$(LOWEST)/.installed: requirements/lowest.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python $(INSTALL) $(PINS)
+	$(LOWEST)/bin/python $(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-PIN := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe \
-       --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+$(PHOENIX)/.installed: requirements/phoenix.txt | $(VENV)/bin/python
+	$(BIN)/python -m venv $(PHOENIX)
+	$(PHOENIX)/bin/python $(INSTALL) --require-hashes -r $<
+	@touch $@
+
+# For every platform and every Python from 3.11 on.
+UPGRADE := --upgrade
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11
+PIN := $(COMPILE) --generate-hashes $(UPGRADE)
 requirements: $(VENV)/.dev
-	$(PIN) --strip-extras --output-file requirements/runtime.txt pyproject.toml
-	$(PIN) --strip-extras --constraint requirements/runtime.txt --output-file requirements/dev.txt requirements/dev.in pyproject.toml
+	mkdir -p build
+	$(COMPILE) --no-deps --resolution lowest-direct --output-file build/minimums.txt pyproject.toml
+	$(PIN) --output-file requirements/runtime.txt pyproject.toml
+	$(PIN) --constraint requirements/runtime.txt --output-file requirements/dev.txt requirements/dev.in pyproject.toml
+	$(PIN) --constraint build/minimums.txt --output-file requirements/lowest.txt requirements/dev.in pyproject.toml
 	$(PIN) --no-strip-extras --output-file requirements/phoenix.txt requirements/phoenix.in
 
 clean:
-	rm -rf $(VENV) $(PHOENIX) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(PHOENIX) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

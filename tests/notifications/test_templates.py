@@ -120,6 +120,7 @@ def test_a_template_that_fails_where_something_is_missing(
         "{{ self.__init__ }}",
         "{{ event.resources.__class__.__base__.__subclasses__() }}",
         "{{ '{0.__class__.__mro__}'.format(event) }}",
+        "{{ ('{0.__class__.__mro__}' | attr('format'))(event) }}",
         "{{ range(999999999) | list }}",
         "{% include '/etc/passwd' %}",
         "{% import 'os' as os %}",
