@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import ImdsError, PollOutcome
 from exporter.transport import BODY_LIMIT
+from tests.end_to_end.program import free_port
 from tests.imds_server import Connection, ImdsServer, Request, Respond, answer, serving
 from tests.test_imds import DOCUMENT, failure, make_client
 
@@ -151,8 +152,7 @@ def test_unanswered_connect() -> None:
 
 def test_refused_connection() -> None:
     """Where nobody listens, the message says so, in the same words each time."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     client = make_client(url)
     errors = [failure(client.fetch) for _ in range(2)]
     client.close()

@@ -1,5 +1,6 @@
 """Starting the program, and Prometheus, as processes of their own; waiting for conditions."""
 
+import atexit
 import contextlib
 import json
 import os
@@ -19,10 +20,17 @@ T = TypeVar("T")
 
 
 def free_port() -> int:
-    """Give a port of loopback that nobody uses."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a port of loopback that is reserved, until this process ends, for servers that a test starts.
+
+    It is bound, so that the system gives it to nobody else, but does not listen: connections are refused, and
+    on Linux a server that sets SO_REUSEADDR, as practically all do, can bind it all the same.
+    """
+    reservation = socket.socket()
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation.bind(("127.0.0.1", 0))
+    atexit.register(reservation.close)
+    port: int = reservation.getsockname()[1]
+    return port
 
 
 def get(url: str) -> str:

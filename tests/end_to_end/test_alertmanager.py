@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import yaml
 
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import raw_event
-from tests.end_to_end.program import eventually, exporter, get, query, running
+from tests.end_to_end.program import eventually, exporter, free_port, get, query, running
 from tests.notifications.receivers import Receiver, http_receiver
 
 ALERTS = Path(__file__).parent.parent.parent / "alerts"
@@ -73,13 +72,6 @@ def event(event_id: str, kind: str, status: str, vms: Sequence[str]) -> dict[str
     )
 
 
-def free_ports(count: int) -> list[int]:
-    """Give different ports of loopback that nobody uses."""
-    with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [listener.getsockname()[1] for listener in found]
-
-
 def alertmanager_file(folder: Path, receiver: Receiver) -> Path:
     """Write the example with a test's patience and receivers, and nothing else changed."""
     configuration = yaml.safe_load((ALERTS / "alertmanager.example.yml").read_text())
@@ -124,8 +116,8 @@ def prometheus_file(folder: Path, ports: dict[str, int], alertmanager: int) -> P
 def site(folder: Path) -> Iterator[Site]:
     """Run two simulators, an exporter for each VM, Prometheus and Alertmanager until the end of the block."""
     simulators = [Simulator(requests_per_second=0) for _ in range(2)]
-    *numbers, own, theirs = free_ports(len(NAMES) + 2)
-    ports = dict(zip(NAMES, numbers, strict=True))
+    ports = {name: free_port() for name in NAMES}
+    own, theirs = free_port(), free_port()
     with contextlib.ExitStack() as stack:
         receiver = stack.enter_context(http_receiver())
         urls = [stack.enter_context(SimulatorServer(simulator)).url for simulator in simulators]

@@ -18,6 +18,8 @@ from typing import Any
 import trustme
 from aiosmtpd.controller import Controller
 
+from tests.end_to_end.program import free_port
+
 
 @dataclass
 class Received:
@@ -157,10 +159,8 @@ class Mailbox:
 @contextlib.contextmanager
 def mail_receiver() -> Iterator[Mailbox]:
     """Run a real SMTP server on loopback."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    mailbox = Mailbox(port)
-    controller = Controller(mailbox, hostname="127.0.0.1", port=port)
+    mailbox = Mailbox(free_port())
+    controller = Controller(mailbox, hostname="127.0.0.1", port=mailbox.port)
     controller.start()
     try:
         yield mailbox

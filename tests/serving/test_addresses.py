@@ -6,6 +6,7 @@ import pytest
 
 from exporter.errors import ConfigurationError, ListenError
 from exporter.serving import AsgiServer, listen
+from tests.end_to_end.program import free_port
 from tests.serving.support import GET, answer, echo
 
 
@@ -75,7 +76,7 @@ def test_without_ipv6_all_addresses_are_those_of_ipv4(monkeypatch: pytest.Monkey
 
 def test_a_server_that_never_started_lets_its_address_go() -> None:
     """So a start that fails half-way can be tried again."""
-    server = AsgiServer(echo, listen("127.0.0.1:0"))
+    server = AsgiServer(echo, listen(f"127.0.0.1:{free_port()}"))
     server.stop()
     listener = listen(f"127.0.0.1:{server.port}")
     listener.close()

@@ -20,6 +20,7 @@ from exporter.clock import SystemClock
 from exporter.lifecycle import Transition
 from exporter.snapshot import Snapshot
 from exporter.web.app import Site, create_app
+from tests.end_to_end.program import free_port
 from tests.web.support import freeze, past, served, site, snapshot, tracked
 
 HOSTILE = "</bdi><script>alert(1)</script><img src=x onerror=alert(2)><b>bold</b>" + "x" * 400
@@ -67,7 +68,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chr
         options.add_argument(flag)
     options.add_argument(f"--user-data-dir={profile}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=Service(driver))
+    browser = webdriver.Chrome(options=options, service=Service(driver, port=free_port()))
     browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Europe/Berlin"})
     browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _TOLD})
     try:
