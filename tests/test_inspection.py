@@ -16,7 +16,7 @@ from exporter.config import Config, Imds, Instance
 from exporter.errors import ImdsError
 from exporter.values import Endpoint
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
-from tests.end_to_end.program import eventually
+from tests.end_to_end.program import INTERRUPTIBLE, eventually
 from tests.imds_server import Connection, Request, answer, serving
 
 TWO = body(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Reboot", Resources=["WestNO_9"]))
@@ -105,11 +105,10 @@ def watching(url: str, folder: Path, *flags: str) -> Iterator[tuple[Path, Path]]
     """Run `events --watch`, asking five times a second, and interrupt it at the end."""
     file, output, errors = folder / "config.yml", folder / "output", folder / "errors"
     file.write_text("imds: {poll_interval: 200ms}\n")
-    command = [sys.executable, "-u", "-m", "exporter", "events", "--watch", "--imds.endpoint", url]
+    command = [*INTERRUPTIBLE, sys.executable, "-u", "-m", "exporter", "events", "--watch"]
+    command += ["--imds.endpoint", url, "--config.file", str(file), *flags]
     with output.open("wb") as stdout, errors.open("wb") as stderr:
-        process = subprocess.Popen(
-            [*command, "--config.file", str(file), *flags], stdout=stdout, stderr=stderr
-        )
+        process = subprocess.Popen(command, stdout=stdout, stderr=stderr)
     try:
         yield output, errors
         process.send_signal(signal.SIGINT)

@@ -18,6 +18,10 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# Goes before a command that is to be interrupted: shells start background jobs with SIGINT ignored, which the
+# command would inherit, and Python then raises no KeyboardInterrupt.
+INTERRUPTIBLE = ("env", "--default-signal=INT")
+
 
 def free_port() -> int:
     """Return a port of loopback that is reserved, until this process ends, for servers that a test starts.

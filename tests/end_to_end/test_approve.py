@@ -11,7 +11,7 @@ import pytest
 
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.end_to_end.approvals_group import HALL, plan, scenario
-from tests.end_to_end.program import eventually
+from tests.end_to_end.program import INTERRUPTIBLE, eventually
 
 VM = HALL[0]
 
@@ -34,7 +34,8 @@ class Desk:
     def begin(self, *words: str) -> "subprocess.Popen[str]":
         """Start the command with pipes."""
         pipe = subprocess.PIPE
-        return subprocess.Popen([*self.words, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        command = [*INTERRUPTIBLE, *self.words, *words]
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     @property
     def approved(self) -> list[str]:
