@@ -22,7 +22,7 @@ help:
 	@echo "make fuzz          search for inputs that break it; FUZZ_SECONDS=300, FUZZ_SEED=a number to repeat"
 	@echo "make soak          random histories beside a model, then five minutes of faults of every kind;"
 	@echo "                   SOAK_HISTORIES, SOAK_SECONDS and SOAK_SEED say otherwise"
-	@echo "make lint          ruff and mypy alone"
+	@echo "make lint          ruff and mypy alone, for Linux and Windows"
 	@echo "make audit         ask for known vulnerabilities of what the program needs; says so where it cannot"
 	@echo "make bench         measure memory, CPU and times, beside what they should be"
 	@echo "make format        let ruff mend what it can"
@@ -59,6 +59,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 --package exporter
 
 audit: $(VENV)/.dev
 	$(BIN)/python -m scripts.audit requirements/runtime.txt

@@ -199,16 +199,17 @@ def _laid_over(config: Config, overrides: Overrides) -> Config:
 
 
 def state_directory(config: Config) -> Path:
-    """Give the directory for the state: the configured one, systemd's, or the platform's usual place."""
+    """Return the directory for the state: the configured one, systemd's, or the platform's usual place."""
     chosen = config.state.directory or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
     if chosen:
         return Path(chosen)
     if sys.platform == "win32":
-        return Path(os.environ.get("PROGRAMDATA", r"C:\ProgramData")) / PROGRAM
-    if os.geteuid() == 0:
-        return Path("/var/lib") / PROGRAM
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / PROGRAM
+        base = Path(os.environ.get("PROGRAMDATA", r"C:\ProgramData"))
+    elif os.geteuid() == 0:
+        base = Path("/var/lib")
+    else:
+        base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return base / PROGRAM
 
 
 def _replace(section: S, **given: object) -> S:

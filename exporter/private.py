@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 _READ_WRITE = os.O_RDWR | os.O_CREAT
@@ -17,7 +18,7 @@ def make_directory(path: Path) -> None:
         return
     make_directory(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
-    if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) != 0o700:
+    if sys.platform != "win32" and stat.S_IMODE(path.stat().st_mode) != 0o700:
         path.chmod(0o700)
 
 
@@ -31,7 +32,7 @@ def open_file(path: Path) -> int:
         descriptor = os.open(path, _READ_WRITE | os.O_EXCL, 0o600)
     except FileExistsError:
         return os.open(path, _READ_WRITE, 0o600)
-    if os.name == "posix":
+    if sys.platform != "win32":
         # Of a umask like 0777 there would be a file that its owner can open never again.
         os.fchmod(descriptor, 0o600)
     return descriptor
