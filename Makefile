@@ -12,12 +12,14 @@ PINS = --require-hashes -r $< -c $<
 TEST_PACKAGES := prometheus prometheus-alertmanager chromium chromium-driver haproxy
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-lowest test-phoenix soak fuzz lint audit bench format dashboards pictures requirements clean
+.PHONY: help demo test test-lowest coverage test-phoenix soak fuzz lint audit bench format dashboards pictures
+.PHONY: requirements clean
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around"
 	@echo "make test          lint, types and all tests, as CI runs them"
 	@echo "make test-lowest   all tests, with the lowest versions of the dependencies that pyproject.toml allows"
+	@echo "make coverage      which branches of the program the tests reach; TESTS=tests/web for some of them"
 	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
 	@echo "make fuzz          search for inputs that break it; FUZZ_SECONDS=300, FUZZ_SEED=a number to repeat"
 	@echo "make soak          random histories beside a model, then five minutes of faults of every kind;"
@@ -39,6 +41,13 @@ test: lint audit $(VENV)/.packages
 
 test-lowest: $(LOWEST)/.installed $(VENV)/.packages
 	$(LOWEST)/bin/python -m pytest -n auto
+
+# The tests of what is imported fail here, as coverage itself imports some of it: make test decides.
+coverage: $(VENV)/.dev $(VENV)/.packages
+	$(BIN)/coverage erase
+	-$(BIN)/coverage run -m pytest -n auto $(TESTS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 test-phoenix: $(VENV)/.dev $(PHOENIX)/.installed
 	PHOENIX=$(PHOENIX)/bin/phoenix $(BIN)/python -m pytest tests/phoenix/check_demo.py
@@ -117,5 +126,5 @@ requirements: $(VENV)/.dev
 	$(PIN) --no-strip-extras --output-file requirements/phoenix.txt requirements/phoenix.in
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(PHOENIX) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(PHOENIX) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
