@@ -21,7 +21,7 @@ def _prepare_signals() -> None:
     SIGTERM and SIGINT end the process: there is nothing to clean up yet, and an exception could get lost in
     an import.
     """
-    if hasattr(signal, "SIGHUP"):
+    if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))

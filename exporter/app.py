@@ -5,6 +5,7 @@ import logging
 import os
 import queue
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
@@ -285,7 +286,8 @@ def run(options: Options, clock: Clock) -> int:
         signal.signal(number, app.request_stop)
     for number in _RELOAD_SIGNALS:
         signal.signal(number, app.request_reload)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        if sys.platform != "win32":
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     app.start()
     try:
         return 0 if app.wait() else 1
