@@ -18,12 +18,11 @@ from exporter import __version__, config
 from exporter.approval import Approver
 from exporter.clock import Clock
 from exporter.config import Config, Overrides
-from exporter.discovery import client_of
 from exporter.errors import ConfigurationError
 from exporter.health import Health, Trouble
 from exporter.hooks.runner import HookRunner
 from exporter.hooks.withheld import Withheld
-from exporter.imds import InstanceFacts, RateLimiter
+from exporter.imds import InstanceFacts, RateLimiter, client_of
 from exporter.in_service import out_of_service
 from exporter.interruptions import Interruptions
 from exporter.messages import Sender

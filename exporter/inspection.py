@@ -11,10 +11,9 @@ import msgspec
 from exporter import table
 from exporter.clock import Clock
 from exporter.config import Config
-from exporter.discovery import client_of
 from exporter.errors import ImdsError
 from exporter.events import decode_document
-from exporter.imds import ImdsClient
+from exporter.imds import ImdsClient, client_of
 from exporter.snapshot import Snapshot
 from exporter.views import EventView, listed_view
 

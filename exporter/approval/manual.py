@@ -13,11 +13,10 @@ from exporter import table
 from exporter.advance import advance
 from exporter.clock import Clock
 from exporter.config import Config
-from exporter.discovery import client_of
 from exporter.durations import format_duration
 from exporter.errors import ExporterError, ImdsError, PollOutcome
 from exporter.events import SCHEDULED, Document, ScheduledEvent, decode_document
-from exporter.imds import Backoff, ImdsClient
+from exporter.imds import Backoff, ImdsClient, client_of
 from exporter.lifecycle import Known, Transition
 from exporter.views import listed_view
 from exporter.web.words import count

@@ -8,9 +8,8 @@ import msgspec
 
 from exporter.clock import Clock
 from exporter.config import Config
-from exporter.discovery import endpoint_of
 from exporter.errors import ImdsError
-from exporter.imds import ImdsClient
+from exporter.imds import ImdsClient, endpoint_of
 from exporter.messages import Delivery, Sender
 from exporter.notifications.notifier import Plan
 from exporter.notifications.samples import samples

@@ -1,4 +1,4 @@
-"""How often IMDS is asked: never over its throttle, and less often while it fails."""
+"""How often IMDS is asked: never beyond its rate limit, and less often while it fails."""
 
 import random
 import threading
@@ -20,9 +20,9 @@ _LONGEST = 30.0
 
 
 class RateLimiter:
-    """Lets 5 requests a second through, in the order of asking; shared by threads.
+    """Allows 5 requests a second, in the order in which they were asked for; shared by threads.
 
-    ``wait`` is given seconds to sleep; one that returns early gives the request up.
+    ``wait`` sleeps for a number of seconds; if it returns early, the request is given up.
     """
 
     def __init__(self, clock: Clock, wait: Callable[[float], None] = time.sleep) -> None:
@@ -35,7 +35,7 @@ class RateLimiter:
         """Wait until a request may be sent.
 
         Raises:
-            ImdsError: the waiting was interrupted; the reason is ``THROTTLED``, by ourselves.
+            ImdsError: the wait was interrupted; the reason is ``THROTTLED``.
         """
         with self._lock:
             slot = self._clock.monotonic()
@@ -55,11 +55,11 @@ class RateLimiter:
 
 
 def next_delay(failures: int, failing_for: float, interval: float, chance: float) -> float:
-    """Give the seconds to pause after the latest of ``failures`` failures in a row.
+    """Return the seconds to pause after the latest of ``failures`` failures in a row.
 
-    It doubles with every failure, and is scattered by ``chance`` (0 to 1) so that a fleet does not come back
-    in step. It is never longer than 10 s while ``failing_for`` (seconds) is under a minute, nor than 30 s
-    after; and, within that, never shorter than the poll ``interval``, nor 0.2 s.
+    The pause doubles with every failure, and ``chance`` (0 to 1) varies it so that a fleet does not come back
+    in step. It is at most 10 s while ``failing_for`` (seconds) is under a minute, and at most 30 s after
+    that. Within these bounds it is at least the poll ``interval`` and 0.2 s.
     """
     shortest = max(interval, _SHORTEST_SECONDS)
     longest = _LONGEST_IN_FIRST_MINUTE if failing_for < _FIRST_MINUTE else _LONGEST
@@ -68,7 +68,7 @@ def next_delay(failures: int, failing_for: float, interval: float, chance: float
 
 
 class Backoff:
-    """The pauses between polls; used by one thread. ``interval`` is in seconds, from poll to poll."""
+    """The pauses between polls; used by one thread. ``interval`` is in seconds, from start to start."""
 
     def __init__(self, interval: float, *, clock: Clock, chance: Callable[[], float] = random.random) -> None:
         self._interval = interval
@@ -78,10 +78,10 @@ class Backoff:
         self._failing_since = 0.0
 
     def after(self, success: bool, took: float) -> float:
-        """Give the seconds to pause after a poll that took so many seconds.
+        """Return the seconds to pause after a poll that took ``took`` seconds.
 
-        After a success the next poll comes ``interval`` after this one's start, or in 0.2 s if that is later;
-        after a failure `next_delay` has it.
+        After a success the next poll starts ``interval`` after the start of this one, or in 0.2 s if that is
+        later; after a failure `next_delay` applies.
         """
         if success:
             self._failures = 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.discovery import _address_in, discover_endpoint
+from exporter.imds.discovery import _address_in, discover_endpoint
 
 DHCLIENT = """lease {{
   interface "eth0";

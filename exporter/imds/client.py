@@ -12,11 +12,9 @@ import msgspec
 from exporter import __version__
 from exporter.clock import Clock
 from exporter.errors import ImdsError, PollOutcome
+from exporter.imds.ratelimit import RateLimiter
 from exporter.lean import requests
-from exporter.pace import Backoff, RateLimiter, next_delay
 from exporter.transport import Transport
-
-__all__ = ["Backoff", "ImdsClient", "InstanceFacts", "RateLimiter", "next_delay"]
 
 _INSTANCE_API_VERSION = "2021-12-13"
 _HEADERS = {

@@ -1,15 +1,15 @@
-r"""Finding IMDS where it is not at its static address: DHCP option 245, as the DHCP clients left it on disk.
+r"""Finding IMDS where it is not at its static address: DHCP option 245, as DHCP clients store it on disk.
 
 Source: Azure's page "Scheduled Events": a VM outside a virtual network has to discover the address. The
-forms in which leases in the field have that one option::
+option is found in leases in these forms::
 
-    option unknown-245 a8:3f:81:10;          dhclient, knowing nothing of the option
-    option unknown-245 "\250?\201\020";      the same, where it takes the bytes for text
-    option ms-wireserver 168.63.129.16;      dhclient, where an administrator gave it name and type
+    option unknown-245 a8:3f:81:10;          dhclient, which does not know the option
+    option unknown-245 "\250?\201\020";      the same, if the bytes look like text
+    option ms-wireserver 168.63.129.16;      dhclient, if an administrator declared name and type
     OPTION_245=a83f8110                      systemd-networkd
 
-Inside a virtual network the option usually names Azure's wire server, 168.63.129.16: discovery is for those
-who ask for it. Windows keeps its leases in the registry, which is not searched.
+Inside a virtual network the option usually names Azure's wire server, 168.63.129.16, so discovery is opt-in.
+Windows keeps its leases in the registry, which is not searched.
 """
 
 import logging
@@ -22,7 +22,8 @@ import msgspec
 
 from exporter import config
 from exporter.clock import Clock
-from exporter.imds import ImdsClient, RateLimiter
+from exporter.imds.client import ImdsClient
+from exporter.imds.ratelimit import RateLimiter
 from exporter.values import DISCOVER, IMDS_ADDRESS
 
 log = logging.getLogger(__name__)
@@ -52,14 +53,14 @@ _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 
 
 class Discovery(msgspec.Struct, frozen=True):
-    """Where IMDS is to be asked: a URL without path, and a sentence on how that was found."""
+    """The address of IMDS, a URL without path, and a sentence on how it was found."""
 
     endpoint: str
     source: str
 
 
 def endpoint_of(configured: str) -> str:
-    """Give the configured endpoint; where that is ``discover``, find it, and log where it was found."""
+    """Return the configured endpoint; if that is ``discover``, find it and log where it was found."""
     if configured != DISCOVER:
         return configured
     found = discover_endpoint()
@@ -68,7 +69,7 @@ def endpoint_of(configured: str) -> str:
 
 
 def client_of(settings: config.Imds, clock: Clock, limiter: RateLimiter | None = None) -> ImdsClient:
-    """Make a client as configured; ``limiter`` may be shared with another, so that both keep to one rate."""
+    """Return a client as configured; ``limiter`` may be shared with other clients."""
     return ImdsClient(
         endpoint_of(settings.endpoint),
         api_version=settings.api_version,
@@ -79,9 +80,9 @@ def client_of(settings: config.Imds, clock: Clock, limiter: RateLimiter | None =
 
 
 def discover_endpoint(paths: Sequence[Path] = LEASE_FOLDERS) -> Discovery:
-    """Find the address in the newest lease file in ``paths`` (folders) that has one; else the static one.
+    """Return the address from the newest lease file in ``paths`` (folders) that has one; else the static one.
 
-    What is missing, unreadable or malformed is passed over, the latter two with a warning; nothing is raised.
+    What is missing, unreadable or malformed is skipped, the latter two with a warning; nothing is raised.
     """
     for path in _lease_files(paths):
         address = _address_in(path)
@@ -92,7 +93,7 @@ def discover_endpoint(paths: Sequence[Path] = LEASE_FOLDERS) -> Discovery:
 
 
 def _lease_files(folders: Sequence[Path]) -> list[Path]:
-    """List the lease files, newest first."""
+    """Return the lease files, newest first."""
     found: list[tuple[float, Path]] = []
     for folder in folders:
         try:
@@ -100,31 +101,31 @@ def _lease_files(folders: Sequence[Path]) -> list[Path]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            _pass_over(folder, error.strerror or str(error))
+            _skip(folder, error.strerror or str(error))
             continue
         for path in paths:
             try:
                 if path.is_file():
                     found.append((path.stat().st_mtime, path))
             except OSError as error:
-                _pass_over(path, error.strerror or str(error))
+                _skip(path, error.strerror or str(error))
     return [path for _, path in sorted(found, reverse=True)]
 
 
 def _address_in(path: Path) -> IPv4Address | None:
-    """Read the last usable address in a lease file."""
+    """Return the last usable address in a lease file."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
             text = file.read(_TAIL_BYTES)
     except OSError as error:
-        _pass_over(path, error.strerror or str(error))
+        _skip(path, error.strerror or str(error))
         return None
     for value in reversed(list(_values(text))):
         try:
             return _parse_address(value)
         except ValueError as error:
-            _pass_over(path, f"option 245: {error}")
+            _skip(path, f"option 245: {error}")
     return None
 
 
@@ -134,10 +135,10 @@ def _values(text: bytes) -> Iterator[bytes]:
 
 
 def _parse_address(value: bytes) -> IPv4Address:
-    """Read an option's value in any of its forms.
+    """Return the address in an option's value, in any of its forms.
 
     Raises:
-        ValueError: it is no address that a server could have.
+        ValueError: it is not an address that a server can have.
     """
     inner = value[1:-1] if len(value) >= 2 and value[:1] == value[-1:] == b'"' else None
     plain = value if inner is None else inner
@@ -150,7 +151,7 @@ def _parse_address(value: bytes) -> IPv4Address:
     else:
         address = IPv4Address(plain.decode("latin-1"))
     if address.is_unspecified or address.is_multicast or address.is_reserved or address.is_loopback:
-        raise ValueError(f"{address} is no server's address")
+        raise ValueError(f"{address} is not a server's address")
     return address
 
 
@@ -159,5 +160,5 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else code
 
 
-def _pass_over(path: Path, problem: str) -> None:
-    log.warning("lease passed over", extra={"path": str(path), "problem": problem})
+def _skip(path: Path, problem: str) -> None:
+    log.warning("lease skipped", extra={"path": str(path), "problem": problem})

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from exporter.errors import ImdsError, PollOutcome
 from exporter.transport import BODY_LIMIT
 from tests.end_to_end.program import free_port
+from tests.imds.test_client import DOCUMENT, failure, make_client
 from tests.imds_server import Connection, ImdsServer, Request, Respond, answer, serving
-from tests.test_imds import DOCUMENT, failure, make_client
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
