@@ -16,6 +16,9 @@ from exporter.imds.ratelimit import RateLimiter
 from exporter.lean import requests
 from exporter.transport import Transport
 
+# Names in documents have the same limit.
+_LONGEST_NAME = 256
+
 _INSTANCE_API_VERSION = "2021-12-13"
 _HEADERS = {
     "Metadata": "true",
@@ -120,7 +123,11 @@ def _decode_instance(body: bytes) -> InstanceFacts:
         raise ImdsError(PollOutcome.INVALID_DOCUMENT, message) from error
     compute = answer.compute or {}
     fields = msgspec.structs.fields(InstanceFacts)
-    return InstanceFacts(**{field.name: _text(compute.get(field.encode_name)) for field in fields})
+    facts = InstanceFacts(**{field.name: _text(compute.get(field.encode_name)) for field in fields})
+    if len(facts.name) > _LONGEST_NAME:
+        message = f"compute.name has {len(facts.name)} characters; {_LONGEST_NAME} are possible"
+        raise ImdsError(PollOutcome.INVALID_DOCUMENT, message)
+    return facts
 
 
 def _text(value: object) -> str:

@@ -167,6 +167,22 @@ def test_unusable_instance(body: bytes) -> None:
     assert str(error).startswith("no document about this VM: ")
 
 
+def test_longest_name() -> None:
+    """A name of more than 256 characters, which no document can contain, is refused."""
+    names = iter(["n" * 256, "n" * 257])
+
+    def respond(connection: Connection, _: Request) -> None:
+        connection.send(answer(json.dumps({"compute": {"name": next(names)}}).encode()))
+
+    with serving(respond) as server:
+        client = make_client(server)
+        assert client.instance().name == "n" * 256
+        error = failure(client.instance)
+        client.close()
+    assert error.reason is PollOutcome.INVALID_DOCUMENT
+    assert str(error) == "compute.name has 257 characters; 256 are possible"
+
+
 @pytest.mark.parametrize("call", ["fetch", "approve", "instance"])
 @pytest.mark.parametrize("status", [201, 204, 400, 404, 405, 410, 429, 500, 503])
 def test_refusals(call: str, status: int) -> None:
