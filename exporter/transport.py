@@ -13,11 +13,11 @@ import time
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
+import requests
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from exporter.errors import ImdsError, PollOutcome
-from exporter.lean import requests
 
 BODY_LIMIT = 8 * 1024 * 1024
 # Head and chunk framing come on top of the body; a sane server needs nowhere near as much.

@@ -1,4 +1,4 @@
-"""Tests of `exporter.lean` and `exporter.frugal`: what is left out stays out, and can still be had."""
+"""Tests of what the exporter imports: heavy libraries where they are used, and not before."""
 
 import subprocess
 import sys
@@ -7,25 +7,10 @@ SCRIPT = """
 import sys
 import exporter.app, exporter.cli, exporter.web.page
 heavy = {
-    "apprise", "bcrypt", "chardet", "charset_normalizer", "cryptography", "importlib.metadata", "jinja2",
-    "logging.config", "multiprocessing", "opentelemetry", "socks", "yaml", "zoneinfo",
+    "apprise", "bcrypt", "cryptography", "jinja2", "logging.config", "multiprocessing", "opentelemetry",
+    "yaml", "zoneinfo",
 }
 print(sorted(heavy & set(sys.modules)))
-"""
-
-WHOLE = """
-import exporter.app
-import charset_normalizer, importlib.metadata
-assert importlib.metadata.version("click")
-print("whole")
-"""
-
-GIVEN = """
-import requests
-import exporter.app
-from exporter.lean import requests as ours
-assert ours is requests
-print("as they were")
 """
 
 LIGHT = """
@@ -49,16 +34,6 @@ def loaded(script: str) -> str:
 def test_the_running_exporter_imports_nothing_heavy_that_it_does_not_use() -> None:
     """Neither messaging nor tracing, nor what libraries bring along for other uses, is there."""
     assert loaded(SCRIPT) == "[]"
-
-
-def test_what_is_left_out_can_be_had() -> None:
-    """Whoever imports it later finds it as always."""
-    assert loaded(WHOLE) == "whole"
-
-
-def test_what_is_there_stays() -> None:
-    """Nothing is taken from a process that has it already."""
-    assert loaded(GIVEN) == "as they were"
 
 
 def test_the_command_line_imports_what_a_command_uses() -> None:

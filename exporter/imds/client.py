@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import requests
 
 from exporter import __version__
 from exporter.clock import Clock
 from exporter.errors import ImdsError, PollOutcome
 from exporter.imds.ratelimit import RateLimiter
-from exporter.lean import requests
 from exporter.transport import Transport
 
 # Names in documents have the same limit.
