@@ -38,6 +38,7 @@ from exporter.snapshot import Snapshot
 from exporter.state import Store
 from exporter.tracing import Tracer
 from exporter.watch import Watch
+from exporter.watchdog import Watchdog
 from exporter.web.app import Site, create_app
 from exporter.web.renewal import WebConfig
 
@@ -95,6 +96,7 @@ class App:
         self._senders = senders or {}
         self._config, self._plan = self._read()
         self._limiter = RateLimiter(clock)
+        self._watchdog = Watchdog(clock)
         self.health = Health(clock)
         self._registry = CollectorRegistry()
         disable_created_metrics()
@@ -165,15 +167,17 @@ class App:
             clock=self._clock,
             known=known,
         )
-        self._poller = Poller(self._watch, self._clock, died=partial(self._signals.put, _Signal.DIED))
+        self._poller = Poller(
+            self._watch, self._clock, self._watchdog, died=partial(self._signals.put, _Signal.DIED)
+        )
         self._use(self._config, self._plan)
         self._registry.register(
             SnapshotCollector(lambda: self.snapshot, self.health, self._clock, waiting=self._notifier.pending)
         )
 
     def wait(self) -> bool:
-        """Serve until a signal says stop, reloading meanwhile; False where the poller died."""
-        while True:
+        """Serve until a signal says stop, reloading meanwhile; False if the poller died or work hangs."""
+        while (hanging := self._watchdog.check()) is None:
             try:
                 signalled = self._signals.get(timeout=_LOOK_AGAIN_SECONDS)
             except queue.Empty:
@@ -181,6 +185,8 @@ class App:
             if signalled is not _Signal.RELOAD:
                 return signalled is _Signal.STOP
             self._reloader.request()
+        log.error("exiting, so that a supervisor can restart the exporter", extra={"reason": hanging})
+        return False
 
     def request_stop(self, *_: object) -> None:
         """Let `wait` return; safe in a signal handler."""
@@ -243,7 +249,7 @@ class App:
         return fresh, plan
 
     def _use(self, settings: Config, plan: Plan) -> None:
-        self._client = client_of(settings.imds, self._clock, self._limiter)
+        self._client = client_of(settings.imds, self._clock, self._limiter, self._watchdog)
         self._config = settings
         self._tracer.configure(settings)
         self._metrics.notifying(plan.senders)

@@ -9,6 +9,7 @@ from exporter.config import Config
 from exporter.errors import PollOutcome
 from exporter.imds import Backoff, ImdsClient
 from exporter.watch import Watch
+from exporter.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -16,9 +17,10 @@ log = logging.getLogger(__name__)
 class Poller:
     """Polls on a thread of its own; ``died`` is called there should it ever end by an error of ours."""
 
-    def __init__(self, watch: Watch, clock: Clock, *, died: Callable[[], None]) -> None:
+    def __init__(self, watch: Watch, clock: Clock, watchdog: Watchdog, *, died: Callable[[], None]) -> None:
         self._watch = watch
         self._clock = clock
+        self._watchdog = watchdog
         self._died = died
         self._lock = threading.Lock()
         self._next: tuple[Config, ImdsClient] | None = None
@@ -73,6 +75,7 @@ class Poller:
             if client is None:
                 raise RuntimeError("configure() comes before start()")
             started = self._clock.monotonic()
-            outcome = self._watch.poll(client)
+            with self._watchdog.limit("the poll", client.longest_poll):
+                outcome = self._watch.poll(client)
             delay = backoff.after(outcome is PollOutcome.SUCCESS, self._clock.monotonic() - started)
             self._wake.wait(delay)

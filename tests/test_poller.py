@@ -16,6 +16,9 @@ from exporter.imds import ImdsClient
 from exporter.poller import Poller
 from exporter.values import PollInterval
 from exporter.watch import Watch
+from exporter.watchdog import Watchdog
+from tests.clocks import HandClock
+from tests.end_to_end.program import eventually
 
 RARELY = Config(imds=Imds(poll_interval=PollInterval(3600)))
 OFTEN = Config(imds=Imds(poll_interval=PollInterval(0.2)))
@@ -27,6 +30,7 @@ class Client(msgspec.Struct):
 
     endpoint: str
     closed: bool = False
+    longest_poll: float = 3.5
 
     def close(self) -> None:
         """Note it."""
@@ -62,12 +66,22 @@ class Polled:
     def __init__(self) -> None:
         self.watch = Watching()
         self.died = threading.Event()
-        self.poller = Poller(cast("Watch", self.watch), SystemClock(), died=self.died.set)
+        self.clock = HandClock()
+        self.watchdog = Watchdog(self.clock)
+        self.poller = Poller(cast("Watch", self.watch), SystemClock(), self.watchdog, died=self.died.set)
 
     def configure(self, client: Client, settings: Config = RARELY) -> Client:
         """Give it a client."""
         self.poller.configure(settings, cast("ImdsClient", client))
         return client
+
+    def checks(self, seconds: int) -> list[str | None]:
+        """Have the watchdog check once a second; return what it finds."""
+        found = []
+        for _ in range(seconds):
+            self.clock.pass_seconds(1)
+            found.append(self.watchdog.check())
+        return found
 
     def next(self) -> str:
         """Wait for the next poll, and give whom it asked."""
@@ -134,6 +148,19 @@ def test_a_stop_gives_up_on_a_poll_that_hangs() -> None:
         polled.poller.start()
         polled.next()
         assert not polled.poller.stop(0.05)
+
+
+def test_a_poll_that_hangs_is_noticed() -> None:
+    """The watchdog names a poll that takes longer than the client can need; a pause may take any time."""
+    with polling() as polled:
+        polled.watch.released.clear()
+        polled.configure(Client("a"))
+        polled.poller.start()
+        polled.next()
+        assert polled.checks(4) == [None, None, None, "the poll has not ended within 3.5 s"]
+        polled.watch.released.set()
+        eventually(lambda: polled.watchdog.check() is None)
+        assert polled.checks(4) == [None] * 4
 
 
 def test_an_error_of_ours_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,23 +1,36 @@
-"""The client of Azure's Instance Metadata Service: the document, approvals, and facts about this VM.
+"""The client of IMDS: the document of scheduled events, approvals, and facts about this VM.
 
 Sources: Azure's pages "Scheduled Events for Linux VMs" (requests, first-call delay, 5 requests a second) and
-"Azure Instance Metadata Service" (facts about the VM).
+"Azure Instance Metadata Service" (facts about the VM). The reasons for its design are in
+docs/decisions/0002-imds-client.md.
 """
 
+import contextlib
+import time
 from collections.abc import Sequence
+from functools import cache, cached_property
 from typing import Any
 
 import msgspec
 import requests
+import urllib3
+from requests.adapters import HTTPAdapter
 
 from exporter import __version__
 from exporter.clock import Clock
 from exporter.errors import ImdsError, PollOutcome
+from exporter.imds.facts import InstanceFacts, decode_instance
 from exporter.imds.ratelimit import RateLimiter
-from exporter.transport import Transport
+from exporter.watchdog import Watchdog
 
-# Names in documents have the same limit.
-_LONGEST_NAME = 256
+BODY_LIMIT = 8 * 1024 * 1024
+_EXCERPT_LIMIT = 4096
+_PIECE_BYTES = 65536
+# Connects to IMDS that take 6 s have been reported; after 10 s nobody is there.
+_CONNECT_SECONDS = 10.0
+# What a request may take beyond its timeouts before it counts as hanging: name resolution, further addresses
+# of a host name, a busy machine.
+_MARGIN_SECONDS = 30.0
 
 _INSTANCE_API_VERSION = "2021-12-13"
 _HEADERS = {
@@ -28,37 +41,57 @@ _HEADERS = {
 }
 
 
-class InstanceFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """What IMDS knows of this VM; "" where it says nothing. ``name`` is what events' ``Resources`` hold."""
+class _Adapter(HTTPAdapter):
+    """Sends requests to one server, without what never changes here being determined anew each time.
 
-    name: str = ""
-    vm_id: str = ""
-    resource_id: str = ""
-    resource_group_name: str = ""
-    subscription_id: str = ""
-    location: str = ""
-    zone: str = ""
-    vm_scale_set_name: str = ""
-    vm_size: str = ""
-    platform_fault_domain: str = ""
-    platform_update_domain: str = ""
+    All methods are those that requests documents for subclasses. Environment variables, redirects and cookies
+    are the business of `requests.Session`, which is not used; no proxy is ever passed in.
+    """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._pool: Any = None
 
-class _InstanceAnswer(msgspec.Struct):
-    compute: dict[str, Any] | None = None
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the connections to the server, which are kept alive."""
+        pool = self._pool
+        if pool is None:
+            pool = self._pool = super().get_connection_with_tls_context(*args, **kwargs)
+        return pool
+
+    def request_url(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> str:
+        """Return the path: there is no proxy."""
+        return request.path_url
+
+    def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
+        """Return status and body; nobody asks for the cookies or the encoding."""
+        response = requests.Response()
+        response.status_code, response.raw, response.request = resp.status, resp, req
+        return response
+
+    def close(self) -> None:
+        """Close idle connections; later requests open new ones."""
+        self._pool = None
+        super().close()
 
 
 class ImdsClient:
-    """Asks IMDS at ``endpoint``, a URL without path; safe to use from several threads.
+    """Sends requests to IMDS at ``endpoint``, a URL without path; safe to use from several threads.
 
-    Timeouts are in seconds and for a whole request: the longer of the two until the first success about
-    scheduled events, because the first call switches the service on, which takes up to two minutes; then, and
-    for the facts about the VM, ``timeout``.
-    ``limiter`` may be shared with the client that this one replaces, so that both keep to one rate. Waiting
-    for it, a second at most where few threads ask, comes on top.
+    Each request under way has a connection of its own, so that a slow fetch does not delay an approval.
+
+    Timeouts are in seconds. The longer of the two applies to scheduled events until the first success,
+    because the first call switches the service on, which takes up to two minutes; ``timeout`` applies from
+    then on, and to the facts about the VM. An answer that is not complete by then is given up when its next
+    piece arrives, or when nothing has arrived for as long again; each further address of a host name may take
+    10 s of connecting more. Only the head of an answer, and trailers after a body in chunks, have no deadline
+    as a whole: ``watchdog`` notices those that never end.
+
+    ``limiter`` and ``watchdog`` may be shared with other clients. Waiting for the limiter, which takes a
+    second at most where few threads send requests, comes on top.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all but the endpoint by name, and most have defaults
         self,
         endpoint: str,
         *,
@@ -67,71 +100,160 @@ class ImdsClient:
         first_timeout: float = 150.0,
         clock: Clock,
         limiter: RateLimiter | None = None,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self.endpoint = endpoint.rstrip("/")
         self._timeout = timeout
         self._events_timeout = max(timeout, first_timeout)
         self._events_url = f"{self.endpoint}/metadata/scheduledevents?api-version={api_version}"
         self._limiter = limiter or RateLimiter(clock)
-        self._transport = Transport()
+        self._watchdog = watchdog or Watchdog(clock)
+        self._adapter = _Adapter()
+        self._closed = False
 
     def fetch(self) -> bytes:
-        """Give the document of scheduled events, as bytes that `exporter.events.decode_document` takes.
+        """Return the document of scheduled events, for `exporter.events.decode_document`.
 
         Raises:
             ImdsError: IMDS did not answer with status 200 and at most 8 MiB in time.
         """
-        return self._ask_events(requests.Request("GET", self._events_url, headers=_HEADERS))
+        return self._ask_events(self._events_request)
 
     def approve(self, event_ids: Sequence[str]) -> None:
-        """Let events proceed before their NotBefore, for every VM in their ``Resources``.
+        """Let events start before their NotBefore, for every VM in their ``Resources``.
 
         Raises:
-            ImdsError: IMDS did not say that it took them; approving again does no harm.
+            ImdsError: IMDS did not confirm it; approving again does no harm.
         """
         body = msgspec.json.encode({"StartRequests": [{"EventId": event_id} for event_id in event_ids]})
-        headers = _HEADERS | {"Content-Type": "application/json"}
-        self._ask_events(requests.Request("POST", self._events_url, headers=headers, data=body))
+        self._ask_events(_prepare("POST", self._events_url, body))
 
     def instance(self) -> InstanceFacts:
-        """Give the facts about this VM.
+        """Return the facts about this VM.
 
         Raises:
-            ImdsError: IMDS did not answer, or with something else.
+            ImdsError: IMDS did not answer, or not with usable facts.
         """
         url = f"{self.endpoint}/metadata/instance?api-version={_INSTANCE_API_VERSION}"
-        self._limiter.wait()
-        body = self._transport.exchange(requests.Request("GET", url, headers=_HEADERS), self._timeout)
-        return _decode_instance(body)
+        return decode_instance(self._exchange(_prepare("GET", url), self._timeout))
+
+    @property
+    def longest_poll(self) -> float:
+        """Seconds after which a `fetch` followed by `instance` must be considered hanging."""
+        return _longest(self._events_timeout) + _longest(self._timeout)
 
     def close(self) -> None:
-        """Close the connections; requests under way end as they would have."""
-        self._transport.close()
+        """Close the connections: idle ones now, the others after use. Later requests open new ones."""
+        self._closed = True
+        self._adapter.close()
 
-    def _ask_events(self, request: requests.Request) -> bytes:
-        self._limiter.wait()
-        body = self._transport.exchange(request, self._events_timeout)
+    @cached_property
+    def _events_request(self) -> requests.PreparedRequest:
+        return _prepare("GET", self._events_url)
+
+    def _ask_events(self, request: requests.PreparedRequest) -> bytes:
+        body = self._exchange(request, self._events_timeout)
         self._events_timeout = self._timeout
         return body
 
+    def _exchange(self, request: requests.PreparedRequest, timeout: float) -> bytes:
+        """Send a request and return the body of its answer.
 
-def _decode_instance(body: bytes) -> InstanceFacts:
+        Raises:
+            ImdsError: there is no answer with status 200; `PollOutcome` has the possible reasons.
+        """
+        what = f"{request.method} {_without_query(request.url or '')}"
+        self._limiter.wait()
+        try:
+            with self._watchdog.limit(what, _longest(timeout)):
+                status, body = self._send(request, timeout)
+        except Exception as error:
+            # Not a list of types: a malformed answer can trip any of the parsers beneath.
+            if isinstance(_innermost(error), TimeoutError):
+                message = f"{what}: no answer within {timeout:g} s"
+                raise ImdsError(PollOutcome.TIMEOUT, message) from error
+            raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{what}: {cause(error)}") from error
+        finally:
+            if self._closed:
+                self._adapter.close()
+        if status != 200:
+            reason = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
+            excerpt = _plain(body.decode(errors="replace"))
+            raise ImdsError(reason, f"{what}: status {status}" + (f": {excerpt}" if excerpt else ""))
+        if len(body) > BODY_LIMIT:
+            limit = f"{BODY_LIMIT // 1024**2} MiB"
+            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"{what}: the answer is over {limit}")
+        return body
+
+    def _send(self, request: requests.PreparedRequest, timeout: float) -> tuple[int, bytes]:
+        """Return status and body; of a body over the limit only a little more than that."""
+        deadline = time.monotonic() + timeout
+        with self._adapter.send(request, stream=True, timeout=_timeouts(timeout)) as response:
+            if response.status_code == 200:
+                return 200, _read(response, BODY_LIMIT, deadline)
+            # The status says enough; the body only helps a reader.
+            with contextlib.suppress(Exception):
+                return response.status_code, _read(response, _EXCERPT_LIMIT, deadline)
+            return response.status_code, b""
+
+
+def cause(error: BaseException) -> str:
+    """Return the innermost reason of an error, on one line: the outer ones name objects and addresses."""
+    innermost = _innermost(error)
+    words = innermost.strerror if isinstance(innermost, OSError) else None
+    return _plain(words or str(innermost)) or type(innermost).__name__
+
+
+def _innermost(error: BaseException) -> BaseException:
+    # Not __context__: it leads on to whatever the caller was handling when it sent the request.
+    while (
+        inner := error.__cause__ or next((a for a in error.args if isinstance(a, Exception)), None)
+    ) is not None:
+        error = inner
+    return error
+
+
+def _plain(text: str) -> str:
+    """Make one short line of what a server sent."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:_EXCERPT_LIMIT]).split())
+    return line if len(line) <= 160 else line[:159] + "…"
+
+
+@cache
+def _timeouts(seconds: float) -> Any:
+    # requests documents that it takes these, its types do not say so.
+    return urllib3.Timeout(connect=min(_CONNECT_SECONDS, seconds), total=seconds)
+
+
+def _longest(timeout: float) -> float:
+    """Return the seconds after which a request with this timeout must be considered hanging."""
+    # The last read may begin just before the deadline, and lasts up to the timeout itself.
+    return 2 * timeout + _MARGIN_SECONDS
+
+
+def _prepare(method: str, url: str, body: bytes | None = None) -> requests.PreparedRequest:
+    headers = _HEADERS if body is None else _HEADERS | {"Content-Type": "application/json"}
     try:
-        answer = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"), type=_InstanceAnswer)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        message = f"no document about this VM: {error}"
-        raise ImdsError(PollOutcome.INVALID_DOCUMENT, message) from error
-    compute = answer.compute or {}
-    fields = msgspec.structs.fields(InstanceFacts)
-    facts = InstanceFacts(**{field.name: _text(compute.get(field.encode_name)) for field in fields})
-    if len(facts.name) > _LONGEST_NAME:
-        message = f"compute.name has {len(facts.name)} characters; {_LONGEST_NAME} are possible"
-        raise ImdsError(PollOutcome.INVALID_DOCUMENT, message)
-    return facts
+        return requests.Request(method, url, headers=headers, data=body).prepare()
+    except ValueError as error:
+        message = f"{method} {_without_query(url)}: {cause(error)}"
+        raise ImdsError(PollOutcome.CONNECTION_ERROR, message) from error
 
 
-def _text(value: object) -> str:
-    """Take numbers as text: fault domains have been both; what is neither tells nothing."""
-    if isinstance(value, str):
-        return value
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
+def _without_query(url: str) -> str:
+    return url.partition("?")[0]
+
+
+def _read(response: requests.Response, limit: int, deadline: float) -> bytes:
+    """Return the body, or the start of one that is longer than ``limit``.
+
+    Raises:
+        TimeoutError: ``deadline``, on the monotonic clock, has passed.
+    """
+    body = bytearray()
+    # Unlike iter_content(), read1() returns whatever has arrived, so that a body that drips is noticed.
+    while len(body) <= limit and (piece := response.raw.read1(_PIECE_BYTES, decode_content=False)):
+        body += piece
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    return bytes(body)

@@ -25,6 +25,7 @@ from exporter.clock import Clock
 from exporter.imds.client import ImdsClient
 from exporter.imds.ratelimit import RateLimiter
 from exporter.values import DISCOVER, IMDS_ADDRESS
+from exporter.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -68,14 +69,20 @@ def endpoint_of(configured: str) -> str:
     return found.endpoint
 
 
-def client_of(settings: config.Imds, clock: Clock, limiter: RateLimiter | None = None) -> ImdsClient:
-    """Return a client as configured; ``limiter`` may be shared with other clients."""
+def client_of(
+    settings: config.Imds,
+    clock: Clock,
+    limiter: RateLimiter | None = None,
+    watchdog: Watchdog | None = None,
+) -> ImdsClient:
+    """Return a client as configured; ``limiter`` and ``watchdog`` may be shared with other clients."""
     return ImdsClient(
         endpoint_of(settings.endpoint),
         api_version=settings.api_version,
         timeout=settings.timeout,
         clock=clock,
         limiter=limiter,
+        watchdog=watchdog,
     )
 
 

@@ -34,10 +34,10 @@ from requests.adapters import HTTPAdapter
 
 from exporter import __version__
 from exporter.config import PROGRAM
+from exporter.imds import cause
 from exporter.tracing import environment
 from exporter.tracing.resource import SCHEMA_URL
 from exporter.tracing.spans import Span
-from exporter.transport import cause
 
 log = logging.getLogger(__name__)
 

@@ -3,11 +3,12 @@
 import os
 import threading
 from datetime import UTC, datetime, timedelta
-from typing import Any
+
+import requests
 
 from exporter.__main__ import main
 from exporter.clock import SystemClock
-from exporter.transport import Transport
+from exporter.imds import ImdsClient
 
 
 def set_clock(path: str) -> None:
@@ -22,14 +23,14 @@ def set_clock(path: str) -> None:
 
 def sign_requests(life: str) -> None:
     """Have every request to IMDS say which process asks, and which of its threads."""
-    exchange = Transport.exchange
+    send = ImdsClient._send
 
-    def signed(self: Transport, request: Any, timeout: float) -> bytes:
-        who = {"X-Life": life, "X-Who": threading.current_thread().name}
-        request.headers = {**request.headers, **who}
-        return exchange(self, request, timeout)
+    def signed(self: ImdsClient, request: requests.PreparedRequest, timeout: float) -> tuple[int, bytes]:
+        signed = request.copy()
+        signed.headers.update({"X-Life": life, "X-Who": threading.current_thread().name})
+        return send(self, signed, timeout)
 
-    Transport.exchange = signed  # type: ignore[method-assign]  # what this module is for
+    ImdsClient._send = signed  # type: ignore[method-assign]  # what this module is for
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 
 from exporter.errors import InvalidDocumentError, PollOutcome
 from exporter.events import ScheduledEvent, decode_document
-from exporter.transport import BODY_LIMIT
+from exporter.imds.client import BODY_LIMIT
 from tests.builders import REBOOT_ID, body, raw_event
 from tests.house import House
 
