@@ -103,8 +103,6 @@ def rules(now: datetime) -> list[dict[str, Any]]:
     other_days = [day for day in DAYS if day not in {_day(now - hour), _day(now), _day(now + hour)}]
     wrong_day = {"days": other_days, "from": _clock(now - hour), "to": _clock(now + hour)}
     return [
-        _rule("started", statuses=["Started"]),
-        _rule("elsewhere", target="other"),
         _rule("closed", windows=[past, wrong_day]),
         _rule("freeze", event_types=["Freeze"], max_duration="8s", event_sources=["Platform"]),
         _rule("hold-long", "hold", event_types=["Freeze"], min_duration="30s"),
