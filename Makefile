@@ -12,12 +12,13 @@ PINS = --require-hashes -r $< -c $<
 TEST_PACKAGES := prometheus prometheus-alertmanager chromium chromium-driver haproxy
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-lowest coverage test-phoenix soak fuzz lint audit bench format dashboards pictures
-.PHONY: requirements clean
+.PHONY: help demo test pytest test-lowest coverage test-phoenix soak fuzz lint audit bench format package dashboards
+.PHONY: pictures requirements clean
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around"
 	@echo "make test          lint, types and all tests, as CI runs them"
+	@echo "make pytest        all tests, without lint and audit"
 	@echo "make test-lowest   all tests, with the lowest versions of the dependencies that pyproject.toml allows"
 	@echo "make coverage      which branches of the program the tests reach; TESTS=tests/web for some of them"
 	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
@@ -28,6 +29,7 @@ help:
 	@echo "make audit         ask for known vulnerabilities of what the program needs; says so where it cannot"
 	@echo "make bench         measure memory, CPU and times, beside what they should be"
 	@echo "make format        let ruff mend what it can"
+	@echo "make package       build the wheel and the source distribution in dist/, and check them"
 	@echo "make dashboards    write the dashboards from their description"
 	@echo "make pictures      and draw them, with a simulated hour or two, for docs/images"
 	@echo "make requirements  pin the newest versions of all dependencies; UPGRADE= keeps the pins that still fit"
@@ -36,7 +38,9 @@ help:
 demo: $(VENV)/.runtime
 	$(BIN)/python -m exporter demo
 
-test: lint audit $(VENV)/.packages
+test: lint audit pytest
+
+pytest: $(VENV)/.dev $(VENV)/.packages
 	$(BIN)/python -m pytest -n auto
 
 test-lowest: $(LOWEST)/.installed $(VENV)/.packages
@@ -76,6 +80,11 @@ audit: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+package: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 dashboards: $(VENV)/.dev
 	$(BIN)/python -m dashboards.build
