@@ -3,9 +3,9 @@
 Run as ``python -m benchmarks.at_speed run --poll.interval 5ms ...``. Never against Azure, which throttles.
 """
 
-from exporter.durations import Duration
+from exporter.config.values import PollInterval
 from exporter.imds import ratelimit
-from exporter.values import PollInterval
+from exporter.timefmt import Duration
 
 
 def _any_interval(_: type[PollInterval], text: object) -> PollInterval:

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.figure import Figure
-from exporter.advance import advance
 from exporter.clock import SystemClock
 from exporter.config import Route
-from exporter.events import decode_document
 from exporter.health import Health
-from exporter.lifecycle import Known
+from exporter.model.advance import advance
+from exporter.model.events import decode_document
+from exporter.model.lifecycle import Known
 from exporter.notifications.routing import compose
 from exporter.state import Store
 from tests.builders import body, raw_event

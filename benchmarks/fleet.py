@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from prometheus_client import CollectorRegistry
 
 from benchmarks.figure import Figure
-from exporter.advance import advance
 from exporter.clock import SystemClock
 from exporter.config import Metrics as MetricsSettings
-from exporter.events import ScheduledEvent
 from exporter.health import Health
-from exporter.lifecycle import Known
 from exporter.metrics import Metrics, SnapshotCollector
-from exporter.snapshot import Snapshot
+from exporter.model.advance import advance
+from exporter.model.events import ScheduledEvent
+from exporter.model.lifecycle import Known
+from exporter.model.snapshot import Snapshot
 from tests.builders import document, scheduled
 
 VMS = 200

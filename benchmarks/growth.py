@@ -11,13 +11,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from benchmarks.core import take
 from benchmarks.figure import Figure
-from exporter.advance import advance
 from exporter.clock import SystemClock
-from exporter.events import decode_document
 from exporter.health import Health
-from exporter.lifecycle import Known
 from exporter.metrics import SnapshotCollector
-from exporter.snapshot import Snapshot
+from exporter.model.advance import advance
+from exporter.model.events import decode_document
+from exporter.model.lifecycle import Known
+from exporter.model.snapshot import Snapshot
 from tests.builders import body, raw_event
 
 SIZES = (1, 10, 100, 1000, 10_000)

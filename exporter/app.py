@@ -23,21 +23,21 @@ from exporter.health import Health, Trouble
 from exporter.hooks.runner import HookRunner
 from exporter.hooks.withheld import Withheld
 from exporter.imds import InstanceFacts, RateLimiter, client_of
-from exporter.in_service import out_of_service
-from exporter.interruptions import Interruptions
-from exporter.messages import Sender
 from exporter.metrics import Metrics, SnapshotCollector
+from exporter.model.messages import Sender
+from exporter.model.snapshot import Snapshot
 from exporter.notifications import planning
 from exporter.notifications.addresses import NotifyUrls, variables
 from exporter.notifications.notifier import Notifier, Plan
-from exporter.pauses import PauseWatcher
-from exporter.poller import Poller
 from exporter.reloading import Reloader
 from exporter.serving import AsgiServer, listen
-from exporter.snapshot import Snapshot
 from exporter.state import Store
 from exporter.tracing import Tracer
 from exporter.watch import Watch
+from exporter.watch.in_service import out_of_service
+from exporter.watch.interruptions import Interruptions
+from exporter.watch.pauses import PauseWatcher
+from exporter.watch.poller import Poller
 from exporter.watchdog import Watchdog
 from exporter.web.app import Site, create_app
 from exporter.web.renewal import WebConfig

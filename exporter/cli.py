@@ -11,9 +11,9 @@ import click
 from exporter import __version__, config
 from exporter.clock import SystemClock
 from exporter.config import PROGRAM, Overrides
-from exporter.durations import parse_duration
+from exporter.config.values import Endpoint, PollInterval
 from exporter.errors import ConfigurationError, ExporterError
-from exporter.values import Endpoint, PollInterval
+from exporter.timefmt import parse_duration
 
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
@@ -164,8 +164,8 @@ def demo(**flags: Any) -> None:
     A simulator plays all its scenarios at 60 times the speed; every message is printed, and a table of events
     keeps itself up to date.
     """
-    from exporter import demo as demonstration
     from exporter import logs
+    from exporter.commands import demo as demonstration
 
     logs.configure(flags["log_level"], flags["log_format"])
     sys.exit(demonstration.run(_options(flags), SystemClock()))
@@ -238,7 +238,7 @@ def simulate(**flags: Any) -> None:
 @click.option("--watch", is_flag=True, help="Ask again every poll interval, until interrupted.")
 def events(*, as_json: bool, watch: bool, **flags: Any) -> None:
     """Show what IMDS says now."""
-    from exporter import inspection
+    from exporter.commands import events as inspection
 
     settings = config.load(flags["config_file"], _overrides(flags))
     inspection.show(settings, SystemClock(), as_json=as_json, watch=watch)
@@ -256,7 +256,7 @@ def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float
     Shows first what they are and which VMs they affect. With --wait the exit status is 0 if all have started
     or completed, 3 if one was cancelled, and 1 otherwise.
     """
-    from exporter.approval import manual
+    from exporter.commands import approve as manual
 
     settings = config.load(flags["config_file"], _overrides(flags))
     sys.exit(manual.run(settings, event_ids, SystemClock(), yes=yes, wait=timeout if wait else None))
@@ -273,7 +273,8 @@ def notify_test(**flags: Any) -> None:
     Says which arrived, how long it took, and why where one did not. The exit status is 0 if all arrived.
     """
     from exporter import logs
-    from exporter.notifications import planning, trial
+    from exporter.commands import notify_test as trial
+    from exporter.notifications import planning
 
     logs.configure(flags["log_level"], flags["log_format"])
     settings, plan = planning.load(flags["config_file"], _overrides(flags), flags["notify"], os.environ)

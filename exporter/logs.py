@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from exporter.times import rfc3339
+from exporter.timefmt import rfc3339
 
 LogFormat = Literal["logfmt", "json"]
 

@@ -13,9 +13,9 @@ from exporter.health import Health, Trouble
 from exporter.hooks.jobs import Job
 from exporter.hooks.jobs import compose as compose_jobs
 from exporter.imds import InstanceFacts
-from exporter.lifecycle import Known, Occurrence, Step
-from exporter.messages import Message
 from exporter.metrics import Metrics, SnapshotCollector
+from exporter.model.lifecycle import Known, Occurrence, Step
+from exporter.model.messages import Message
 from exporter.notifications.routing import compose
 from exporter.state.approvals import Approval
 from exporter.watch import Watch

@@ -4,14 +4,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from exporter.advance import advance
-from exporter.events import Defect, Document, ScheduledEvent
-from exporter.lifecycle import Known, Step, TrackedEvent, Transition
+from exporter.model.advance import advance
+from exporter.model.events import Defect, Document, ScheduledEvent
+from exporter.model.lifecycle import Known, Step, TrackedEvent, Transition
 from tests.clocks import NOW
 
 
 class Life:
-    """Feeds documents to `exporter.advance.advance`, a second apart, the incarnation growing by one."""
+    """Feeds documents to `exporter.model.advance.advance`, a second apart, the incarnation growing by one."""
 
     def __init__(self, instance: str | None = "WestNO_0") -> None:
         self.known = Known()

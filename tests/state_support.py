@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from exporter.advance import advance
-from exporter.events import SCHEDULED, STARTED, Document, ScheduledEvent
 from exporter.health import Health, Trouble
 from exporter.hooks.jobs import Job
-from exporter.lifecycle import Known, Step
+from exporter.model.advance import advance
+from exporter.model.events import SCHEDULED, STARTED, Document, ScheduledEvent
+from exporter.model.lifecycle import Known, Step
 from exporter.state import Store
 
 START = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from exporter.config import Overrides, load
-from exporter.times import rfc3339
+from exporter.timefmt import rfc3339
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 KUBERNETES = EXAMPLES / "kubernetes"

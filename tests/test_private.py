@@ -1,4 +1,4 @@
-"""Tests of `exporter.private`, and of the state's files: nobody else may read them, whatever the umask."""
+"""Tests of `exporter.files`, and of the state's files: nobody else may read them, whatever the umask."""
 
 import contextlib
 import os
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter import private
+from exporter import files as private
 from exporter.health import Trouble
-from exporter.lifecycle import Known
+from exporter.model.lifecycle import Known
 from tests.state_support import House, nth_step, replay, unprivileged
 
 UMASKS = [0o000, 0o022, 0o077, 0o177, 0o777]

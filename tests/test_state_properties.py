@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from exporter.health import Trouble
 from exporter.hooks.jobs import HookOutcome, Job
-from exporter.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition
+from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition
 from exporter.state.journal import Journal, Table
 from tests.builders import scheduled
 from tests.notifications.messages import message, view

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from exporter.clock import Clock
-from exporter.lifecycle import Known, TrackedEvent
+from exporter.model.lifecycle import Known, TrackedEvent
 from exporter.state.approvals import Approval
 
 _HOUR = 3600.0

@@ -21,13 +21,13 @@ from exporter.approval.ports import Azure, Counts, Traces
 from exporter.clock import Clock
 from exporter.config import Config, Mode
 from exporter.errors import ImdsError, PollOutcome
-from exporter.events import SCHEDULED, decode_document, trace_id
-from exporter.lifecycle import Known, TrackedEvent, Transition
 from exporter.metrics import ApprovalOutcome
-from exporter.snapshot import Snapshot
+from exporter.model.events import SCHEDULED, decode_document, trace_id
+from exporter.model.lifecycle import Known, TrackedEvent, Transition
+from exporter.model.snapshot import Snapshot
+from exporter.model.views import ApprovalView
 from exporter.state.approvals import Approval, Approvals
 from exporter.state.hook_jobs import HookJobs
-from exporter.views import ApprovalView
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,11 @@ import msgspec
 
 from exporter import config
 from exporter.config import Mode, Rule
-from exporter.durations import format_duration
-from exporter.events import SCHEDULED, ScheduledEvent, normal_name
 from exporter.hooks.jobs import HookOutcome
-from exporter.lifecycle import TrackedEvent
-from exporter.times import rfc3339
-from exporter.views import NO_APPROVAL, ApprovalView
+from exporter.model.events import SCHEDULED, ScheduledEvent, normal_name
+from exporter.model.lifecycle import TrackedEvent
+from exporter.model.views import NO_APPROVAL, ApprovalView
+from exporter.timefmt import format_duration, rfc3339
 
 # Beyond that a date cannot be written; nobody waits as long.
 _LONGEST_SECONDS = 1e9

@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Protocol
 
-from exporter.lifecycle import TrackedEvent
 from exporter.metrics import ApprovalOutcome
+from exporter.model.lifecycle import TrackedEvent
 
 
 class Azure(Protocol):

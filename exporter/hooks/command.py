@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from exporter.clock import Clock
-from exporter.durations import format_duration
 from exporter.hooks.jobs import Command, CommandResult, HookOutcome
 from exporter.hooks.lines import Lines
 from exporter.hooks.process import Running
 from exporter.hooks.refusal import why_not_started
+from exporter.timefmt import format_duration
 
 if sys.platform == "win32":
     from exporter.hooks import windows_job as system

@@ -1,8 +1,8 @@
 """What a hook is told in variables, which a shell script reads more easily than JSON."""
 
-from exporter.lifecycle import Transition
-from exporter.times import rfc3339
-from exporter.views import EventView
+from exporter.model.lifecycle import Transition
+from exporter.model.views import EventView
+from exporter.timefmt import rfc3339
 
 # Of one variable. Linux takes 128 KiB, Windows 32,767 characters.
 MOST_BYTES = 32_000

@@ -9,8 +9,8 @@ import msgspec
 
 from exporter.config import Hook
 from exporter.hooks.withheld import Withheld
-from exporter.lifecycle import Occurrence, Transition
-from exporter.views import EventView, event_view
+from exporter.model.lifecycle import Occurrence, Transition
+from exporter.model.views import EventView, event_view
 
 
 class HookOutcome(StrEnum):

@@ -8,12 +8,12 @@ from typing import Protocol
 
 from exporter.clock import Clock
 from exporter.config import Hook
-from exporter.events import trace_id
 from exporter.hooks import jobs
 from exporter.hooks.environment import environment
 from exporter.hooks.jobs import Command, CommandResult, HookOutcome, Job
 from exporter.hooks.withheld import Withheld
-from exporter.lifecycle import Occurrence
+from exporter.model.events import trace_id
+from exporter.model.lifecycle import Occurrence
 from exporter.state.hook_jobs import HookJobs, WaitingJob
 
 log = logging.getLogger(__name__)

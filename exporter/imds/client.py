@@ -112,7 +112,7 @@ class ImdsClient:
         self._closed = False
 
     def fetch(self) -> bytes:
-        """Return the document of scheduled events, for `exporter.events.decode_document`.
+        """Return the document of scheduled events, for `exporter.model.events.decode_document`.
 
         Raises:
             ImdsError: IMDS did not answer with status 200 and at most 8 MiB in time.

@@ -22,9 +22,9 @@ import msgspec
 
 from exporter import config
 from exporter.clock import Clock
+from exporter.config.values import DISCOVER, IMDS_ADDRESS
 from exporter.imds.client import ImdsClient
 from exporter.imds.ratelimit import RateLimiter
-from exporter.values import DISCOVER, IMDS_ADDRESS
 from exporter.watchdog import Watchdog
 
 log = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from exporter import __version__
 from exporter.errors import PollOutcome
-from exporter.events import EVENT_TYPES, trace_id
 from exporter.hooks.jobs import HookOutcome
-from exporter.lifecycle import Occurrence, Transition
-from exporter.messages import Outcome
 from exporter.metrics.names import PREFIX
+from exporter.model.events import EVENT_TYPES, trace_id
+from exporter.model.lifecycle import Occurrence, Transition
+from exporter.model.messages import Outcome
 
 # Azure may add types. Series of a counter stay for as long as the process: there must be an end to them.
 _MOST_UNKNOWN_TYPES = 20

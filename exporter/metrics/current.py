@@ -9,11 +9,11 @@ from prometheus_client.registry import Collector
 
 from exporter import config
 from exporter.clock import Clock
-from exporter.events import EVENT_STATUSES, EVENT_TYPES, Target
 from exporter.health import Health, Trouble
-from exporter.lifecycle import TrackedEvent
 from exporter.metrics.names import PREFIX
-from exporter.snapshot import Snapshot
+from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target
+from exporter.model.lifecycle import TrackedEvent
+from exporter.model.snapshot import Snapshot
 
 _INFO_LABELS = (
     "event_id",

@@ -6,9 +6,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from exporter.config import Notifications, Target
+from exporter.config.yamlfile import Locate
+from exporter.config.yamlnodes import Keys
 from exporter.errors import ConfigurationError
-from exporter.yamlfile import Locate
-from exporter.yamlnodes import Keys
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -6,13 +6,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from exporter.lifecycle import Change, Transition
-from exporter.matching import notice
-from exporter.messages import Message, Severity
+from exporter.config.match import notice
+from exporter.model.lifecycle import Change, Transition
+from exporter.model.messages import Message, Severity
+from exporter.model.severity import severity
+from exporter.model.views import ApprovalView, EventView
 from exporter.notifications import words
-from exporter.notifications.severity import severity
 from exporter.notifications.styles import Style
-from exporter.views import ApprovalView, EventView
 
 NAMES: Mapping[str, str] = {
     "event": "the event, with the fields of the API's EVENT",

@@ -4,7 +4,7 @@ import re
 from html import escape
 from html.parser import HTMLParser
 
-from exporter.messages import TextFormat
+from exporter.model.messages import TextFormat
 
 TITLE_LIMIT = 150
 CUT = "(The rest was cut: the service takes no longer messages.)"

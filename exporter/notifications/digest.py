@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from exporter.events import Target
-from exporter.messages import Message, Rendered, Severity, TextFormat
+from exporter.model.events import Target
+from exporter.model.messages import Message, Rendered, Severity, TextFormat
+from exporter.model.severity import highest
+from exporter.model.wording import count
 from exporter.notifications.context import cleaned, weight
 from exporter.notifications.cutting import fit_body, fit_title
-from exporter.notifications.severity import highest
 from exporter.notifications.spans import relative, utc
 from exporter.notifications.styles import Style, TitleStyle
 from exporter.notifications.words import change_words, names
-from exporter.web.words import count
 
 _HEAD = "Seen by {}, the first at {}; these messages could not be delivered before."
 # Head, list, line: what stands around them, in each format.

@@ -8,12 +8,12 @@ from importlib import resources
 from typing import Any
 
 from exporter.errors import ConfigurationError
-from exporter.lifecycle import Change, TransitionRecord
+from exporter.model.lifecycle import Change, TransitionRecord
+from exporter.model.views import ApprovalView, EventView
 from exporter.notifications import spans
 from exporter.notifications.context import EVENT_FIELDS, NAMES
 from exporter.notifications.styles import Style
 from exporter.notifications.words import Fact
-from exporter.views import ApprovalView, EventView
 
 FILTERS: Mapping[str, str] = {
     "code": "sets a value apart as it is: a code span in Markdown, a code element in HTML",

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from exporter.clock import Clock
 from exporter.config import Route
 from exporter.health import Health
-from exporter.lifecycle import Occurrence
-from exporter.messages import Message, Sender
+from exporter.model.lifecycle import Occurrence
+from exporter.model.messages import Message, Sender
 from exporter.notifications import routing
 from exporter.notifications.worker import Counts, Duty, Traces, Worker, Writes
 from exporter.state.outbox import Outbox

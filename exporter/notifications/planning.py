@@ -4,18 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from exporter import config, secret_files
+from exporter import config
+from exporter import files as secret_files
 from exporter.config import Config, Notifications, Overrides, Templates
+from exporter.config.yamlfile import Locate
+from exporter.config.yamlnodes import Keys
 from exporter.errors import ConfigurationError
-from exporter.messages import Sender
+from exporter.model.messages import Sender
 from exporter.notifications import addresses, checking
 from exporter.notifications.addresses import Address
 from exporter.notifications.notifier import Plan
 from exporter.notifications.routing import effective_routes
 from exporter.notifications.sending import AppriseSender
 from exporter.notifications.worker import Writes
-from exporter.yamlfile import Locate
-from exporter.yamlnodes import Keys
 
 
 def load(

@@ -7,8 +7,10 @@ from datetime import datetime
 from html import escape
 from unicodedata import category
 
+from exporter.commands.table import printable
 from exporter.config import Templates
-from exporter.messages import Message, Rendered
+from exporter.config.yamlfile import Locate
+from exporter.model.messages import Message, Rendered
 from exporter.notifications import engine
 from exporter.notifications.context import variables, weight
 from exporter.notifications.cutting import fit_body, fit_title
@@ -16,8 +18,6 @@ from exporter.notifications.digest import digest
 from exporter.notifications.samples import variants
 from exporter.notifications.spans import relative, utc
 from exporter.notifications.styles import Style, TitleStyle, flat, style
-from exporter.table import printable
-from exporter.yamlfile import Locate
 
 _log = logging.getLogger(__name__)
 _KEYS = ("notifications", "templates")

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from exporter.config import Route
-from exporter.lifecycle import Occurrence
-from exporter.messages import Message
-from exporter.views import event_view
+from exporter.model.lifecycle import Occurrence
+from exporter.model.messages import Message
+from exporter.model.views import event_view
 
 
 def effective_routes(routes: Sequence[Route], configured: Sequence[str], extra: Sequence[str]) -> list[Route]:

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from exporter.events import SCHEDULED, STARTED, Target
-from exporter.lifecycle import ENDINGS, Change, Transition, TransitionRecord
-from exporter.messages import Message
-from exporter.views import EventView
+from exporter.model.events import SCHEDULED, STARTED, Target
+from exporter.model.lifecycle import ENDINGS, Change, Transition, TransitionRecord
+from exporter.model.messages import Message
+from exporter.model.views import EventView
 
 SAMPLE_ID = "00000000-0000-0000-0000-000000000000"
 _DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

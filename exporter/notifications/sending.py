@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from exporter.messages import Delivery, Rendered, Severity
+from exporter.model.messages import Delivery, Rendered, Severity
 from exporter.notifications.addresses import Address
 
 SEND_SECONDS = 15.0

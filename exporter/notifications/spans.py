@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from exporter.web.words import count
+from exporter.model.wording import count
 
 UNKNOWN = "unknown"
 

@@ -6,8 +6,8 @@ Nothing is escaped by backslashes: a service that shows plain text would show th
 import re
 from typing import Protocol
 
-from exporter.messages import TextFormat
-from exporter.table import printable
+from exporter.commands.table import printable
+from exporter.model.messages import TextFormat
 
 LONGEST = 500
 _CUT = "..."

@@ -1,17 +1,17 @@
-"""What a message says, in plain words for a tired person; `exporter.web.words` says the same on the page."""
+"""The words of a message; `exporter.model.wording` has those that the page uses, too."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from exporter.events import STARTED, ScheduledEvent, Target, normal_name
-from exporter.lifecycle import ENDINGS, Change, Transition
-from exporter.messages import Message
+from exporter.model import wording as page
+from exporter.model.events import STARTED, ScheduledEvent, Target, normal_name
+from exporter.model.lifecycle import ENDINGS, Change, Transition
+from exporter.model.messages import Message
+from exporter.model.views import EventView
 from exporter.notifications.samples import is_sample
 from exporter.notifications.spans import UNKNOWN, duration, relative, utc
 from exporter.notifications.styles import Style
-from exporter.views import EventView
-from exporter.web import words as page
 
 VMS_SHOWN = 10
 _FIELDS = {"not_before": "starts", "duration_seconds": "lasts", "resources": "VMs", "description": "text"}

@@ -10,9 +10,9 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from exporter.clock import Clock
-from exporter.events import trace_id
 from exporter.health import Health, Trouble
-from exporter.messages import Delivery, Message, Outcome, Rendered, Sender
+from exporter.model.events import trace_id
+from exporter.model.messages import Delivery, Message, Outcome, Rendered, Sender
 from exporter.retry import delay_after
 from exporter.state.outbox import Outbox, Waiting
 

@@ -9,11 +9,11 @@ from typing import Literal
 
 import msgspec
 
-from exporter import yamlfile
-from exporter.durations import Duration
+from exporter.config import yamlfile
+from exporter.config.yamlfile import YamlFile
+from exporter.config.yamlnodes import Keys
 from exporter.errors import ConfigurationError
-from exporter.yamlfile import YamlFile
-from exporter.yamlnodes import Keys
+from exporter.timefmt import Duration
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _FILES = (".yaml", ".yml")

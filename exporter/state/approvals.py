@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from exporter.lifecycle import HISTORY
+from exporter.model.lifecycle import HISTORY
 from exporter.state.journal import Journal, Table
 
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from exporter import private
+from exporter import files as private
 from exporter.errors import ExporterError
 from exporter.state.lock import DirectoryLock
 

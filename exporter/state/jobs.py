@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from exporter.lifecycle import HISTORY
+from exporter.model.lifecycle import HISTORY
 from exporter.state.journal import Journal, Table, Transaction
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from exporter import private
+from exporter import files as private
 from exporter.errors import StateDirectoryInUseError
 
 LOCK_NAME = "state.lock"

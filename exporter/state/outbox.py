@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from exporter.lifecycle import Change
-from exporter.messages import Message
+from exporter.model.lifecycle import Change
+from exporter.model.messages import Message
 from exporter.state.jobs import JobKey, Jobs, Record
 from exporter.state.journal import Journal, Transaction
 

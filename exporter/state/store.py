@@ -10,8 +10,8 @@ import msgspec
 from exporter.clock import Clock
 from exporter.health import Health
 from exporter.hooks.jobs import Job
-from exporter.lifecycle import ENDINGS, HISTORY, Known, Step, TrackedEvent
-from exporter.messages import Message
+from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Step, TrackedEvent
+from exporter.model.messages import Message
 from exporter.state.approvals import Approvals
 from exporter.state.hook_jobs import HookJobs
 from exporter.state.journal import Journal, Table

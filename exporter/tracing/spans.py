@@ -12,12 +12,12 @@ from typing import Literal
 
 import msgspec
 
-from exporter.events import SCHEDULED, STARTED, trace_id
 from exporter.hooks.jobs import CommandResult, HookOutcome, Job
-from exporter.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition
-from exporter.messages import Message, Outcome
-from exporter.times import rfc3339
-from exporter.views import EventView, event_view
+from exporter.model.events import SCHEDULED, STARTED, trace_id
+from exporter.model.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition
+from exporter.model.messages import Message, Outcome
+from exporter.model.views import EventView, event_view
+from exporter.timefmt import rfc3339
 
 # The names under it are documented in the README.
 PREFIX = "azure.scheduled_event."

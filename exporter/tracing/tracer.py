@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import ConfigurationError
-from exporter.events import Target, normal_name
 from exporter.health import Health, Trouble
 from exporter.hooks.jobs import CommandResult, Job
 from exporter.imds import InstanceFacts
-from exporter.lifecycle import Occurrence, TrackedEvent
-from exporter.messages import Message, Outcome
+from exporter.model.events import Target, normal_name
+from exporter.model.lifecycle import Occurrence, TrackedEvent
+from exporter.model.messages import Message, Outcome
 from exporter.tracing import environment, spans
 from exporter.tracing.environment import Selection
 from exporter.tracing.processor import BatchProcessor, Counts, Exporter

@@ -8,9 +8,9 @@ import msgspec
 
 from exporter import __version__
 from exporter.health import Health
-from exporter.lifecycle import TrackedEvent
-from exporter.snapshot import Snapshot
-from exporter.views import ApprovalView, EventView, event_view
+from exporter.model.lifecycle import TrackedEvent
+from exporter.model.snapshot import Snapshot
+from exporter.model.views import ApprovalView, EventView, event_view
 from exporter.web.http import JSON, Response
 
 

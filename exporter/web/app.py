@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry
 from exporter.clock import Clock
 from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import Health
-from exporter.lifecycle import TrackedEvent
-from exporter.snapshot import Snapshot
-from exporter.views import NO_APPROVAL, ApprovalView
+from exporter.model.lifecycle import TrackedEvent
+from exporter.model.snapshot import Snapshot
+from exporter.model.views import NO_APPROVAL, ApprovalView
 from exporter.web import api
 from exporter.web.auth import Guard
 from exporter.web.exposition import metrics

@@ -5,13 +5,14 @@ from datetime import datetime
 from enum import StrEnum
 
 from exporter import __version__
-from exporter.events import SCHEDULED, STARTED, Target
 from exporter.health import Health
-from exporter.lifecycle import TrackedEvent, Transition
-from exporter.snapshot import Snapshot
-from exporter.times import rfc3339
-from exporter.views import ApprovalView
-from exporter.web import html, words
+from exporter.model import wording as words
+from exporter.model.events import SCHEDULED, STARTED, Target
+from exporter.model.lifecycle import TrackedEvent, Transition
+from exporter.model.snapshot import Snapshot
+from exporter.model.views import ApprovalView
+from exporter.timefmt import rfc3339
+from exporter.web import html
 from exporter.web.http import Response
 
 PENDING_SHOWN = 50

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from exporter import secret_files, yamlfile
-from exporter.durations import Duration
+from exporter import files as secret_files
+from exporter.config import yamlfile
+from exporter.config.yamlfile import YamlFile
+from exporter.timefmt import Duration
 from exporter.web.tls_section import TlsSection
-from exporter.yamlfile import YamlFile
 
 # What the toolkit lets a user set, and the values it knows where it checks them.
 _HEADERS: dict[str, tuple[str, ...]] = {

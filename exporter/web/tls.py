@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from exporter.config.yamlfile import YamlFile
 from exporter.errors import ConfigurationError
 from exporter.web.tls_names import CIPHERS, CLIENT_AUTH, CURVES, TLS13_CIPHERS, VERSIONS, WITHOUT_CHECK
 from exporter.web.tls_section import TlsSection
-from exporter.yamlfile import YamlFile
 
 _AT = "tls_server_config"
 # All authorities of the world take a quarter of it; a device may have no end.

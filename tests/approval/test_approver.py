@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.advance import advance, approve
 from exporter.approval import Approver
 from exporter.config import Approval, Config, Hook, Mode, Rule
-from exporter.durations import Duration
+from exporter.config.match import Match
 from exporter.errors import ImdsError, PollOutcome
-from exporter.events import Document, ScheduledEvent
 from exporter.health import Health
 from exporter.hooks.jobs import HookOutcome, compose
-from exporter.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition
-from exporter.matching import Match
 from exporter.metrics import ApprovalOutcome
-from exporter.snapshot import Snapshot
+from exporter.model.advance import advance, approve
+from exporter.model.events import Document, ScheduledEvent
+from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition
+from exporter.model.snapshot import Snapshot
 from exporter.state import Store
+from exporter.timefmt import Duration
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, body, raw_event, scheduled
 from tests.clocks import HandClock
 from tests.end_to_end.program import eventually

@@ -1,18 +1,18 @@
-"""Tests of `exporter.approval.manual`: what became of an approved event, and requests that are repeated."""
+"""Tests of `exporter.commands.approve`: what became of an approved event, and requests that are repeated."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from exporter.approval import manual
-from exporter.approval.manual import Followed
 from exporter.clock import SystemClock
+from exporter.commands import approve as manual
+from exporter.commands.approve import Followed
 from exporter.config import Config, Imds, Instance
+from exporter.config.values import Endpoint, PollInterval
 from exporter.errors import ImdsError, PollOutcome
-from exporter.events import Defect, Document, ScheduledEvent
-from exporter.lifecycle import Transition
-from exporter.values import Endpoint, PollInterval
+from exporter.model.events import Defect, Document, ScheduledEvent
+from exporter.model.lifecycle import Transition
 from tests import imds_server
 from tests.builders import FREEZE_ID, REBOOT_ID, body, document, raw_event, scheduled, started
 from tests.clocks import NOW

@@ -11,9 +11,9 @@ from exporter.approval import Approver
 from exporter.config import Approval, Config, Mode, Rule
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import Health
-from exporter.lifecycle import Known, TrackedEvent
 from exporter.metrics import ApprovalOutcome
-from exporter.snapshot import Snapshot
+from exporter.model.lifecycle import Known, TrackedEvent
+from exporter.model.snapshot import Snapshot
 from exporter.state import Store
 from tests.builders import body, raw_event, scheduled
 from tests.clocks import NOW, HandClock

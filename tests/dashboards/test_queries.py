@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from dashboards.source.distributions import BUCKETS
-from exporter.durations import Duration
 from exporter.simulator import EventPlan
+from exporter.timefmt import Duration
 from tests.dashboards.picture import draw
 from tests.dashboards.reading import NAMES, Asked, asked, interpolate, load, panels, queries, spans
 from tests.dashboards.scene import Scene, scene

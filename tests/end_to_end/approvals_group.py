@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from exporter.durations import Duration
 from exporter.serving import AsgiApp, AsgiServer, HangUpError, Message, Receive, Scope, Send, listen
 from exporter.simulator import EventPlan, Scenario, Simulator
+from exporter.timefmt import Duration
 from tests.end_to_end.program import exporter, free_port, get
 
 HALL = ("web_0", "web_1", "web_2")

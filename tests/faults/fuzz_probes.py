@@ -21,14 +21,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter import config
 from exporter.config import Hook, Overrides, Route, Rule, Templates
 from exporter.errors import ConfigurationError
-from exporter.events import Target
 from exporter.health import Trouble
 from exporter.logs import FieldsFormatter
 from exporter.metrics import Metrics
+from exporter.model.events import Target
+from exporter.model.views import NO_APPROVAL
 from exporter.notifications.rendering import Renderer
 from exporter.serving import AsgiServer, listen
 from exporter.state import Store
-from exporter.views import NO_APPROVAL
 from exporter.web import api, page
 from exporter.web.app import create_app
 from exporter.web.settings import WebSettings

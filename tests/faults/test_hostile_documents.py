@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from exporter.errors import InvalidDocumentError, PollOutcome
-from exporter.events import ScheduledEvent, decode_document
 from exporter.imds.client import BODY_LIMIT
+from exporter.model.events import ScheduledEvent, decode_document
 from tests.builders import REBOOT_ID, body, raw_event
 from tests.house import House
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from prometheus_client import generate_latest
 
 from exporter import config
-from exporter.advance import MOST_IDS, MOST_PAST, MOST_TRANSITIONS, advance
 from exporter.config import Route
 from exporter.errors import ImdsError, PollOutcome
-from exporter.events import SCHEDULED, STARTED
 from exporter.health import Health
-from exporter.lifecycle import Known
-from exporter.messages import Message
+from exporter.model.advance import MOST_IDS, MOST_PAST, MOST_TRANSITIONS, advance
+from exporter.model.events import SCHEDULED, STARTED
+from exporter.model.lifecycle import Known
+from exporter.model.messages import Message
 from exporter.notifications.routing import compose
 from exporter.state import Store
 from tests.builders import body, document, raw_event, scheduled

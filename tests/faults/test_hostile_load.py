@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from exporter.events import EVENT_TYPES
+from exporter.model.events import EVENT_TYPES
 from tests.builders import body, raw_event
 from tests.end_to_end.program import eventually, exporter, free_port
 from tests.imds_server import Connection, ImdsServer, Request, answer, serving

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter import advance as exporter_advance
-from exporter.events import decode_document
-from exporter.lifecycle import Known, Transition
+from exporter.model import advance as exporter_advance
+from exporter.model.events import decode_document
+from exporter.model.lifecycle import Known, Transition
 from tests.clocks import NOW
 from tests.faults.model import State, View, World, advance, view
 from tests.faults.rules import DELAY, FAILOVER, leave

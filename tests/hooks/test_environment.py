@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporter.hooks.environment import MOST_BYTES, clean, cut, environment
-from exporter.lifecycle import TrackedEvent, Transition
-from exporter.views import EventView, event_view
+from exporter.model.lifecycle import TrackedEvent, Transition
+from exporter.model.views import EventView, event_view
 from tests.builders import FREEZE_ID, scheduled
 from tests.clocks import NOW
 from tests.hooks.support import python, ran

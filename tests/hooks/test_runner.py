@@ -13,13 +13,13 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.config import Hook
-from exporter.durations import Duration
+from exporter.config.match import Match, Whom
 from exporter.health import Health
 from exporter.hooks.jobs import CommandResult, HookOutcome, Job, compose
 from exporter.hooks.runner import MOST_AT_ONCE, HookRunner
-from exporter.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition, TransitionRecord
-from exporter.matching import Match, Whom
+from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition, TransitionRecord
 from exporter.state import Store
+from exporter.timefmt import Duration
 from tests.builders import scheduled
 from tests.clocks import NOW
 from tests.end_to_end.program import eventually

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from exporter.advance import advance
 from exporter.errors import InvalidDocumentError
-from exporter.events import ScheduledEvent, decode_document
-from exporter.lifecycle import Known, Occurrence, TrackedEvent
+from exporter.model.advance import advance
+from exporter.model.events import ScheduledEvent, decode_document
+from exporter.model.lifecycle import Known, Occurrence, TrackedEvent
 from tests.model import life
 from tests.model.histories import NAME, Step
 from tests.model.reading import Event, plain_name

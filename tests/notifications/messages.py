@@ -3,10 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
-from exporter.events import SCHEDULED, STARTED, Target
-from exporter.lifecycle import ENDINGS, Change, Transition, TransitionRecord
-from exporter.messages import Message
-from exporter.views import EventView
+from exporter.model.events import SCHEDULED, STARTED, Target
+from exporter.model.lifecycle import ENDINGS, Change, Transition, TransitionRecord
+from exporter.model.messages import Message
+from exporter.model.views import EventView
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW
 

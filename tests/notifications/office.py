@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from exporter.health import Health
-from exporter.lifecycle import Known, Step
-from exporter.messages import Delivery, Message, Rendered, Severity
+from exporter.model.lifecycle import Known, Step
+from exporter.model.messages import Delivery, Message, Rendered, Severity
 from exporter.notifications.worker import Duty, Worker
 from exporter.state import Store
 from tests.clocks import HandClock

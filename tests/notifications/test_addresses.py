@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter import config, yamlfile
-from exporter.config import Overrides
+from exporter import config
+from exporter.config import Overrides, yamlfile
 from exporter.errors import ConfigurationError
 from exporter.notifications import planning
 from exporter.notifications.addresses import Address, NotifyUrls, resolve, shown

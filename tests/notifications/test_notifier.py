@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporter.config import Route
-from exporter.messages import Delivery, Rendered
+from exporter.model.messages import Delivery, Rendered
 from exporter.notifications.notifier import Notifier, Plan
 from tests.end_to_end.program import eventually
 from tests.notifications.office import OK, Office, PlainWriter, ScriptedSender

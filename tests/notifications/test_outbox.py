@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from exporter.health import Trouble
-from exporter.lifecycle import HISTORY, Change, Known, Step, TrackedEvent, Transition
+from exporter.model.lifecycle import HISTORY, Change, Known, Step, TrackedEvent, Transition
 from tests.builders import NOT_BEFORE
 from tests.notifications.messages import message
 from tests.notifications.office import REFUSED, Office

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from exporter.config import Templates
-from exporter.events import Target
-from exporter.lifecycle import Change, Transition, TransitionRecord
-from exporter.messages import Message, TextFormat
+from exporter.model.events import Target
+from exporter.model.lifecycle import Change, Transition, TransitionRecord
+from exporter.model.messages import Message, TextFormat
 from exporter.notifications.rendering import Renderer
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from exporter.config import Templates
-from exporter.events import Target
-from exporter.lifecycle import Change, Transition
-from exporter.messages import Severity, TextFormat
+from exporter.model.events import Target
+from exporter.model.lifecycle import Change, Transition
+from exporter.model.messages import Severity, TextFormat
 from exporter.notifications.rendering import Renderer
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW

@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.config import Templates
-from exporter.messages import TextFormat
+from exporter.model.messages import TextFormat
 from exporter.notifications.cutting import CUT, fit_body, fit_title
 from exporter.notifications.rendering import Renderer
 from tests.clocks import NOW

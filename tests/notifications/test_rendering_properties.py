@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from exporter.config import Templates
-from exporter.events import Target
-from exporter.lifecycle import Change, Transition
-from exporter.messages import Message, Rendered, TextFormat
+from exporter.model.events import Target
+from exporter.model.lifecycle import Change, Transition
+from exporter.model.messages import Message, Rendered, TextFormat
 from exporter.notifications.rendering import Renderer
 from tests.clocks import NOW
 from tests.notifications.messages import message

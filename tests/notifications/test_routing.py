@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from exporter.config import Route
-from exporter.events import Target
-from exporter.lifecycle import Change, Transition
-from exporter.matching import Match, Whom
-from exporter.messages import Message
+from exporter.config.match import Match, Whom
+from exporter.model.events import Target
+from exporter.model.lifecycle import Change, Transition
+from exporter.model.messages import Message
 from exporter.notifications.routing import compose, effective_routes
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, scheduled
 from tests.clocks import NOW

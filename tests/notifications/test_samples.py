@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from exporter.config import Templates
-from exporter.events import Target
-from exporter.lifecycle import Transition
-from exporter.messages import Message
+from exporter.model.events import Target
+from exporter.model.lifecycle import Transition
+from exporter.model.messages import Message
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.samples import is_sample, samples, variants
 from tests.clocks import NOW

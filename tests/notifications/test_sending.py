@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from exporter.messages import Delivery, Rendered, Severity, TextFormat
+from exporter.model.messages import Delivery, Rendered, Severity, TextFormat
 from exporter.notifications import services
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import MOST_STUCK, AppriseSender

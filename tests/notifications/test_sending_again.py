@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter.messages import Delivery, Rendered, Severity
+from exporter.model.messages import Delivery, Rendered, Severity
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import AppriseSender
 

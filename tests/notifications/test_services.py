@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from exporter.config import Notifications, Templates
-from exporter.lifecycle import Transition
-from exporter.messages import Message, TextFormat
+from exporter.config.yamlfile import error_without_file
+from exporter.model.lifecycle import Transition
+from exporter.model.messages import Message, TextFormat
 from exporter.notifications.addresses import Address
 from exporter.notifications.planning import checked_addresses
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.sending import AppriseSender
-from exporter.yamlfile import error_without_file
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW
 from tests.notifications.messages import message
@@ -177,7 +177,7 @@ LOADED = """
 import sys
 from exporter.config import Notifications
 from exporter.notifications import planning
-from exporter.yamlfile import error_without_file
+from exporter.config.yamlfile import error_without_file
 (address,) = planning.checked_addresses(Notifications(), [sys.argv[1]], error_without_file, {})
 from exporter.notifications.services import open_services
 (service,) = open_services(address)

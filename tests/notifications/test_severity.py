@@ -1,10 +1,10 @@
-"""Tests of `exporter.notifications.severity`."""
+"""Tests of `exporter.model.severity`."""
 
 import pytest
 
-from exporter.lifecycle import Transition
-from exporter.messages import Severity
-from exporter.notifications.severity import highest, severity
+from exporter.model.lifecycle import Transition
+from exporter.model.messages import Severity
+from exporter.model.severity import highest, severity
 
 # One line per transition, before and after the start: Freeze; Reboot, Redeploy and unknown types; Preempt and
 # Terminate.

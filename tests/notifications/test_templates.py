@@ -9,8 +9,8 @@ import pytest
 
 from exporter.config import Templates
 from exporter.errors import ConfigurationError
-from exporter.lifecycle import Change, Transition
-from exporter.messages import TextFormat
+from exporter.model.lifecycle import Change, Transition
+from exporter.model.messages import TextFormat
 from exporter.notifications.rendering import Renderer, check
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW

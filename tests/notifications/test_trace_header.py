@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporter.messages import Outcome, Rendered, Severity
+from exporter.model.messages import Outcome, Rendered, Severity
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import AppriseSender
 from tests.notifications.office import OK, REFUSED, Office

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.health import Trouble
-from exporter.messages import Delivery, Rendered
+from exporter.model.messages import Delivery, Rendered
 from exporter.notifications.worker import Duty
 from tests.notifications.office import OK, REFUSED, Office, PlainWriter
 from tests.state_support import alter

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporter.health import Trouble
-from exporter.messages import Delivery, Rendered, Sender
+from exporter.model.messages import Delivery, Rendered, Sender
 from exporter.notifications.worker import Duty
 from exporter.state.outbox import Waiting
 from tests.end_to_end.program import eventually

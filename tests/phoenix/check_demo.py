@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from exporter.events import trace_id
+from exporter.model.events import trace_id
 from tests.end_to_end.program import eventually, free_port, get
 
 FACT = "azure.scheduled_event."

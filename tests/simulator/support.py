@@ -8,8 +8,8 @@ from typing import Any
 
 import requests
 
-from exporter.durations import Duration
 from exporter.simulator import EventChange, EventPlan, Scenario, Simulator, SimulatorServer
+from exporter.timefmt import Duration
 
 NEWEST = "2020-07-01"
 BEGAN = datetime(2026, 3, 4, 22, 0, 0, 400_000, tzinfo=UTC)

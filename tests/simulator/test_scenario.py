@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter.durations import Duration
 from exporter.errors import ConfigurationError
 from exporter.simulator import Simulator, load_scenarios
+from exporter.timefmt import Duration
 from tests.simulator.support import NEWEST, HandClock, change, document, gist, plan
 
 BUNDLED = {

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from exporter.lifecycle import Occurrence
-from exporter.messages import Message, Outcome
+from exporter.model.lifecycle import Occurrence
+from exporter.model.messages import Message, Outcome
 
 
 class Traced:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.config import Route
-from exporter.events import ScheduledEvent, trace_id
-from exporter.lifecycle import Step
-from exporter.messages import Outcome
+from exporter.model.events import ScheduledEvent, trace_id
+from exporter.model.lifecycle import Step
+from exporter.model.messages import Outcome
 from exporter.notifications.routing import compose
 from exporter.tracing.spans import Span, approval_span, event_spans, notification_span
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started

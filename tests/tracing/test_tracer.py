@@ -8,7 +8,7 @@ import pytest
 from exporter.config import Config, Instance, Route, Tracing
 from exporter.health import Health
 from exporter.imds import InstanceFacts
-from exporter.messages import Outcome
+from exporter.model.messages import Outcome
 from exporter.notifications.routing import compose
 from exporter.tracing import Tracer
 from exporter.tracing.spans import event_spans

@@ -11,11 +11,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from exporter.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.health import Health
-from exporter.lifecycle import TrackedEvent, Transition, TransitionRecord
+from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
+from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
+from exporter.model.snapshot import Snapshot
 from exporter.serving import AsgiServer, listen
-from exporter.snapshot import Snapshot
 from exporter.web.app import Site, create_app
 from exporter.web.http import AsgiApp, Message
 

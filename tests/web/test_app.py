@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import Health, Trouble
-from exporter.lifecycle import Transition
+from exporter.model.lifecycle import Transition
 from exporter.web.app import create_app
 from exporter.web.http import Message
 from exporter.web.settings import WebSettings

@@ -17,8 +17,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from exporter.clock import SystemClock
-from exporter.lifecycle import Transition
-from exporter.snapshot import Snapshot
+from exporter.model.lifecycle import Transition
+from exporter.model.snapshot import Snapshot
 from exporter.web.app import Site, create_app
 from tests.end_to_end.program import free_port
 from tests.web.support import freeze, past, served, site, snapshot, tracked

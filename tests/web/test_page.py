@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from exporter.events import SCHEDULED, STARTED
 from exporter.health import Health, Trouble
-from exporter.lifecycle import ENDINGS, TrackedEvent, Transition
-from exporter.views import NO_APPROVAL, ApprovalView
-from exporter.web import words
+from exporter.model import wording as words
+from exporter.model.events import SCHEDULED, STARTED
+from exporter.model.lifecycle import ENDINGS, TrackedEvent, Transition
+from exporter.model.views import NO_APPROVAL, ApprovalView
 from exporter.web.page import landing, title
 from tests.web.support import NOW, StillClock, ask, freeze, past, site, snapshot, tracked
 

@@ -1,0 +1,229 @@
+"""`approve`: let events proceed by hand, after showing what they are and which VMs they affect."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+import click
+
+from exporter.clock import Clock
+from exporter.commands import table
+from exporter.config import Config
+from exporter.errors import ExporterError, ImdsError, PollOutcome
+from exporter.imds import Backoff, ImdsClient, client_of
+from exporter.model.advance import advance
+from exporter.model.events import SCHEDULED, Document, ScheduledEvent, decode_document
+from exporter.model.lifecycle import Known, Transition
+from exporter.model.views import listed_view
+from exporter.model.wording import count
+from exporter.timefmt import format_duration
+
+T = TypeVar("T")
+
+_TRIES = 4
+# A request that has failed for longer than this has not met a moment of trouble.
+_PATIENCE_SECONDS = 60.0
+_MOMENTARY = (PollOutcome.TIMEOUT, PollOutcome.CONNECTION_ERROR, PollOutcome.THROTTLED)
+
+
+class NotPendingError(ExporterError):
+    """An event that is to be approved is not Scheduled."""
+
+
+# What ends the waiting for an event: the exit status, and what is said of it.
+_OUTCOMES = {
+    Transition.STARTED: (0, "has started"),
+    Transition.COMPLETED: (0, "has completed"),
+    Transition.CANCELLED: (3, "was cancelled before it started"),
+    Transition.VANISHED: (1, "disappeared; whether it started is unknown"),
+}
+
+
+def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, wait: float | None) -> int:
+    """Show the events, ask unless ``yes``, approve them, and wait up to ``wait`` seconds for their start.
+
+    Return the exit status: 1 if the answer was no, or if an event's outcome is not known in the end; 3 if one
+    was cancelled.
+
+    Raises:
+        NotPendingError: one of them is not listed, has started, or changed before the answer; nothing is
+            approved then.
+        ImdsError: IMDS gave no usable answer.
+    """
+    client = client_of(settings.imds, clock)
+    imds = _Imds(client, settings.imds.poll_interval, clock)
+    try:
+        document, wanted = _wanted(imds, event_ids)
+        _show(wanted, settings.instance.name or _name(client), clock)
+        if not yes:
+            if not _agreed(wanted):
+                click.echo("Nothing was approved.")
+                return 1
+            # The answer is about what was shown, and may have taken long.
+            document, still_wanted = _wanted(imds, event_ids)
+            if still_wanted != wanted:
+                raise NotPendingError("something changed meanwhile; nothing was approved; look again")
+        imds.approve([event.event_id for event in wanted])
+        click.echo(f"Approved: {', '.join(table.printable(event.event_id) for event in wanted)}")
+        return 0 if wait is None else _wait(imds, Followed(document, wanted, clock.now()), wait, clock)
+    finally:
+        client.close()
+
+
+class _Imds:
+    """IMDS; a request that fails for a reason that may pass within moments is repeated a few times."""
+
+    def __init__(self, client: ImdsClient, interval: float, clock: Clock) -> None:
+        self._client = client
+        self._interval = interval
+        self._clock = clock
+        self._deadline = math.inf
+
+    def limit(self, seconds: float) -> None:
+        """Let `pause` raise TimeoutError from so many seconds on."""
+        self._deadline = self._clock.monotonic() + seconds
+
+    def document(self, passing: Collection[PollOutcome] = _MOMENTARY) -> Document:
+        """Return the newest document.
+
+        ``passing`` are the failures after which the request is repeated.
+
+        Raises:
+            ImdsError: IMDS gave no usable answer.
+        """
+        return self._ask(lambda: decode_document(self._client.fetch()), passing)
+
+    def approve(self, event_ids: Sequence[str]) -> None:
+        """Approve events.
+
+        Raises:
+            ImdsError: IMDS did not accept it.
+        """
+        self._ask(lambda: self._client.approve(event_ids), _MOMENTARY)
+
+    def pause(self, seconds: float | None = None) -> None:
+        """Wait, without a number until the next poll.
+
+        Raises:
+            TimeoutError: the time limit has passed.
+        """
+        left = self._deadline - self._clock.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        time.sleep(min(self._interval if seconds is None else seconds, left))
+
+    def _ask(self, request: Callable[[], T], passing: Collection[PollOutcome]) -> T:
+        began, tries = self._clock.monotonic(), 1
+        backoff = Backoff(self._interval, clock=self._clock)
+        while True:
+            try:
+                return request()
+            except ImdsError as error:
+                lasting = tries == _TRIES or self._clock.monotonic() - began > _PATIENCE_SECONDS
+                if lasting or error.reason not in passing:
+                    raise
+                click.echo(f"warning: {table.printable(str(error))}; trying again", err=True)
+            tries += 1
+            self.pause(backoff.after(success=False, took=0.0))
+
+
+class Followed:
+    """Approved events, followed from document to document until the outcome of each is known."""
+
+    def __init__(self, document: Document, events: Iterable[ScheduledEvent], now: datetime) -> None:
+        self._known = Known()
+        self._waiting = {event.key for event in events}
+        self.observe(document, now)
+
+    @property
+    def waiting(self) -> list[ScheduledEvent]:
+        """The events whose outcome is not known yet, as last seen."""
+        return [life.event for life in self._known.current.values() if life.key in self._waiting]
+
+    def observe(self, document: Document, now: datetime) -> list[tuple[str, Transition]]:
+        """Return the ids of the events whose outcome is known with this document, each with its outcome."""
+        step = advance(self._known, document, now, instance=None, watching=True)
+        self._known = step.known
+        found = [
+            one
+            for one in step.occurrences
+            if one.tracked.key in self._waiting and one.transition in _OUTCOMES
+        ]
+        self._waiting -= {one.tracked.key for one in found}
+        return [(one.tracked.ids[0], one.transition) for one in found]
+
+
+def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:
+    """Wait until the outcome of each event is known; return the exit status."""
+    imds.limit(seconds)
+    statuses = {0}
+    try:
+        click.echo("Waiting for the start; Ctrl-C ends the waiting alone.")
+        while True:
+            document = imds.document(tuple(PollOutcome))
+            for event_id, transition in followed.observe(document, clock.now()):
+                status, words = _OUTCOMES[transition]
+                click.echo(f"{table.printable(event_id)} {words}")
+                statuses.add(status)
+            if not followed.waiting:
+                return max(statuses, key=(0, 3, 1).index)
+            imds.pause()
+    except TimeoutError:
+        left = ", ".join(table.printable(event.event_id) for event in followed.waiting)
+        click.echo(
+            f"Not started within {format_duration(seconds)}: {left}; what was approved stays approved."
+        )
+    except KeyboardInterrupt:
+        click.echo("Not waiting any longer; what was approved stays approved.")
+    return 1
+
+
+def _wanted(imds: _Imds, event_ids: Sequence[str]) -> tuple[Document, list[ScheduledEvent]]:
+    """Return the newest document, and its events of these ids, each once."""
+    document = imds.document()
+    found = [_scheduled(document, event_id) for event_id in event_ids]
+    return document, list({event.key: event for event in found}.values())
+
+
+def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
+    found = next((event for event in document.events if event.key == event_id.strip().lower()), None)
+    if found is None:
+        listed = ", ".join(table.printable(event.event_id) for event in document.events) or "none"
+        raise NotPendingError(
+            f"{table.printable(event_id)} is not pending; nothing was approved. Pending events: {listed}"
+        )
+    if found.event_status != SCHEDULED:
+        status = table.printable(found.event_status)
+        raise NotPendingError(f"{table.printable(found.event_id)} is {status} already; nothing was approved")
+    return found
+
+
+def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) -> None:
+    now = clock.now()
+    views = [listed_view(event, event.target(instance)) for event in events]
+    for line in table.render(views, now):
+        click.echo(line)
+    for event in events:
+        names = ", ".join(map(table.printable, event.resources)) or "not said by Azure"
+        click.echo(f"{table.printable(event.event_id)} affects {count(len(event.resources), 'VM')}: {names}")
+
+
+def _agreed(events: Sequence[ScheduledEvent]) -> bool:
+    what = "this event" if len(events) == 1 else f"these {len(events)} events"
+    if sys.stdin is None or sys.stdout is None:
+        return False
+    try:
+        return click.confirm(f"Let {what} start now, for all VMs named above?")
+    except click.Abort:
+        click.echo("")
+        return False
+
+
+def _name(client: ImdsClient) -> str | None:
+    try:
+        return client.instance().name or None
+    except ImdsError:
+        return None

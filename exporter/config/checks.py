@@ -1,0 +1,140 @@
+"""What must hold between the keys of a configuration, beyond each value's own form."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from exporter.config.match import Match, Whom
+from exporter.config.yamlnodes import Keys
+from exporter.model.events import SCHEDULED
+
+Finding = tuple[Keys, str]
+
+# As `exporter.model.events` bounds the names in documents.
+_LONGEST_NAME = 256
+
+
+def findings(config: Any) -> Iterator[Finding]:
+    """Give the place and the fault, with its remedy, of all that is wrong in an `exporter.config.Config`."""
+    if fault := fault_of_name(config.instance.name):
+        yield ("instance", "name"), fault
+    yield from _notifications(config.notifications)
+    yield from _approval(config)
+    yield from _hooks(config.hooks)
+    for keys, match in _matches(config):
+        yield from _match(keys, match)
+
+
+def fault_of_name(name: str) -> str:
+    """Return why no VM can have this name, or ""."""
+    if len(name) > _LONGEST_NAME:
+        return f"has {len(name)} characters; at most {_LONGEST_NAME} are allowed"
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return f"{name!r} is not valid UTF-8"
+    return ""
+
+
+def _notifications(settings: Any) -> Iterator[Finding]:
+    here: Keys = ("notifications",)
+    yield from _names((*here, "targets"), [target.name for target in settings.targets])
+    for index, target in enumerate(settings.targets):
+        yield from _target((*here, "targets", index), target, settings.apprise_config)
+    known = [target.name for target in settings.targets]
+    for index, route in enumerate(settings.routes):
+        place = (*here, "routes", index, "targets")
+        if not route.targets:
+            yield place, "is empty; name at least one target"
+        for number, name in enumerate(route.targets):
+            if name not in known:
+                # A URL in the wrong place must not get into the log.
+                shown = "a URL" if "://" in name else repr(name)
+                yield (*place, number), f"{shown} is no target; {_there_are(known)}"
+
+
+def _target(place: Keys, target: Any, apprise_config: str) -> Iterator[Finding]:
+    given = [key for key in ("url", "url_file", "tag") if getattr(target, key)]
+    if len(given) > 1:
+        yield (*place, given[1]), f"{' and '.join(given)} are given; keep one"
+    elif not given:
+        yield place, "has no address; give one of url, url_file and tag"
+    if target.tag and not apprise_config:
+        yield (*place, "tag"), "needs the file that has it; set notifications.apprise_config"
+    if target.name.startswith("notify-") and target.name[7:].isdigit():
+        yield (*place, "name"), f"{target.name!r} is what --notify calls its targets; choose another name"
+
+
+def _approval(config: Any) -> Iterator[Finding]:
+    here: Keys = ("approval",)
+    if config.approval.max_per_hour < 1:
+        yield (*here, "max_per_hour"), "must be at least 1; to approve nothing, set approval.mode to off"
+    yield from _names((*here, "rules"), [rule.name for rule in config.approval.rules])
+    known = [hook.name for hook in config.hooks]
+    for index, rule in enumerate(config.approval.rules):
+        place = (*here, "rules", index)
+        yield from _never_applies((*place, "match"), rule.match)
+        for number, name in enumerate(rule.require_hooks):
+            if name not in known:
+                yield (*place, "require_hooks", number), f"{name!r} is no hook; {_there_are(known)}"
+
+
+def _never_applies(place: Keys, match: Match) -> Iterator[Finding]:
+    if match.target is Whom.OTHER:
+        yield (
+            (*place, "target"),
+            '"other" never applies: an event that does not affect this VM is never approved; remove the key',
+        )
+    if match.statuses and SCHEDULED not in match.statuses:
+        yield (
+            (*place, "statuses"),
+            "never applies: only a Scheduled event can be approved; add Scheduled, or remove the key",
+        )
+
+
+def _hooks(hooks: Sequence[Any]) -> Iterator[Finding]:
+    yield from _names(("hooks",), [hook.name for hook in hooks])
+    for index, hook in enumerate(hooks):
+        if not hook.command or not hook.command[0].strip():
+            yield ("hooks", index, "command"), 'names no program; write it like ["/usr/local/bin/drain"]'
+
+
+def _names(place: Keys, names: Sequence[str]) -> Iterator[Finding]:
+    for index, name in enumerate(names):
+        if not name.strip():
+            yield (*place, index, "name"), "is empty; give it a name"
+        elif name in names[:index]:
+            yield (*place, index, "name"), f"{name!r} is there twice; names tell them apart"
+
+
+def _there_are(known: Sequence[str]) -> str:
+    return f"there are: {', '.join(known)}" if known else "there are none"
+
+
+def _matches(config: Any) -> Iterator[tuple[Keys, Match]]:
+    yield ("in_service", "match"), config.in_service.match
+    for index, route in enumerate(config.notifications.routes):
+        yield ("notifications", "routes", index, "match"), route.match
+    for index, rule in enumerate(config.approval.rules):
+        yield ("approval", "rules", index, "match"), rule.match
+    for index, hook in enumerate(config.hooks):
+        yield ("hooks", index, "match"), hook.match
+
+
+def _match(place: Keys, match: Match) -> Iterator[Finding]:
+    for field in match.__struct_fields__:
+        if getattr(match, field) == ():
+            yield (*place, field), "is empty and so never holds; leave the key out to take all"
+    if place[0] in ("in_service", "approval") and match.transitions is not None:
+        yield (*place, "transitions"), "has no meaning here: use statuses"
+    for what in ("duration", "notice"):
+        least, most = getattr(match, f"min_{what}"), getattr(match, f"max_{what}")
+        if least is not None and most is not None and least > most:
+            yield (*place, f"min_{what}"), f"{least} is more than max_{what}, {most}; nothing can match"
+    for index, window in enumerate(match.windows or ()):
+        if not window.days:
+            yield (
+                (*place, "windows", index, "days"),
+                "is empty and so never holds; leave the key out for all days",
+            )
+        if window.start == window.end:
+            yield (*place, "windows", index), "ends when it begins; for a whole day leave from and to out"

@@ -1,0 +1,153 @@
+"""`match`: one way to say which events are meant, shared by routes, rules, hooks and in-service."""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta, tzinfo
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Literal
+
+import msgspec
+
+from exporter.model.events import ScheduledEvent, Target, normal_name
+from exporter.model.lifecycle import Transition
+from exporter.timefmt import Duration
+
+
+class Whom(StrEnum):
+    """Which events, by whom they hit."""
+
+    SELF = "self"
+    OTHER = "other"
+    ANY = "any"
+
+
+EventType = Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+_TIME_OF_DAY = re.compile("([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")
+DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+class TimeOfDay(int):
+    """Minutes since midnight, written ``22:00``; ``24:00`` is the end of the day."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: object) -> "TimeOfDay":
+        """Read it from a configuration file.
+
+        Raises:
+            ValueError: it is no time of day.
+        """
+        found = _TIME_OF_DAY.fullmatch(str(text))
+        if found is None:
+            raise ValueError(f'{text!r} is no time of day; write it like "22:00"')
+        return cls(int(found[1]) * 60 + int(found[2]))
+
+
+class Zone(str):
+    """The name of a time zone of the IANA database, which is read only where a window names one."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: object) -> "Zone":
+        """Read it from a configuration file.
+
+        Raises:
+            ValueError: there is no such zone.
+        """
+        from zoneinfo import ZoneInfoNotFoundError
+
+        zone = cls(text)
+        try:
+            zone.info()
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise ValueError(f"{text!r} is no time zone; write it like Europe/Berlin or UTC") from error
+        return zone
+
+    def info(self) -> tzinfo:
+        """Give its rules."""
+        from zoneinfo import ZoneInfo
+
+        return ZoneInfo(self)
+
+
+class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A weekly span of time; one that passes midnight belongs to the day on which it begins."""
+
+    days: tuple[Day, ...] = DAYS
+    start: TimeOfDay = msgspec.field(name="from", default=TimeOfDay(0))
+    end: TimeOfDay = msgspec.field(name="to", default=TimeOfDay(24 * 60))
+    timezone: Zone = Zone("UTC")
+
+    def holds(self, now: datetime) -> bool:
+        """Tell whether ``now`` lies in the window."""
+        local = now.astimezone(self.timezone.info())
+        minute = local.hour * 60 + local.minute
+        today, yesterday = DAYS[local.weekday()], DAYS[(local - timedelta(days=1)).weekday()]
+        if self.start < self.end:
+            return today in self.days and self.start <= minute < self.end
+        return (today in self.days and minute >= self.start) or (yesterday in self.days and minute < self.end)
+
+
+class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Conditions that must all hold; a key that is not given holds always."""
+
+    event_types: tuple[EventType, ...] | None = None
+    event_sources: tuple[Literal["Platform", "User"], ...] | None = None
+    statuses: tuple[Literal["Scheduled", "Started"], ...] | None = None
+    transitions: tuple[Transition, ...] | None = None
+    target: Whom = Whom.SELF
+    resources: tuple[str, ...] | None = None
+    min_duration: Duration | None = None
+    max_duration: Duration | None = None
+    min_notice: Duration | None = None
+    max_notice: Duration | None = None
+    windows: tuple[Window, ...] | None = None
+
+    def holds(
+        self,
+        event: ScheduledEvent,
+        *,
+        target: Target,
+        now: datetime,
+        transition: Transition | None = None,
+    ) -> bool:
+        """Return whether an event that affects ``target`` matches, at ``now`` and with this transition."""
+        return (
+            _among(event.event_type, self.event_types)
+            and _among(event.event_source, self.event_sources)
+            and _among(event.event_status, self.statuses)
+            and _among(transition, self.transitions)
+            and self.target in (Whom.ANY, Whom(target))
+            and _any_like(event.resources, self.resources)
+            and _within(event.duration_seconds, self.min_duration, self.max_duration)
+            and _within(notice(event, now), self.min_notice, self.max_notice)
+            and (self.windows is None or any(window.holds(now) for window in self.windows))
+        )
+
+
+def notice(event: ScheduledEvent, now: datetime) -> float | None:
+    """Return the seconds left to NotBefore; 0 once it is blank or past, None where it cannot be read."""
+    if event.not_before_unreadable:
+        return None
+    return max((event.not_before - now).total_seconds(), 0.0) if event.not_before else 0.0
+
+
+def _among(value: str | None, wanted: Iterable[str] | None) -> bool:
+    return wanted is None or value in tuple(wanted)
+
+
+def _any_like(names: Iterable[str], patterns: Iterable[str] | None) -> bool:
+    if patterns is None:
+        return True
+    folded = [normal_name(pattern) for pattern in patterns]
+    return any(fnmatchcase(normal_name(name), pattern) for name in names for pattern in folded)
+
+
+def _within(value: float | None, least: float | None, most: float | None) -> bool:
+    if least is None and most is None:
+        return True
+    return value is not None and (least is None or value >= least) and (most is None or value <= most)

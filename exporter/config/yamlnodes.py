@@ -1,0 +1,103 @@
+"""From YAML text to plain data, with the lines of the keys, for `exporter.config.yamlfile`."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from exporter.errors import ConfigurationError
+
+Keys = tuple[str | int, ...]
+
+# Aliases of aliases make endless data of a few lines.
+_MOST_VALUES = 100_000
+
+
+def dotted(keys: Keys) -> str:
+    """Write a place in a file as people do: ``notifications.targets[0].url``."""
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    return text.removeprefix(".")
+
+
+def construct(text: str, lines: dict[Keys, int], path: Path) -> Any:
+    """Make plain data of YAML text, and put the line, from 1, of every key into ``lines``.
+
+    Raises:
+        ConfigurationError: a key is there twice, a text holds half a character or a NUL, or aliases unfold
+            without end.
+        yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError: it is no YAML.
+    """
+    loader = _loader(text)
+    try:
+        node = loader.get_single_node()
+        _locate(node, (), lines, path, itertools.count())
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _loader(text: str) -> Any:
+    """Make a loader that leaves dates, times of day and numbers with leading zeros as the text they are.
+
+    YAML 1.1 reads 2020-07-01 as a date, 22:00 as the number 1320 and 010 as 8.
+    """
+    import yaml
+
+    plain = {
+        "tag:yaml.org,2002:int": r"[-+]?(?:0|[1-9][0-9]*)",
+        "tag:yaml.org,2002:float": r"[-+]?[0-9]*\.[0-9]+",
+    }
+
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers = {  # noqa: RUF012  # PyYAML's own name for it
+            first: [
+                (tag, form) for tag, form in resolvers if tag not in {*plain, "tag:yaml.org,2002:timestamp"}
+            ]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    for tag, form in plain.items():
+        Loader.add_implicit_resolver(tag, re.compile(f"^{form}$"), list("-+0123456789."))
+    return Loader(text)
+
+
+def _locate(node: Any, keys: Keys, lines: dict[Keys, int], path: Path, visits: Iterator[int]) -> None:
+    import yaml
+
+    if next(visits) > _MOST_VALUES:
+        raise ConfigurationError(f"{path}:1: unfolds to more than {_MOST_VALUES} values; use fewer aliases")
+    if isinstance(node, yaml.ScalarNode):
+        node.value = _unicode(node, path)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                key.value = _unicode(key, path)
+            name = str(key.value)
+            here = (*keys, name)
+            line = key.start_mark.line + 1
+            if here in lines and key.tag != "tag:yaml.org,2002:merge":
+                problem = f"is given twice, first on line {lines[here]}; keep one"
+                raise ConfigurationError(f"{path}:{line}: {dotted(here)}: {problem}")
+            lines[here] = line
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                # A key is a name, also where YAML reads a number or, as in `on`, a boolean.
+                key.tag = "tag:yaml.org,2002:str"
+            _locate(value, here, lines, path, visits)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            lines[(*keys, index)] = value.start_mark.line + 1
+            _locate(value, (*keys, index), lines, path, visits)
+
+
+def _unicode(scalar: Any, path: Path) -> str:
+    """Join the halves of what JSON writes as two escapes; PyYAML leaves them apart."""
+    text: str = scalar.value
+    line = scalar.start_mark.line + 1
+    if "\0" in text:
+        # No file, program, header or message can have it in its name.
+        raise ConfigurationError(f"{path}:{line}: holds a NUL character; leave it out")
+    try:
+        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}:{line}: holds half a character; write it whole") from error

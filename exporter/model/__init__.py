@@ -1,0 +1,1 @@
+"""Documents, events and their life: pure, without I/O, clock or thread."""

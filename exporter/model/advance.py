@@ -1,0 +1,375 @@
+"""The effects of a document, decided purely: what is known, a document and the time give transitions."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec.structs import replace
+
+from exporter.model.events import (
+    CANCELED,
+    COMPLETED,
+    SCHEDULED,
+    STARTED,
+    Document,
+    ScheduledEvent,
+    Target,
+    same_resources,
+)
+from exporter.model.lifecycle import (
+    ENDINGS,
+    HISTORY,
+    Change,
+    Known,
+    Occurrence,
+    Step,
+    TrackedEvent,
+    Transition,
+    TransitionRecord,
+)
+from exporter.model.succession import successors
+
+# Azure lists a handful of events. A source that renews ids or contents at every poll, as a mock server may,
+# must fill neither memory nor disk, nor the receivers of messages.
+MOST_PAST = 10_000
+MOST_TRANSITIONS = 1000
+MOST_IDS = 100
+# Azure switches the service off after 24 hours without a request; incarnations start again from a low number,
+# so that "the very next incarnation" proves nothing any more.
+SWITCH_OFF = timedelta(hours=24)
+# Polls further apart than this do not show when something started. Some seconds are normal: a VM that is
+# frozen cannot poll.
+WATCHED = timedelta(seconds=30)
+# Content that keeps changing is told at most this often per event.
+UPDATE_INTERVAL = timedelta(seconds=60)
+# Of one document, endings are told first: the last word must not be good news while something is pending.
+_ORDER = (*ENDINGS, Transition.STARTED, Transition.UPDATED, Transition.SCHEDULED, Transition.ADVISED)
+# What Event Grid and Resource Graph write of an event that is over.
+_ENDING_STATUSES = {COMPLETED: Transition.COMPLETED, CANCELED: Transition.CANCELLED}
+
+
+def advance(known: Known, document: Document, now: datetime, *, instance: str | None, watching: bool) -> Step:
+    """Return the effects of one valid document.
+
+    ``instance`` is this VM's name, None while it is unknown. ``watching`` is true where this process took in
+    the document before this one: otherwise nobody saw when an event ended. Call it for an unchanged document,
+    too, while ``known.has_untold``.
+
+    Of what is past the newest 10,000 lives are kept; an event's content may change a thousand times, and what
+    changes after that is shown, and is no transition.
+    """
+    walk = _Walk(known, document, now, instance, watching=watching)
+    walk.take_in(_sort(known, document))
+    return walk.step()
+
+
+def approve(known: Known, key: str, at: datetime) -> Step | None:
+    """Return the effects of an approval by this exporter; None where it is recorded already."""
+    before = known.current.get(key) or known.past.get(key)
+    if before is None or before.has(Transition.APPROVED):
+        return None
+    records = (*before.transitions, TransitionRecord(Transition.APPROVED, at))
+    after = replace(before, transitions=records, hooked=len(records))
+    where = "current" if key in known.current else "past"
+    occurrences = (Occurrence(after, Transition.APPROVED, at),)
+    return Step(
+        replace(known, **{where: {**getattr(known, where), key: after}}),
+        occurrences,
+        occurrences,
+        (after,),
+        (),
+        new_incarnation=False,
+    )
+
+
+class _Sorted(msgspec.Struct, frozen=True):
+    """A document's events by what they are to the lives known before it, whose keys the mappings have."""
+
+    listed: Mapping[str, ScheduledEvent]
+    unread: frozenset[str]
+    gone: tuple[str, ...]
+    returning: tuple[tuple[TrackedEvent, ScheduledEvent], ...]
+    fresh: tuple[ScheduledEvent, ...]
+
+
+def _sort(known: Known, document: Document) -> _Sorted:
+    current, past = _by_id(known.current), _by_id(known.past)
+    listed: dict[str, ScheduledEvent] = {}
+    returning: dict[str, tuple[TrackedEvent, ScheduledEvent]] = {}
+    fresh: list[ScheduledEvent] = []
+    for event in document.events:
+        life, former = current.get(event.key), past.get(event.key)
+        if life is not None:
+            if life.key not in listed or _is_newer(life, event, listed[life.key]):
+                listed[life.key] = event
+        elif former is not None:
+            if former.key not in returning or _is_newer(former, event, returning[former.key][1]):
+                returning[former.key] = former, event
+        else:
+            fresh.append(event)
+    lost = {defect.event_id.lower() for defect in document.defects if defect.lost}
+    unread = {life.key for event_id, life in current.items() if event_id in lost} - listed.keys()
+    gone = [key for key in known.current if key not in listed and key not in unread]
+    return _Sorted(listed, frozenset(unread), tuple(gone), tuple(returning.values()), tuple(fresh))
+
+
+def _is_newer(life: TrackedEvent, event: ScheduledEvent, other: ScheduledEvent) -> bool:
+    """Return whether an event bears a newer id of this life than another: of two listed, it holds."""
+    ids = [known_id.lower() for known_id in life.ids]
+    return ids.index(event.key) > ids.index(other.key)
+
+
+def _by_id(lives: Mapping[str, TrackedEvent]) -> dict[str, TrackedEvent]:
+    """Map every id that an event ever had, folded, to its newest life among these."""
+    ascending = sorted(lives.values(), key=lambda life: life.life)
+    return {known_id.lower(): life for life in ascending for known_id in life.ids}
+
+
+class _Walk:
+    """One document's effects, collected life by life."""
+
+    def __init__(
+        self, known: Known, document: Document, now: datetime, instance: str | None, *, watching: bool
+    ) -> None:
+        self._known = known
+        self._document = document
+        self._now = now
+        self._instance = instance
+        self._watching = watching
+        self._is_next = _is_next(known, document)
+        self._current = dict(known.current)
+        self._past = dict(known.past)
+        self._removed: set[str] = set()
+        self._occurrences: list[Occurrence] = []
+
+    def take_in(self, found: _Sorted) -> None:
+        """Let each event's life begin, go on or end."""
+        lives = self._known.current
+        heritable = [lives[key].event for key in found.gone if len(lives[key].ids) < MOST_IDS]
+        heirs = successors(heritable, found.fresh, is_next=self._is_next)
+        for key in found.unread:
+            self._current[key] = replace(lives[key], unread=True)
+        for key in found.gone:
+            heir = heirs.get(lives[key].event.key)
+            if heir is None:
+                self._end(lives[key], self._outcome(lives[key]))
+            else:
+                self._continue(lives[key], heir)
+        for key, event in found.listed.items():
+            self._continue(lives[key], event)
+        for former, event in found.returning:
+            self._begin(event, former)
+        inherited = {event.key for event in heirs.values()}
+        for event in found.fresh:
+            if event.key not in inherited:
+                self._begin(event)
+
+    def step(self) -> Step:
+        """Return all that happened."""
+        # Of one event's lives, the one that ends has its hooks run before the one that begins.
+        hookable = sorted(self._hookable(), key=lambda one: one.transition not in ENDINGS)
+        forgotten = (*self._removed, *self._prune())
+        before = self._known.current | self._known.past
+        after = self._current | self._past
+        changed = tuple(life for key, life in after.items() if before.get(key) != life)
+        known = Known(self._document.incarnation, self._now, self._current, self._past)
+        occurrences = sorted(self._occurrences, key=lambda one: _rank(one.transition))
+        return Step(
+            known,
+            tuple(occurrences),
+            tuple(hookable),
+            changed,
+            forgotten,
+            new_incarnation=self._document.incarnation != self._known.incarnation,
+        )
+
+    def _begin(self, event: ScheduledEvent, former: TrackedEvent | None = None) -> None:
+        """Begin a life, unless the event is over; ``former`` is the life before it of the same event."""
+        if event.event_status in _ENDING_STATUSES:
+            return
+        life = TrackedEvent(
+            event,
+            (event.event_id,) if former is None else _with_id(former, event),
+            first_seen=self._now,
+            life=1 if former is None else former.life + 1,
+            affects=None if self._instance is None else event.target(self._instance),
+            announced=event.not_before,
+        )
+        # Ids may be anything: one that looks like the key of another life must not become it.
+        while life.key in self._current or life.key in self._past or life.key in self._removed:
+            life = replace(life, life=life.life + 1)
+        transition = {STARTED: Transition.STARTED, SCHEDULED: Transition.SCHEDULED}.get(event.event_status)
+        self._happen(life, transition or Transition.ADVISED)
+
+    def _continue(self, before: TrackedEvent, event: ScheduledEvent) -> None:
+        """Take in what the document says of an event whose life goes on, unless this VM joins or leaves."""
+        affects = before.affects if self._instance is None else event.target(self._instance)
+        outcome = _ENDING_STATUSES.get(event.event_status)
+        changes_side = affects is not None and affects is not before.target
+        # An event that is over cannot be joined.
+        if changes_side and (outcome is None or before.target is Target.SELF):
+            self._leave(before)
+            self._begin(event, before)
+            return
+        if outcome is not None:
+            self._end(replace(before, event=event), outcome)
+            return
+        after = replace(
+            before,
+            event=event,
+            ids=_with_id(before, event),
+            affects=affects,
+            unread=False,
+            announced=event.not_before or before.announced,
+        )
+        transition = _status_transition(before, event)
+        if transition is not None:
+            self._happen(replace(after, untold=None), transition)
+        elif (event.event_status == STARTED) != (before.event.event_status == STARTED):
+            # Azure blanks NotBefore at the start, and sets it again where an event falls back to Scheduled.
+            self._current[after.key] = replace(after, untold=None)
+        else:
+            self._update(before, after)
+
+    def _leave(self, before: TrackedEvent) -> None:
+        """End a life because this VM left the event, or, without a word, because it joined."""
+        del self._current[before.key]
+        if before.target is Target.OTHER:
+            self._removed.add(before.key)
+        elif before.affects is None:
+            # It was announced as this VM's only for want of a name.
+            self._end(before, Transition.CANCELLED)
+        else:
+            started = before.has(Transition.STARTED)
+            self._end(before, Transition.COMPLETED if started else Transition.CANCELLED)
+
+    def _update(self, before: TrackedEvent, after: TrackedEvent) -> None:
+        """Tell what changed since it was last told, unless that was less than a minute ago."""
+        told = before.untold or before.event
+        changes = _changes(told, after.event)
+        if not changes or len(after.transitions) >= MOST_TRANSITIONS:
+            self._current[after.key] = replace(after, untold=None)
+            return
+        updates = (r.at for r in reversed(after.transitions) if r.transition is Transition.UPDATED)
+        last = next(updates, None)
+        if last is not None and abs(self._now - last) < UPDATE_INTERVAL:
+            self._current[after.key] = replace(after, untold=told)
+        else:
+            self._happen(replace(after, untold=None), Transition.UPDATED, changes)
+
+    def _happen(
+        self, life: TrackedEvent, transition: Transition, changes: tuple[Change, ...] = ()
+    ) -> TrackedEvent:
+        """Record a transition of a life that goes on."""
+        if transition is Transition.STARTED and self._is_watched():
+            life = replace(life, started=self._now)
+        self._current[life.key] = self._record(life, transition, changes)
+        return self._current[life.key]
+
+    def _end(self, before: TrackedEvent, outcome: Transition) -> None:
+        """End a life."""
+        impact = None
+        if outcome is Transition.COMPLETED and before.started is not None and self._watching:
+            impact = max((self._now - before.started).total_seconds(), 0.0)
+        after = replace(
+            before, ended=self._now, outcome=outcome, impact_seconds=impact, untold=None, unread=False
+        )
+        self._current.pop(after.key, None)
+        self._past[after.key] = self._record(after, outcome)
+
+    def _record(
+        self, life: TrackedEvent, transition: Transition, changes: tuple[Change, ...] = ()
+    ) -> TrackedEvent:
+        records = (*life.transitions, TransitionRecord(transition, self._now))
+        life = replace(
+            life, transitions=records, hooked=life.hooked if self._instance is None else len(records)
+        )
+        self._occurrences.append(Occurrence(life, transition, self._now, changes))
+        return life
+
+    def _is_watched(self) -> bool:
+        before = self._known.last_success
+        return before is not None and abs(self._now - before) <= WATCHED
+
+    def _outcome(self, life: TrackedEvent) -> Transition:
+        """Return how an event ended that the document no longer lists."""
+        if life.has(Transition.STARTED):
+            return Transition.COMPLETED
+        if not life.has(Transition.SCHEDULED) and self._document.incarnation is not None:
+            return Transition.CANCELLED
+        before = self._known.last_success
+        recent = before is not None and abs(self._now - before) < SWITCH_OFF
+        nameless = any(defect.lost and not defect.event_id for defect in self._document.defects)
+        proven = self._is_next and recent and not nameless and not life.unread
+        return Transition.CANCELLED if proven else Transition.VANISHED
+
+    def _hookable(self) -> Iterator[Occurrence]:
+        """Yield what happened for which hooks are to be queued now, and note that they are."""
+        if self._instance is None:
+            return
+        before = self._known.current | self._known.past
+        happened = {occurrence.tracked.key for occurrence in self._occurrences}
+        for lives in (self._current, self._past):
+            for key, life in lives.items():
+                done = before[key].hooked if key in before else 0
+                # Where no hook has run for it, there is nothing to recover from at an end long ago.
+                ends_unnamed = life.ended is not None and (life.affects is None or key not in happened)
+                if done < len(life.transitions) and (done or not ends_unnamed):
+                    lives[key] = replace(life, hooked=len(life.transitions))
+                    yield from _due_hooks(lives[key], done)
+
+    def _prune(self) -> list[str]:
+        """Forget what is over for too long, or too much."""
+        oldest = self._now - HISTORY
+        surplus = len(self._past) - MOST_PAST
+        forgotten = [
+            key
+            for number, (key, life) in enumerate(self._past.items())
+            if number < surplus or (life.ended is not None and life.ended < oldest)
+        ]
+        for key in forgotten:
+            del self._past[key]
+        return forgotten
+
+
+def _due_hooks(life: TrackedEvent, done: int) -> Iterator[Occurrence]:
+    """Yield the newest transition after the first ``done``, and the newest update after that one."""
+    pending = list(enumerate(life.transitions))[done:]
+    phases = [number for number, record in pending if record.transition is not Transition.UPDATED]
+    newest = phases[-1] if phases else done
+    updates = [number for number, record in pending if number > newest or not phases]
+    for number in (*phases[-1:], *updates[-1:]):
+        record = life.transitions[number]
+        after = replace(life, transitions=life.transitions[: number + 1])
+        yield Occurrence(after, record.transition, record.at)
+
+
+def _status_transition(before: TrackedEvent, event: ScheduledEvent) -> Transition | None:
+    if event.event_status == STARTED and not before.has(Transition.STARTED):
+        return Transition.STARTED
+    if event.event_status == SCHEDULED and not before.has(Transition.SCHEDULED, Transition.STARTED):
+        return Transition.SCHEDULED
+    return None
+
+
+def _changes(old: ScheduledEvent, new: ScheduledEvent) -> tuple[Change, ...]:
+    names = [name for name in ("not_before", "duration_seconds") if getattr(old, name) != getattr(new, name)]
+    if not same_resources(old.resources, new.resources):
+        names.append("resources")
+    if old.description != new.description:
+        names.append("description")
+    return tuple(Change(name, getattr(old, name), getattr(new, name)) for name in names)
+
+
+def _is_next(known: Known, document: Document) -> bool:
+    """Return whether the document's incarnation is the very next."""
+    return known.incarnation is not None and document.incarnation == known.incarnation + 1
+
+
+def _rank(transition: Transition) -> int:
+    return 0 if transition in ENDINGS else _ORDER.index(transition)
+
+
+def _with_id(life: TrackedEvent, event: ScheduledEvent) -> tuple[str, ...]:
+    known = any(known_id.lower() == event.key for known_id in life.ids)
+    return life.ids if known else (*life.ids, event.event_id)

@@ -1,0 +1,151 @@
+"""The life of an event: what is known of it, and what can happen to it.
+
+A life belongs to an event and this VM. It begins when a document lists the event with this VM among its
+``Resources`` (or, as a life of its own, without it), and ends when the event, or this VM in it, is gone.
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from exporter.model.events import ScheduledEvent, Target
+
+HISTORY = timedelta(days=90)
+
+
+class Transition(StrEnum):
+    """A change of state: a metric label, a log field, a span's name and a message's subject alike."""
+
+    ADVISED = "advised"
+    SCHEDULED = "scheduled"
+    STARTED = "started"
+    UPDATED = "updated"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    VANISHED = "vanished"
+    APPROVED = "approved"
+
+
+ENDINGS = (Transition.COMPLETED, Transition.CANCELLED, Transition.VANISHED)
+
+
+class TransitionRecord(msgspec.Struct, frozen=True):
+    """That a transition happened, and when it was noticed."""
+
+    transition: Transition
+    at: datetime
+
+
+class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One life of an event.
+
+    ``event`` is the newest content; ``ids`` has all its ids as Azure wrote them, the first one first (see
+    `exporter.model.succession`). ``life`` counts the lives of the event from 1. ``affects`` is None for a
+    life that began, and has stayed, while this VM did not know its name. ``started`` is None where the
+    start was not watched. ``ended`` and ``outcome`` are None while it lasts; ``impact_seconds`` is the time
+    from started to ended where both were watched. ``announced`` is the newest NotBefore that was given: Azure
+    blanks it at the start. ``untold`` is the content that was last told, while newer content waits for its turn.
+    ``unread`` is true where the newest document lists the event but it could not be read. ``hooked`` counts
+    the transitions for which hooks have been queued: none are while this VM does not know its name.
+    """
+
+    event: ScheduledEvent
+    ids: tuple[str, ...]
+    first_seen: datetime
+    life: int = 1
+    affects: Target | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    outcome: Transition | None = None
+    impact_seconds: float | None = None
+    transitions: tuple[TransitionRecord, ...] = ()
+    announced: datetime | None = None
+    untold: ScheduledEvent | None = None
+    unread: bool = False
+    hooked: int = 0
+
+    @property
+    def key(self) -> str:
+        """The key of this life: the event's first id, folded, and from the second life on its number."""
+        first = self.ids[0].lower()
+        return first if self.life == 1 else f"{first}#{self.life}"
+
+    @property
+    def target(self) -> Target:
+        """Whom it affects; while this VM does not know its name, itself."""
+        return self.affects or Target.SELF
+
+    def since(self, transition: Transition) -> datetime | None:
+        """Return when a transition of this life was noticed."""
+        return next((record.at for record in self.transitions if record.transition is transition), None)
+
+    def has(self, *transitions: Transition) -> bool:
+        """Return whether one of these transitions has happened in this life."""
+        return any(record.transition in transitions for record in self.transitions)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One field of an `UPDATED` transition; the values are those of `ScheduledEvent`."""
+
+    field: str
+    old: Any
+    new: Any
+
+
+class Occurrence(msgspec.Struct, frozen=True):
+    """A transition that just happened, with the event as it is after it."""
+
+    tracked: TrackedEvent
+    transition: Transition
+    at: datetime
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def notice(self) -> timedelta | None:
+        """NotBefore minus first seen, for the transition that announces the event."""
+        if self.transition is not Transition.SCHEDULED or self.tracked.event.not_before is None:
+            return None
+        return max(self.tracked.event.not_before - self.tracked.first_seen, timedelta(0))
+
+    @property
+    def impact(self) -> timedelta | None:
+        """Time from started to gone, for the end of an event of which both were watched."""
+        seconds = self.tracked.impact_seconds
+        ended = self.transition is Transition.COMPLETED and seconds is not None
+        return timedelta(seconds=seconds or 0.0) if ended else None
+
+
+class Known(msgspec.Struct, frozen=True):
+    """All that is remembered between two documents; the mappings go by `TrackedEvent.key`, oldest first."""
+
+    incarnation: int | None = None
+    last_success: datetime | None = None
+    current: dict[str, TrackedEvent] = {}
+    past: dict[str, TrackedEvent] = {}
+
+    @property
+    def has_untold(self) -> bool:
+        """Whether an update waits to be told, though no document changes."""
+        return any(tracked.untold is not None for tracked in self.current.values())
+
+
+class Step(msgspec.Struct, frozen=True):
+    """The effects of one document: the new `Known`, what happened, and what of it has to be written down.
+
+    ``hookable`` is what happened for which hooks are to be queued now: usually all of ``occurrences``,
+    nothing while this VM does not know its name, and what was deferred meanwhile once it does.
+    """
+
+    known: Known
+    occurrences: tuple[Occurrence, ...]
+    hookable: tuple[Occurrence, ...]
+    changed: tuple[TrackedEvent, ...]
+    forgotten: tuple[str, ...]
+    new_incarnation: bool
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything to write: an unchanged document costs the disk nothing."""
+        return bool(self.changed or self.forgotten or self.new_incarnation)

@@ -1,0 +1,90 @@
+"""An event as readers see it: one shape for API, notifications, hooks and ``events --json``."""
+
+from datetime import datetime
+
+import msgspec
+
+from exporter.model.events import ScheduledEvent, Target
+from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
+
+
+class ApprovalView(msgspec.Struct, frozen=True):
+    """The state of an event's approval, by which rule, and why; None where there is none."""
+
+    state: str | None = None
+    rule: str | None = None
+    reason: str | None = None
+
+
+class EventView(msgspec.Struct, frozen=True):
+    """An event and its life so far; times are aware and in UTC, None where unknown or not watched.
+
+    ``impact_seconds`` is the time from started to ended where both were watched; ``doubts`` are those of
+    `ScheduledEvent`.
+
+    ``msgspec.json.encode`` turns it into the API's EVENT, with times as RFC 3339 ending in Z.
+    """
+
+    id: str
+    ids: tuple[str, ...]
+    type: str
+    source: str
+    status: str
+    target: Target
+    resources: tuple[str, ...]
+    description: str
+    not_before: datetime | None
+    duration_seconds: int | None
+    first_seen: datetime | None
+    started: datetime | None
+    ended: datetime | None
+    outcome: Transition | None
+    transitions: tuple[TransitionRecord, ...]
+    approval: ApprovalView = ApprovalView()
+    impact_seconds: float | None = None
+    doubts: tuple[str, ...] = ()
+
+    def since(self, transition: Transition) -> datetime | None:
+        """Return when a transition of this life was noticed; None where it was not."""
+        return next((record.at for record in self.transitions if record.transition is transition), None)
+
+
+NO_APPROVAL = ApprovalView()
+
+
+def event_view(tracked: TrackedEvent, approval: ApprovalView = NO_APPROVAL) -> EventView:
+    """Show a life of an event: ``id`` is the event's first id, which stays the same."""
+    return msgspec.structs.replace(
+        listed_view(tracked.event, tracked.target),
+        id=tracked.ids[0],
+        ids=tracked.ids,
+        first_seen=tracked.first_seen,
+        started=tracked.started,
+        ended=tracked.ended,
+        outcome=tracked.outcome,
+        transitions=tracked.transitions,
+        approval=approval,
+        impact_seconds=tracked.impact_seconds,
+    )
+
+
+def listed_view(event: ScheduledEvent, target: Target) -> EventView:
+    """Show an event as one document lists it: of its life nothing is known."""
+    return EventView(
+        id=event.event_id,
+        ids=(event.event_id,),
+        type=event.event_type,
+        source=event.event_source,
+        status=event.event_status,
+        target=target,
+        resources=event.resources,
+        description=event.description,
+        not_before=event.not_before,
+        duration_seconds=event.duration_seconds,
+        first_seen=None,
+        started=None,
+        ended=None,
+        outcome=None,
+        transitions=(),
+        doubts=event.doubts,
+    )

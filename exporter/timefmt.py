@@ -1,0 +1,76 @@
+"""Times as they are written everywhere: RFC 3339, in UTC."""
+
+import re
+from datetime import UTC, datetime
+from typing import overload
+
+
+@overload
+def rfc3339(at: datetime, *, milliseconds: bool = False) -> str: ...
+@overload
+def rfc3339(at: None, *, milliseconds: bool = False) -> None: ...
+
+
+def rfc3339(at: datetime | None, *, milliseconds: bool = False) -> str | None:
+    """Write an aware time as ``2026-01-02T03:04:05Z``; fractions of a second only where asked for."""
+    if at is None:
+        return None
+    text = at.astimezone(UTC).isoformat(timespec="milliseconds" if milliseconds else "seconds")
+    return text.replace("+00:00", "Z")
+
+
+_UNITS = {"y": 31_536_000.0, "w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+# Beyond this, times run out of the range of clocks.
+_LONGEST = 100 * _UNITS["y"]
+_FORM = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Read a duration and give seconds.
+
+    Units stand largest first, each at most once, as in Prometheus' configuration; ``0`` needs none.
+
+    Raises:
+        ValueError: the text is no duration, or one of more than 100 years.
+    """
+    if text == "0":
+        return 0.0
+    match = _FORM.fullmatch(text)
+    if not text or match is None:
+        raise ValueError(f"{text!r} is no duration; write it like 500ms, 1s, 15m, 1h30m or 7d")
+    # As floats: an endless row of digits is infinity, where as an integer it is an exception.
+    seconds = sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
+    if seconds > _LONGEST:
+        raise ValueError(f"{text} is too long; write at most 100y")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Write seconds as `parse_duration` reads them, to the millisecond."""
+    if seconds < 0:
+        return "-" + format_duration(-seconds)
+    left = round(seconds * 1000)
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, left = divmod(left, round(_UNITS[unit] * 1000))
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+class Duration(float):
+    """Seconds, where a configuration file writes a duration."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: object) -> "Duration":
+        """Read what a YAML file holds at the place of a duration.
+
+        Raises:
+            ValueError: it is no duration.
+        """
+        return cls(parse_duration(str(text)))
+
+    def __str__(self) -> str:
+        return format_duration(self)

@@ -1,0 +1,145 @@
+"""Tests of `exporter.commands.events`: what IMDS says now, on the terminal, once or again and again."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from exporter.clock import SystemClock
+from exporter.commands import events as inspection
+from exporter.config import Config, Imds, Instance
+from exporter.config.values import Endpoint
+from exporter.errors import ImdsError
+from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
+from tests.end_to_end.program import INTERRUPTIBLE, eventually
+from tests.imds_server import Connection, Request, answer, serving
+
+TWO = body(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Reboot", Resources=["WestNO_9"]))
+NAME = answer(b'{"compute": {"name": "WestNO_0"}}')
+FAILURE = answer(status="500 Internal Server Error")
+
+
+class Azure:
+    """Answers with a document and a name, each of which can be exchanged."""
+
+    def __init__(self, document: bytes, name: bytes = NAME) -> None:
+        self.document = document
+        self.name = name
+
+    def __call__(self, connection: Connection, request: Request) -> None:
+        """Answer."""
+        connection.send(self.name if "/instance" in request.path else self.document)
+
+
+def settings(url: str, name: str = "") -> Config:
+    """Give a configuration that asks there."""
+    return Config(imds=Imds(endpoint=Endpoint(url)), instance=Instance(name=name))
+
+
+def shown(
+    azure: Azure, capsys: pytest.CaptureFixture[str], *, as_json: bool = False, name: str = ""
+) -> tuple[str, str]:
+    """Ask once; give output and warnings."""
+    with serving(azure) as imds:
+        inspection.show(settings(imds.url, name), SystemClock(), as_json=as_json, watch=False)
+    return capsys.readouterr()
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line of JSON: source, VM, incarnation, and the events newest first; their lives are unknown."""
+    output, warnings = shown(Azure(answer(TWO)), capsys, as_json=True)
+    assert warnings == ""
+    assert len(output.splitlines()) == 1
+    found = json.loads(output)
+    assert (found["instance"], found["document_incarnation"]) == ("WestNO_0", 1)
+    assert [(event["id"], event["target"]) for event in found["current"]] == [
+        (REBOOT_ID, "other"),
+        (FREEZE_ID, "self"),
+    ]
+    freeze = found["current"][1]
+    assert freeze["not_before"] == "2026-03-04T22:15:00Z"
+    assert freeze["duration_seconds"] == 5
+    assert (freeze["first_seen"], freeze["started"], freeze["outcome"]) == (None, None, None)
+    assert (found["source"], freeze["transitions"]) == ("imds", [])
+
+
+def test_a_configured_name_is_not_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which events are ours follows the name given by hand, and IMDS is not asked for another."""
+    azure = Azure(answer(TWO), name=FAILURE)
+    output, warnings = shown(azure, capsys, as_json=True, name="WestNO_9")
+    assert warnings == ""
+    assert [event["target"] for event in json.loads(output)["current"]] == ["self", "other"]
+
+
+def test_an_unknown_name_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    """The events are shown all the same."""
+    output, warnings = shown(Azure(answer(TWO), name=FAILURE), capsys)
+    assert warnings.startswith("warning: this VM's name is not known: ")
+    assert output.startswith("an unnamed VM: ")
+    assert FREEZE_ID in output
+
+
+def test_what_is_not_understood_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    """A broken event does not hide its neighbours, and steers no terminal."""
+    broken = body(raw_event(), raw_event(EventId=REBOOT_ID, NotBefore="\x1b[2Jsoon"))
+    output, warnings = shown(Azure(answer(broken)), capsys)
+    assert FREEZE_ID in output
+    assert warnings.startswith("warning: ")
+    assert "\x1b" not in output + warnings
+
+
+@pytest.mark.parametrize("document", [FAILURE, answer(b"<html>")])
+def test_no_usable_answer_is_an_error(document: bytes) -> None:
+    """Asked once, there is nothing to show."""
+    with serving(Azure(document)) as imds, pytest.raises(ImdsError):
+        inspection.show(settings(imds.url), SystemClock(), as_json=False, watch=False)
+
+
+@contextmanager
+def watching(url: str, folder: Path, *flags: str) -> Iterator[tuple[Path, Path]]:
+    """Run `events --watch`, asking five times a second, and interrupt it at the end."""
+    file, output, errors = folder / "config.yml", folder / "output", folder / "errors"
+    file.write_text("imds: {poll_interval: 200ms}\n")
+    command = [*INTERRUPTIBLE, sys.executable, "-u", "-m", "exporter", "events", "--watch"]
+    command += ["--imds.endpoint", url, "--config.file", str(file), *flags]
+    with output.open("wb") as stdout, errors.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=stdout, stderr=stderr)
+    try:
+        yield output, errors
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+        assert "Traceback" not in errors.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_watching_goes_on_through_errors(tmp_path: Path) -> None:
+    """While IMDS fails that is said above the last known events; then it is shown anew."""
+    azure = Azure(answer(TWO))
+    with serving(azure) as imds, watching(imds.url, tmp_path) as (output, _):
+        eventually(lambda: FREEZE_ID in output.read_text())
+        azure.document = FAILURE
+        eventually(lambda: "does not answer: " in output.read_text())
+        failing = output.read_text().partition("does not answer: ")[2]
+        eventually(lambda: FREEZE_ID in output.read_text().partition("does not answer: ")[2])
+        assert "500" in failing.splitlines()[0]
+        azure.document = answer(body(incarnation=2))
+        eventually(lambda: "incarnation 2" in output.read_text())
+        eventually(lambda: output.read_text().endswith("No events are pending.\n"))
+
+
+def test_watching_in_json_gives_answers_only(tmp_path: Path) -> None:
+    """A failure is told on standard error; no old answer is passed off as a new one."""
+    azure = Azure(FAILURE)
+    with serving(azure) as imds, watching(imds.url, tmp_path, "--json") as (output, errors):
+        eventually(lambda: errors.read_text().startswith("error: "))
+        assert output.read_text() == ""
+        azure.document = answer(TWO)
+        eventually(lambda: output.read_text().endswith("\n"))
+        assert json.loads(output.read_text().splitlines()[0])["document_incarnation"] == 1

@@ -1,0 +1,159 @@
+"""Tests of `exporter.config.match`: every key of `match`, and its absence."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from exporter.config.match import Match, TimeOfDay, Whom, Window, Zone, notice
+from exporter.model.events import ScheduledEvent, Target
+from exporter.model.lifecycle import Transition
+from exporter.timefmt import Duration
+from tests.builders import scheduled, started
+from tests.clocks import NOW
+
+FREEZE = scheduled()  # 5 s, in 15 minutes, WestNO_0 and WestNO_1
+UNKNOWN = scheduled(duration_seconds=None)
+
+
+def holds(event: ScheduledEvent, instance: str | None = "WestNO_0", **keys: Any) -> bool:
+    """Tell whether a match with these keys alone holds for the event, scheduled, now."""
+    return Match(**keys).holds(event, target=event.target(instance), now=NOW, transition=Transition.SCHEDULED)
+
+
+@pytest.mark.parametrize(
+    ("event", "keys", "expected"),
+    [
+        (FREEZE, {}, True),
+        (FREEZE, {"event_types": ("Freeze", "Reboot")}, True),
+        (FREEZE, {"event_types": ("Reboot",)}, False),
+        (scheduled(event_type="Levitate"), {}, True),
+        (scheduled(event_type="Levitate"), {"event_types": ("Freeze",)}, False),
+        (FREEZE, {"event_sources": ("Platform",)}, True),
+        (FREEZE, {"event_sources": ("User",)}, False),
+        (FREEZE, {"statuses": ("Scheduled",)}, True),
+        (FREEZE, {"statuses": ("Started",)}, False),
+        (started(), {"statuses": ("Started",)}, True),
+        (FREEZE, {"transitions": (Transition.SCHEDULED,)}, True),
+        (FREEZE, {"transitions": (Transition.STARTED,)}, False),
+        (FREEZE, {"resources": ("westno_*",)}, True),
+        (FREEZE, {"resources": ("_WestNO_1",)}, True),
+        (FREEZE, {"resources": ("East*",)}, False),
+        (scheduled(resources=()), {"resources": ("*",)}, False),
+        (FREEZE, {"min_duration": Duration(5)}, True),
+        (FREEZE, {"min_duration": Duration(6)}, False),
+        (FREEZE, {"max_duration": Duration(5)}, True),
+        (FREEZE, {"max_duration": Duration(4)}, False),
+        (UNKNOWN, {"min_duration": Duration(0)}, False),
+        (UNKNOWN, {"max_duration": Duration(9999)}, False),
+        (scheduled(duration_seconds=0), {"max_duration": Duration(8)}, True),
+        (FREEZE, {"min_notice": Duration(900)}, True),
+        (FREEZE, {"min_notice": Duration(901)}, False),
+        (FREEZE, {"max_notice": Duration(900)}, True),
+        (FREEZE, {"max_notice": Duration(899)}, False),
+        (started(), {"max_notice": Duration(0)}, True),
+        (started(), {"min_notice": Duration(1)}, False),
+        (scheduled(not_before=NOW - timedelta(hours=1)), {"max_notice": Duration(0)}, True),
+        (FREEZE, {"event_types": ("Freeze",), "max_duration": Duration(4)}, False),
+    ],
+)
+def test_each_key(event: ScheduledEvent, keys: dict[str, Any], expected: bool) -> None:
+    """A key that is given must hold; one that is not given always does; all must."""
+    assert holds(event, **keys) is expected
+
+
+@pytest.mark.parametrize(
+    ("instance", "resources", "expected"),
+    [
+        ("WestNO_0", ("WestNO_0",), {"self": True, "other": False, "any": True}),
+        ("westno_0", ("_WestNO_0",), {"self": True, "other": False, "any": True}),
+        ("WestNO_9", ("WestNO_0",), {"self": False, "other": True, "any": True}),
+        ("WestNO_9", (), {"self": True, "other": False, "any": True}),
+        (None, ("WestNO_0",), {"self": True, "other": False, "any": True}),
+    ],
+)
+def test_target(instance: str | None, resources: tuple[str, ...], expected: dict[str, bool]) -> None:
+    """Whom an event hits; without a name, or without resources, it is this VM."""
+    event = scheduled(resources=resources)
+    assert {whom.value: holds(event, instance, target=whom) for whom in Whom} == expected
+    assert holds(event, instance) is expected["self"]
+
+
+def window(**keys: Any) -> Window:
+    """Read a window as a configuration file writes it."""
+    return msgspec.convert(keys, Window, dec_hook=lambda kind, value: kind.parse(value))
+
+
+NIGHT = {"days": ["mon"], "from": "22:00", "to": "06:00"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "now", "expected"),
+    [
+        ({}, "2026-03-04T12:00", True),
+        ({"days": ["wed"]}, "2026-03-04T00:00", True),
+        ({"days": ["wed"]}, "2026-03-05T00:00", False),
+        ({"from": "09:00", "to": "17:00"}, "2026-03-04T08:59", False),
+        ({"from": "09:00", "to": "17:00"}, "2026-03-04T09:00", True),
+        ({"from": "09:00", "to": "17:00"}, "2026-03-04T16:59", True),
+        ({"from": "09:00", "to": "17:00"}, "2026-03-04T17:00", False),
+        ({"from": "22:00"}, "2026-03-04T23:59", True),
+        ({"to": "24:00"}, "2026-03-04T23:59", True),
+        (NIGHT, "2026-03-02T21:59", False),
+        (NIGHT, "2026-03-02T22:00", True),
+        (NIGHT, "2026-03-03T05:59", True),
+        (NIGHT, "2026-03-03T06:00", False),
+        (NIGHT, "2026-03-02T05:00", False),
+        (NIGHT, "2026-03-03T22:00", False),
+        (NIGHT | {"timezone": "Europe/Berlin"}, "2026-03-02T21:30", True),
+        (NIGHT | {"timezone": "Europe/Berlin"}, "2026-03-03T05:30", False),
+        # The clocks go forward on Sunday 29 March 2026 at 01:00 UTC: 02:30 never comes, 03:00 comes at once.
+        ({"from": "03:00", "to": "04:00", "timezone": "Europe/Berlin"}, "2026-03-29T00:59", False),
+        ({"from": "03:00", "to": "04:00", "timezone": "Europe/Berlin"}, "2026-03-29T01:00", True),
+        ({"from": "03:00", "to": "04:00", "timezone": "Europe/Berlin"}, "2026-03-29T02:00", False),
+        # They go back on Sunday 25 October 2026 at 01:00 UTC: 02:30 comes twice, and a night is longer.
+        ({"from": "02:00", "to": "03:00", "timezone": "Europe/Berlin"}, "2026-10-25T00:30", True),
+        ({"from": "02:00", "to": "03:00", "timezone": "Europe/Berlin"}, "2026-10-25T01:30", True),
+        ({"from": "02:00", "to": "03:00", "timezone": "Europe/Berlin"}, "2026-10-25T02:00", False),
+        (NIGHT | {"days": ["sat"], "timezone": "Europe/Berlin"}, "2026-10-25T04:59", True),
+        (NIGHT | {"days": ["sat"], "timezone": "Europe/Berlin"}, "2026-10-25T05:00", False),
+        (NIGHT | {"days": ["sat"], "timezone": "Europe/Berlin"}, "2026-03-29T03:59", True),
+        (NIGHT | {"days": ["sat"], "timezone": "Europe/Berlin"}, "2026-03-29T04:00", False),
+        (NIGHT | {"to": "00:00"}, "2026-03-02T23:59", True),
+        (NIGHT | {"to": "00:00"}, "2026-03-03T00:00", False),
+    ],
+)
+def test_windows(keys: dict[str, Any], now: str, expected: bool) -> None:
+    """A window holds on its days between its times, in its zone; past midnight it is the day before's."""
+    at = datetime.fromisoformat(now).replace(tzinfo=UTC)
+    assert window(**keys).holds(at) is expected
+
+
+def test_one_window_of_several_is_enough() -> None:
+    """Windows are alternatives."""
+    now = NOW.replace(hour=12)
+    match = Match(windows=(window(**{"from": "13:00"}), window(to="13:00")))
+    assert match.holds(FREEZE, target=Target.SELF, now=now)
+    assert not Match(windows=(window(**{"from": "13:00"}),)).holds(FREEZE, target=Target.SELF, now=now)
+
+
+@pytest.mark.parametrize("text", ["9", "9:00", "25:00", "24:01", "12:60", "22:00:30", "noon", "", 1320])
+def test_no_time_of_day(text: object) -> None:
+    """What is no time of day is refused with an example."""
+    with pytest.raises(ValueError, match='write it like "22:00"'):
+        TimeOfDay.parse(text)
+
+
+@pytest.mark.parametrize("text", ["Mars/Olympus", "", "../../etc/passwd", "Europe"])
+def test_no_time_zone(text: str) -> None:
+    """What is no zone is refused with an example."""
+    with pytest.raises(ValueError, match="is no time zone; write it like Europe/Berlin or UTC"):
+        Zone.parse(text)
+
+
+def test_notice() -> None:
+    """The time left is 0 once NotBefore is blank or past."""
+    assert notice(FREEZE, NOW) == 900
+    assert notice(FREEZE, NOW + timedelta(hours=1)) == 0
+    assert notice(started(), NOW) == 0

@@ -1,0 +1,182 @@
+"""Tests of `exporter.config.yamlfile`: every mistake in a file is told with file, line, key and remedy."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from exporter.config import yamlfile
+from exporter.config.values import Positive
+from exporter.errors import ConfigurationError
+
+FILE = Path("some.yml")
+
+
+class Part(msgspec.Struct, forbid_unknown_fields=True):
+    """One of a list."""
+
+    name: str
+    wait: Positive = Positive(1)
+    kind: Literal["small", "large"] = "small"
+
+
+class Whole(msgspec.Struct, forbid_unknown_fields=True):
+    """What the files of these tests hold."""
+
+    parts: list[Part] = []
+    count: int = 1
+    when: str = ""
+    sure: Literal["auto"] | bool = "auto"
+
+
+def convert(text: str) -> Whole:
+    """Read a whole from a text."""
+    return yamlfile.convert(yamlfile.parse(text, FILE), Whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("count: many", "some.yml:1: count: must be a whole number, but is text"),
+        ("when: off", "some.yml:1: when: must be text, but is true or false; put it in quotes"),
+        ("when: 7", "some.yml:1: when: must be text, but is a whole number; put it in quotes"),
+        ("when: 1.5", "some.yml:1: when: must be text, but is a number; put it in quotes"),
+        ("when: [7]", "some.yml:1: when: must be text, but is a list"),
+        ("count: 010", "some.yml:1: count: must be a whole number, but is text"),
+        ("count: 1.5", "some.yml:1: count: must be a whole number, but is a number"),
+        ("sure: 'true'", "some.yml:1: sure: true stands in quotes; leave them out"),
+        ("sure: maybe", "some.yml:1: sure: maybe is not possible; known here: auto, true, false"),
+        ("parts: a", "some.yml:1: parts: must be a list, but is text"),
+        ("parts:\n- {name: a}\n-", "some.yml:3: parts[1]: must be a mapping, but is nothing"),
+        ("parts: [{name: }]", "some.yml:1: parts[0]: name is missing; add it"),
+        ("parts: {}", "some.yml:1: parts: must be a list, but is a mapping"),
+        ("- count", "some.yml:1: must be a mapping, but is a list"),
+        ("words", "some.yml:1: must be a mapping, but is text"),
+        ("\n\nconut: 1", "some.yml:3: conut: unknown key; did you mean count?"),
+        ("colour: 1", "some.yml:1: colour: unknown key; known here: parts, count, when, sure"),
+        ("count: 1\non: 2", "some.yml:2: on: unknown key; known here: parts, count, when, sure"),
+        ("1: 2", "some.yml:1: 1: unknown key; known here: parts, count, when, sure"),
+        (
+            "json://u:p@h/x: 1",
+            "some.yml:1: a URL stands in the place of a key; known here: parts, count, when, sure",
+        ),
+        ("parts:\n  - wait: 1s", "some.yml:2: parts[0]: name is missing; add it"),
+        ("parts:\n  - name: a\n    nam: b", "some.yml:3: parts[0].nam: unknown key; did you mean name?"),
+        (
+            "parts:\n- {name: a}\n- {name: b, kind: Large}",
+            "some.yml:3: parts[1].kind: Large is not possible; did you mean large?",
+        ),
+        ("parts: [{name: a, wait: 0s}]", "some.yml:1: parts[0].wait: 0s is too short; write more than 0s"),
+        ("count: 1\ncount: 2", "some.yml:2: count: is given twice, first on line 1; keep one"),
+        ("count: [1", "some.yml:1: is not valid YAML: expected ',' or ']', but got '<stream end>'"),
+        ("\tcount: 1", "some.yml:1: is not valid YAML: found character '\\t' that cannot start any token"),
+        (
+            "count: !run 1",
+            "some.yml:1: is not valid YAML: could not determine a constructor for the tag '!run'",
+        ),
+        ("a: &a [*a]", "some.yml:1: is not valid YAML: is nested too deeply, or an anchor holds itself"),
+        (
+            "count: 1\nwhen: a\x01",
+            "some.yml:2: is not valid YAML: the character U+0001 must not stand there",
+        ),
+        (
+            "count: !!bool 7",
+            "some.yml:1: is not valid YAML: a value does not fit its tag",
+        ),
+        ("url: !!int json://u:p@h", "some.yml:1: is not valid YAML: a value does not fit its tag"),
+        ("? [a]\n: 1", "some.yml:1: is not valid YAML: found unhashable key"),
+        ("count: 1\n---\ncount: 2", "some.yml:2: is not valid YAML: but found another document"),
+    ],
+)
+def test_mistakes(text: str, message: str) -> None:
+    """A mistake is told with its line, its key, and how to mend it."""
+    with pytest.raises(ConfigurationError) as caught:
+        convert(text)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "---", "null", "{}", "parts:\ncount:", "parts: ~"])
+def test_what_is_not_given_has_its_default(text: str) -> None:
+    """An empty file, and keys with nothing behind them, leave the defaults."""
+    assert convert(text) == Whole()
+
+
+@pytest.mark.parametrize("text", ["2020-07-01", "22:00", "2026-01-02T03:04:05Z", "1:30", "007", "08", '"1"'])
+def test_dates_and_times_stay_text(text: str) -> None:
+    """What YAML 1.1 would make a date or a number of is what the user wrote."""
+    assert convert(f"when: {text}").when == text.strip('"')
+
+
+@pytest.mark.parametrize(("text", "count"), [("0", 0), ("10", 10), ("-3", -3), ("+3", 3)])
+def test_numbers(text: str, count: int) -> None:
+    """A number without leading zeros is one."""
+    assert convert(f"count: {text}").count == count
+
+
+def test_keys_are_names() -> None:
+    """A key is what the user wrote, also where YAML 1.1 reads a number or a boolean."""
+    names = msgspec.json.decode(b'{"on": 1, "7": 2, "a": 3}')
+    assert yamlfile.convert(yamlfile.parse("on: 1\n7: 2\na: 3", FILE), dict[str, int]) == names
+
+
+def test_anchors_and_merge_keys() -> None:
+    """Repetition can be spared as YAML allows."""
+    file = convert("parts:\n- &a {name: a, wait: 5s}\n- {<<: *a, name: b}")
+    assert [(part.name, str(part.wait)) for part in file.parts] == [("a", "5s"), ("b", "5s")]
+
+
+def test_an_anchor_that_holds_itself() -> None:
+    """A file that is endless in itself is an error, not the end of the program."""
+    with pytest.raises(ConfigurationError, match=r"some\.yml:1: "):
+        convert("parts: &a [*a]")
+
+
+def test_deep_nesting() -> None:
+    """Brackets without end are an error, not the end of the program."""
+    with pytest.raises(ConfigurationError, match=r"some\.yml:1: is not valid YAML"):
+        convert("parts: " + "[" * 5000)
+
+
+def test_few_words_that_unfold_to_many() -> None:
+    """Aliases of aliases end in an error, and soon."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    with pytest.raises(ConfigurationError) as caught:
+        convert("\n".join(lines))
+    assert str(caught.value) == "some.yml:1: unfolds to more than 100000 values; use fewer aliases"
+
+
+def test_few_merges_that_unfold_to_many() -> None:
+    """Merges of merges, which add no key, end in an error too."""
+    lines = ["a0: &a0 {}", *(f"a{n}: &a{n} {{<<: *a{n - 1}, <<: *a{n - 1}}}" for n in range(1, 40))]
+    with pytest.raises(ConfigurationError) as caught:
+        convert("\n".join(lines))
+    assert str(caught.value) == "some.yml:1: unfolds to more than 100000 values; use fewer aliases"
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """A file that is missing, or no text, is named with the reason."""
+    missing, binary = tmp_path / "missing.yml", tmp_path / "binary.yml"
+    binary.write_bytes(b"count: \xff")
+    with pytest.raises(ConfigurationError) as caught:
+        yamlfile.read(missing)
+    assert str(caught.value) == f"{missing}: cannot be read: No such file or directory"
+    with pytest.raises(ConfigurationError) as caught:
+        yamlfile.read(binary)
+    assert str(caught.value) == f"{binary}:1: is not UTF-8 text: invalid start byte at byte 7"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    """Windows' editors put a mark before the text."""
+    file = tmp_path / "bom.yml"
+    file.write_bytes(b"\xef\xbb\xbfcount: 2")
+    assert yamlfile.convert(yamlfile.read(file), Whole).count == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"), [((), 1), (("count",), 3), (("parts", 0, "name"), 2), (("parts", 0, "wait"), 2)]
+)
+def test_lines(keys: Any, line: int) -> None:
+    """A key has its line; one that is not in the file has that of what is around it."""
+    assert yamlfile.parse("parts:\n- name: a\ncount: 1", FILE).line(keys) == line

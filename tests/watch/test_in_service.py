@@ -1,0 +1,77 @@
+"""Tests of `exporter.watch.in_service`: when a load balancer is to leave this VM out."""
+
+from typing import Any
+
+import pytest
+
+from exporter.config import InService
+from exporter.errors import ImdsError
+from exporter.model.lifecycle import Known
+from exporter.watch.in_service import out_of_service
+from tests.builders import REBOOT_ID, body, raw_event, scheduled
+from tests.clocks import NOW
+from tests.house import TIMEOUT, House
+from tests.lives import Life
+
+IN_5_MINUTES = "Wed, 04 Mar 2026 22:05:00 GMT"
+IN_6_MINUTES = "Wed, 04 Mar 2026 22:06:00 GMT"
+REBOOT = {"EventType": "Reboot", "EventId": REBOOT_ID}
+
+
+def reason(house: House) -> str:
+    """Ask with the default match."""
+    return out_of_service(house.watch.snapshot, InService().match, house.clock.now())
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"NotBefore": IN_5_MINUTES}, ""),
+        (REBOOT | {"NotBefore": IN_5_MINUTES}, f"Reboot {REBOOT_ID} is Scheduled"),
+        (REBOOT | {"NotBefore": IN_6_MINUTES}, ""),
+        (REBOOT | {"NotBefore": "", "EventStatus": "Started"}, f"Reboot {REBOOT_ID} is Started"),
+        (REBOOT | {"NotBefore": IN_5_MINUTES, "Resources": ["WestNO_9"]}, ""),
+        ({"EventType": "Levitate", "NotBefore": IN_5_MINUTES}, ""),
+    ],
+)
+def test_by_default(fields: dict[str, Any], expected: str) -> None:
+    """What ends what the VM does takes it out 5 minutes before; a freeze, and others' events, do not."""
+    house = House()
+    house.poll(body(raw_event(**fields)))
+    assert reason(house) == expected
+
+
+def test_back_in_service() -> None:
+    """It goes out as the time comes near, and is back as soon as the event is gone."""
+    house = House()
+    house.poll(body(raw_event(**REBOOT, NotBefore=IN_6_MINUTES)))
+    house.clock.pass_seconds(60)
+    assert reason(house)
+    house.poll(body(incarnation=2))
+    assert reason(house) == ""
+
+
+def test_what_was_known_before_the_start_takes_nothing_out() -> None:
+    """In service until a document of this process says otherwise, and still so while IMDS fails."""
+    life = Life()
+    life.feed(scheduled(event_type="Reboot", not_before=NOW))
+    house = House(life.known)
+    house.poll(TIMEOUT)
+    assert reason(house) == ""
+
+
+@pytest.mark.parametrize("error", [TIMEOUT])
+def test_a_failing_imds_changes_nothing(error: ImdsError) -> None:
+    """The last known events hold while IMDS does not answer."""
+    house = House()
+    house.poll(body(raw_event(**REBOOT, NotBefore=IN_5_MINUTES)))
+    house.poll(error)
+    assert reason(house)
+
+
+def test_without_a_name_it_stays() -> None:
+    """A VM that does not know which events are its own is not taken out for a neighbour's."""
+    house = House(Known())
+    house.imds.facts = TIMEOUT
+    house.poll(body(raw_event(**REBOOT, NotBefore=IN_5_MINUTES)))
+    assert reason(house) == ""

@@ -1,0 +1,222 @@
+"""Tests of `exporter.watch.pauses`: by clocks that the test moves, and by a stopped process."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.clock import SystemClock
+from exporter.watch.pauses import INTERVAL_SECONDS, LEAST_SECONDS, PauseWatcher, oversleep, set_forward
+from tests.clocks import HandClock
+from tests.end_to_end.program import eventually
+
+
+@pytest.mark.parametrize(
+    ("monotonic", "wall", "pause"),
+    [
+        (0.05, 0.05, None),
+        (0.25, 0.25, None),
+        (0.26, 0.26, 0.21),
+        (5.05, 5.05, 5.0),
+        # The clocks differ: the smaller oversleeping counts.
+        (5.05, 4.05, 4.0),
+        (1.05, 28.05, 1.0),
+        # Only one has overslept: NTP, an administrator, a counter that stood still.
+        (0.05, 3600.05, None),
+        (0.05, -3600.0, None),
+        (5.05, 0.05, None),
+        (5.05, -3600.0, None),
+        (0.0, 0.0, None),
+    ],
+)
+def test_a_pause_is_what_both_clocks_overslept(monotonic: float, wall: float, pause: float | None) -> None:
+    """More than 200 ms too long by both clocks is a pause, as long as the smaller of the two says."""
+    assert oversleep(0.05, monotonic, wall) == (None if pause is None else pytest.approx(pause))
+
+
+seconds = st.floats(min_value=-1e6, max_value=1e6)
+
+
+@settings(deadline=None)
+@given(st.floats(min_value=0, max_value=10), seconds, seconds)
+def test_whatever_the_clocks_say(slept: float, monotonic: float, wall: float) -> None:
+    """A pause is longer than 200 ms and no longer than either clock says; the two clocks count alike."""
+    found = oversleep(slept, monotonic, wall)
+    assert found == oversleep(slept, wall, monotonic)
+    if found is None:
+        assert min(monotonic, wall) <= slept + LEAST_SECONDS + 1e-6
+    else:
+        assert LEAST_SECONDS < found <= min(monotonic, wall)
+
+
+@pytest.mark.parametrize(
+    ("monotonic", "wall", "step"),
+    [(0.05, 28.05, 28.0), (5.05, 5.05, None), (0.05, 0.25, None), (5.05, 0.05, None), (1.0, 1.5, 0.5)],
+)
+def test_a_step_forward_is_what_the_wall_clock_alone_went(
+    monotonic: float, wall: float, step: float | None
+) -> None:
+    """The wall clock being ahead of the monotonic one by more than 200 ms is a step; behind it is none."""
+    assert set_forward(monotonic, wall) == (None if step is None else pytest.approx(step))
+
+
+class Sleeps:
+    """A sleep that lasts as long as the test wants by both clocks, and ends the watch after the last."""
+
+    def __init__(self, clock: HandClock, *plan: tuple[float, float]) -> None:
+        self._clock = clock
+        self._plan: Iterator[tuple[float, float]] = iter(plan)
+        self.asked: list[float] = []
+        self.at_the_last: Callable[[], None] = lambda: None
+
+    def __call__(self, seconds: float) -> None:
+        """Let time pass as planned: seconds of both clocks, and then of the wall clock alone."""
+        self.asked.append(seconds)
+        both, wall_alone = next(self._plan, (seconds, 0.0))
+        self._clock.pass_seconds(both)
+        self._clock.set_wall(self._clock.now() + timedelta(seconds=wall_alone))
+        if self._plan.__length_hint__() == 0:  # type: ignore[attr-defined]  # iter() of a tuple has it
+            self.at_the_last()
+
+
+def watched(*plan: tuple[float, float]) -> tuple[list[float], list[float], Sleeps]:
+    """Watch for as many sleeps as are planned; give pauses, steps, and what was slept."""
+    clock = HandClock()
+    sleeps = Sleeps(clock, *plan)
+    pauses: list[float] = []
+    steps: list[float] = []
+    watcher = PauseWatcher(pauses.append, clock=clock, on_step=steps.append, sleep=sleeps)
+    sleeps.at_the_last = lambda: watcher.watch(active=False)
+    watcher.watch(active=True)
+    eventually(lambda: "pauses" not in names_of_threads())
+    assert watcher.stop(10)
+    return pauses, steps, sleeps
+
+
+def names_of_threads() -> list[str]:
+    """Give the names of the threads that run."""
+    return [thread.name for thread in threading.enumerate()]
+
+
+def test_a_pause_between_ordinary_sleeps_is_told_once() -> None:
+    """Each pause is told with its seconds, and ordinary sleeps with nothing."""
+    pauses, steps, sleeps = watched((0.05, 0), (0.06, 0), (2.55, 0), (0.05, 0), (0.35, 0), (0.05, 0))
+    assert pauses == [pytest.approx(2.5), pytest.approx(0.3)]
+    assert steps == []
+    assert sleeps.asked == [INTERVAL_SECONDS] * 6
+
+
+def test_a_pause_in_the_last_sleep_is_told() -> None:
+    """The poller may wake first, see that the event is gone, and end the watch: the pause still counts."""
+    assert watched((0.05, 0), (7.05, 0))[0] == [pytest.approx(7.0)]
+
+
+def test_a_step_of_the_wall_clock_is_no_pause() -> None:
+    """The clock being set, either way, makes no pause; forward, it is told as what it is."""
+    pauses, steps, _ = watched((0.05, 28), (0.05, -3600), (0.05, 0))
+    assert pauses == []
+    assert steps == [pytest.approx(28)]
+
+
+def test_a_failing_callback_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+    """What the callback raises is logged, and the next pause is told again."""
+    clock = HandClock()
+    sleeps = Sleeps(clock, (1.05, 0), (2.05, 0))
+    told: list[float] = []
+
+    def fail(pause: float) -> None:
+        told.append(pause)
+        raise KeyError(pause)
+
+    watcher = PauseWatcher(fail, clock=clock, sleep=sleeps)
+    sleeps.at_the_last = lambda: watcher.watch(active=False)
+    watcher.watch(active=True)
+    eventually(lambda: len(told) == 2)
+    assert watcher.stop(10)
+    assert told == [pytest.approx(1.0), pytest.approx(2.0)]
+    assert len(caplog.records) == 2
+
+
+def test_nothing_runs_unless_watching() -> None:
+    """The thread is there from the first watch to its end, one however often it is asked for, and again."""
+    watcher = PauseWatcher(lambda _: None, clock=SystemClock())
+    assert watcher.stop(0)
+    watcher = PauseWatcher(lambda _: None, clock=SystemClock())
+    before = threading.active_count()
+    watcher.watch(active=False)
+    assert threading.active_count() == before
+    for _ in range(3):
+        for _ in range(5):
+            watcher.watch(active=True)
+        assert threading.active_count() == before + 1
+        watcher.watch(active=False)
+        watcher.watch(active=False)
+        eventually(lambda: threading.active_count() == before)
+    assert watcher.stop(10)
+
+
+def test_after_stop_nothing_runs_again() -> None:
+    """A poll that is still under way when the program ends cannot start the thread anew."""
+    watcher = PauseWatcher(lambda _: None, clock=SystemClock())
+    watcher.watch(active=True)
+    assert watcher.stop(10)
+    watcher.watch(active=True)
+    assert "pauses" not in names_of_threads()
+
+
+def test_stop_says_when_the_thread_does_not_end() -> None:
+    """A callback that hangs holds up nobody, and is not hidden."""
+    clock = HandClock()
+    hanging, go_on = threading.Event(), threading.Event()
+
+    def hang(_: float) -> None:
+        hanging.set()
+        assert go_on.wait(60)
+
+    watcher = PauseWatcher(hang, clock=clock, sleep=Sleeps(clock, (9.0, 0)))
+    watcher.watch(active=True)
+    assert hanging.wait(60)
+    assert not watcher.stop(0.01)
+    go_on.set()
+    assert watcher.stop(10)
+
+
+WATCHING = """
+import sys, threading
+from exporter.clock import SystemClock
+from exporter.watch.pauses import PauseWatcher
+watcher = PauseWatcher(lambda seconds: print("pause", seconds, flush=True), clock=SystemClock())
+watcher.watch(active=True)
+print("watching", flush=True)
+sys.stdin.read()
+print("stopped", watcher.stop(10), flush=True)
+"""
+
+
+def test_a_process_that_stood_still_notices() -> None:
+    """A process under SIGSTOP for half a second says that it paused for about that long."""
+    begun = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, "-c", WATCHING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "watching\n"
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(0.5)
+        os.kill(process.pid, signal.SIGCONT)
+        first = process.stdout.readline()
+        process.stdin.close()
+        *others, last = process.stdout.read().splitlines()
+    # A machine that is busy makes pauses of its own.
+    told = [float(line.removeprefix("pause ")) for line in (first, *others)]
+    assert last == "stopped True"
+    assert 0.5 - INTERVAL_SECONDS - 0.01 <= max(told) <= time.monotonic() - begun

@@ -1,0 +1,175 @@
+"""Tests of `exporter.watch.poller`: the thread that polls, and how it ends."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import msgspec
+import pytest
+
+from exporter.clock import SystemClock
+from exporter.config import Config, Imds
+from exporter.config.values import PollInterval
+from exporter.errors import PollOutcome
+from exporter.imds import ImdsClient
+from exporter.watch import Watch
+from exporter.watch.poller import Poller
+from exporter.watchdog import Watchdog
+from tests.clocks import HandClock
+from tests.end_to_end.program import eventually
+
+RARELY = Config(imds=Imds(poll_interval=PollInterval(3600)))
+OFTEN = Config(imds=Imds(poll_interval=PollInterval(0.2)))
+PATIENCE = 10.0
+
+
+class Client(msgspec.Struct):
+    """A client that only knows whether it was closed."""
+
+    endpoint: str
+    closed: bool = False
+    longest_poll: float = 3.5
+
+    def close(self) -> None:
+        """Note it."""
+        self.closed = True
+
+
+class Watching:
+    """A watch that tells of each poll, and fails or hangs where it is told to."""
+
+    def __init__(self) -> None:
+        self.polls: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.configured: list[str] = []
+        self.error: Exception | None = None
+        self.released = threading.Event()
+        self.released.set()
+
+    def configure(self, _settings: Config, endpoint: str) -> None:
+        """Note it."""
+        self.configured.append(endpoint)
+
+    def poll(self, client: Client) -> PollOutcome:
+        """Tell, and do as told."""
+        self.polls.put(client.endpoint)
+        self.released.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
+        return PollOutcome.SUCCESS
+
+
+class Polled:
+    """A poller, with what it polls and a note of its death."""
+
+    def __init__(self) -> None:
+        self.watch = Watching()
+        self.died = threading.Event()
+        self.clock = HandClock()
+        self.watchdog = Watchdog(self.clock)
+        self.poller = Poller(cast("Watch", self.watch), SystemClock(), self.watchdog, died=self.died.set)
+
+    def configure(self, client: Client, settings: Config = RARELY) -> Client:
+        """Give it a client."""
+        self.poller.configure(settings, cast("ImdsClient", client))
+        return client
+
+    def checks(self, seconds: int) -> list[str | None]:
+        """Have the watchdog check once a second; return what it finds."""
+        found = []
+        for _ in range(seconds):
+            self.clock.pass_seconds(1)
+            found.append(self.watchdog.check())
+        return found
+
+    def next(self) -> str:
+        """Wait for the next poll, and give whom it asked."""
+        return self.watch.polls.get(timeout=PATIENCE)
+
+
+@contextmanager
+def polling() -> Iterator[Polled]:
+    """Give a poller that is stopped at the end."""
+    polled = Polled()
+    try:
+        yield polled
+    finally:
+        polled.watch.released.set()
+        assert polled.poller.stop(PATIENCE)
+
+
+def test_it_polls_again_and_again() -> None:
+    """The first poll comes at once, the next ones at the interval."""
+    with polling() as polled:
+        polled.configure(Client("a"), OFTEN)
+        polled.poller.start()
+        assert [polled.next() for _ in range(3)] == ["a", "a", "a"]
+        assert polled.watch.configured == ["a"]
+
+
+def test_a_stop_does_not_wait_for_the_interval() -> None:
+    """It ends in the middle of a pause."""
+    with polling() as polled:
+        polled.configure(Client("a"))
+        polled.poller.start()
+        polled.next()
+        assert polled.poller.stop(PATIENCE)
+    assert not polled.died.is_set()
+
+
+def test_a_new_configuration_is_used_at_once() -> None:
+    """It does not wait for the old interval, and the old client's connections are let go."""
+    with polling() as polled:
+        old = polled.configure(Client("a"))
+        polled.poller.start()
+        assert polled.next() == "a"
+        polled.configure(Client("b"))
+        assert polled.next() == "b"
+        assert old.closed
+        assert polled.watch.configured == ["a", "b"]
+
+
+def test_of_two_new_configurations_the_last_holds() -> None:
+    """One that was replaced before it was used is closed too, and never asked."""
+    with polling() as polled:
+        skipped, used = polled.configure(Client("a")), polled.configure(Client("b"))
+        polled.poller.start()
+        assert polled.next() == "b"
+        assert skipped.closed
+        assert not used.closed
+
+
+def test_a_stop_gives_up_on_a_poll_that_hangs() -> None:
+    """Where IMDS keeps it waiting, the stop says that it did not end."""
+    with polling() as polled:
+        polled.watch.released.clear()
+        polled.configure(Client("a"))
+        polled.poller.start()
+        polled.next()
+        assert not polled.poller.stop(0.05)
+
+
+def test_a_poll_that_hangs_is_noticed() -> None:
+    """The watchdog names a poll that takes longer than the client can need; a pause may take any time."""
+    with polling() as polled:
+        polled.watch.released.clear()
+        polled.configure(Client("a"))
+        polled.poller.start()
+        polled.next()
+        assert polled.checks(4) == [None, None, None, "the poll has not ended within 3.5 s"]
+        polled.watch.released.set()
+        eventually(lambda: polled.watchdog.check() is None)
+        assert polled.checks(4) == [None] * 4
+
+
+def test_an_error_of_ours_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The poller does not die in silence: it is logged with its reason, and the application hears of it."""
+    with polling() as polled:
+        polled.watch.error = RuntimeError("a flaw")
+        polled.configure(Client("a"))
+        polled.poller.start()
+        assert polled.died.wait(PATIENCE)
+    (record,) = caplog.records
+    assert record.getMessage() == "the poller died"
+    assert "a flaw" in caplog.text
