@@ -36,7 +36,7 @@ def ten_thousand() -> Iterator[Figure]:
 
 
 def take(document: bytes) -> float:
-    """Take a document in, into a new state; give the seconds."""
+    """Take a document in, into a new state; return the seconds."""
     clock = SystemClock()
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder), health=Health(clock), clock=clock)

@@ -14,7 +14,7 @@ class Figure(NamedTuple):
 
     @property
     def met(self) -> bool:
-        """Tell whether the value is as small as it should be."""
+        """Return whether the value is as small as it should be."""
         return self.aim is None or self.value <= self.aim
 
 

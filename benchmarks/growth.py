@@ -45,7 +45,7 @@ def growth() -> Iterator[Figure]:
 
 
 def measure() -> dict[str, dict[int, float]]:
-    """Give the seconds by what is measured and how many events there are; medians of some rounds."""
+    """Return the seconds by what is measured and how many events there are; medians of some rounds."""
     found: dict[str, dict[int, float]] = {name: {} for name in WORDS}
     for size in SIZES:
         document = body(*(raw_event(EventId=f"{number:032x}") for number in range(size)))

@@ -35,19 +35,19 @@ def running(
 
 
 def resident_mib(pid: int) -> float:
-    """Give the memory that a process has resident, as proc_pid_statm(5) has it."""
+    """Return the memory that a process has resident, as proc_pid_statm(5) has it."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def cpu_seconds(pid: int) -> float:
-    """Give the processor time that a process has used, all threads, user and system (proc_pid_stat(5))."""
+    """Return the processor time that a process has used, all threads, user and system (proc_pid_stat(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def written_bytes(pid: int) -> int:
-    """Give what a process has caused to be written to disk (proc_pid_io(5))."""
+    """Return what a process has caused to be written to disk (proc_pid_io(5))."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
 
@@ -63,7 +63,7 @@ def threads(pid: int) -> int:
 
 
 def polls(url: str) -> float:
-    """Give how many polls have succeeded, from the metrics."""
+    """Return how many polls have succeeded, from the metrics."""
     name = 'azure_scheduled_events_polls_total{outcome="success"} '
     return next(
         float(line[len(name) :]) for line in get(f"{url}/metrics").splitlines() if line.startswith(name)

@@ -32,7 +32,7 @@ def traces() -> Iterator[Figure]:
 
 
 def _idle(environ: Mapping[str, str], receiver: Receiver | None) -> tuple[float, float, float]:
-    """Give memory in MiB, CPU per poll in ms, and memory after some spans."""
+    """Return memory in MiB, CPU per poll in ms, and memory after some spans."""
     with running(*FAST, environ=environ) as exporter:
         eventually(lambda: polls(exporter.url) >= 5)
         begun, used = polls(exporter.url), cpu_seconds(exporter.pid)

@@ -24,7 +24,7 @@ def encode(dashboard: Dashboard) -> str:
 
 
 def build() -> Mapping[str, str]:
-    """Give the JSON of each dashboard, by the name of its file."""
+    """Return the JSON of each dashboard, by the name of its file."""
     builders = {"fleet.json": fleet, "instance.json": instance, "exporter.json": exporter}
     return {name: encode(builder()) for name, builder in builders.items()}
 

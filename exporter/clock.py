@@ -9,11 +9,11 @@ class Clock(Protocol):
     """Where the program gets its time from."""
 
     def now(self) -> datetime:
-        """Give the wall-clock time, aware and in UTC."""
+        """Return the wall-clock time, aware and in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Give seconds that never jump; only differences mean anything."""
+        """Return seconds that never jump; only differences mean anything."""
         ...
 
 
@@ -21,9 +21,9 @@ class SystemClock:
     """The machine's own clocks."""
 
     def now(self) -> datetime:
-        """Give the wall-clock time, aware and in UTC."""
+        """Return the wall-clock time, aware and in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Give seconds that never jump; only differences mean anything."""
+        """Return seconds that never jump; only differences mean anything."""
         return time.monotonic()

@@ -3,7 +3,7 @@
     ExporterError
     ├── ConfigurationError      a flag or a file is wrong: exit status 2
     ├── ImdsError               the Instance Metadata Service gave no usable answer
-    │   └── InvalidDocumentError    it answered, but with something that is no document
+    │   └── InvalidDocumentError    it answered, but with something that is not a document
     ├── StateDirectoryInUseError    another exporter works in this state directory
     ├── ListenError             the address to serve on cannot be bound
     └── StoppingError           the exporter is stopping, and takes no more requests

@@ -25,7 +25,7 @@ def make_directory(path: Path) -> None:
 
 
 def open_file(path: Path) -> int:
-    """Open a file to read and write, and give its descriptor; a new one is made with mode 0600.
+    """Open a file to read and write, and return its descriptor; a new one is made with mode 0600.
 
     Raises:
         OSError: it cannot be opened or made.
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 def warn(paths: Iterable[Path]) -> None:
     """Log a warning for each of these files that everybody on the machine may read by its mode.
 
-    Readers by group are no fault: that is how a service without privileges is handed a secret. On Windows,
+    Readers by group are not a fault: that is how a service without privileges is handed a secret. On Windows,
     where modes say nothing, nothing is said.
     """
     for path in dict.fromkeys(paths):
@@ -57,7 +57,7 @@ def warn(paths: Iterable[Path]) -> None:
 
 
 def open_to_all(path: Path) -> bool:
-    """Tell whether the mode of a file lets everybody read it; False where it cannot be told."""
+    """Return whether the mode of a file lets everybody read it; False where it cannot be told."""
     try:
         return os.name == "posix" and bool(path.stat().st_mode & stat.S_IROTH)
     except OSError:

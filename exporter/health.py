@@ -41,7 +41,7 @@ class Health:
         self._problems: dict[tuple[Trouble, str], Problem] = {}
 
     def report(self, trouble: Trouble, message: str, subject: str = "") -> None:
-        """Say that something is wrong; ``subject`` tells apart several of one trouble (a target's name)."""
+        """Report a problem; ``subject``, such as a target's name, tells several of one kind apart."""
         with self._lock:
             known = self._problems.get((trouble, subject))
             if known is not None and known.message == message:
@@ -51,7 +51,7 @@ class Health:
         log.warning("degraded", extra={"reason": trouble.value, "problem": message})
 
     def clear(self, trouble: Trouble, subject: str = "") -> None:
-        """Say that it is right again; nothing happens where it was not wrong."""
+        """Return that it is right again; nothing happens where it was not wrong."""
         with self._lock:
             known = self._problems.pop((trouble, subject), None)
         if known is not None:

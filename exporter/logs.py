@@ -42,7 +42,7 @@ class FieldsFormatter(logging.Formatter):
         self._write = _as_json if style == "json" else _as_logfmt
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line for a record."""
+        """Return the line for a record."""
         fields: dict[str, Any] = {
             "ts": rfc3339(datetime.fromtimestamp(record.created, UTC), milliseconds=True),
             "level": record.levelname.lower(),

@@ -8,7 +8,7 @@ EARLY_MOST_SECONDS = 20.0
 
 
 def delay_after(failures: int, *, failing_for: float, took: float, chance: float) -> float:
-    """Give the seconds to wait after the ``failures``-th failure in a row (from 1).
+    """Return the seconds to wait after the ``failures``-th failure in a row (from 1).
 
     ``failing_for`` is how many seconds ago the first of them was, ``took`` how long the last one took. The
     delay doubles with each failure; ``chance``, from 0 to 1, takes up to half of it off, so that a fleet does

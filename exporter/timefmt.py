@@ -31,13 +31,13 @@ def parse_duration(text: str) -> float:
     Units stand largest first, each at most once, as in Prometheus' configuration; ``0`` needs none.
 
     Raises:
-        ValueError: the text is no duration, or one of more than 100 years.
+        ValueError: the text is not a valid duration, or one of more than 100 years.
     """
     if text == "0":
         return 0.0
     match = _FORM.fullmatch(text)
     if not text or match is None:
-        raise ValueError(f"{text!r} is no duration; write it like 500ms, 1s, 15m, 1h30m or 7d")
+        raise ValueError(f"{text!r} is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d")
     # As floats: an endless row of digits is infinity, where as an integer it is an exception.
     seconds = sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
     if seconds > _LONGEST:
@@ -68,7 +68,7 @@ class Duration(float):
         """Read what a YAML file holds at the place of a duration.
 
         Raises:
-            ValueError: it is no duration.
+            ValueError: it is not a valid duration.
         """
         return cls(parse_duration(str(text)))
 

@@ -22,7 +22,7 @@ ABSENT = _Absent()
 
 
 def raw_event(**fields: Any) -> dict[str, Any]:
-    """Give a Freeze as Azure writes it in API version 2020-07-01, with other values where given."""
+    """Return a Freeze as Azure writes it in API version 2020-07-01, with other values where given."""
     values = {
         "EventId": FREEZE_ID,
         "EventStatus": "Scheduled",
@@ -38,12 +38,12 @@ def raw_event(**fields: Any) -> dict[str, Any]:
 
 
 def body(*events: Any, incarnation: Any = 1) -> bytes:
-    """Give an answer's body that lists these events, each anything that JSON can hold."""
+    """Return an answer's body that lists these events, each anything that JSON can hold."""
     return json.dumps({"DocumentIncarnation": incarnation, "Events": list(events)}).encode()
 
 
 def scheduled(**fields: Any) -> ScheduledEvent:
-    """Give what `raw_event` decodes to, with other values where given."""
+    """Return what `raw_event` decodes to, with other values where given."""
     values: dict[str, Any] = {
         "event_id": FREEZE_ID,
         "event_type": "Freeze",
@@ -59,10 +59,10 @@ def scheduled(**fields: Any) -> ScheduledEvent:
 
 
 def started(**fields: Any) -> ScheduledEvent:
-    """Give the same event once it has started: Azure blanks its NotBefore."""
+    """Return the same event once it has started: Azure blanks its NotBefore."""
     return scheduled(**({"event_status": STARTED, "not_before": None} | fields))
 
 
 def document(*events: ScheduledEvent, incarnation: int = 1, defects: tuple[Defect, ...] = ()) -> Document:
-    """Give a document that lists these events."""
+    """Return a document that lists these events."""
     return Document(incarnation, events, defects)

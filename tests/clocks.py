@@ -13,11 +13,11 @@ class HandClock:
         self._monotonic = 1000.0
 
     def now(self) -> datetime:
-        """Give the wall-clock time, aware and in UTC."""
+        """Return the wall-clock time, aware and in UTC."""
         return self._now
 
     def monotonic(self) -> float:
-        """Give seconds that never jump."""
+        """Return seconds that never jump."""
         return self._monotonic
 
     def pass_seconds(self, seconds: float) -> None:

@@ -39,7 +39,7 @@ class ScriptedImds:
     asked: list[str] = field(default_factory=list)
 
     def fetch(self) -> bytes:
-        """Give the document."""
+        """Return the document."""
         self.asked.append("document")
         self.clock.pass_seconds(self.takes)
         if isinstance(self.answer, ImdsError):
@@ -47,7 +47,7 @@ class ScriptedImds:
         return self.answer
 
     def instance(self) -> InstanceFacts:
-        """Give the facts about the VM."""
+        """Return the facts about the VM."""
         self.asked.append("instance")
         self.clock.pass_seconds(self.facts_take)
         if isinstance(self.facts, ImdsError):
@@ -122,7 +122,7 @@ class Approvals:
         self.woken = 0
 
     def take_sent(self) -> list[Approval]:
-        """Give it away."""
+        """Return it away."""
         sent, self.sent = self.sent, []
         return sent
 
@@ -184,13 +184,13 @@ class House:
         return self.watch.poll(self.imds)
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Give a sample's value, None where there is none."""
+        """Return a sample's value, None where there is none."""
         return self.registry.get_sample_value(f"azure_scheduled_events_{name}", labels)
 
     def counted(self, transition: str, event_type: str = "Freeze") -> float | None:
-        """Give how many transitions were counted."""
+        """Return how many transitions were counted."""
         return self.value("transitions_total", event_type=event_type, transition=transition)
 
     def troubles(self) -> list[tuple[Trouble, str]]:
-        """Give what is wrong now."""
+        """Return what is wrong now."""
         return [(problem.trouble, problem.message) for problem in self.health.problems()]

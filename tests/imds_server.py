@@ -127,5 +127,5 @@ def serving(
 
 
 def answer(body: bytes = b"", status: str = "200 OK", headers: str = "") -> bytes:
-    """Give the bytes of a well-formed answer; each of ``headers`` ends in CR LF."""
+    """Return the bytes of a well-formed answer; each of ``headers`` ends in CR LF."""
     return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body

@@ -27,7 +27,7 @@ class Life:
         after: timedelta = timedelta(seconds=1),
         defects: tuple[Defect, ...] = (),
     ) -> Step:
-        """Let time pass, then feed one document; give what it did."""
+        """Let time pass, then feed one document; return what it did."""
         self.now += after
         self.incarnation = self.incarnation + 1 if incarnation is None else incarnation
         document = Document(self.incarnation, events, defects)
@@ -43,25 +43,25 @@ class Life:
 
     @property
     def current(self) -> list[TrackedEvent]:
-        """Give the events that the last document listed."""
+        """Return the events that the last document listed."""
         return list(self.known.current.values())
 
     @property
     def past(self) -> list[TrackedEvent]:
-        """Give the events that are gone."""
+        """Return the events that are gone."""
         return list(self.known.past.values())
 
 
 def happened(step: Step) -> list[tuple[str, Transition]]:
-    """Give the transitions of a step, each with the id that Azure uses for the event now."""
+    """Return the transitions of a step, each with the id that Azure uses for the event now."""
     return [(o.tracked.event.event_id, o.transition) for o in step.occurrences]
 
 
 def path(tracked: TrackedEvent) -> list[Transition]:
-    """Give the transitions of an event's life."""
+    """Return the transitions of an event's life."""
     return [record.transition for record in tracked.transitions]
 
 
 def at(seconds: float) -> datetime:
-    """Give the time of the document that a `Life` was fed ``seconds`` after its beginning."""
+    """Return the time of the document that a `Life` was fed ``seconds`` after its beginning."""
     return NOW + timedelta(seconds=seconds)

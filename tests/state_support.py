@@ -31,11 +31,11 @@ class HandClock:
         self._monotonic = 1000.0
 
     def now(self) -> datetime:
-        """Give the time it was set to."""
+        """Return the time it was set to."""
         return self._now
 
     def monotonic(self) -> float:
-        """Give the seconds it was moved by, from an arbitrary start."""
+        """Return the seconds it was moved by, from an arbitrary start."""
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
@@ -55,7 +55,7 @@ class House:
 
     @property
     def path(self) -> Path:
-        """Give the path of the state file."""
+        """Return the path of the state file."""
         return self.directory / "state.db"
 
     def open(self) -> Store:
@@ -77,7 +77,7 @@ class House:
         self.close()
 
     def problem(self, trouble: Trouble) -> str:
-        """Give the message of a present problem; "" where there is none."""
+        """Return the message of a present problem; "" where there is none."""
         return next((p.message for p in self.health.problems() if p.trouble is trouble), "")
 
     def aside(self) -> list[str]:
@@ -86,7 +86,7 @@ class House:
 
 
 def nth_step(known: Known, number: int) -> Step:
-    """Give the step that leads from incarnation ``number - 1`` on: five events come, five start, five end."""
+    """Return the step after incarnation ``number - 1``: five events come, five start, five end."""
     events = [
         ScheduledEvent(
             event_id=f"{generation:08X}-0000-4000-8000-{index:012X}",
@@ -105,7 +105,7 @@ def nth_step(known: Known, number: int) -> Step:
 
 
 def replay(until: int) -> Known:
-    """Give what is known after the steps 1 to ``until``."""
+    """Return what is known after the steps 1 to ``until``."""
     known = Known()
     for number in range(1, until + 1):
         known = nth_step(known, number).known

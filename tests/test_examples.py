@@ -99,19 +99,19 @@ class Cluster:
 
     @property
     def state(self) -> tuple[bool, list[str]]:
-        """Tell whether the node is cordoned, and for which events."""
+        """Return whether the node is cordoned, and for which events."""
         node = json.loads((self.folder / "node.json").read_text())
         return node["cordoned"], node["marks"]
 
     @property
     def calls(self) -> list[list[str]]:
-        """Give the command lines of all calls but those that only look."""
+        """Return the command lines of all calls but those that only look."""
         file = self.folder / "calls"
         lines = file.read_text().splitlines() if file.exists() else []
         return [call for call in map(json.loads, lines) if call[0] != "get"]
 
     def drains(self) -> list[tuple[float, float]]:
-        """Give time limit and grace period of each drain, in seconds."""
+        """Return time limit and grace period of each drain, in seconds."""
         found = []
         for call in self.calls:
             if call[0] == "drain":
@@ -122,13 +122,13 @@ class Cluster:
 
 
 def value(call: Sequence[str], flag: str) -> str:
-    """Give what a flag was set to."""
+    """Return what a flag was set to."""
     (found,) = (word.partition("=")[2] for word in call if word.startswith(f"{flag}="))
     return found
 
 
 def before(seconds: float) -> str:
-    """Give a NotBefore, so far from now."""
+    """Return a NotBefore, so far from now."""
     return rfc3339(datetime.now(UTC) + timedelta(seconds=seconds))
 
 

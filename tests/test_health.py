@@ -12,7 +12,7 @@ UNWRITABLE, FAILING = Trouble.STATE_UNWRITABLE, Trouble.NOTIFICATIONS_FAILING
 
 
 def test_each_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The same trouble told again is no news; another reason and the end are."""
+    """The same trouble told again is not news; another reason and the end are."""
     caplog.set_level(logging.INFO, "exporter")
     health = Health(HandClock())
     for message in ("full", "full", "gone", "gone"):

@@ -24,7 +24,7 @@ print(sorted(heavy & set(sys.modules)))
 
 
 def loaded(script: str) -> str:
-    """Run a script in a fresh interpreter, with warnings as errors; give what it prints."""
+    """Run a script in a fresh interpreter, with warnings as errors; return what it prints."""
     command = [sys.executable, "-W", "error", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -16,7 +16,7 @@ AT = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 
 
 def line(style: Literal["logfmt", "json"], message: str, **fields: Any) -> str:
-    """Give the line for a record."""
+    """Return the line for a record."""
     record = logging.LogRecord("exporter.watch", logging.WARNING, __file__, 1, message, (), None)
     record.created = AT.timestamp()
     record.__dict__.update(fields)
@@ -105,7 +105,7 @@ print("on it goes")
 
 
 def configured(level: str) -> list[str]:
-    """Log at each level in a fresh process; give level and component of what came out."""
+    """Log at each level in a fresh process; return level and component of what came out."""
     command = [sys.executable, "-c", LIBRARIES, level]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [" ".join(entry.split()[1:3]) for entry in done.stderr.splitlines()]

@@ -28,14 +28,14 @@ def umask(mask: int) -> Iterator[None]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Give a directory in which an unprivileged user may write."""
+    """Return a directory in which an unprivileged user may write."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o777)
         yield Path(directory)
 
 
 def modes(folder: Path) -> dict[str, int]:
-    """Give the permission bits of all below a folder."""
+    """Return the permission bits of all below a folder."""
     return {str(path.relative_to(folder)): path.stat().st_mode & 0o7777 for path in folder.rglob("*")}
 
 

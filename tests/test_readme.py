@@ -10,7 +10,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 def blocks() -> list[str]:
-    """Give the examples in YAML that configure this program."""
+    """Return the examples in YAML that configure this program."""
     found = re.findall(r"^```yaml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
     return [block for block in found if not block.startswith("scrape_configs")]
 

@@ -7,7 +7,7 @@ from exporter.retry import delay_after
 
 
 def delays(count: int, *, chance: float, took: float = 0.0) -> list[float]:
-    """Give the delays of an outage in which each try takes so long."""
+    """Return the delays of an outage in which each try takes so long."""
     found: list[float] = []
     elapsed = took
     for failures in range(1, count + 1):

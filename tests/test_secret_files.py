@@ -30,7 +30,7 @@ def file(path: Path, text: str, mode: int = 0o644) -> Path:
 
 
 def loaded(folder: Path, mode: int = 0o644, *, apprise: str = "", **targets: dict[str, str]) -> Path:
-    """Write and read a configuration with these targets, and give its path."""
+    """Write and read a configuration with these targets, and return its path."""
     listed = [{"name": name, **address} for name, address in targets.items()]
     notifications: dict[str, Any] = {"targets": listed}
     notifications |= {"apprise_config": apprise} if apprise else {}
@@ -40,7 +40,7 @@ def loaded(folder: Path, mode: int = 0o644, *, apprise: str = "", **targets: dic
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """Give path and mend of the warnings, which must tell nothing of the secret."""
+    """Return path and mend of the warnings, which must tell nothing of the secret."""
     assert {record.getMessage() for record in caplog.records} <= {"everybody can read a file with secrets"}
     assert {record.levelno for record in caplog.records} <= {logging.WARNING}
     assert CANARY not in caplog.text
@@ -48,7 +48,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 
 def told(*paths: Path) -> list[tuple[str, str]]:
-    """Give what the warnings of these files are to be."""
+    """Return what the warnings of these files are to be."""
     return [(str(path), f"chmod o= {path}") for path in paths]
 
 

@@ -90,7 +90,7 @@ class Frame:
         self._y += height
 
     def build(self) -> Built:
-        """Give the dashboard."""
+        """Return the dashboard."""
         return self._builder.build()
 
 

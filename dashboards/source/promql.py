@@ -65,7 +65,7 @@ def quantile(share: float, buckets: str, window: str = "$__rate_interval") -> st
 
 
 def states(scope: Scope) -> str:
-    """Give for each VM and type 0 for nothing, 1 for Scheduled, 2 for Started, -1 where Azure is silent.
+    """Return for each VM and type 0 for nothing, 1 for Scheduled, 2 for Started, -1 where Azure is silent.
 
     Labels that users add to their targets stay, so VMs of two clusters may share a name.
     """

@@ -52,7 +52,7 @@ OUTCOMES = {
 
 
 def patterns() -> dict[str, str]:
-    """Give for each colour of `OUTCOMES` a regex for the names of series that end in such an outcome."""
+    """Return for each colour of `OUTCOMES` a regex for the names of series that end in such an outcome."""
     return {
         color: f"/(^|, )({'|'.join(word for word, its in OUTCOMES.items() if its == color)})$/"
         for color in OUTCOMES.values()

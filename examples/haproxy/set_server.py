@@ -20,7 +20,7 @@ class RefusedError(Exception):
 
 
 def wanted(exporter: str) -> str:
-    """Give the state that the exporter asks for; raise OSError where it does not answer."""
+    """Return the state that the exporter asks for; raise OSError where it does not answer."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(f"{exporter}/-/in-service", timeout=TIMEOUT_SECONDS):
@@ -43,7 +43,7 @@ def set_state(socket_address: str, server: str, state: str) -> None:
 
 
 def follow(exporter: str, socket_address: str, server: str) -> str:
-    """Set the state until it is what the exporter still asks for afterwards; give it."""
+    """Set the state until it is what the exporter still asks for afterwards; return it."""
     while True:
         state = wanted(exporter)
         set_state(socket_address, server, state)

@@ -49,7 +49,7 @@ class _Trial(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Say what is wrong."""
+        """Return what is wrong."""
         return f"given up, as NotBefore has passed: {self.problem}" if self.given_up else self.problem
 
 
@@ -112,7 +112,7 @@ class Approver:
         self._wake.set()
 
     def view(self, tracked: TrackedEvent) -> ApprovalView:
-        """Tell how approving an event stands, and why."""
+        """Return how approving an event stands, and why."""
         decision = self._decide(tracked, self._snapshot().instance)
         trial = self._trials.get(tracked.key)
         if decision.stand is Stand.DUE and trial is not None:
@@ -120,14 +120,14 @@ class Approver:
         return decision.view
 
     def take_sent(self) -> list[Approval]:
-        """Give the approvals that Azure took and that are no transitions yet; each once."""
+        """Return the approvals that Azure took and that are not transitions yet; each once."""
         found = []
         while not self._sent.empty():
             found.append(self._sent.get())
         return found
 
     def stop(self, timeout: float) -> bool:
-        """Ask the thread to end, and tell whether it did within ``timeout`` seconds."""
+        """Ask the thread to end, and return whether it did within ``timeout`` seconds."""
         with self._lock:
             self._stopping = True
         self._wake.set()
@@ -147,7 +147,7 @@ class Approver:
             self._wake.wait(_LOOK_SECONDS if pending else None)
 
     def look(self) -> bool:
-        """Decide about all that is pending and act where that is due; tell whether to look again soon."""
+        """Decide about all that is pending and act where that is due; return whether to look again soon."""
         snapshot = self._snapshot()
         keys = {tracked.key for tracked in snapshot.current}
         self._said = {key: said for key, said in self._said.items() if key in keys}
@@ -205,7 +205,7 @@ class Approver:
             self._counts.decided(decision.rule, _COUNTED[decision.stand])
 
     def _may_try(self, tracked: TrackedEvent) -> bool:
-        """Tell whether to send now: at once, after an error some time later, and not beyond NotBefore."""
+        """Return whether to send now: at once, after an error some time later, and not beyond NotBefore."""
         trial = self._trials.get(tracked.key)
         if trial is None:
             return True

@@ -88,7 +88,7 @@ def decide(
 
 
 def _done_with(tracked: TrackedEvent, facts: Facts) -> Decision:
-    """Tell how it was approved, or that it cannot be any more: a stand only where an answer was lost."""
+    """Return how it was approved, or that it cannot be any more: a stand only where an answer was lost."""
     if facts.approved_by:
         return Decision(Stand.APPROVED, facts.approved_by, "this exporter approved it")
     if facts.asked_by and tracked.ended is None:
@@ -118,7 +118,7 @@ def _doubt(event: ScheduledEvent, instance: str | None) -> str:
 
 
 def _rank(event: ScheduledEvent, instance: str) -> int | None:
-    """Give this VM's place in ``Resources``, from 0."""
+    """Return this VM's place in ``Resources``, from 0."""
     wanted = normal_name(instance)
     names = [normal_name(name) for name in event.resources]
     return names.index(wanted) if wanted in names else None

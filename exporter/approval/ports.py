@@ -11,7 +11,7 @@ class Azure(Protocol):
     """What is needed of `exporter.imds.ImdsClient`; all of it raises ImdsError."""
 
     def fetch(self) -> bytes:
-        """Give the body of the document of scheduled events."""
+        """Return the body of the document of scheduled events."""
         ...
 
     def approve(self, event_ids: list[str]) -> None:

@@ -26,7 +26,7 @@ _REFRESH_SECONDS = 1.0
 
 
 def run(options: Options, clock: Clock) -> int:
-    """Play all scenarios until interrupted, with messages and a table of events; give the exit status."""
+    """Play all scenarios until interrupted, with messages and a table of events; return the exit status."""
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -67,7 +67,7 @@ class Messages:
         return Delivery(delivered=True)
 
     def newest(self, count: int = KEPT) -> list[Rendered]:
-        """Give the last messages, oldest first."""
+        """Return the last messages, oldest first."""
         with self._lock:
             return self._kept[-count:] if count else []
 

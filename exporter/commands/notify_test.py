@@ -31,7 +31,7 @@ class Try(msgspec.Struct, frozen=True):
 
 
 def run(settings: Config, plan: Plan, clock: Clock) -> int:
-    """Send the samples, print what became of them, and give the exit status: 0 only if all arrived."""
+    """Send the samples, print what became of them, and return the exit status: 0 only if all arrived."""
     if not plan.senders or plan.renderer is None:
         click.echo("There is no target: give --notify URL, or notifications.targets in a file.", err=True)
         return 1
@@ -47,7 +47,7 @@ def run(settings: Config, plan: Plan, clock: Clock) -> int:
 
 
 def try_all(plan: Plan, instance: str | None, clock: Clock) -> list[Try]:
-    """Send the samples to all targets at once, each target's in order; give the tries by target."""
+    """Send the samples to all targets at once, each target's in order; return the tries by target."""
     if plan.renderer is None:
         return []
     renderer = plan.renderer()

@@ -13,12 +13,12 @@ _NAMES = 3
 
 
 def render(views: Sequence[EventView], now: datetime) -> list[str]:
-    """Give the lines of a table; what Azure wrote is stripped of control characters."""
+    """Return the lines of a table; what Azure wrote is stripped of control characters."""
     return aligned([_HEAD, *(_row(view, now) for view in views)])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Give the lines of a table, its columns as wide as they must be; nothing in it steers the terminal."""
+    """Return the lines of a table, its columns as wide as they must be; nothing in it steers the terminal."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
@@ -27,7 +27,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def summary(snapshot: Snapshot, now: datetime) -> str:
-    """Say in a line whether the watch works, and for whom."""
+    """Return in a line whether the watch works, and for whom."""
     name = snapshot.instance or "an unnamed VM"
     if snapshot.up:
         return f"{name}: {snapshot.endpoint} answers; incarnation {snapshot.incarnation}; {rfc3339(now)}"

@@ -14,7 +14,7 @@ _LONGEST_NAME = 256
 
 
 def findings(config: Any) -> Iterator[Finding]:
-    """Give the place and the fault, with its remedy, of all that is wrong in an `exporter.config.Config`."""
+    """Return the place and the fault, with its remedy, of each mistake in a configuration."""
     if fault := fault_of_name(config.instance.name):
         yield ("instance", "name"), fault
     yield from _notifications(config.notifications)
@@ -49,7 +49,7 @@ def _notifications(settings: Any) -> Iterator[Finding]:
             if name not in known:
                 # A URL in the wrong place must not get into the log.
                 shown = "a URL" if "://" in name else repr(name)
-                yield (*place, number), f"{shown} is no target; {_there_are(known)}"
+                yield (*place, number), f"{shown} is not a target; {_there_are(known)}"
 
 
 def _target(place: Keys, target: Any, apprise_config: str) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def _approval(config: Any) -> Iterator[Finding]:
         yield from _never_applies((*place, "match"), rule.match)
         for number, name in enumerate(rule.require_hooks):
             if name not in known:
-                yield (*place, "require_hooks", number), f"{name!r} is no hook; {_there_are(known)}"
+                yield (*place, "require_hooks", number), f"{name!r} is not a hook; {_there_are(known)}"
 
 
 def _never_applies(place: Keys, match: Match) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from exporter.timefmt import Duration
 
 
 class Whom(StrEnum):
-    """Which events, by whom they hit."""
+    """Which events, by whom they affect."""
 
     SELF = "self"
     OTHER = "other"
@@ -38,11 +38,11 @@ class TimeOfDay(int):
         """Read it from a configuration file.
 
         Raises:
-            ValueError: it is no time of day.
+            ValueError: it is not a valid time of day.
         """
         found = _TIME_OF_DAY.fullmatch(str(text))
         if found is None:
-            raise ValueError(f'{text!r} is no time of day; write it like "22:00"')
+            raise ValueError(f'{text!r} is not a valid time of day; write it like "22:00"')
         return cls(int(found[1]) * 60 + int(found[2]))
 
 
@@ -64,11 +64,13 @@ class Zone(str):
         try:
             zone.info()
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise ValueError(f"{text!r} is no time zone; write it like Europe/Berlin or UTC") from error
+            raise ValueError(
+                f"{text!r} is not a known time zone; write it like Europe/Berlin or UTC"
+            ) from error
         return zone
 
     def info(self) -> tzinfo:
-        """Give its rules."""
+        """Return its rules."""
         from zoneinfo import ZoneInfo
 
         return ZoneInfo(self)
@@ -83,7 +85,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timezone: Zone = Zone("UTC")
 
     def holds(self, now: datetime) -> bool:
-        """Tell whether ``now`` lies in the window."""
+        """Return whether ``now`` lies in the window."""
         local = now.astimezone(self.timezone.info())
         minute = local.hour * 60 + local.minute
         today, yesterday = DAYS[local.weekday()], DAYS[(local - timedelta(days=1)).weekday()]

@@ -176,7 +176,7 @@ def load(path: Path | None, overrides: Overrides) -> Config:
 
 
 def load_located(path: Path | None, overrides: Overrides) -> tuple[Config, yamlfile.Locate]:
-    """Do as `load`; give also what makes the error of a key that is found wrong later.
+    """Do as `load`; return also what makes the error of a key that is found wrong later.
 
     Raises:
         ConfigurationError: something in the file is wrong.

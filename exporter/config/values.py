@@ -39,7 +39,7 @@ class Endpoint(str):
         except ValueError:
             usable = False
         if not usable or not isinstance(text, str):
-            raise ValueError(f"{text!r} is no URL; {remedy}")
+            raise ValueError(f"{text!r} is not a valid URL; {remedy}")
         if url.path.strip("/") or set("?#@") & set(text):
             raise ValueError(f"{text!r} has more than scheme, host and port; {remedy}")
         return cls(text.rstrip("/"))
@@ -55,7 +55,7 @@ class PollInterval(Duration):
         """Read it from a flag or a file.
 
         Raises:
-            ValueError: it is no duration, or not from 200ms to 1h.
+            ValueError: it is not a valid duration, or not from 200ms to 1h.
         """
         seconds = Duration.parse(text)
         if not 0.2 <= seconds <= 3600:
@@ -73,7 +73,7 @@ class Positive(Duration):
         """Read it from a file.
 
         Raises:
-            ValueError: it is no duration, or 0.
+            ValueError: it is not a valid duration, or 0.
         """
         seconds = Duration.parse(text)
         if seconds <= 0:
@@ -99,5 +99,5 @@ class ApiVersion(str):
         except ValueError:
             usable = None
         if not usable:
-            raise ValueError(f"{text!r} is no version; known are {', '.join(cls.KNOWN)}")
+            raise ValueError(f"{text!r} is not a known version; known are {', '.join(cls.KNOWN)}")
         return cls(text)

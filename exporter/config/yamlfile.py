@@ -29,7 +29,7 @@ class YamlFile:
         self._lines = lines
 
     def line(self, keys: Keys) -> int:
-        """Give the line, from 1, of a key, or of the nearest thing around it that is in the file."""
+        """Return the line, from 1, of a key, or of the nearest thing around it that is in the file."""
         while keys and keys not in self._lines:
             keys = keys[:-1]
         return self._lines.get(keys, 1)
@@ -55,7 +55,8 @@ def read(path: Path) -> YamlFile:
     """Read and parse a file; an empty one holds an empty mapping.
 
     Raises:
-        ConfigurationError: it cannot be read, has over 262,144 characters, is no YAML, or has a key twice.
+        ConfigurationError: it cannot be read, is over 262,144 characters long, is not valid YAML, or
+            has a key twice.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -75,7 +76,7 @@ def parse(text: str, path: Path) -> YamlFile:
     """Parse YAML text; ``path`` is what errors name.
 
     Raises:
-        ConfigurationError: it is no YAML, or has a key twice.
+        ConfigurationError: it is not valid YAML, or has a key twice.
     """
     import yaml
 
@@ -120,7 +121,7 @@ def convert(file: YamlFile, kind: type[T], *, at: Keys = (), words: Words | None
 
 
 def _given(data: Any, info: msgspec.inspect.Type, keys: Keys, words: Words) -> Any:
-    """Leave out the known keys that have no value, and give words back that YAML took."""
+    """Leave out the known keys that have no value, and return words back that YAML took."""
     if isinstance(data, dict):
         known = _fields(info)
         return {
@@ -171,7 +172,7 @@ def _keys(place: str) -> Keys:
 
 
 def _plain(message: str) -> str:
-    """Say in a reader's words what msgspec says in JSON's."""
+    """Return in a reader's words what msgspec says in JSON's."""
     words = {
         "object": "a mapping",
         "array": "a list",
@@ -191,7 +192,7 @@ def _plain(message: str) -> str:
 
 
 def _hint(wrong: str, known: Sequence[str]) -> str:
-    """Say what might have been meant, or what there is."""
+    """Return what might have been meant, or what there is."""
     import difflib
 
     folded = {name.lower(): name for name in known}

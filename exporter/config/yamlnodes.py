@@ -26,7 +26,7 @@ def construct(text: str, lines: dict[Keys, int], path: Path) -> Any:
     Raises:
         ConfigurationError: a key is there twice, a text holds half a character or a NUL, or aliases unfold
             without end.
-        yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError: it is no YAML.
+        yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError: it is not valid YAML.
     """
     loader = _loader(text)
     try:

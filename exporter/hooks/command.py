@@ -161,7 +161,7 @@ class _Care:
 
 
 def status_in_words(status: int | None) -> str:
-    """Say how a process ended: ``exit status 3``, ``killed by SIGSEGV``."""
+    """Return how a process ended: ``exit status 3``, ``killed by SIGSEGV``."""
     if status is None:
         return "its exit status was lost: the exporter was started with SIGCHLD ignored"
     if status >= 0:

@@ -17,7 +17,7 @@ def environment(
     instance: str | None,
     traceparent: str = "",
 ) -> dict[str, str]:
-    """Give the variables that tell a hook of an event, to be added to those of the exporter.
+    """Return the variables that tell a hook of an event, to be added to those of the exporter.
 
     ``EVENT_ID`` is the id that stays the same for all the event's life, as in the JSON: what one hook wrote
     down under it, a later one finds. Times are RFC 3339 in UTC, durations whole seconds; what is unknown is

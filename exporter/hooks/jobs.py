@@ -38,7 +38,7 @@ class Job(msgspec.Struct, frozen=True):
     resource_type: str
 
     def document(self, attempt: int) -> bytes:
-        """Give what the command reads: the API's EVENT as JSON, with ``transition``, ``at``, ``instance``."""
+        """Return the command's input: the API's EVENT as JSON, with ``transition``, ``at``, ``instance``."""
         facts = {
             "transition": self.transition,
             "at": self.at,
@@ -79,7 +79,7 @@ class CommandResult(msgspec.Struct, frozen=True):
 def compose(
     hooks: Sequence[Hook], occurrences: Iterable[Occurrence], *, instance: str | None, now: datetime
 ) -> tuple[Job, ...]:
-    """Give the jobs about what happened, in the order in which those of one event run.
+    """Return the jobs about what happened, in the order in which those of one event run.
 
     None while this VM does not know its name: it cannot tell whether it is meant.
     """

@@ -12,7 +12,7 @@ class Lines:
     """Cuts bytes into lines of text and hands each to ``output`` as soon as it is complete.
 
     A line over `MOST_LINE_BYTES` is cut. After `MOST_LINES` lines or `MOST_BYTES` bytes of them, one line
-    says that the rest is left out. What is no UTF-8 is replaced by U+FFFD.
+    says that the rest is left out. What is not valid UTF-8 is replaced by U+FFFD.
     """
 
     def __init__(self, output: Callable[[str], None]) -> None:

@@ -33,13 +33,13 @@ class Group:
         self._poll.register(output.fileno(), select.POLLIN)
 
     def read(self, seconds: float) -> bytes | None:
-        """Give the output there is, waiting for it no longer than that; b"" at its end, None if none came."""
+        """Return output, waiting for it no longer than that; b"" at its end, None if none came."""
         if not self._poll.poll(seconds * 1000):
             return None
         return os.read(self._output.fileno(), CHUNK)
 
     def exited(self) -> bool:
-        """Tell whether the command itself has ended; what it started may go on."""
+        """Return whether the command itself has ended; what it started may go on."""
         if not self._ended:
             try:
                 pid, status = os.waitpid(self._popen.pid, os.WNOHANG)
@@ -56,7 +56,7 @@ class Group:
         return self._ended
 
     def alive(self) -> bool:
-        """Tell whether the command, or anything of its group, still runs."""
+        """Return whether the command, or anything of its group, still runs."""
         if not self.exited():
             return True
         try:
@@ -79,7 +79,7 @@ class Group:
         self._signal(signal.SIGKILL)
 
     def status(self) -> int | None:
-        """Give the exit status, or minus the number of the signal that ended it; None if it is not known."""
+        """Return the exit status, or minus the number of the signal that ended it; None if unknown."""
         return self._status if self.exited() else None
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], wit
 
 
 def _reap(group: int, options: int) -> bool:
-    """Reap the orphans of a group, and tell whether some still run.
+    """Reap the orphans of a group, and return whether some still run.
 
     Only where this process is the first of a container are they its own.
     """
@@ -143,7 +143,7 @@ def _reap(group: int, options: int) -> bool:
 
 
 def _states(group: int) -> list[str] | None:
-    """Give the state letters of a group's processes, by proc(5); None on a system that does not list them."""
+    """Return the states of a group's processes, by proc(5); None on a system that does not list them."""
     if not _PROC.joinpath("self", "stat").exists():
         return None
     states = []
@@ -159,7 +159,7 @@ def _states(group: int) -> list[str] | None:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[int]:
-    """Give a file in memory: a pipe would have to be fed, and breaks where nobody reads it."""
+    """Return a file in memory: a pipe would have to be fed, and breaks where nobody reads it."""
     with contextlib.ExitStack() as stack:
         try:
             descriptor = os.memfd_create("event")

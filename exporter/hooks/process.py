@@ -9,15 +9,15 @@ class Running(Protocol):
     """A command that was started in a group of its own, with its output in one pipe."""
 
     def read(self, seconds: float) -> bytes | None:
-        """Give the output there is, waiting for it no longer than that; b"" at its end, None if none came."""
+        """Return output, waiting for it no longer than that; b"" at its end, None if none came."""
         ...
 
     def exited(self) -> bool:
-        """Tell whether the command itself has ended; what it started may go on."""
+        """Return whether the command itself has ended; what it started may go on."""
         ...
 
     def alive(self) -> bool:
-        """Tell whether the command, or anything of its group, still runs."""
+        """Return whether the command, or anything of its group, still runs."""
         ...
 
     def ask_to_end(self) -> None:
@@ -29,7 +29,7 @@ class Running(Protocol):
         ...
 
     def status(self) -> int | None:
-        """Give the exit status, or minus the number of the signal that ended it; None if it is not known."""
+        """Return the exit status, or minus the number of the signal that ended it; None if unknown."""
         ...
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ _SHEBANG_BYTES = 256
 
 
 def why_not_started(argv: Sequence[str], error: Exception) -> str:
-    """Say why ``argv`` was refused with this error; looks at the file, which may have changed since."""
+    """Return why ``argv`` was refused with this error; looks at the file, which may have changed since."""
     if not argv or not argv[0]:
         return "the command is empty"
     if isinstance(error, UnicodeError):
@@ -44,12 +44,12 @@ def _of_file(found: Path, error: OSError) -> str:
     if isinstance(error, PermissionError) and not os.access(found, os.X_OK):
         return f"{found} is not executable by this user"
     if error.errno == errno.ENOEXEC:
-        return f"{found} is no program for this system, nor a script with a first line like #!/bin/sh"
+        return f"{found} is not a program for this system, nor a script with a first line like #!/bin/sh"
     return _system_words(error, str(found))
 
 
 def _found(program: str) -> Path | None:
-    """Give the file that a command names; of a name without folder, one in PATH even if it cannot be run."""
+    """Return the file that a command names; for a bare name, one in PATH even if it cannot be run."""
     if _has_folder(program):
         return Path(program) if os.path.lexists(program) else None
     path = shutil.which(program, mode=os.F_OK)
@@ -61,7 +61,7 @@ def _has_folder(program: str) -> bool:
 
 
 def _interpreter(script: Path) -> str:
-    """Give what the first line of a script names, or "" where there is none."""
+    """Return what the first line of a script names, or "" where there is none."""
     with contextlib.suppress(OSError), script.open("rb") as file:
         first = file.read(_SHEBANG_BYTES).partition(b"\n")[0]
         if first.startswith(b"#!"):

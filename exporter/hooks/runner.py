@@ -34,7 +34,7 @@ class Traces(Protocol):
     """What is needed of `exporter.tracing.Tracer`."""
 
     def hook_traceparent(self, job: Job) -> str:
-        """Give the W3C header that makes what a hook does a part of the event's trace."""
+        """Return the W3C header that makes what a hook does a part of the event's trace."""
         ...
 
     def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> None:
@@ -78,7 +78,7 @@ class HookRunner:
     def compose(
         self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
     ) -> tuple[Job, ...]:
-        """Give the jobs to write down with what just happened."""
+        """Return the jobs to write down with what just happened."""
         return jobs.compose(tuple(self._hooks.values()), occurrences, instance=instance, now=now)
 
     def wake(self) -> None:
@@ -101,7 +101,7 @@ class HookRunner:
             self._stop.set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end of all work, and tell whether it came within ``timeout`` seconds."""
+        """Wait for the end of all work, and return whether it came within ``timeout`` seconds."""
         deadline = self._clock.monotonic() + timeout
         for thread in tuple(self._busy.values()):
             thread.join(max(deadline - self._clock.monotonic(), 0.0))

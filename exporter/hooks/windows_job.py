@@ -39,7 +39,7 @@ class Job:
         self._has_job = bool(self._job and self._kernel.AssignProcessToJobObject(self._job, handle))
 
     def read(self, seconds: float) -> bytes | None:
-        """Give the output there is, waiting for it no longer than that; b"" at its end, None if none came."""
+        """Return output, waiting for it no longer than that; b"" at its end, None if none came."""
         handle = msvcrt.get_osfhandle(self._output.fileno())
         deadline = time.monotonic() + seconds
         try:
@@ -53,11 +53,11 @@ class Job:
             return b""
 
     def exited(self) -> bool:
-        """Tell whether the command itself has ended; what it started may go on."""
+        """Return whether the command itself has ended; what it started may go on."""
         return self._popen.poll() is not None
 
     def alive(self) -> bool:
-        """Tell whether the command itself still runs: the rest of a job gets no time of its own."""
+        """Return whether the command itself still runs: the rest of a job gets no time of its own."""
         return not self.exited()
 
     def ask_to_end(self) -> None:
@@ -72,7 +72,7 @@ class Job:
                 self._popen.kill()
 
     def status(self) -> int | None:
-        """Give the exit status; None if it is not known."""
+        """Return the exit status; None if it is not known."""
         return self._popen.poll()
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], wit
 
 
 def _kernel() -> ctypes.WinDLL:
-    """Give kernel32 with handles as wide as pointers; ctypes takes them for 32 bits otherwise."""
+    """Return kernel32 with handles as wide as pointers; ctypes takes them for 32 bits otherwise."""
     kernel = ctypes.WinDLL("kernel32", use_last_error=True)
     handle = ctypes.c_void_p
     kernel.CreateJobObjectW.restype = handle

@@ -22,6 +22,6 @@ class Withheld:
         self._named = frozenset(named)
 
     def has(self, name: str, *, fold: bool = False) -> bool:
-        """Tell whether a variable is withheld; ``fold`` where the system takes a for A in their names."""
+        """Return whether a variable is withheld; ``fold`` where the system takes a for A in their names."""
         known = name.upper() in self._folded if fold else name in self._named
         return known or name == _NOTIFY or _HEADERS.fullmatch(name) is not None

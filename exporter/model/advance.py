@@ -56,7 +56,7 @@ def advance(known: Known, document: Document, now: datetime, *, instance: str | 
     too, while ``known.has_untold``.
 
     Of what is past the newest 10,000 lives are kept; an event's content may change a thousand times, and what
-    changes after that is shown, and is no transition.
+    changes after that is shown, and is not a transition.
     """
     walk = _Walk(known, document, now, instance, watching=watching)
     walk.take_in(_sort(known, document))
@@ -244,7 +244,7 @@ class _Walk:
             self._end(before, Transition.COMPLETED if started else Transition.CANCELLED)
 
     def _update(self, before: TrackedEvent, after: TrackedEvent) -> None:
-        """Tell what changed since it was last told, unless that was less than a minute ago."""
+        """Return what changed since it was last told, unless that was less than a minute ago."""
         told = before.untold or before.event
         changes = _changes(told, after.event)
         if not changes or len(after.transitions) >= MOST_TRANSITIONS:

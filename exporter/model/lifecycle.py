@@ -46,9 +46,9 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     life that began, and has stayed, while this VM did not know its name. ``started`` is None where the
     start was not watched. ``ended`` and ``outcome`` are None while it lasts; ``impact_seconds`` is the time
     from started to ended where both were watched. ``announced`` is the newest NotBefore that was given: Azure
-    blanks it at the start. ``untold`` is the content that was last told, while newer content waits for its turn.
-    ``unread`` is true where the newest document lists the event but it could not be read. ``hooked`` counts
-    the transitions for which hooks have been queued: none are while this VM does not know its name.
+    blanks it at the start. ``untold`` is the content that was last told, while newer content waits for its
+    turn. ``unread`` is true where the newest document lists the event but it could not be read. ``hooked``
+    counts the transitions for which hooks have been queued: none are while this VM does not know its name.
     """
 
     event: ScheduledEvent

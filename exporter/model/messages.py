@@ -74,7 +74,7 @@ class Sender(Protocol):
 
     @property
     def body_limit(self) -> int | None:
-        """Give the most characters that the service takes for title and body together; None without limit."""
+        """Return how many characters the service takes for title and body together; None without limit."""
         ...
 
     def send(self, rendered: Rendered, about: Hashable = None) -> Delivery:

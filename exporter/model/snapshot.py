@@ -36,7 +36,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     poll_interval: float = 1.0
 
     def stands_still(self, now: datetime) -> bool:
-        """Tell whether polling seems to hang: it went well, and then neither well nor wrong for too long."""
+        """Return whether polling seems to hang: after a success, no poll has ended for too long."""
         if not self.up or self.last_success is None:
             return False
         return (now - self.last_success).total_seconds() > _PATIENCE_SECONDS + 2 * self.poll_interval

@@ -26,7 +26,7 @@ _OUTCOMES: dict[Transition, str] = {
 
 
 def span(seconds: float) -> str:
-    """Say how long, in the two largest units: ``45 s``, ``12 min 5 s``, ``3 h 12 min``, ``2 days 3 h``.
+    """Return how long, in the two largest units: ``45 s``, ``12 min 5 s``, ``3 h 12 min``, ``2 days 3 h``.
 
     The page's script says it in the same words, so that nothing jumps when it takes over.
     """
@@ -42,13 +42,13 @@ def span(seconds: float) -> str:
 
 
 def brief(seconds: float) -> str:
-    """Say how long, in the largest unit only."""
+    """Return how long, in the largest unit only."""
     words = span(seconds).split()
     return " ".join(words[:2])
 
 
 def length(seconds: float) -> str:
-    """Say how long something lasts that does not tick: as `span`, without a zero at the end."""
+    """Return how long something lasts that does not tick: as `span`, without a zero at the end."""
     if seconds < 120:
         return count(int(seconds), "second")
     number, unit, *rest = span(seconds).split()
@@ -56,14 +56,14 @@ def length(seconds: float) -> str:
 
 
 def effect(event: ScheduledEvent) -> str:
-    """Say what the event does to a VM."""
+    """Return what the event does to a VM."""
     seconds = event.duration_seconds
     pause = f"for about {length(seconds)}" if seconds else "for a moment"
     return _EFFECTS.get(event.event_type, _UNKNOWN_EFFECT).format(pause=pause)
 
 
 def expected_duration(event: ScheduledEvent) -> str:
-    """Say how long Azure expects the interruption to last."""
+    """Return how long Azure expects the interruption to last."""
     seconds = event.duration_seconds
     if seconds is None:
         return "not known"
@@ -71,17 +71,17 @@ def expected_duration(event: ScheduledEvent) -> str:
 
 
 def source(event: ScheduledEvent) -> str:
-    """Say who asked for the event."""
+    """Return who asked for the event."""
     return _SOURCES.get(event.event_source, event.event_source or "not said")
 
 
 def outcome(tracked: TrackedEvent) -> str:
-    """Say what became of an event that is gone."""
+    """Return what became of an event that is gone."""
     return _OUTCOMES[tracked.outcome] if tracked.outcome else "Gone"
 
 
 def gist(event: ScheduledEvent, now: datetime) -> str:
-    """Say in a few words what comes and when: ``Reboot in 12 min``."""
+    """Return in a few words what comes and when: ``Reboot in 12 min``."""
     if event.event_status == STARTED:
         return f"{event.event_type} under way"
     if event.event_status != SCHEDULED or event.not_before is None:
@@ -107,7 +107,7 @@ _STANDS = {
 
 
 def approval(view: ApprovalView) -> str:
-    """Say how approving stands: ``Held (rule no-reboots): the rule holds it``."""
+    """Return how approving stands: ``Held (rule no-reboots): the rule holds it``."""
     stand = _STANDS.get(view.state or "", view.state or "")
     rule = f" (rule {view.rule})" if view.rule else ""
     return f"{stand}{rule}: {view.reason}"

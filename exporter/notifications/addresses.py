@@ -65,7 +65,7 @@ class Address:
 
 
 def shown(url: str) -> str:
-    """Give what may be shown of a URL: ``scheme://host``; without the host where that is a token."""
+    """Return what may be shown of a URL: ``scheme://host``; without the host where that is a token."""
     found = _SCHEME.match(url)
     if found is None:
         return "no URL"
@@ -110,7 +110,7 @@ def secret_files(settings: Notifications, config_file: Path | None) -> tuple[Pat
 
 
 def is_secret(url: str) -> bool:
-    """Tell whether a URL of the configuration, as it is written there, is to be taken for a secret.
+    """Return whether a URL of the configuration, as it is written there, is to be taken for a secret.
 
     A password always is, unless it is a ``${VARIABLE}``. So is all else beyond the name of a server, as most
     services have their token there; but not where the URL has a variable, which then is the token, and not in
@@ -188,7 +188,7 @@ def _read(name: str, keys: Keys, locate: Locate) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise locate(keys, f"{name} is no text") from error
+        raise locate(keys, f"{name} is not text") from error
     except OSError as error:
         raise locate(keys, f"{name} cannot be read: {error.strerror}") from error
 

@@ -31,7 +31,7 @@ EVENT_FIELDS = EventView.__struct_fields__
 
 
 def variables(message: Message, now: datetime, style: Style) -> dict[str, Any]:
-    """Give the values of `NAMES` for a message as of ``now``; all text in it is safe in its format.
+    """Return the values of `NAMES` for a message as of ``now``; all text in it is safe in its format.
 
     ``time_left`` is in whole seconds; times are aware and in UTC.
     """
@@ -58,7 +58,7 @@ def weight(message: Message) -> Severity:
 
 
 def cleaned(message: Message, style: Style) -> Message:
-    """Give the message with every text from outside made safe in this style."""
+    """Return the message with every text from outside made safe in this style."""
     event = message.event
     return replace(
         message,
@@ -93,7 +93,7 @@ def _cleaned_change(change: Change, style: Style) -> Change:
 
 
 def _typed(field: str, value: object) -> object:
-    """Give a time its type again: the outbox keeps it as JSON does."""
+    """Return a time its type again: the outbox keeps it as JSON does."""
     if field != "not_before" or not isinstance(value, str):
         return value
     try:

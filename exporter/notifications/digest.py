@@ -31,7 +31,7 @@ def digest(
     *,
     limit: int | None,
 ) -> tuple[Rendered, int]:
-    """Put as many of the messages into one as fit, in their order; give it, and how many those are.
+    """Put as many of the messages into one as fit, in their order; return it, and how many those are.
 
     One at least, cut if need be. ``limit`` is in characters, for title and body together.
     """

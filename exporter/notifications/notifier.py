@@ -52,7 +52,7 @@ class Notifier:
         return tuple(self._plan.senders)
 
     def pending(self) -> dict[str, int]:
-        """Give how many messages wait, for every target that is configured or still has some."""
+        """Return how many messages wait, for every target that is configured or still has some."""
         return dict.fromkeys(self.targets, 0) | self._outbox.counts()
 
     def configure(self, plan: Plan) -> None:
@@ -87,7 +87,7 @@ class Notifier:
             worker.wake()
 
     def stop(self, timeout: float) -> bool:
-        """End all work within ``timeout`` seconds; tell whether all of it ended."""
+        """End all work within ``timeout`` seconds; return whether all of it ended."""
         deadline = time.monotonic() + timeout
         with self._lock:
             self._stopping = True

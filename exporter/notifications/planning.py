@@ -91,7 +91,7 @@ def checked_addresses(
 
 
 def _places(settings: Notifications) -> dict[str, Keys]:
-    """Give the key of the configuration file that holds each target's address."""
+    """Return the key of the configuration file that holds each target's address."""
     return {
         target.name: ("notifications", "targets", index, key)
         for index, target in enumerate(settings.targets)

@@ -96,7 +96,7 @@ class Renderer:
     def digest(
         self, messages: Sequence[Message], now: datetime, *, limit: int | None = None
     ) -> tuple[Rendered, int]:
-        """Write as many of the messages as fit, at least one, into one; give it and how many those are.
+        """Write as many of the messages as fit, at least one, into one; return it and how many those are.
 
         In their order, a line each, and never by the user's templates. Its severity is their highest.
 
@@ -125,7 +125,7 @@ class _Part:
         self._template = engine.Engine(part_style, html=html).compile(text)
 
     def render(self, message: Message, now: datetime) -> str:
-        """Give the text; `engine.TemplateError` where it fails."""
+        """Return the text; `engine.TemplateError` where it fails."""
         found = self._template.render(variables(message, now, self._style))
         return printable(" ".join(found.split())) if self._one_line else _without_controls(found)
 
@@ -142,7 +142,7 @@ class _Fallback:
         self._told = False
 
     def render(self, message: Message, now: datetime) -> str:
-        """Give the text."""
+        """Return the text."""
         if self._theirs is not None:
             try:
                 found = self._theirs.render(message, now)

@@ -10,7 +10,7 @@ from exporter.model.views import event_view
 
 
 def effective_routes(routes: Sequence[Route], configured: Sequence[str], extra: Sequence[str]) -> list[Route]:
-    """Give the routes that hold: ``extra`` targets get everything, so do configured ones without any."""
+    """Return the routes that hold: ``extra`` targets get everything, so do configured ones without any."""
     everything = [*([] if routes else configured), *extra]
     return [*routes, *([Route(targets=tuple(everything))] if everything else [])]
 

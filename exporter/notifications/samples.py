@@ -16,14 +16,14 @@ _NOTICE = timedelta(minutes=15)
 
 
 def samples(instance: str | None, now: datetime) -> tuple[Message, ...]:
-    """Give one message of each transition, as of ``now``, marked as a test; the caller fills ``target``."""
+    """Return one message of each transition, as of ``now``, marked as a test; the caller fills ``target``."""
     return tuple(
         _sample(transition, number, instance, now) for number, transition in enumerate(Transition, start=1)
     )
 
 
 def variants() -> Iterator[tuple[str, Message]]:
-    """Give messages that differ in all that a template may meet, and what is special about each."""
+    """Return messages that differ in all that a template may meet, and what is special about each."""
     for sample in (*samples("vm_0", _DAY), *samples(None, _DAY)):
         event = sample.event
         what = f"transition {sample.transition}{'' if sample.instance else ', instance not known'}"
@@ -38,7 +38,7 @@ def variants() -> Iterator[tuple[str, Message]]:
 
 
 def is_sample(event: EventView) -> bool:
-    """Tell whether an event is made up here."""
+    """Return whether an event is made up here."""
     return event.id == SAMPLE_ID
 
 

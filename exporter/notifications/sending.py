@@ -86,7 +86,7 @@ class AppriseSender:
 
     @property
     def body_limit(self) -> int | None:
-        """Give the most characters that every service behind it takes."""
+        """Return the most characters that every service behind it takes."""
         return min((service.body_limit for service in self._opened()), default=None)
 
     def send(self, rendered: Rendered, about: Hashable = None) -> Delivery:
@@ -133,7 +133,7 @@ class AppriseSender:
         return attempt.outcome[0]
 
     def _came_late(self) -> list[Service]:
-        """Give the services to which tries that were left behind have brought this very message since."""
+        """Return the services to which tries that were left behind have brought this very message since."""
         if self._about is None:
             return []
         return [late.service for late in self._late if late.about == self._about and late.outcome == [""]]

@@ -70,12 +70,12 @@ class Service:
 
 
 def open_services(address: Address) -> list[Service]:
-    """Give the services behind an address; none where Apprise does not take it."""
+    """Return the services behind an address; none where Apprise does not take it."""
     return [Service(plugin) for plugin in plugins(address)]
 
 
 def plugins(address: Address) -> list[Any]:
-    """Give Apprise's own objects for an address."""
+    """Return Apprise's own objects for an address."""
     from apprise import Apprise, AppriseAsset, AppriseConfig
 
     _quieten()
@@ -143,7 +143,7 @@ def _plugin(url: str, module: str, name: str, asset: Any) -> Any:
 
 
 def problem(address: Address) -> str:
-    """Say why Apprise does not take an address, and what to do."""
+    """Return why Apprise does not take an address, and what to do."""
     from apprise.plugins import N_MGR
 
     if address.apprise_config is not None:
@@ -151,7 +151,7 @@ def problem(address: Address) -> str:
         return f"{path} has no service with the tag {tag!r} that Apprise takes; add it there"
     scheme = address.label.partition("://")[0]
     if "://" not in address.label:
-        return "is no URL; write it like mailto://user:password@example.com"
+        return "is not a valid URL; write it like mailto://user:password@example.com"
     if scheme not in N_MGR:
         return f"Apprise knows no service {scheme}://; see the list in its documentation"
     if not N_MGR[scheme].enabled:

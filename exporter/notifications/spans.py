@@ -15,7 +15,7 @@ def utc(at: object) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Say how long: ``45 seconds``, ``14 minutes``, ``3 hours 12 minutes``; ``unknown`` for None.
+    """Return how long: ``45 seconds``, ``14 minutes``, ``3 hours 12 minutes``; ``unknown`` for None.
 
     Under two minutes it is exact to the second, under two hours to the minute, under two days to the
     minute, and else to the hour, rounded to the nearest.
@@ -36,7 +36,7 @@ def duration(seconds: float | None) -> str:
 
 
 def relative(at: datetime | None, now: datetime) -> str:
-    """Say how far off a time is: ``in 14 minutes``, ``3 seconds ago``, ``now``; ``unknown`` for None."""
+    """Return how far off a time is: ``in 14 minutes``, ``3 seconds ago``, ``now``; ``unknown`` for None."""
     if at is None:
         return UNKNOWN
     ahead = (at - now).total_seconds()

@@ -155,7 +155,7 @@ class HtmlStyle:
 
 
 def style(text_format: TextFormat) -> Style:
-    """Give the style of a format."""
+    """Return the style of a format."""
     if text_format == "html":
         return HtmlStyle()
     return MarkdownStyle() if text_format == "markdown" else PlainStyle()

@@ -25,7 +25,7 @@ class Fact(NamedTuple):
 
 
 def as_event(view: EventView) -> ScheduledEvent:
-    """Give what Azure said of an event, for the functions that take that."""
+    """Return what Azure said of an event, for the functions that take that."""
     return ScheduledEvent(
         event_id=view.id,
         event_type=view.type,
@@ -51,14 +51,18 @@ def headline(message: Message, now: datetime, style: Style) -> str:
 
 
 def explanation(message: Message, style: Style) -> str:
-    """Say what it means for whom, in one to three sentences."""
+    """Return what it means for whom, in one to three sentences."""
     event = message.event
     meaning = _END_WORDS.get(message.transition) or page.effect(as_event(event))
     if message.transition is Transition.APPROVED:
         meaning = f"This exporter told Azure to go ahead. {meaning}"
     if event.target is Target.OTHER:
         ended = message.transition in ENDINGS
-        form = "{} This VM only saw it." if ended else "This VM is not hit; it only saw it. For those hit: {}"
+        form = (
+            "{} This VM only saw it."
+            if ended
+            else "This VM is not affected; it only saw the event. For those affected: {}"
+        )
         return style.phrase(form, meaning)
     if message.instance is None:
         return style.phrase("{} This VM's name is not known yet: the event may be another VM's.", meaning)
@@ -75,7 +79,7 @@ _END_WORDS = {
 
 
 def facts(message: Message, now: datetime, style: Style) -> list[Fact]:
-    """Give the lines of the body, the most urgent first."""
+    """Return the lines of the body, the most urgent first."""
     event = message.event
     lines = [
         Fact("This VM", style.code(message.instance) if message.instance else "name not known yet"),
@@ -103,7 +107,7 @@ def names(resources: Sequence[str], style: Style, most: int = VMS_SHOWN) -> str:
 
 
 def change_words(change: Change, style: Style) -> str:
-    """Say what changed: ``starts 22:15 -> 22:30``."""
+    """Return what changed: ``starts 22:15 -> 22:30``."""
     label = _FIELDS.get(change.field, change.field)
     old, new = _value(change.field, change.old, style), _value(change.field, change.new, style)
     return style.phrase("{} {} {} {}", label, old, "->", new)

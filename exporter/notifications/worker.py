@@ -65,7 +65,7 @@ class Traces(Protocol):
     """What is needed of `exporter.tracing.Tracer`."""
 
     def traceparent(self, message: Message) -> str:
-        """Give the W3C header to send along with a message; "" for none."""
+        """Return the W3C header to send along with a message; "" for none."""
         ...
 
     def notified(self, message: Message, at: datetime, outcome: Outcome) -> None:
@@ -145,7 +145,7 @@ class Worker:
         self._wake.set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end of the thread, and tell whether it came within ``timeout`` seconds."""
+        """Wait for the end of the thread, and return whether it came within ``timeout`` seconds."""
         if self._thread.ident is not None:
             self._thread.join(max(timeout, 0.0))
         return not self._thread.is_alive()
@@ -164,7 +164,7 @@ class Worker:
                 self._wake.wait(delay)
 
     def step(self) -> float:
-        """Do what is due, one message or one digest at most; give the seconds until there may be more."""
+        """Do what is due, one message or one digest at most; return the seconds until there may be more."""
         duty = self._duty
         several = self._was_down or duty.sender is None
         waiting = self._outbox.waiting(self.target, _BATCH if several else 1)

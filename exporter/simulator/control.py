@@ -173,7 +173,7 @@ class Control:
 
 
 def _is_deliberate(request: Request) -> bool:
-    """Tell whether another site's page cannot have sent this: its browser would ask us first."""
+    """Return whether another site's page cannot have sent this: its browser would ask us first."""
     kind = request.header(b"content-type").partition(";")[0].strip().lower()
     return kind == "application/json" or bool(request.header(b"x-requested-with"))
 

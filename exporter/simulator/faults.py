@@ -30,7 +30,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Read JSON; ``{"mode": null}`` is None.
 
         Raises:
-            ConfigurationError: it is no fault.
+            ConfigurationError: it is not a fault.
         """
         try:
             if msgspec.json.decode(body, type=dict[str, object]).get("mode", "") is None:
@@ -62,7 +62,7 @@ class Faults:
         self.current: Fault | None = None
 
     def take(self, endpoint: str, method: str) -> Fault | None:
-        """Give the fault that a request meets, and count it."""
+        """Return the fault that a request meets, and count it."""
         fault = self.current
         if fault is None or fault.endpoint not in {None, endpoint} or fault.method not in {None, method}:
             return None

@@ -109,7 +109,7 @@ class Simulation:
         return tuple(({scenario.name: scenario for scenario in load_scenarios()} | self._given).values())
 
     def start_scenario(self, name: str | Scenario) -> tuple[str, ...]:
-        """Start a scenario now, beside all others, and give the ids of its events.
+        """Start a scenario now, beside all others, and return the ids of its events.
 
         Raises:
             ConfigurationError: no scenario has that name.
@@ -141,7 +141,7 @@ class Simulation:
             self._faults.current = fault
 
     def take_fault(self, endpoint: str, method: str) -> Fault | None:
-        """Give the fault that a request meets, and count it."""
+        """Return the fault that a request meets, and count it."""
         with self._lock:
             return self._faults.take(endpoint, method)
 
@@ -187,7 +187,7 @@ class Simulation:
         return not self._is_on or self._elapsed() - self._last_poll >= _DAY
 
     def document(self, version: str) -> bytes:
-        """Give the document as an API version knows it, and count a poll."""
+        """Return the document as an API version knows it, and count a poll."""
         with self._lock:
             self._last_poll = self._elapsed()
             self._polls += 1
@@ -203,7 +203,7 @@ class Simulation:
             return bodies[version]
 
     def knows(self, event_id: str) -> bool:
-        """Tell whether the document that was set by hand mentions an id; those of our own are GUIDs."""
+        """Return whether the document that was set by hand mentions an id; those of our own are GUIDs."""
         with self._lock:
             return self._override is not None and event_id.encode() in self._override
 
@@ -231,7 +231,7 @@ class Simulation:
             self._engine.clear(self._elapsed())
 
     def picture(self) -> Picture:
-        """Give everything at once; it counts as no poll."""
+        """Return everything at once; it counts as no poll."""
         with self._lock:
             engine = self._engine
             engine.advance(self._elapsed())
@@ -251,7 +251,7 @@ class Simulation:
             )
 
     def wall(self, simulated: float) -> datetime:
-        """Give the wall-clock time of a simulated one (seconds since the beginning)."""
+        """Return the wall-clock time of a simulated one (seconds since the beginning)."""
         return self._began_at + timedelta(seconds=simulated / self.speed)
 
     def _elapsed(self) -> float:

@@ -47,12 +47,12 @@ class Span(msgspec.Struct, frozen=True):
 
     @property
     def traceparent(self) -> str:
-        """Give the W3C header that makes what gets it a child of this span."""
+        """Return the W3C header that makes what gets it a child of this span."""
         return f"00-{self.trace_id}-{self.span_id}-01"
 
 
 def event_spans(occurrence: Occurrence, vm: str) -> Iterator[Span]:
-    """Give the spans of the phases that a transition ends, as ``vm`` saw it; the root at the event's end."""
+    """Return the spans of the phases that a transition ends, and at the end of the life its root."""
     tracked, transition = occurrence.tracked, occurrence.transition
     ends = transition in ENDINGS
     # Where the start was not watched, the phase begins when it was noticed.
@@ -66,7 +66,7 @@ def event_spans(occurrence: Occurrence, vm: str) -> Iterator[Span]:
 
 
 def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome) -> Span:
-    """Give the span of a message, from its transition to its delivery, or to when it was given up."""
+    """Return the span of a message, from its transition to its delivery, or to when it was given up."""
     attributes = {
         PREFIX + "transition": message.transition.value,
         PREFIX + "notification.target": message.target,
@@ -101,7 +101,7 @@ def approval_span(tracked: TrackedEvent, vm: str, rule: str, times: tuple[dateti
 def hook_span(
     job: Job, vm: str, times: tuple[datetime, datetime], result: CommandResult | None = None
 ) -> Span:
-    """Give the span of a hook's run; ``result`` is None where only its ids matter."""
+    """Return the span of a hook's run; ``result`` is None where only its ids matter."""
     attributes: dict[str, Attribute] = {
         PREFIX + "transition": job.transition.value,
         PREFIX + "hook.name": job.hook,
@@ -205,5 +205,5 @@ def _attributes(tracked: TrackedEvent) -> dict[str, Attribute]:
 
 
 def _span_id(*facts: str) -> str:
-    # A name from the command line may have what is no Unicode.
+    # A name from the command line may have what is not valid Unicode.
     return hashlib.sha256("\0".join(facts).encode(errors="surrogatepass")).hexdigest()[:16]

@@ -21,9 +21,9 @@ What it cannot tell:
 - A pause below `LEAST_SECONDS`. And each seems up to `INTERVAL_SECONDS` shorter than it was, as the sleep
   that it fell into was not over when it began.
 
-A step of the wall clock alone is no pause: one of the clocks has not overslept. Where it is set back during
-a pause, that pause is missed. A suspended machine (which a VM on Azure is not) stops the monotonic clock.
-CLOCK_BOOTTIME goes on then, is the same otherwise, and so would prove nothing more.
+A step of the wall clock alone is not a pause: one of the clocks has not overslept. Where it is set back
+during a pause, that pause is missed. A suspended machine (which a VM on Azure is not) stops the monotonic
+clock. CLOCK_BOOTTIME goes on then, is the same otherwise, and so would prove nothing more.
 """
 
 import logging
@@ -40,7 +40,7 @@ LEAST_SECONDS = 0.2
 
 
 def oversleep(slept: float, monotonic_delta: float, wall_delta: float) -> float | None:
-    """Give the seconds of a pause within a sleep that was to last ``slept`` seconds; None for no pause.
+    """Return the seconds of a pause within a sleep that was to last ``slept`` seconds; None for no pause.
 
     The deltas are what the two clocks say of that sleep, in seconds; the wall clock's may be negative. The
     smaller counts: it needs both to make a pause.
@@ -50,7 +50,7 @@ def oversleep(slept: float, monotonic_delta: float, wall_delta: float) -> float 
 
 
 def set_forward(monotonic_delta: float, wall_delta: float) -> float | None:
-    """Give the seconds by which the wall clock was set forward within a sleep; None where it was not.
+    """Return the seconds by which the wall clock was set forward within a sleep; None where it was not.
 
     While an event is Started, this may be all that is seen of a pause that stopped the guest's clocks.
     """
@@ -95,7 +95,7 @@ class PauseWatcher:
                 self._ended = None
 
     def stop(self, timeout: float) -> bool:
-        """End the watch for good, and tell whether its thread ended within ``timeout`` seconds."""
+        """End the watch for good, and return whether its thread ended within ``timeout`` seconds."""
         with self._lock:
             self._stopped = True
         self.watch(active=False)

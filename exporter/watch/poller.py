@@ -30,7 +30,7 @@ class Poller:
         self._thread = threading.Thread(target=self._run, name="poller", daemon=True)
 
     def configure(self, config: Config, client: ImdsClient) -> None:
-        """Give the configuration and the client to use from the next poll on, which comes at once."""
+        """Return the configuration and the client to use from the next poll on, which comes at once."""
         with self._lock:
             replaced, self._next = self._next, (config, client)
         if replaced is not None:
@@ -46,7 +46,7 @@ class Poller:
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """Ask the thread to end, and tell whether it did within ``timeout`` seconds."""
+        """Ask the thread to end, and return whether it did within ``timeout`` seconds."""
         self._stopping = True
         self._wake.set()
         self._thread.join(timeout)

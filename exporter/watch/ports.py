@@ -15,11 +15,11 @@ class Imds(Protocol):
     """What the watch needs of `exporter.imds.ImdsClient`."""
 
     def fetch(self) -> bytes:
-        """Give the body of the document of scheduled events; raise ImdsError."""
+        """Return the body of the document of scheduled events; raise ImdsError."""
         ...
 
     def instance(self) -> InstanceFacts:
-        """Give what IMDS knows of this VM; raise ImdsError."""
+        """Return what IMDS knows of this VM; raise ImdsError."""
         ...
 
 
@@ -67,7 +67,7 @@ class Hooks(Protocol):
     def compose(
         self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
     ) -> Sequence[Job]:
-        """Give the hooks to run for what just happened."""
+        """Return the hooks to run for what just happened."""
         ...
 
     def wake(self) -> None:
@@ -79,7 +79,7 @@ class Approvals(Protocol):
     """What the watch needs of `exporter.approval.Approver`."""
 
     def take_sent(self) -> Sequence[Approval]:
-        """Give the approvals that Azure took and that are no transitions yet."""
+        """Return the approvals that Azure took and that are not transitions yet."""
         ...
 
     def wake(self) -> None:

@@ -28,7 +28,7 @@ class Guard:
         self._passwords = Passwords()
 
     async def refusal(self, settings: WebSettings, request: Request) -> Response | None:
-        """Give the answer that turns a request away, or None to let it in."""
+        """Return the answer that turns a request away, or None to let it in."""
         if settings.rate_limit and not self._bucket.take(settings.rate_limit):
             return failure(HTTPStatus.TOO_MANY_REQUESTS)
         if settings.users:
@@ -63,7 +63,7 @@ class Passwords:
         self._one_at_a_time = asyncio.Lock()
 
     async def right(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool:
-        """Tell whether the password is the user's; an unknown name costs the same time as a known one."""
+        """Return whether the password is the user's; an unknown name costs the same time as a known one."""
         known = name in users
         hashed = users[name] if known else next(iter(users.values()))
         ticket = self._ticket(name, hashed, password)

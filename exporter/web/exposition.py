@@ -26,7 +26,7 @@ def metrics(registry: CollectorRegistry, request: Request) -> Response:
     encode: Callable[[Collector], bytes]
     try:
         encode, content_type = choose_encoder(request.header(b"accept"))
-    except TypeError:  # how prometheus_client meets a format's version that is no number
+    except TypeError:  # how prometheus_client meets a format's version that is not a number
         encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
     if content_type.startswith("application/openmetrics-text"):
         # Our names are the same under every escaping scheme, and this one takes half the time.

@@ -32,7 +32,7 @@ class Request(msgspec.Struct, frozen=True):
         return cls(scope["method"], scope["path"], query, tuple(scope["headers"]))
 
     def header(self, name: bytes) -> str:
-        """Give a header's values, joined by commas as RFC 9110, 5.3 allows; "" where there is none."""
+        """Return a header's values, joined by commas as RFC 9110, 5.3 allows; "" where there is none."""
         return ",".join(value.decode("latin-1") for key, value in self.headers if key.lower() == name)
 
 

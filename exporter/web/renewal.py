@@ -41,7 +41,7 @@ class WebConfig:
         self._checked = clock.monotonic()
 
     def current(self) -> WebSettings:
-        """Give the settings that hold now; never raises."""
+        """Return the settings that hold now; never raises."""
         with self._lock:
             if self._path and self._due():
                 try:

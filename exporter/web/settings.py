@@ -114,7 +114,7 @@ def _users(file: YamlFile, users: dict[str, str]) -> dict[str, bytes]:
         if not _BCRYPT.fullmatch(hashed):
             raise file.error(
                 keys,
-                "is no bcrypt hash ($2a$, $2b$ or $2y$, cost 4 to 31); "
+                "is not a bcrypt hash ($2a$, $2b$ or $2y$, cost 4 to 31); "
                 "make one with: htpasswd -nBC 10 '' | tr -d ':\\n'",
             )
     return {name: hashed.encode() for name, hashed in users.items()}

@@ -95,7 +95,7 @@ def test_the_job_stands_in_one_place() -> None:
 
 
 def exposed() -> dict[str, set[str]]:
-    """Give the names of all samples that an exporter exposes, with the labels of each."""
+    """Return the names of all samples that an exporter exposes, with the labels of each."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     metrics.notifying(["chat"])
@@ -116,7 +116,7 @@ def exposed() -> dict[str, set[str]]:
 
 
 def used() -> list[tuple[str, set[str]]]:
-    """Give every metric that an expression or a template selects, with the labels of its matchers."""
+    """Return every metric that an expression or a template selects, with the labels of its matchers."""
     texts = [rule["expr"] for rule in rules()]
     texts += [text for rule in alerts().values() for text in rule["annotations"].values()]
     found = _SELECTOR.findall("\n".join(texts))

@@ -44,7 +44,7 @@ class Azure:
         self.fetches = 0
 
     def fetch(self) -> bytes:
-        """Give the document."""
+        """Return the document."""
         self.fetches += 1
         return self.body
 
@@ -130,7 +130,7 @@ class Court:
         self.approver._config = self.settings
 
     def view(self) -> tuple[str | None, str | None]:
-        """Give how the only event stands, and why."""
+        """Return how the only event stands, and why."""
         found = self.approver.view(self.snapshot.current[0])
         return found.state, found.reason
 
@@ -282,7 +282,7 @@ def test_a_crash_before_the_answer_and_rules_that_changed(court: Court) -> None:
 
 
 def test_a_crash_after_the_answer(court: Court) -> None:
-    """An approval that is no transition yet when the process dies becomes one after the restart, once."""
+    """An approval that is not a transition yet when the process dies becomes one after the restart, once."""
     court.approver.look()
     court.restart()
     court.approver.look()

@@ -24,12 +24,12 @@ HOLD = Rule("nights", "hold", Match(event_types=("Freeze",)))
 
 
 def settings(*rules: Rule, mode: Mode = Mode.ON, **fields: Any) -> Approval:
-    """Give settings with these rules."""
+    """Return settings with these rules."""
     return Approval(mode=mode, rules=rules or (FREEZES,), **fields)
 
 
 def seen(event: ScheduledEvent | None = None) -> TrackedEvent:
-    """Give an event that is seen now for the first time."""
+    """Return an event that is seen now for the first time."""
     return TrackedEvent(event or scheduled(), (FREEZE_ID,), first_seen=NOW)
 
 

@@ -55,12 +55,12 @@ class Office:
         return {key: TrackedEvent(scheduled(event_id=key), (key,), first_seen=NOW) for key in IDS}
 
     def snapshot(self) -> Snapshot:
-        """Give what the watch knows, newest first."""
+        """Return what the watch knows, newest first."""
         current = tuple(reversed(self.tracked.values()))
         return Snapshot(instance="WestNO_0", up=True, ready=True, current=current)
 
     def fetch(self) -> bytes:
-        """Give the document."""
+        """Return the document."""
         self.asked.append("document")
         if self.fetch_error is not None:
             raise self.fetch_error
@@ -93,7 +93,7 @@ class Office:
 
 @pytest.fixture
 def office(tmp_path: Path) -> Iterator[Office]:
-    """Give an office that approves everything, until the end of the test."""
+    """Return an office that approves everything, until the end of the test."""
     with opened(tmp_path) as found:
         found.set_limit(10)
         yield found

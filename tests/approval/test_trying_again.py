@@ -51,11 +51,11 @@ class Office:
         return TrackedEvent(self.event, (FREEZE_ID,), first_seen=NOW)
 
     def snapshot(self) -> Snapshot:
-        """Give what the watch knows."""
+        """Return what the watch knows."""
         return Snapshot(instance="WestNO_0", up=True, ready=True, current=(self.tracked,))
 
     def fetch(self) -> bytes:
-        """Give the document."""
+        """Return the document."""
         not_before = self.event.not_before
         assert not_before is not None
         return body(raw_event(NotBefore=not_before.isoformat()))
@@ -92,7 +92,7 @@ class Office:
 
 @contextmanager
 def office(folder: Path, takes: float) -> Iterator[Office]:
-    """Give an office with a state of its own, until the end of the block."""
+    """Return an office with a state of its own, until the end of the block."""
     clock = HandClock()
     store = Store.open(folder, health=Health(clock), clock=clock)
     try:

@@ -37,14 +37,14 @@ class Azure:
 
 
 def settings(url: str, name: str = "") -> Config:
-    """Give a configuration that asks there."""
+    """Return a configuration that asks there."""
     return Config(imds=Imds(endpoint=Endpoint(url)), instance=Instance(name=name))
 
 
 def shown(
     azure: Azure, capsys: pytest.CaptureFixture[str], *, as_json: bool = False, name: str = ""
 ) -> tuple[str, str]:
-    """Ask once; give output and warnings."""
+    """Ask once; return output and warnings."""
     with serving(azure) as imds:
         inspection.show(settings(imds.url, name), SystemClock(), as_json=as_json, watch=False)
     return capsys.readouterr()

@@ -13,18 +13,18 @@ REFUSED = [
     ("approval: {mode: 1}", "1: approval.mode: must be text, but is a whole number; put it in quotes"),
     (
         "approval: {failover_after: 60}",
-        "1: approval.failover_after: '60' is no duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
+        "1: approval.failover_after: '60' is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
     ),
     (
         "imds: {poll_interval: 1}",
-        "1: imds.poll_interval: '1' is no duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
+        "1: imds.poll_interval: '1' is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
     ),
     ("instance: vm", "1: instance: must be a mapping, but is text"),
     ("approval: {rules: [{name: a}]}", "1: approval.rules[0]: action is missing; add it"),
     ("approval: {rules: [{name: ' ', action: hold}]}", "1: approval.rules[0].name: is empty; give it a name"),
     (
         "hooks: [{name: c, command: [d]}]\napproval: {rules: [{name: a, action: hold, require_hooks: [b]}]}",
-        "2: approval.rules[0].require_hooks[0]: 'b' is no hook; there are: c",
+        "2: approval.rules[0].require_hooks[0]: 'b' is not a hook; there are: c",
     ),
     (
         "approval: {rules: [{name: a, action: hold, match: {transitions: [started]}}]}",
@@ -65,7 +65,7 @@ REFUSED = [
     ),
     (
         "in_service: {match: {windows: [{to: 6:00}]}}",
-        "1: in_service.match.windows[0].to: '6:00' is no time of day; write it like \"22:00\"",
+        "1: in_service.match.windows[0].to: '6:00' is not a valid time of day; write it like \"22:00\"",
     ),
     (
         "notifications: {targets: [{name: '', url: x}]}",
@@ -85,11 +85,11 @@ REFUSED = [
     ),
     (
         "notifications: {routes: [{targets: [a]}]}",
-        "1: notifications.routes[0].targets[0]: 'a' is no target; there are none",
+        "1: notifications.routes[0].targets[0]: 'a' is not a target; there are none",
     ),
     (
         "notifications: {targets: [{name: a, url: x}], routes: [{targets: [notify-1]}]}",
-        "1: notifications.routes[0].targets[0]: 'notify-1' is no target; there are: a",
+        "1: notifications.routes[0].targets[0]: 'notify-1' is not a target; there are: a",
     ),
     (
         "notifications: {targets: [{name: a, url: x}], routes: [{targets: a}]}",

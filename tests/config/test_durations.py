@@ -26,7 +26,7 @@ def test_any_text_is_a_duration_or_an_error(text: str) -> None:
     else:
         assert seconds >= 0
         return
-    assert message == f"{text!r} is no duration; write it like 500ms, 1s, 15m, 1h30m or 7d"
+    assert message == f"{text!r} is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_durations(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", ["", "1", "1.5s", "-1s", "s", "1s1m", "1m1m", "1 s", "1S", "soon", "٣s"])
 def test_no_durations(text: str) -> None:
     """Neither bare numbers nor fractions, signs, spaces or units out of order are taken."""
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a valid duration"):
         parse_duration(text)
 
 
@@ -89,25 +89,33 @@ REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
-        (Endpoint, "imds", f"'imds' is no URL; {REMEDY}"),
-        (Endpoint, "ftp://a", f"'ftp://a' is no URL; {REMEDY}"),
-        (Endpoint, "http://", f"'http://' is no URL; {REMEDY}"),
-        (Endpoint, "http://a:0", f"'http://a:0' is no URL; {REMEDY}"),
-        (Endpoint, "http://a:99999", f"'http://a:99999' is no URL; {REMEDY}"),
-        (Endpoint, "http://[::1", f"'http://[::1' is no URL; {REMEDY}"),
-        (Endpoint, 7, f"7 is no URL; {REMEDY}"),
+        (Endpoint, "imds", f"'imds' is not a valid URL; {REMEDY}"),
+        (Endpoint, "ftp://a", f"'ftp://a' is not a valid URL; {REMEDY}"),
+        (Endpoint, "http://", f"'http://' is not a valid URL; {REMEDY}"),
+        (Endpoint, "http://a:0", f"'http://a:0' is not a valid URL; {REMEDY}"),
+        (Endpoint, "http://a:99999", f"'http://a:99999' is not a valid URL; {REMEDY}"),
+        (Endpoint, "http://[::1", f"'http://[::1' is not a valid URL; {REMEDY}"),
+        (Endpoint, 7, f"7 is not a valid URL; {REMEDY}"),
         (Endpoint, "http://a/metadata", f"'http://a/metadata' has more than scheme, host and port; {REMEDY}"),
-        (Endpoint, "http://a b", f"'http://a b' is no URL; {REMEDY}"),
-        (Endpoint, "http://a\nb", f"'http://a\\nb' is no URL; {REMEDY}"),
+        (Endpoint, "http://a b", f"'http://a b' is not a valid URL; {REMEDY}"),
+        (Endpoint, "http://a\nb", f"'http://a\\nb' is not a valid URL; {REMEDY}"),
         (Endpoint, "http://a?", f"'http://a?' has more than scheme, host and port; {REMEDY}"),
         (Endpoint, "http://@a", f"'http://@a' has more than scheme, host and port; {REMEDY}"),
         (Endpoint, "http://u:p@a", f"'http://u:p@a' has more than scheme, host and port; {REMEDY}"),
         (PollInterval, "100ms", "100ms is out of range; Azure asks for 1s, and 200ms to 1h is possible"),
         (PollInterval, "2h", "2h is out of range; Azure asks for 1s, and 200ms to 1h is possible"),
         (Positive, "0s", "0s is too short; write more than 0s"),
-        (ApiVersion, "latest", f"'latest' is no version; known are {', '.join(ApiVersion.KNOWN)}"),
-        (ApiVersion, "2020-7-1", f"'2020-7-1' is no version; known are {', '.join(ApiVersion.KNOWN)}"),
-        (ApiVersion, "2020-13-01", f"'2020-13-01' is no version; known are {', '.join(ApiVersion.KNOWN)}"),
+        (ApiVersion, "latest", f"'latest' is not a known version; known are {', '.join(ApiVersion.KNOWN)}"),
+        (
+            ApiVersion,
+            "2020-7-1",
+            f"'2020-7-1' is not a known version; known are {', '.join(ApiVersion.KNOWN)}",
+        ),
+        (
+            ApiVersion,
+            "2020-13-01",
+            f"'2020-13-01' is not a known version; known are {', '.join(ApiVersion.KNOWN)}",
+        ),
     ],
 )
 def test_what_is_refused(kind: Any, value: object, message: str) -> None:

@@ -18,7 +18,7 @@ UNKNOWN = scheduled(duration_seconds=None)
 
 
 def holds(event: ScheduledEvent, instance: str | None = "WestNO_0", **keys: Any) -> bool:
-    """Tell whether a match with these keys alone holds for the event, scheduled, now."""
+    """Return whether a match with these keys alone holds for the event, scheduled, now."""
     return Match(**keys).holds(event, target=event.target(instance), now=NOW, transition=Transition.SCHEDULED)
 
 
@@ -140,7 +140,7 @@ def test_one_window_of_several_is_enough() -> None:
 
 @pytest.mark.parametrize("text", ["9", "9:00", "25:00", "24:01", "12:60", "22:00:30", "noon", "", 1320])
 def test_no_time_of_day(text: object) -> None:
-    """What is no time of day is refused with an example."""
+    """What is not a valid time of day is refused with an example."""
     with pytest.raises(ValueError, match='write it like "22:00"'):
         TimeOfDay.parse(text)
 
@@ -148,7 +148,7 @@ def test_no_time_of_day(text: object) -> None:
 @pytest.mark.parametrize("text", ["Mars/Olympus", "", "../../etc/passwd", "Europe"])
 def test_no_time_zone(text: str) -> None:
     """What is no zone is refused with an example."""
-    with pytest.raises(ValueError, match="is no time zone; write it like Europe/Berlin or UTC"):
+    with pytest.raises(ValueError, match="is not a known time zone; write it like Europe/Berlin or UTC"):
         Zone.parse(text)
 
 

@@ -23,12 +23,12 @@ _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
 
 def color(name: str) -> str:
-    """Give a named colour as matplotlib takes it."""
+    """Return a named colour as matplotlib takes it."""
     return COLORS.get(name, name)
 
 
 def shade(base: str, index: int) -> str:
-    """Give a colour's shade for a series: in turn darker and lighter, and itself for the first."""
+    """Return a colour's shade for a series: in turn darker and lighter, and itself for the first."""
     amount = (index + 1) // 2 * 0.15 * (-1 if index % 2 else 1)
     parts = (int(base[at : at + 2], 16) for at in (1, 3, 5))
     return "#" + "".join(f"{min(max(round(part * (1 + amount)), 0), 255):02x}" for part in parts)

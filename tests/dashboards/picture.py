@@ -112,7 +112,7 @@ def _chosen(board: Mapping[str, Any]) -> str:
 
 
 def _place(at: Mapping[str, int], height: float) -> tuple[float, float, float, float]:
-    """Give left, top, width and height of a panel, pixels from the top left."""
+    """Return left, top, width and height of a panel, pixels from the top left."""
     column = (_WIDTH - 2 * _GAP) / 24
     left, top = _GAP + at["x"] * column, _HEAD + at["y"] * _UNIT
     return left + _GAP / 2, top, at["w"] * column - _GAP, min(at["h"] * _UNIT - _GAP, height)

@@ -38,12 +38,12 @@ def load(name: str) -> dict[str, Any]:
 
 
 def panels(dashboard: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give its panels, headings left out."""
+    """Return its panels, headings left out."""
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
 def queries(dashboard: Mapping[str, Any]) -> Iterator[Asked]:
-    """Give every query that the dashboard asks: of panels, annotations and variables."""
+    """Return every query that the dashboard asks: of panels, annotations and variables."""
     for panel in panels(dashboard):
         for target in panel["targets"]:
             yield asked(panel, target)
@@ -73,7 +73,7 @@ def interpolate(expression: str, values: Mapping[str, str]) -> str:
 
 
 def spans(seconds: int, *, interval: float, scrape: float, instance: str = ".*") -> dict[str, str]:
-    """Give the variables' values for a period with points so many seconds apart, as Grafana has them."""
+    """Return the variables' values for a period with points so many seconds apart, as Grafana has them."""
     rate = max(interval + scrape, 4 * scrape)
     return {
         "job": "azure-scheduled-events-exporter",

@@ -20,7 +20,7 @@ GRID = 24
 
 @pytest.fixture(params=NAMES)
 def dashboard(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Give each of the dashboards."""
+    """Return each of the dashboards."""
     return load(request.param)
 
 

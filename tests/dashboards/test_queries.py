@@ -187,7 +187,7 @@ def _stat(played: Scene, title: str) -> float:
 
 
 def _rows(played: Scene, title: str, label: str) -> dict[str, list[float]]:
-    """Give a table's rows by a label: the values of the first three queries that have any."""
+    """Return a table's rows by a label: the values of the first three queries that have any."""
     panel = _panel(title, "table")
     rows: dict[str, list[float]] = {}
     events = {s["metric"]["event_id"]: s["metric"][label] for s in played.now(f"{P}event_info")}

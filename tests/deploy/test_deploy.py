@@ -27,7 +27,7 @@ PORT = 9843
 
 
 def directives() -> dict[str, str]:
-    """Give the settings of the unit's service; of one that is there twice the last."""
+    """Return the settings of the unit's service; of one that is there twice the last."""
     service = UNIT.read_text().partition("[Service]\n")[2].partition("\n[")[0].splitlines()
     return {
         key: value for key, _, value in (line.partition("=") for line in service if line[:1] != "#") if key
@@ -35,12 +35,12 @@ def directives() -> dict[str, str]:
 
 
 def documents() -> list[dict[str, Any]]:
-    """Give what the manifest holds."""
+    """Return what the manifest holds."""
     return list(yaml.safe_load_all(DAEMON_SET.read_text()))
 
 
 def pod() -> dict[str, Any]:
-    """Give the DaemonSet's pod."""
+    """Return the DaemonSet's pod."""
     found: dict[str, Any] = documents()[1]["spec"]["template"]["spec"]
     return found
 

@@ -71,7 +71,7 @@ class Group(Simulator):
                 super().approve(event_ids)
 
     def document(self, version: str) -> bytes:
-        """Give the document, and remember who got it."""
+        """Return the document, and remember who got it."""
         body = super().document(version)
         self._seen.setdefault(self._caller.get(), deque(maxlen=_ANSWERS)).append(body)
         return body
@@ -81,7 +81,7 @@ class Group(Simulator):
         return sum(event_id in (None, one) for _, one in self.received)
 
     def door(self, vm: str) -> AsgiApp:
-        """Give the application that one VM asks."""
+        """Return the application that one VM asks."""
         app = self.app
 
         async def through(scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,18 +146,18 @@ class Vm:
             get(f"{self.endpoint}/")
 
     def event(self, event_id: str) -> Any:
-        """Give an event as its API has it; a LookupError becomes an AssertionError, to be waited for."""
+        """Return an event as its API has it; a LookupError becomes an AssertionError, to be waited for."""
         answer = json.loads(get(f"{self.url}/api/v1/events"))
         found = [event for event in (*answer["current"], *answer["past"]) if event_id in event["ids"]]
         assert found, f"{event_id} is not known"
         return found[0]
 
     def approval(self, event_id: str) -> Any:
-        """Give what its API says about approving an event."""
+        """Return what its API says about approving an event."""
         return self.event(event_id)["approval"]
 
     def lines(self, *parts: str) -> list[str]:
-        """Give the lines of its log that hold all of these."""
+        """Return the lines of its log that hold all of these."""
         return [line for line in self.log.read_text().splitlines() if all(part in line for part in parts)]
 
 
@@ -179,7 +179,7 @@ def hall(group: Group, folder: Path, *names: str) -> Iterator[list[Vm]]:
 
 
 def plan(kind: Any = "Freeze", vms: Sequence[str] = HALL, **facts: Any) -> EventPlan:
-    """Give an event of 15 minutes' notice that lasts for 10, by the names that the VMs have."""
+    """Return an event of 15 minutes' notice that lasts for 10, by the names that the VMs have."""
     values = {"notice": 900, "impact": 600, "duration_in_seconds": 5} | facts
     for name in ("notice", "impact", "after"):
         if name in values:
@@ -193,7 +193,7 @@ def scenario(*plans: EventPlan, vms: Sequence[str] = HALL) -> Scenario:
 
 
 def approving(*rules: Mapping[str, Any], **approval: Any) -> dict[str, Any]:
-    """Give a configuration that approves by these rules; without any, whatever hits this VM."""
+    """Return a configuration that approves by these rules; without any, whatever hits this VM."""
     given = list(rules) or [{"name": "all", "action": "approve"}]
     return {"approval": {"mode": "on", "rules": given, "max_per_hour": 1000} | approval}
 

@@ -60,7 +60,7 @@ def open_now(window: Mapping[str, Any], now: datetime) -> bool:
 
 
 def matches(match: Mapping[str, Any], event: EventPlan, now: datetime) -> bool:
-    """Tell whether a rule means an event that hits the VM which asks; its notice has just begun."""
+    """Return whether a rule means an event that hits the VM which asks; its notice has just begun."""
     unknown = event.duration_in_seconds == -1
     return (
         event.type in match.get("event_types", TYPES)
@@ -79,7 +79,7 @@ def matches(match: Mapping[str, Any], event: EventPlan, now: datetime) -> bool:
 
 
 def deciding(rules: Sequence[Mapping[str, Any]], event: EventPlan, now: datetime) -> Mapping[str, Any] | None:
-    """Give the rule that decides on an event, for the VMs that it hits."""
+    """Return the rule that decides on an event, for the VMs that it hits."""
     return next((rule for rule in rules if matches(rule.get("match", {}), event, now)), None)
 
 
@@ -95,7 +95,7 @@ def due(
 
 
 def rules(now: datetime) -> list[dict[str, Any]]:
-    """Give rules that use every key of a match, each alone and some together."""
+    """Return rules that use every key of a match, each alone and some together."""
     hour = timedelta(hours=1)
     local = now.astimezone(ZoneInfo("Asia/Kathmandu"))
     around = {"from": _clock(local - hour), "to": _clock(local + hour), "timezone": "Asia/Kathmandu"}

@@ -21,13 +21,13 @@ EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
 
 
 def event(event_id: str = EVENT, status: str = "Scheduled", **fields: object) -> dict[str, Any]:
-    """Give a reboot of this VM in a status."""
+    """Return a reboot of this VM in a status."""
     usual = {"EventId": event_id, "EventType": "Reboot", "EventStatus": status, "Resources": [NAME]}
     return raw_event(**(usual | fields))
 
 
 def hook(name: str, code: str, *transitions: str, **more: object) -> dict[str, Any]:
-    """Give a hook's configuration; ``code`` is for the shell, and finds the hook's name as ``$1``."""
+    """Return a hook's configuration; ``code`` is for the shell, and finds the hook's name as ``$1``."""
     match = {"transitions": transitions} if transitions else {}
     return {"name": name, "match": match, "command": ["/bin/sh", "-c", code, "sh", name], **more}
 
@@ -73,7 +73,7 @@ class Bench:
             yield process
 
     def say(self, *events: Mapping[str, Any], step: int = 1) -> int:
-        """Let IMDS list these events, ``step`` incarnations later; give the incarnation."""
+        """Let IMDS list these events, ``step`` incarnations later; return the incarnation."""
         self._incarnation += step
         self.imds.simulator.set_document(body(*events, incarnation=self._incarnation))
         return self._incarnation
@@ -84,21 +84,21 @@ class Bench:
         eventually(lambda: metric(self.url, "document_incarnation") == incarnation)
 
     def notes(self, file: str = "notes") -> list[str]:
-        """Give the lines that hooks wrote to a file of the folder."""
+        """Return the lines that hooks wrote to a file of the folder."""
         path = self.folder / file
         return path.read_text().splitlines() if path.exists() else []
 
     def log(self, message: str) -> list[dict[str, Any]]:
-        """Give the facts of the log's lines with this message."""
+        """Return the facts of the log's lines with this message."""
         *whole, _ = self.log_file.read_text().split("\n")
         return [facts for facts in map(json.loads, whole) if facts["msg"] == message]
 
     def count(self, name: str, outcome: str) -> float:
-        """Tell how often a hook ended like that."""
+        """Return how often a hook ended like that."""
         return metric(self.url, "hooks_total", hook=name, outcome=outcome)
 
     def left(self) -> list[int]:
-        """Give the pids of what hooks started and what still runs, without the exporter itself."""
+        """Return the pids of what hooks started and what still runs, without the exporter itself."""
         return [pid for pid in marked(self.mark) if _is_of_a_hook(pid)]
 
 
@@ -110,7 +110,7 @@ def _is_of_a_hook(pid: int) -> bool:
 
 @contextlib.contextmanager
 def bench(folder: Path, *, vm_name: str = NAME) -> Iterator[Bench]:
-    """Give a bench, and leave no process of it behind."""
+    """Return a bench, and leave no process of it behind."""
     mark = f"{os.getpid()}-{uuid.uuid4().hex}"
     try:
         with SimulatorServer(Simulator(vm_name=vm_name, requests_per_second=0)) as imds:

@@ -45,7 +45,7 @@ def get(url: str) -> str:
 
 
 def eventually(condition: Callable[[], T], *, within: float = 30.0, every: float = 0.05) -> T:
-    """Wait until a condition gives something true, and give that; nothing it raises on the way counts."""
+    """Wait until a condition gives something true, and return that; nothing it raises on the way counts."""
     deadline = time.monotonic() + within
     last: object = None
     while time.monotonic() < deadline:
@@ -88,7 +88,7 @@ def exporter(
 
 @contextlib.contextmanager
 def running(program: str, port: int, *flags: str) -> Iterator[str]:
-    """Run Prometheus or Alertmanager until the end of the block; give its URL."""
+    """Run Prometheus or Alertmanager until the end of the block; return its URL."""
     path = shutil.which(program)
     assert path, f"{program} is not installed; make test installs it"
     command = [path, f"--web.listen-address=127.0.0.1:{port}", *flags]
@@ -104,7 +104,7 @@ def running(program: str, port: int, *flags: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def prometheus(target: int, folder: Path, *flags: str) -> Iterator[str]:
-    """Run a real Prometheus that scrapes a port every 200 ms; give its URL."""
+    """Run a real Prometheus that scrapes a port every 200 ms; return its URL."""
     port = free_port()
     file = folder / "prometheus.yml"
     file.write_text(
@@ -119,7 +119,7 @@ def prometheus(target: int, folder: Path, *flags: str) -> Iterator[str]:
 
 
 def query(server: str, expression: str) -> list[dict[str, Any]]:
-    """Ask Prometheus; give the vector of its answer."""
+    """Ask Prometheus; return the vector of its answer."""
     answer = json.loads(get(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"))
     result: list[dict[str, Any]] = answer["data"]["result"]
     return result

@@ -47,7 +47,7 @@ class Site:
             simulator.set_document({"DocumentIncarnation": number, "Events": list(listed)})
 
     def messages(self, path: str = "", **labels: str) -> list[dict[str, Any]]:
-        """Give the messages to a receiver (all: "") about alerts that all have these labels."""
+        """Return the messages to a receiver (all: "") about alerts that all have these labels."""
         sent = [request.json for request in self.receiver.requests if request.path.endswith(path)]
         wanted = labels.items()
         return [one for one in sent if all(wanted <= alert["labels"].items() for alert in one["alerts"])]
@@ -58,13 +58,13 @@ class Site:
         return [one["status"]["inhibitedBy"] for one in alerts if labels.items() <= one["labels"].items()]
 
     def unwell_rules(self) -> list[str]:
-        """Give the names of the rules whose evaluation went wrong."""
+        """Return the names of the rules whose evaluation went wrong."""
         groups = json.loads(get(f"{self.prometheus}/api/v1/rules"))["data"]["groups"]
         return [rule["name"] for group in groups for rule in group["rules"] if rule["health"] != "ok"]
 
 
 def event(event_id: str, kind: str, status: str, vms: Sequence[str]) -> dict[str, Any]:
-    """Give an event as Azure writes it, an hour before it is due."""
+    """Return an event as Azure writes it, an hour before it is due."""
     due = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     not_before = due if status == "Scheduled" else ""
     return raw_event(

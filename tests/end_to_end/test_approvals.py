@@ -20,22 +20,22 @@ SHORT = {"name": "short", "match": {"event_types": ["Freeze"], "max_duration": "
 
 
 def names(vm: Vm, event_id: str) -> list[str]:
-    """Give the transitions of an event in a VM's API."""
+    """Return the transitions of an event in a VM's API."""
     return [record["transition"] for record in vm.event(event_id)["transitions"]]
 
 
 def approved(vm: Vm, event_id: str) -> bool:
-    """Tell whether a VM has the transition in its API."""
+    """Return whether a VM has the transition in its API."""
     return "approved" in names(vm, event_id)
 
 
 def started(vm: Vm, event_id: str) -> bool:
-    """Tell whether a VM has seen the start."""
+    """Return whether a VM has seen the start."""
     return "started" in names(vm, event_id)
 
 
 def transitions_told(receiver: Receiver) -> list[tuple[str, str]]:
-    """Give what a receiver was told, in its order."""
+    """Return what a receiver was told, in its order."""
     return [entry for request in tuple(receiver.requests) for entry in told(request.json)]
 
 

@@ -23,7 +23,7 @@ BAD_RULE = {"name": "x", "action": "approve", "require_hooks": ["bad"]}
 
 
 def settings(*rules: dict[str, Any], **approval: Any) -> dict[str, Any]:
-    """Give a configuration with all the hooks; without rules, one that approves what hits this VM."""
+    """Return a configuration with all the hooks; without rules, one that approves what hits this VM."""
     return approving(*rules, **approval) | {"hooks": HOOKS}
 
 

@@ -27,7 +27,7 @@ SEEDS = (20261121,)
 
 
 def shown(vm: Vm) -> dict[str, Any]:
-    """Give what a VM's API says of each pending event, by its id."""
+    """Return what a VM's API says of each pending event, by its id."""
     return {event["id"]: event for event in json.loads(get(f"{vm.url}/api/v1/events"))["current"]}
 
 
@@ -80,7 +80,7 @@ class Outcome:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_events(tmp_path: Path, seed: int) -> None:
-    """Each event that a rule covers is approved to effect exactly once, in time, by a VM that it hits."""
+    """Each event that a rule covers is approved to effect exactly once, in time, by a VM that it affects."""
     chance = random.Random(seed)
     now = datetime.now(UTC)
     rules = model.rules(now)

@@ -45,7 +45,7 @@ class Desk:
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
-    """Give a desk, until the end of the test."""
+    """Return a desk, until the end of the test."""
     simulator = Simulator(vm_name=VM, requests_per_second=0)
     with SimulatorServer(simulator) as server:
         yield Desk(simulator, server.url)
@@ -131,7 +131,7 @@ def test_wait_ends_with_its_timeout(desk: Desk) -> None:
     assert (done.returncode, done.stderr) == (1, "")
     last = f"Not started within 1s500ms: {desk.first}; what was approved stays approved.\n"
     assert done.stdout.endswith(last)
-    assert "is no duration" in desk.approve("--timeout", "soon", desk.first).stderr
+    assert "is not a valid duration" in desk.approve("--timeout", "soon", desk.first).stderr
 
 
 def test_a_moment_of_trouble_is_waited_out(desk: Desk) -> None:

@@ -70,8 +70,8 @@ def test_a_second_exporter_on_one_state_directory_refuses_to_start(tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--imds.endpoint", "ftp://x"], "'ftp://x' is no URL"),
-        (["--poll.interval", "1x"], "'1x' is no duration"),
+        (["--imds.endpoint", "ftp://x"], "'ftp://x' is not a valid URL"),
+        (["--poll.interval", "1x"], "'1x' is not a valid duration"),
         (["--poll.interval", "10ms"], "10ms is out of range"),
         (["--config.file", "missing.yml"], "missing.yml: cannot be read: No such file or directory"),
         (["--web.config.file", "missing.yml"], "missing.yml: cannot be read: No such file or directory"),
@@ -94,7 +94,7 @@ def test_check_config_names_file_line_and_key(tmp_path: Path) -> None:
     assert command("check-config", str(good)).returncode == 0
     done = command("check-config", str(good), str(bad))
     assert done.returncode == 1
-    assert f"{bad}:2: imds.poll_interval: 'soon' is no duration" in done.stderr
+    assert f"{bad}:2: imds.poll_interval: 'soon' is not a valid duration" in done.stderr
 
 
 def test_events_shows_what_imds_says() -> None:

@@ -19,7 +19,7 @@ NAME = "demo_0"
 
 
 def document(number: int, *ids: str) -> dict[str, object]:
-    """Give a document with a freeze of this VM for each id."""
+    """Return a document with a freeze of this VM for each id."""
     events = [raw_event(EventId=event_id, Resources=[NAME]) for event_id in ids]
     return {"DocumentIncarnation": number, "Events": events}
 

@@ -24,7 +24,7 @@ EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "haproxy"
 
 
 def haproxy() -> str:
-    """Give the program, which Debian keeps where only root looks."""
+    """Return the program, which Debian keeps where only root looks."""
     program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
     assert program, "haproxy is not installed; make test installs it"
     return program
@@ -68,7 +68,7 @@ class Balancer:
             process.wait()
 
     def ask(self, command: str) -> str:
-        """Send a command to its socket; give the answer."""
+        """Send a command to its socket; return the answer."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(5)
             connection.connect(str(self.socket))
@@ -76,19 +76,19 @@ class Balancer:
             return connection.makefile(encoding="utf-8").read()
 
     def server(self) -> dict[str, str]:
-        """Give what it says of the VM."""
+        """Return what it says of the VM."""
         rows = csv.DictReader(io.StringIO(self.ask("show stat").removeprefix("# ")))
         return next(row for row in rows if row["svname"] == "vm")
 
     def sees(self, status: str, check: str) -> bool:
-        """Tell whether the VM is ``UP`` or ``DOWN`` there, its last check having ended like that."""
+        """Return whether the VM is ``UP`` or ``DOWN`` there, its last check having ended like that."""
         found = self.server()
         return found["status"] == status and found["check_status"].lstrip("* ") == check
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[Bench]:
-    """Give a bench."""
+    """Return a bench."""
     with bench(tmp_path) as made:
         made.configure()
         yield made
@@ -96,26 +96,26 @@ def house(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture
 def application() -> Iterator[Receiver]:
-    """Give an application that answers everything."""
+    """Return an application that answers everything."""
     with http_receiver() as made:
         yield made
 
 
 @pytest.fixture
 def balancer(tmp_path: Path, house: Bench, application: Receiver) -> Balancer:
-    """Give a balancer in front of the application."""
+    """Return a balancer in front of the application."""
     made = Balancer(tmp_path)
     made.configure(application, house.port)
     return made
 
 
 def in_minutes(minutes: float) -> str:
-    """Give a NotBefore."""
+    """Return a NotBefore."""
     return format_datetime(datetime.now(UTC) + timedelta(minutes=minutes), usegmt=True)
 
 
 def serves(balancer: Balancer) -> bool:
-    """Tell whether a user's request gets through to the application."""
+    """Return whether a user's request gets through to the application."""
     try:
         return get(f"http://127.0.0.1:{balancer.port}/") == "{}"
     except OSError:
@@ -168,7 +168,7 @@ def test_without_the_exporter(house: Bench, balancer: Balancer) -> None:
 
 
 def example(house: Bench, balancer: Balancer, application: Receiver) -> int:
-    """Take over the example with addresses of loopback; give the port of its stats socket."""
+    """Take over the example with addresses of loopback; return the port of its stats socket."""
     stats = free_port()
     text = (EXAMPLE / "haproxy.cfg").read_text()
     for theirs, ours in (

@@ -29,7 +29,7 @@ HANG = 'echo "$EVENT_ID $1 hangs" >>"$HERE/notes"; trap "" TERM; sleep 600 & wai
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[Bench]:
-    """Give a bench."""
+    """Return a bench."""
     with bench(tmp_path) as made:
         yield made
 

@@ -24,7 +24,7 @@ BEGIN_AND_END = (
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[Bench]:
-    """Give a bench."""
+    """Return a bench."""
     with bench(tmp_path) as made:
         yield made
 
@@ -137,7 +137,7 @@ def test_a_night_of_kills(house: Bench) -> None:
 
 
 def life(house: Bench) -> list[tuple[str, ...]]:
-    """Give event, transition and hook of every run that there is to be, those of one event in order."""
+    """Return event, transition and hook of every run that there is to be, those of one event in order."""
     shown = json.loads(get(f"{house.url}/api/v1/events"))
     assert shown["current"] == []
     return [
@@ -149,7 +149,7 @@ def life(house: Bench) -> list[tuple[str, ...]]:
 
 
 def sum_up(lines: list[str]) -> dict[tuple[str, ...], list[int]]:
-    """Give the attempts of each run, the runs in the order of their first attempts."""
+    """Return the attempts of each run, the runs in the order of their first attempts."""
     runs: dict[tuple[str, ...], list[int]] = {}
     for line in lines:
         event_id, transition, name, attempt = line.split()

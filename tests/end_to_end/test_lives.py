@@ -21,7 +21,7 @@ UNCORDON = hook("uncordon", NOTE, "completed", "cancelled", "vanished")
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[Bench]:
-    """Give a bench."""
+    """Return a bench."""
     with bench(tmp_path) as made:
         yield made
 

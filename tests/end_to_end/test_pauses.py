@@ -19,7 +19,7 @@ STARTED = {"status": "Started", "NotBefore": ""}
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[Bench]:
-    """Give a bench."""
+    """Return a bench."""
     with bench(tmp_path) as made:
         made.configure()
         yield made

@@ -22,7 +22,7 @@ USER = ("alice", "correct horse")
 
 
 def ask(port: int, method: str, path: str) -> tuple[int, bytes]:
-    """Send a request; give status and body."""
+    """Send a request; return status and body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request(method, path)

@@ -24,7 +24,7 @@ REFUSED = "reload failed"
 
 
 def another_thread(process: "subprocess.Popen[bytes]") -> int:
-    """Give a thread that is not the main one, the only one that runs Python's handlers of signals."""
+    """Return a thread that is not the main one, the only one that runs Python's handlers of signals."""
     return max(int(folder.name) for folder in Path(f"/proc/{process.pid}/task").iterdir())
 
 

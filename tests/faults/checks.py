@@ -103,7 +103,7 @@ def _repeats_allowed(scene: Scene, receiver: Receiver) -> int:
 
 
 def _was_cut_off(scene: Scene, request: Received) -> bool:
-    """Tell whether the exporter may not have learnt that a message arrived, or not have written it down."""
+    """Return whether the exporter may not have learnt that a message arrived, or not have written it down."""
     return (
         not request.answered
         or any(p.ended and p.told_to_end - 1 <= request.at <= p.ended[0] for p in scene.processes)

@@ -45,7 +45,7 @@ _LANGUAGES = {
 
 @cache
 def corpus(name: str) -> tuple[tuple[str, bytes], ...]:
-    """Give the inputs that are kept for a probe, with the names of their files."""
+    """Return the inputs that are kept for a probe, with the names of their files."""
     files = sorted((CORPUS / name).iterdir())
     return tuple((file.name, file.read_bytes()) for file in files)
 

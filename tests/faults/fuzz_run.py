@@ -23,7 +23,7 @@ class BrokenPromiseError(Exception):
 
 
 def search(name: str, number: int, until: float) -> int:
-    """Try inputs made from one seed; give how many.
+    """Try inputs made from one seed; return how many.
 
     Raises:
         BrokenPromiseError: one of them broke a promise.

@@ -31,7 +31,7 @@ class History:
         self._read_until = 0.0
 
     def read(self) -> bool:
-        """Read the journal up to the newest answer that was certainly taken in; tell whether that is news."""
+        """Read the journal up to the newest answer that was surely taken in; return whether that is news."""
         marks = sorted(self._marks(), key=lambda mark: mark.at)
         talks = [mark.talk for mark in marks if mark.what == "sure" and mark.talk is not None]
         if not talks or talks[-1].document is not self._scene.azure.truth.newest:

@@ -95,7 +95,7 @@ class World(msgspec.Struct, frozen=True):
     lost: frozenset[Told] = frozenset()
 
     def saw(self, document: Document) -> "World":
-        """Give the world after a document."""
+        """Return the world after a document."""
         after = advance(self.state, document)
         if after == self.state:
             return self
@@ -103,15 +103,15 @@ class World(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, state=after, on_disk=options)
 
     def disk_fails(self) -> "World":
-        """Give the world in which from now on nothing is certainly written."""
+        """Return the world in which from now on nothing is certainly written."""
         return self if self.on_disk else msgspec.structs.replace(self, on_disk=(self.state,))
 
     def disk_is_well(self) -> "World":
-        """Give the world in which all is written."""
+        """Return the world in which all is written."""
         return msgspec.structs.replace(self, on_disk=())
 
     def restarts(self) -> Iterator["World"]:
-        """Give the worlds that may be after a restart."""
+        """Return the worlds that may be after a restart."""
         for state in (self.state, *self.on_disk):
             kept = set(state.told)
             lost = {msgspec.structs.replace(told, step=0) for told in self.state.told if told not in kept}

@@ -44,7 +44,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 def faults(seed: int | str) -> Iterator[Fault]:
-    """Give the faults in their order."""
+    """Return the faults in their order."""
     chance = random.Random(f"{seed} faults")
     at = 2.0
     while True:
@@ -54,7 +54,7 @@ def faults(seed: int | str) -> Iterator[Fault]:
 
 
 def changes(seed: int | str) -> Iterator[float]:
-    """Give the times at which the truth changes."""
+    """Return the times at which the truth changes."""
     chance = random.Random(f"{seed} changes")
     at = 0.5
     while True:
@@ -63,7 +63,7 @@ def changes(seed: int | str) -> Iterator[float]:
 
 
 def quiet_points(seed: int | str) -> Iterator[float]:
-    """Give the times at which everything is to be well, and is looked at."""
+    """Return the times at which everything is to be well, and is looked at."""
     chance = random.Random(f"{seed} quiet")
     at = 3.0
     while True:

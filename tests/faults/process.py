@@ -40,7 +40,7 @@ class Spell(msgspec.Struct):
     until: float = float("inf")
 
     def touches(self, since: float, until: float) -> bool:
-        """Tell whether it has a moment in common with another stretch."""
+        """Return whether it has a moment in common with another stretch."""
         return self.since <= until and since <= self.until
 
 
@@ -68,12 +68,12 @@ class Process:
 
     @property
     def stopped(self) -> bool:
-        """Tell whether it is stopped by a signal."""
+        """Return whether it is stopped by a signal."""
         return bool(self.stops) and self.stops[-1].until == float("inf")
 
     @property
     def deaf(self) -> bool:
-        """Tell whether nobody reads its log."""
+        """Return whether nobody reads its log."""
         return self._deaf.is_set()
 
     def stop(self) -> None:
@@ -119,7 +119,7 @@ class Process:
         self.close_log()
 
     def died(self) -> int | None:
-        """Give its exit status if it ended by itself."""
+        """Return its exit status if it ended by itself."""
         return self._popen.poll() if self.ended is None else None
 
     def measure(self) -> Measure:
@@ -158,12 +158,12 @@ class Api:
         return found
 
     def status(self) -> dict[str, object]:
-        """Give the state of the watch and the house."""
+        """Return the state of the watch and the house."""
         found: dict[str, object] = json.loads(get(f"{self.url}/api/v1/status"))
         return found
 
     def samples(self) -> dict[str, float]:
-        """Give all samples of /metrics, by name and labels as written, without the prefix."""
+        """Return all samples of /metrics, by name and labels as written, without the prefix."""
         lines = [line for line in get(f"{self.url}/metrics").split("\n") if line and line[0] != "#"]
         pairs = (line.rpartition(" ") for line in lines)
         return {name.removeprefix("azure_scheduled_events_"): float(value) for name, _, value in pairs}

@@ -42,7 +42,7 @@ class Reports:
         self.runs: list[Run] = []
 
     def idle(self) -> bool:
-        """Tell whether none runs."""
+        """Return whether none runs."""
         return all(run.gone is not None for run in self.runs)
 
 

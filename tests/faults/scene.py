@@ -77,12 +77,12 @@ class Scene:
 
     @property
     def alive(self) -> bool:
-        """Tell whether the exporter runs."""
+        """Return whether the exporter runs."""
         return bool(self.processes) and self.process.ended is None
 
     @property
     def disk_in_doubt(self) -> bool:
-        """Tell whether the disk is out of order, or not known to have caught up since."""
+        """Return whether the disk is out of order, or not known to have caught up since."""
         return bool(self.disk) and self.disk[-1].until == float("inf")
 
     def note(self, line: str) -> None:
@@ -147,7 +147,7 @@ class Scene:
             self.disk[-1].until = min(self.disk[-1].until, time.monotonic())
 
     def look_at_disk(self) -> bool:
-        """Tell whether all is written, as the exporter has it."""
+        """Return whether all is written, as the exporter has it."""
         if not self.disk_in_doubt:
             return True
         asked = time.monotonic()
@@ -169,12 +169,12 @@ class Scene:
         self._ask_for(Reloading(time.monotonic(), self._force, problem=problem, bad=True))
 
     def reload_problem(self) -> str:
-        """Give what the exporter says of the last reload, if that failed."""
+        """Return what the exporter says of the last reload, if that failed."""
         problems: Any = self.api.status()["problems"]
         return next((line for line in problems if line.startswith("reload_failed")), "")
 
     def look_at_reload(self) -> bool:
-        """Tell whether a reload that was asked for is done; the old file is put back after a bad one."""
+        """Return whether a reload that was asked for is done; the old file is put back after a bad one."""
         asked = self.reloading
         if asked is None:
             return True
@@ -201,7 +201,7 @@ class Scene:
         return found
 
     def in_doubt(self, since: float, until: float) -> bool:
-        """Tell whether the disk was in doubt in a stretch of time."""
+        """Return whether the disk was in doubt in a stretch of time."""
         return any(spell.touches(since, until) for spell in self.disk)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ SCHEDULED, CANCELLED = ("A-1", "scheduled"), ("A-1", "cancelled")
 
 
 def life(*, ended: str | None = None, stops: tuple[Spell, ...] = (), lines: tuple[str, ...] = ()) -> Any:
-    """Give a life that began at 0, and, if it has ended, was told to at 5.5 and did at 10."""
+    """Return a life that began at 0, and, if it has ended, was told to at 5.5 and did at 10."""
     end = None if ended is None else (10.0, ended)
     return SimpleNamespace(
         begun=0.0, ended=end, told_to_end=5.5, stops=stops, number=1, lines=lines, status=0
@@ -42,7 +42,7 @@ def scene(*processes: Process, disk: tuple[Spell, ...] = (), runs: Sequence[Run]
 
 
 def receiver(*told: tuple[str, str], answered: bool = True) -> Receiver:
-    """Give a receiver that was told this, a message for each."""
+    """Return a receiver that was told this, a message for each."""
     bodies = [
         json.dumps({"title": f"[INFO] Reboot {what}: vm_0", "message": f"- Event: Reboot `{event_id}`"})
         for event_id, what in told

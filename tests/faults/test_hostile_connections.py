@@ -33,7 +33,7 @@ def deaf(server: AsgiServer, requests: int = 50) -> socket.socket:
 
 
 def read_all(server: AsgiServer) -> int:
-    """Ask once, and give the length of the answer's body."""
+    """Ask once, and return the length of the answer's body."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as peer:
         peer.sendall(GET[:-2] + b"Connection: close\r\n\r\n")
         answer = b""

@@ -18,12 +18,12 @@ ROOM = BODY_LIMIT - 1000
 
 
 def events(*found: Any) -> bytes:
-    """Give a document without spaces, so that most goes into 8 MiB."""
+    """Return a document without spaces, so that most goes into 8 MiB."""
     return json.dumps({"DocumentIncarnation": 1, "Events": found}, separators=(",", ":")).encode()
 
 
 def junk(item: bytes, count: int) -> bytes:
-    """Give a document that lists the same nonsense many times."""
+    """Return a document that lists the same nonsense many times."""
     return b'{"DocumentIncarnation":1,"Events":[' + b",".join([item] * count) + b"]}"
 
 

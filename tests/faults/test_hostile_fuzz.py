@@ -33,7 +33,7 @@ def test_a_short_search(name: str) -> None:
 
 
 def resident_mib() -> float:
-    """Give the memory that this process has resident now."""
+    """Return the memory that this process has resident now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 

@@ -39,7 +39,7 @@ class Running(NamedTuple):
     log: Path
 
     def get(self, path: str, method: str = "GET", **headers: str) -> bytes:
-        """Ask once, within the time that an answer may take; give the body of a 200."""
+        """Ask once, within the time that an answer may take; return the body of a 200."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
         with contextlib.closing(connection):
             connection.request(method, path, headers=headers)
@@ -54,13 +54,13 @@ class Running(NamedTuple):
         eventually(lambda: json.loads(self.get("/api/v1/status"))["document_incarnation"] == incarnation)
 
     def value(self, series: str) -> float:
-        """Give a series of the metrics."""
+        """Return a series of the metrics."""
         lines = self.get("/metrics").decode().splitlines()
         name = f"azure_scheduled_events_{series} "
         return next(float(line[len(name) :]) for line in lines if line.startswith(name))
 
     def status(self, key: str) -> int:
-        """Give a number of /proc/PID/status: VmRSS and VmHWM in KiB, Threads."""
+        """Return a number of /proc/PID/status: VmRSS and VmHWM in KiB, Threads."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(text.partition(f"{key}:")[2].split()[0])
 
@@ -69,7 +69,7 @@ class Running(NamedTuple):
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def stop(self) -> str:
-        """End it as a service manager does, in good order; give its log."""
+        """End it as a service manager does, in good order; return its log."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(10) == 0
         text = self.log.read_text()
@@ -95,7 +95,7 @@ def running(folder: Path, *flags: str, config: str = "{}") -> Iterator[Running]:
 
 
 def many(incarnation: int, **fields: Any) -> bytes:
-    """Give ten thousand events of all types."""
+    """Return ten thousand events of all types."""
     return body(
         *(
             raw_event(EventId=f"{number:032x}", EventType=EVENT_TYPES[number % 5], **fields)
@@ -178,7 +178,7 @@ def test_odd_labels_please_promtool(tmp_path: Path) -> None:
         )
         samples = [sample for family in families for sample in family.samples]
         shown = {sample.labels["description"] for sample in samples if sample.name.endswith("_event_info")}
-        # Half a character is no text.
+        # Half a character is not text.
         assert {text * 3 for text in odd if text.isascii() or text == "😀"} <= shown
         assert "???" in shown
         listed = json.loads(program.get("/api/v1/events"))["current"]

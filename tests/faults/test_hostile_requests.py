@@ -99,7 +99,7 @@ def port() -> Iterator[int]:
 
 
 def status(port: int, sent: bytes) -> int:
-    """Send bytes, and give the status of the first answer; 0 where the connection was cut without one."""
+    """Send bytes, and return the status of the first answer; 0 where the connection was cut without one."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
         try:
             peer.sendall(sent)

@@ -23,12 +23,12 @@ START = time.monotonic()
 
 
 def asked(document: Document, at: float = 30.0) -> Talk:
-    """Give a fetch by the approver, seconds after the start."""
+    """Return a fetch by the approver, seconds after the start."""
     return Talk(1, "approver", START + at - 0.1, 1, document, START + at - 0.1)
 
 
 def approved(event_id: str, at: float = 30.0) -> Talk:
-    """Give an approval that Azure took, and said so."""
+    """Return an approval that Azure took, and said so."""
     found = Talk(1, "approver", START + at, 1, Document(1), START + at)
     found.approves, found.approving = (event_id.lower(),), True
     return found
@@ -94,7 +94,7 @@ def test_an_approval_of_what_the_watch_does_not_know() -> None:
 
 
 def document(**fields: Any) -> Document:
-    """Give a document with the freeze, with other values where given."""
+    """Return a document with the freeze, with other values where given."""
     return Document(1, (msgspec.structs.replace(FREEZE, **fields),))
 
 

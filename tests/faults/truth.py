@@ -101,7 +101,7 @@ class Truth:
         return self.documents[-1]
 
     def change(self) -> Document:
-        """Let something happen, and give the document that tells of it."""
+        """Let something happen, and return the document that tells of it."""
         kind = self._chance.choices(("one", "two", "reset"), (20, 3, 1))[0]
         for _ in range(2 if kind == "two" else 1):
             self._incarnation += 1
@@ -199,7 +199,7 @@ class Truth:
         self._remove(self._pick("started"))
 
     def _finish(self) -> None:
-        """Say that an event is over, and go on listing it."""
+        """Return that an event is over, and go on listing it."""
         event = self._pick(*_PENDING)
         status = self._chance.choice(OVER)
         self._replace(event, status=self._chance.choice((status, status.lower())))

@@ -29,7 +29,7 @@ class Ran:
 
     @property
     def left(self) -> list[int]:
-        """Give the pids of what still runs of it."""
+        """Return the pids of what still runs of it."""
         return marked(self.mark)
 
 
@@ -41,7 +41,7 @@ class ImpatientClock(SystemClock):
         self._ahead = 0.0
 
     def monotonic(self) -> float:
-        """Give seconds that jump once."""
+        """Return seconds that jump once."""
         if not self._ahead and self._condition():
             self._ahead = 3600.0
         return super().monotonic() + self._ahead
@@ -72,24 +72,24 @@ def ran(
 
 
 def python(code: str) -> tuple[str, ...]:
-    """Give the command line of a Python program."""
+    """Return the command line of a Python program."""
     return (sys.executable, "-c", f"import os, signal, sys, time\n{code}")
 
 
 def shell(code: str) -> tuple[str, ...]:
-    """Give the command line of a shell script."""
+    """Return the command line of a shell script."""
     return ("/bin/sh", "-c", code)
 
 
 def printed(code: str, variables: Mapping[str, str] | None = None) -> str:
-    """Run a program in a fresh interpreter, with warnings as errors; give what it prints."""
+    """Run a program in a fresh interpreter, with warnings as errors; return what it prints."""
     root = Path(__file__).parent.parent.parent
     command = [sys.executable, "-W", "error", "-c", code]
     return subprocess.check_output(command, text=True, cwd=root, env={**os.environ, **(variables or {})})
 
 
 def marked(mark: str) -> list[int]:
-    """Give the pids of the processes whose mark begins like that, other than zombies."""
+    """Return the pids of the processes whose mark begins like that, other than zombies."""
     found = []
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -106,7 +106,7 @@ def kill(pids: list[int]) -> None:
 
 
 def children() -> list[str]:
-    """Give the pids of this process's children, zombies included, each with the letter of its state."""
+    """Return the pids of this process's children, zombies included, each with the letter of its state."""
     found = []
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
@@ -118,7 +118,7 @@ def children() -> list[str]:
 
 
 def descriptors() -> list[str]:
-    """Give what this process has open, each as its number and what it is."""
+    """Return what this process has open, each as its number and what it is."""
     found = []
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):

@@ -25,12 +25,12 @@ def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ready(lines: list[str], _: str) -> bool:
-    """Tell whether a command has said anything."""
+    """Return whether a command has said anything."""
     return bool(lines)
 
 
 def stopped(_: list[str], mark: str) -> bool:
-    """Tell whether a command is under SIGSTOP."""
+    """Return whether a command is under SIGSTOP."""
     return any(Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "T" for pid in marked(mark))
 
 
@@ -217,7 +217,7 @@ class Ended:
         self._output = list(output)
 
     def read(self, seconds: float) -> bytes | None:
-        """Give what is there at once."""
+        """Return what is there at once."""
         assert seconds >= 0
         return self._output.pop(0) if self._output else None
 
@@ -233,7 +233,7 @@ class Ended:
     ask_to_end = kill = close = nothing
 
     def status(self) -> int:
-        """Give success."""
+        """Return success."""
         return 0
 
 

@@ -19,7 +19,7 @@ VIEW = event_view(TrackedEvent(scheduled(), (FREEZE_ID,), first_seen=NOW))
 
 
 def told(view: EventView = VIEW, **others: Any) -> dict[str, str]:
-    """Give the variables of an event, with other values where given."""
+    """Return the variables of an event, with other values where given."""
     values: dict[str, Any] = {
         "resource_type": "VirtualMachine",
         "transition": Transition.SCHEDULED,

@@ -12,7 +12,7 @@ REST = "(the rest of the output is left out)"
 
 
 def cut(pieces: Iterable[bytes]) -> list[str]:
-    """Give the lines of an output that comes in these pieces."""
+    """Return the lines of an output that comes in these pieces."""
     found: list[str] = []
     lines = Lines(found.append)
     for piece in pieces:
@@ -36,7 +36,7 @@ def cut(pieces: Iterable[bytes]) -> list[str]:
     ],
 )
 def test_lines(data: bytes, expected: list[str]) -> None:
-    """Line feeds end lines, the last one needs none, and what is no UTF-8 is replaced."""
+    """Line feeds end lines, the last one needs none, and what is not valid UTF-8 is replaced."""
     assert cut([data]) == expected
 
 

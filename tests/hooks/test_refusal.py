@@ -12,7 +12,7 @@ from tests.hooks.support import ran
 
 
 def refused(*argv: str, **variables: str) -> str:
-    """Run what cannot be started; give the reason."""
+    """Run what cannot be started; return the reason."""
     result = ran(*argv, environment=variables).result
     assert (result.outcome, result.status, result.stopped) == (HookOutcome.FAILED, None, False)
     assert result.reason.startswith("cannot be started: ")
@@ -47,7 +47,7 @@ def test_files_that_are_no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", str(tmp_path))
     assert refused("drain") == f"{file} is not executable by this user"
     file.chmod(0o755)
-    words = "is no program for this system, nor a script with a first line like #!/bin/sh"
+    words = "is not a program for this system, nor a script with a first line like #!/bin/sh"
     assert refused(str(file)) == f"{file} {words}"
     file.write_text("#!/no/such/python3 -u\nprint()\n")
     assert refused(str(file)) == f"{file} needs /no/such/python3, which does not exist"

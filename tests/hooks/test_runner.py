@@ -31,7 +31,7 @@ VM = "WestNO_0"
 def occurrence(
     event_id: str = "a", number: int = 1, transition: Transition = Transition.STARTED, **fields: Any
 ) -> Occurrence:
-    """Give the so-and-so-manyth transition of an event."""
+    """Return the so-and-so-manyth transition of an event."""
     records = tuple(TransitionRecord(transition, NOW) for _ in range(number))
     event = scheduled(event_id=event_id, **fields)
     tracked = TrackedEvent(event, (event_id,), first_seen=NOW, affects=event.target(VM), transitions=records)
@@ -68,7 +68,7 @@ class Yard:
         self.runner.wake()
 
     def idle(self) -> bool:
-        """Tell whether nothing runs or waits any more."""
+        """Return whether nothing runs or waits any more."""
         return not self.runner._busy and not self.store.hook_jobs.events()
 
     def hook_ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
@@ -87,7 +87,7 @@ class Yard:
         assert result.outcome in HookOutcome
 
     def lines(self, file: str) -> list[str]:
-        """Give what was written to a file."""
+        """Return what was written to a file."""
         path = self.folder / file
         return path.read_text().splitlines() if path.exists() else []
 
@@ -263,7 +263,7 @@ def test_nothing_begins_after_the_stop(yard: Yard) -> None:
 
 
 def hook(name: str, **match: Any) -> Hook:
-    """Give a hook."""
+    """Return a hook."""
     return Hook(name, ("true",), Match(**match))
 
 

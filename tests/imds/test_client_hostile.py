@@ -62,7 +62,7 @@ def silent(connection: Connection, _: Request) -> None:
 
 
 def ask(server: ImdsServer, timeout: float = 5.0) -> tuple[ImdsError, float]:
-    """Fetch once, and give the error and the seconds it took."""
+    """Fetch once, and return the error and the seconds it took."""
     client = make_client(server, timeout=timeout, first_timeout=timeout)
     started = time.monotonic()
     error = failure(client.fetch)

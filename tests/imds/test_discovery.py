@@ -115,7 +115,7 @@ def test_newest_file_first(tmp_path: Path) -> None:
     ],
 )
 def test_malformed_value(tmp_path: Path, value: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A value that is no server's address is passed over, for an older lease or the static address."""
+    """A value that is not a server's address is passed over, for an older lease or the static address."""
     write(tmp_path / "leases" / "2", NETWORKD.format(value=value))
     assert discover_endpoint([tmp_path / "leases"]).endpoint == "http://169.254.169.254"
     assert [str(tmp_path / "leases" / "2")] == [record.__dict__["path"] for record in caplog.records]

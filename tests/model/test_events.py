@@ -20,7 +20,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def decoded(**fields: Any) -> ScheduledEvent:
-    """Decode a document of one event without any defect, and give it."""
+    """Decode a document of one event without any defect, and return it."""
     found = decode_document(body(raw_event(**fields)))
     assert found.defects == ()
     (event,) = found.events
@@ -28,7 +28,7 @@ def decoded(**fields: Any) -> ScheduledEvent:
 
 
 def beside_good(item: Any) -> tuple[tuple[ScheduledEvent, ...], tuple[Defect, ...]]:
-    """Decode a document with something odd before a good event; give the other events, and the defects."""
+    """Decode a document with something odd before a good event; return the other events, and the defects."""
     found = decode_document(body(item, GOOD))
     assert found.events[-1] == scheduled(event_id=REBOOT_ID, event_type="Reboot")
     return found.events[:-1], found.defects

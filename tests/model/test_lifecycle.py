@@ -126,7 +126,7 @@ def test_no_update(fields: dict[str, Any]) -> None:
 
 
 def test_started_back_to_scheduled() -> None:
-    """An event that falls back to Scheduled is shown so, is no transition, and completes when it goes."""
+    """An event that falls back to Scheduled is shown so, is not a transition, and completes when it goes."""
     life = Life()
     life.feed()
     life.feed(started())
@@ -168,7 +168,7 @@ def test_a_repeated_document_writes_nothing() -> None:
 
 
 def lost(event_id: str) -> tuple[Defect, ...]:
-    """Give the defect of an event that could not be decoded."""
+    """Return the defect of an event that could not be decoded."""
     return (Defect(event_id, "event not understood", lost=True),)
 
 
@@ -283,7 +283,7 @@ def test_updates_are_folded() -> None:
 
 
 def test_an_update_that_is_taken_back_is_not_told() -> None:
-    """Content that is again what was last told is no news."""
+    """Content that is again what was last told is not news."""
     life = Life()
     life.feed(scheduled())
     life.feed(scheduled(duration_seconds=9))

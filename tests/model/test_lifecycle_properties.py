@@ -68,7 +68,7 @@ class Walked:
 
     @property
     def after(self) -> Known:
-        """Give what is known after the step."""
+        """Return what is known after the step."""
         return self.step.known
 
 
@@ -93,13 +93,13 @@ def reread(known: Known) -> Known:
 
 
 def all_of(known: Known) -> dict[str, TrackedEvent]:
-    """Give all events that are known, by key."""
+    """Return all events that are known, by key."""
     assert not known.current.keys() & known.past.keys()
     return known.current | known.past
 
 
 def bears(tracked: TrackedEvent, event_id: str) -> bool:
-    """Tell whether an event has, or had, that id."""
+    """Return whether an event has, or had, that id."""
     return event_id.lower() in {one.lower() for one in tracked.ids}
 
 

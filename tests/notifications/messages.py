@@ -14,7 +14,7 @@ DESCRIPTION = "The host is being repaired."
 
 
 def view(**fields: Any) -> EventView:
-    """Give a Reboot of vm_0 and vm_1 in 15 minutes, with other values where given."""
+    """Return a Reboot of vm_0 and vm_1 in 15 minutes, with other values where given."""
     values: dict[str, Any] = {
         "id": REBOOT_ID,
         "ids": (REBOOT_ID,),
@@ -42,7 +42,7 @@ def message(
     changes: tuple[Change, ...] = (),
     **fields: Any,
 ) -> Message:
-    """Give the message of a transition at NOW; the event has the life that leads there."""
+    """Return the message of a transition at NOW; the event has the life that leads there."""
     life: dict[str, Any] = {}
     if transition is Transition.STARTED:
         life = {"status": STARTED, "not_before": None, "started": NOW}

@@ -60,7 +60,7 @@ class ScriptedSender:
 
     @property
     def bodies(self) -> list[str]:
-        """Give the bodies that arrived."""
+        """Return the bodies that arrived."""
         return [rendered.body for rendered in self.sent]
 
 
@@ -121,7 +121,7 @@ class Office:
         )
 
     def duty(self) -> Duty:
-        """Give what the worker is to do."""
+        """Return what the worker is to do."""
         return Duty(lambda: self.sender, PlainWriter, self.retry_for)
 
     def restart(self) -> None:

@@ -34,7 +34,7 @@ class Received:
 
     @property
     def json(self) -> Any:
-        """Give the body as JSON."""
+        """Return the body as JSON."""
         return json.loads(self.body)
 
 

@@ -17,7 +17,7 @@ NOT_TAKEN = "Apprise does not take this slack:// URL; see the service's page in 
 UNKNOWN = "Apprise knows no service foo://; see the list in its documentation"
 ONLY_NAMES = "between ${ and } only the name of a variable may stand; use ${NAME}"
 NO_PLACE = "is a URL; give that as a target's url"
-NO_URL = "is no URL; write it like mailto://user:password@example.com"
+NO_URL = "is not a valid URL; write it like mailto://user:password@example.com"
 
 
 def plan(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) -> Plan:
@@ -29,7 +29,7 @@ def plan(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) ->
 
 
 def url_of(folder: Path, target: str, **environ: str) -> str:
-    """Give the URL that a target resolves to."""
+    """Return the URL that a target resolves to."""
     file = folder / "c.yml"
     file.write_text(f"notifications: {{targets: [{{name: a, {target}}}]}}")
     settings, locate = config.load_located(file, Overrides())

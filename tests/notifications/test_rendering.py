@@ -66,18 +66,18 @@ CASES: dict[Transition, tuple[str, str, list[str]]] = {
 
 
 def of(transition: Transition) -> Message:
-    """Give the message of a transition, with a change where that is what it is about."""
+    """Return the message of a transition, with a change where that is what it is about."""
     changes = (Change("not_before", LATER, NOT_BEFORE),) if transition is Transition.UPDATED else ()
     return message(transition, changes=changes)
 
 
 def body(sent: Message, **templates: Any) -> str:
-    """Give the body that goes out."""
+    """Return the body that goes out."""
     return Renderer(Templates(**templates)).render(sent, NOW).body
 
 
 def title(sent: Message) -> str:
-    """Give the title that goes out."""
+    """Return the title that goes out."""
     return Renderer(Templates()).render(sent, NOW).title
 
 
@@ -197,7 +197,7 @@ def test_an_event_of_others_says_so() -> None:
     sent = message(instance="vm_9", target=Target.OTHER, resources=("vm_1", "vm_2", "vm_3"))
     assert title(sent) == "[WARNING] Reboot scheduled for other VMs: vm_1, vm_2 and 1 more in 15 minutes"
     lines = body(sent).splitlines()
-    assert lines[0] == f"This VM is not hit; it only saw it. For those hit: {RESTARTS}"
+    assert lines[0] == f"This VM is not affected; it only saw the event. For those affected: {RESTARTS}"
     assert "- This VM: `vm_9`" in lines
     assert "- VMs: `vm_1`, `vm_2`, `vm_3`" in lines
     one = message(Transition.CANCELLED, instance="vm_9", target=Target.OTHER, resources=("vm_1",))

@@ -19,7 +19,7 @@ ALL = Route(targets=("log", "chat"), match=Match(target=Whom.ANY))
 
 
 def composed(routes: list[Route], instance: str | None = "WestNO_0") -> list[tuple[str, str]]:
-    """Give target and event type of the messages about a freeze of this VM and a reboot of another."""
+    """Return target and event type of the messages about a freeze of this VM and a reboot of another."""
     life = Life(instance)
     step = life.feed(scheduled(), scheduled(event_id=REBOOT_ID, event_type="Reboot", resources=("WestNO_9",)))
     messages = compose(routes, step.occurrences, instance=instance, now=life.now)

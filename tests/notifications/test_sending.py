@@ -189,7 +189,7 @@ def root_log() -> Iterator[io.StringIO]:
 
 
 def urls(authority: str) -> Sequence[str]:
-    """Give URLs with a secret in every place where one can be."""
+    """Return URLs with a secret in every place where one can be."""
     return (
         f"json://{CANARY}:{CANARY}@{authority}/{CANARY}?-{CANARY}=1&+{CANARY}=2",
         f"ntfy://{CANARY}@{authority}/{CANARY}",

@@ -13,7 +13,7 @@ DOWN = "it refuses connections"
 
 
 def told(body: str) -> Rendered:
-    """Give a message of a few letters."""
+    """Return a message of a few letters."""
     return Rendered("title", body, "text", Severity.INFO)
 
 
@@ -49,7 +49,7 @@ class ScriptedService:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[ScriptedService, ScriptedService]]:
-    """Give two services, and let go of whoever hangs at the end."""
+    """Return two services, and let go of whoever hangs at the end."""
     one, other = ScriptedService("one"), ScriptedService("other")
     yield one, other
     one.free.set()

@@ -54,7 +54,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[TlsProxy]:
 
 
 def address_of(url: str) -> Address:
-    """Give the address as the program has it once it is checked."""
+    """Return the address as the program has it once it is checked."""
     (found,) = checked_addresses(Notifications(), [url], error_without_file, {})
     assert found.plugin is not None
     return found
@@ -69,7 +69,7 @@ def deliver(url: str, told: Message, text_format: TextFormat = "markdown") -> No
 
 
 def texts(requests: list[Received]) -> str:
-    """Give all text that arrived, JSON's and Markdown's escapes undone."""
+    """Return all text that arrived, JSON's and Markdown's escapes undone."""
 
     def leaves(value: Any) -> Iterator[str]:
         if isinstance(value, dict | list):

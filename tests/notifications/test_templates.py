@@ -32,7 +32,7 @@ def locate(keys: tuple[str | int, ...], text: str) -> ConfigurationError:
 
 
 def problem(**templates: Any) -> str:
-    """Give what is said of templates that are wrong, without the place in the file."""
+    """Return what is said of templates that are wrong, without the place in the file."""
     with pytest.raises(ConfigurationError) as caught:
         check(Templates(**templates), locate)
     place = f"exporter.yml:7: notifications.templates.{'title' if 'title' in templates else 'body'}: "
@@ -41,12 +41,12 @@ def problem(**templates: Any) -> str:
 
 
 def wide(text: str) -> str:
-    """Give the text with the full-width forms of what would be markup."""
+    """Return the text with the full-width forms of what would be markup."""
     return "".join(chr(ord(letter) + 0xFEE0) if letter in "*[]<>\\~|&#" else letter for letter in text)
 
 
 def body(text: str, **fields: Any) -> str:
-    """Give what a template makes of a message, in the format ``text_format``."""
+    """Return what a template makes of a message, in the format ``text_format``."""
     text_format = fields.pop("text_format", "markdown")
     transition = fields.pop("transition", Transition.SCHEDULED)
     renderer = Renderer(Templates(body=text, format=text_format))

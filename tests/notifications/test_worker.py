@@ -277,7 +277,7 @@ class KilledError(BaseException):
 
 
 def kill_after_sending(office: Office) -> int:
-    """End the process between the sending of a message and its noting; give 1 if it got there."""
+    """End the process between the sending of a message and its noting; return 1 if it got there."""
     with mock.patch.object(office.store.outbox, "finish", side_effect=KilledError) as finish:
         with contextlib.suppress(KilledError):
             office.worker.step()

@@ -20,7 +20,7 @@ FACT = "azure.scheduled_event."
 
 @contextlib.contextmanager
 def phoenix(folder: Path) -> Iterator[str]:
-    """Run Phoenix on loopback; give its URL."""
+    """Run Phoenix on loopback; return its URL."""
     port = free_port()
     environ = {
         "PHOENIX_WORKING_DIR": str(folder),
@@ -42,7 +42,7 @@ def phoenix(folder: Path) -> Iterator[str]:
 
 
 def stored(url: str) -> list[dict[str, Any]]:
-    """Give all spans that Phoenix has, by its REST API."""
+    """Return all spans that Phoenix has, by its REST API."""
     answer = json.loads(get(f"{url}/v1/projects/default/spans?limit=1000"))
     found: list[dict[str, Any]] = answer["data"]
     return found

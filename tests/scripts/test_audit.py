@@ -24,7 +24,7 @@ KNOWN = {
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Give a file that pins two packages."""
+    """Return a file that pins two packages."""
     path = tmp_path / "pinned.txt"
     path.write_text(PINNED)
     return path
@@ -37,7 +37,7 @@ def audit(file: Path, url: str) -> "subprocess.CompletedProcess[str]":
 
 
 def osv(vulnerable: str) -> tuple[list[dict[str, object]], Respond]:
-    """Make a service that knows something against one package; give what it is asked, and its answer."""
+    """Make a service that knows something against one package; return what it is asked, and its answer."""
     asked: list[dict[str, object]] = []
 
     def respond(connection: Connection, request: Request) -> None:

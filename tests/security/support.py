@@ -60,23 +60,23 @@ def configuration(folder: Path, **sections: Any) -> Path:
 
 
 def runs(folder: Path) -> list[str]:
-    """Give the ids of the events that the hook ran for."""
+    """Return the ids of the events that the hook ran for."""
     path = folder / "ran"
     return path.read_text().split() if path.exists() else []
 
 
 def approved(url: str) -> bool:
-    """Tell whether the exporter has approved the Freeze."""
+    """Return whether the exporter has approved the Freeze."""
     events = json.loads(get(f"{url}/api/v1/events"))["current"]
     return [event["approval"]["state"] for event in events if event["id"] == FREEZE_ID] == ["approved"]
 
 
 def rows(state: Path) -> list[str]:
-    """Give all that the state file holds, as SQL."""
+    """Return all that the state file holds, as SQL."""
     with closing(sqlite3.connect(f"{(state / 'state.db').as_uri()}?mode=ro", uri=True)) as connection:
         return list(connection.iterdump())
 
 
 def mode(path: Path) -> int:
-    """Give the permission bits of a file."""
+    """Return the permission bits of a file."""
     return path.stat().st_mode & 0o7777

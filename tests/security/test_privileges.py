@@ -29,7 +29,7 @@ WAYS = (
 
 @pytest.fixture(scope="module")
 def prefix() -> tuple[str, ...]:
-    """Give the words before a command by which it gets the least that it can run with here."""
+    """Return the words before a command by which it gets the least that it can run with here."""
     look = (sys.executable, "-c", "import exporter.app, click, h11")
     for way in WAYS:
         if subprocess.run([*way, *look], capture_output=True, check=False).returncode == 0:
@@ -39,7 +39,7 @@ def prefix() -> tuple[str, ...]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Give a directory that everybody may write to, as the tests' own is closed."""
+    """Return a directory that everybody may write to, as the tests' own is closed."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o777)
         yield Path(directory)

@@ -60,7 +60,7 @@ class House:
         return f"http://127.0.0.1:{self.port}"
 
     def settled(self) -> bool:
-        """Tell whether all is done: three messages, one approval, one hook."""
+        """Return whether all is done: three messages, one approval, one hook."""
         delivered = 'notifications_total{outcome="delivered",target="oncall"} 3.0'
         return (
             approved(self.url)
@@ -69,7 +69,7 @@ class House:
         )
 
     def state(self) -> dict[str, Any]:
-        """Give all that may not change, once IMDS was polled two more times."""
+        """Return all that may not change, once IMDS was polled two more times."""
         polls = self.azure.polls
         eventually(lambda: self.azure.polls >= polls + 2)
         return {
@@ -82,11 +82,11 @@ class House:
         }
 
     def reloaded(self) -> list[str]:
-        """Give the line of the metrics that says when the configuration was last read."""
+        """Return the line of the metrics that says when the configuration was last read."""
         return RELOADED.findall(get(f"{self.url}/metrics"))
 
     def ask(self, method: str, path: str) -> int:
-        """Send a request that carries an approval; give the status."""
+        """Send a request that carries an approval; return the status."""
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
             connection.request(
                 method, path, APPROVAL, {"Metadata": "true", "Content-Type": "application/json"}

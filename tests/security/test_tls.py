@@ -33,7 +33,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 @pytest.fixture(scope="module")
 def port(pki: Pki) -> Iterator[int]:
-    """Run an exporter with that configuration, and give its port."""
+    """Run an exporter with that configuration, and return its port."""
     number = free_port()
     flags = ("--web.config.file", str(pki.folder / "web.yml"))
     with SimulatorServer(Simulator()) as imds, exporter(imds.url, pki.folder / "state", number, *flags):
@@ -50,7 +50,7 @@ def client(pki: Pki, certificate: Path | None = None) -> ssl.SSLContext:
 
 
 def status(port: int, context: ssl.SSLContext) -> int:
-    """Ask over TLS, and give the status."""
+    """Ask over TLS, and return the status."""
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
     try:
         connection.request("GET", "/-/healthy")

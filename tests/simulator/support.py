@@ -22,11 +22,11 @@ class HandClock:
         self.passed = 0.0
 
     def now(self) -> datetime:
-        """Give the wall-clock time, aware and in UTC."""
+        """Return the wall-clock time, aware and in UTC."""
         return BEGAN + timedelta(seconds=self.passed)
 
     def monotonic(self) -> float:
-        """Give seconds since some moment."""
+        """Return seconds since some moment."""
         return 1000.0 + self.passed
 
 
@@ -57,12 +57,12 @@ def scenario(*plans: EventPlan, name: str = "made-up") -> Scenario:
 
 
 def document(simulator: Simulator, version: str = NEWEST) -> Any:
-    """Give the document as it stands now."""
+    """Return the document as it stands now."""
     return json.loads(simulator.document(version))
 
 
 def gist(simulator: Simulator) -> tuple[int, list[tuple[str, str]]]:
-    """Give the incarnation, and type and status of each event."""
+    """Return the incarnation, and type and status of each event."""
     found = document(simulator)
     events = [(event["EventType"], event["EventStatus"]) for event in found["Events"]]
     return found["DocumentIncarnation"], events
@@ -91,7 +91,7 @@ class Client:
 
 @contextmanager
 def served(simulator: Simulator) -> Iterator[Client]:
-    """Serve a simulator on a loopback port until the block ends, and give a client of it."""
+    """Serve a simulator on a loopback port until the block ends, and return a client of it."""
     with SimulatorServer(simulator) as server:
         client = Client(server.url)
         try:

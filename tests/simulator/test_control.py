@@ -20,7 +20,7 @@ def simulator() -> Simulator:
 
 @pytest.fixture
 def client(simulator: Simulator) -> Iterator[Client]:
-    """Serve it, and give a client."""
+    """Serve it, and return a client."""
     with served(simulator) as found:
         yield found
 

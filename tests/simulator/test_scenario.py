@@ -120,7 +120,7 @@ def test_a_file_of_ones_own_can_be_played(tmp_path: Path) -> None:
         (
             "15m",
             "soon",
-            ":8: events[0].notice: 'soon' is no duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
+            ":8: events[0].notice: 'soon' is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
         ),
         (
             "    impact",

@@ -20,7 +20,7 @@ from tests.state_support import START, House, nth_step, on_disk, replay
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    """Give a state directory that does not exist yet."""
+    """Return a state directory that does not exist yet."""
     house = House(tmp_path / "deep" / "state")
     yield house
     house.close()
@@ -95,7 +95,7 @@ def _files(directory: Path) -> dict[str, tuple[int, int]]:
 
 
 def _bytes_written() -> str:
-    """Give the kernel's count of what this process had written to disks; constant where it keeps none."""
+    """Return the kernel's count of what this process had written to disks; constant where it keeps none."""
     counters = Path("/proc/self/io")
     if not counters.exists():
         return ""

@@ -17,7 +17,7 @@ _RETRY = 10.0
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    """Give a state directory that does not exist yet."""
+    """Return a state directory that does not exist yet."""
     house = House(tmp_path / "state")
     yield house
     house.close()

@@ -19,7 +19,7 @@ _ASIDE = "state.db.corrupt-20261121T013000Z"
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    """Give an empty state directory."""
+    """Return an empty state directory."""
     house = House(tmp_path)
     yield house
     house.close()
@@ -38,7 +38,7 @@ def _assert_begun_anew(house: House, reason: str, aside: str = _ASIDE) -> None:
 
 
 def test_garbage_is_moved_aside(house: House) -> None:
-    """A file that is no SQLite file is kept under another name, with its content, and a new one begun."""
+    """A file that is not a SQLite file is kept under another name, with its content, and a new one begun."""
     house.path.write_bytes(b"no database at all" * 500)
     _assert_begun_anew(house, "it is not a SQLite file")
     assert (house.directory / _ASIDE).read_bytes() == b"no database at all" * 500

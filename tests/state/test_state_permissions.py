@@ -16,7 +16,7 @@ _RETRY = 10.0
 
 @pytest.fixture
 def house() -> Iterator[House]:
-    """Give an empty state directory that an unprivileged user can reach."""
+    """Return an empty state directory that an unprivileged user can reach."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         house = House(Path(directory) / "state")

@@ -27,7 +27,7 @@ def _worker(directory: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _kill_after(directory: Path, steps: int, seconds: float) -> int:
-    """Let a worker record, kill it, and give the last number it printed; 0 where it printed none."""
+    """Let a worker record, kill it, and return the last number it printed; 0 where it printed none."""
     with _worker(directory) as worker:
         assert worker.stdout is not None
         printed = [worker.stdout.readline() for _ in range(steps)]

@@ -21,12 +21,12 @@ TRACE = FREEZE_ID.replace("-", "").lower()
 
 
 def spans(*steps: Step, vm: str = VM) -> list[Span]:
-    """Give all spans of what steps did."""
+    """Return all spans of what steps did."""
     return [span for step in steps for occurrence in step.occurrences for span in event_spans(occurrence, vm)]
 
 
 def told(*steps: Step) -> list[Span]:
-    """Give the spans of one target's messages about what steps did."""
+    """Return the spans of one target's messages about what steps did."""
     return [
         notification_span(message, VM, message.at, Outcome.DELIVERED)
         for step in steps

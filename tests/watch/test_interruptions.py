@@ -25,7 +25,7 @@ class Pauses:
 
 
 def under_way(event_id: str = FREEZE_ID, event_type: str = "Freeze", **fields: object) -> TrackedEvent:
-    """Give an event that is Started for this VM."""
+    """Return an event that is Started for this VM."""
     event = started(event_id=event_id, event_type=event_type)
     record = TransitionRecord(Transition.STARTED, NOW)
     return TrackedEvent(

@@ -88,7 +88,7 @@ class Sleeps:
 
 
 def watched(*plan: tuple[float, float]) -> tuple[list[float], list[float], Sleeps]:
-    """Watch for as many sleeps as are planned; give pauses, steps, and what was slept."""
+    """Watch for as many sleeps as are planned; return pauses, steps, and what was slept."""
     clock = HandClock()
     sleeps = Sleeps(clock, *plan)
     pauses: list[float] = []
@@ -102,7 +102,7 @@ def watched(*plan: tuple[float, float]) -> tuple[list[float], list[float], Sleep
 
 
 def names_of_threads() -> list[str]:
-    """Give the names of the threads that run."""
+    """Return the names of the threads that run."""
     return [thread.name for thread in threading.enumerate()]
 
 

@@ -71,7 +71,7 @@ class Polled:
         self.poller = Poller(cast("Watch", self.watch), SystemClock(), self.watchdog, died=self.died.set)
 
     def configure(self, client: Client, settings: Config = RARELY) -> Client:
-        """Give it a client."""
+        """Return it a client."""
         self.poller.configure(settings, cast("ImdsClient", client))
         return client
 
@@ -84,13 +84,13 @@ class Polled:
         return found
 
     def next(self) -> str:
-        """Wait for the next poll, and give whom it asked."""
+        """Wait for the next poll, and return whom it asked."""
         return self.watch.polls.get(timeout=PATIENCE)
 
 
 @contextmanager
 def polling() -> Iterator[Polled]:
-    """Give a poller that is stopped at the end."""
+    """Return a poller that is stopped at the end."""
     polled = Polled()
     try:
         yield polled

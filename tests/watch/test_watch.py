@@ -21,13 +21,13 @@ OTHERS = {"Resources": ["WestNO_7"]}
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Give the log of the program, from INFO on."""
+    """Return the log of the program, from INFO on."""
     caplog.set_level(logging.INFO, "exporter")
     return caplog
 
 
 def facts(record: logging.LogRecord, *names: str) -> dict[str, Any]:
-    """Give some fields of a log line."""
+    """Return some fields of a log line."""
     return {name: getattr(record, name) for name in names}
 
 

@@ -13,7 +13,7 @@ STARTED = {"EventStatus": "Started", "NotBefore": ""}
 
 
 def nameless(known: Known | None = None) -> House:
-    """Give a watch whose IMDS does not tell the name."""
+    """Return a watch whose IMDS does not tell the name."""
     house = House(known)
     house.imds.facts = TIMEOUT
     house.poll()
@@ -21,7 +21,7 @@ def nameless(known: Known | None = None) -> House:
 
 
 def learn(house: House) -> list[tuple[str, str, int]]:
-    """Let IMDS tell the name; give event, transition and number of each hook's run that is then due."""
+    """Let IMDS tell the name; return event, transition and number of each hook's run that is then due."""
     assert house.memory.jobs == []
     house.imds.facts = InstanceFacts(name="WestNO_0")
     house.poll(after=60)

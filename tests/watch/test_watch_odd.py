@@ -150,7 +150,7 @@ def test_the_trouble_with_defects_tells_how_many_and_ends_with_them() -> None:
 
 
 def remembered() -> Known:
-    """Give what an earlier process knew: one event current, one gone."""
+    """Return what an earlier process knew: one event current, one gone."""
     life = Life()
     life.feed(scheduled(event_id=REBOOT_ID, event_type="Reboot"))
     life.feed(scheduled())
@@ -174,7 +174,7 @@ def test_after_a_restart_remembered_events_show_before_the_first_answer() -> Non
 
 
 def test_after_a_restart_nothing_is_reported_twice(caplog: pytest.LogCaptureFixture) -> None:
-    """A document that says what was known already is no news to the new process."""
+    """A document that says what was known already is not news to the new process."""
     caplog.set_level(logging.INFO, "exporter")
     house = House(remembered())
     house.poll(body(raw_event(), incarnation=2))

@@ -31,11 +31,11 @@ class StillClock:
         self.passed = 0.0
 
     def now(self) -> datetime:
-        """Give the wall-clock time, aware and in UTC."""
+        """Return the wall-clock time, aware and in UTC."""
         return self._start + timedelta(seconds=self.passed)
 
     def monotonic(self) -> float:
-        """Give seconds since the clock was made, and a bit."""
+        """Return seconds since the clock was made, and a bit."""
         return 100.0 + self.passed
 
 

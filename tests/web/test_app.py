@@ -107,7 +107,7 @@ def test_small_answers_are_not_compressed(registry: CollectorRegistry) -> None:
     "accept", ["application/openmetrics-text;version=abc", "text/plain;version=x.y", "\xff"]
 )
 def test_a_strange_accept_header_gets_the_default(registry: CollectorRegistry, accept: str) -> None:
-    """A version that is no number is the client's mistake, and no failure of the scrape."""
+    """A version that is not a number is the client's mistake, and no failure of the scrape."""
     assert ask(site(snapshot(), registry=registry), "/metrics", accept=accept).status == 200
 
 

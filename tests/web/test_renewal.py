@@ -95,7 +95,7 @@ def test_a_broken_file_keeps_the_old_settings(tmp_path: Path) -> None:
     house.clock.passed += 1
     assert list(house.config.current().users) == ["alice"]
     (problem,) = house.problems()
-    assert problem.startswith(f"{path}:2: basic_auth_users.alice: is no bcrypt hash")
+    assert problem.startswith(f"{path}:2: basic_auth_users.alice: is not a bcrypt hash")
     assert "canary" not in problem
     path.write_text(_users("alice"), encoding="utf-8")
     os.utime(path, ns=(as_it_was, as_it_was))

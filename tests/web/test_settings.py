@@ -118,7 +118,7 @@ BAD = {
     "no hash": (
         "basic_auth_users:\n  alice: hunter2\n",
         (
-            ":2: basic_auth_users.alice: is no bcrypt hash ($2a$, $2b$ or $2y$, cost 4 to 31); "
+            ":2: basic_auth_users.alice: is not a bcrypt hash ($2a$, $2b$ or $2y$, cost 4 to 31); "
             "make one with: htpasswd -nBC 10 '' | tr -d ':\\n'"
         ),
     ),
@@ -198,9 +198,9 @@ NOT_HERE = {
         "rate_limit:\n  interval: 1s\n",
         ":1: rate_limit.burst: must be at least 1: with less, every request is refused",
     ),
-    "a rate that is no duration": (
+    "a rate that is not a valid duration": (
         "rate_limit:\n  interval: soon\n  burst: 1\n",
-        ":2: rate_limit.interval: 'soon' is no duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
+        ":2: rate_limit.interval: 'soon' is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
     ),
 }
 

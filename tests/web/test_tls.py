@@ -30,7 +30,7 @@ def _server(pki: Pki, text: str) -> ssl.SSLContext:
 
 
 def _meet(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
-    """Shake hands in memory, and give the client's end; an error of either end is raised."""
+    """Shake hands in memory, and return the client's end; an error of either end is raised."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         client.wrap_bio(to_client, to_server, server_hostname="127.0.0.1"),
