@@ -189,11 +189,11 @@ class App:
         return False
 
     def request_stop(self, *_: object) -> None:
-        """Let `wait` return; safe in a signal handler."""
+        """Make `wait` return; safe in a signal handler."""
         self._signals.put(_Signal.STOP)
 
     def request_reload(self, *_: object) -> None:
-        """Let `wait` reload; safe in a signal handler."""
+        """Make `wait` reload; safe in a signal handler."""
         self._signals.put(_Signal.RELOAD)
 
     def _prepare(self) -> Callable[[], None]:

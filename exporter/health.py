@@ -1,4 +1,4 @@
-"""The state of the exporter's own house: what is wrong, since when, said once per change."""
+"""Active problems of the exporter: what, since when; each change is logged once."""
 
 import logging
 import threading

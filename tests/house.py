@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry
 from exporter.config import Config, Hook, Route
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import Health, Trouble
-from exporter.hooks.jobs import Job
 from exporter.hooks.jobs import compose as compose_jobs
 from exporter.imds import InstanceFacts
 from exporter.metrics import Metrics, SnapshotCollector
+from exporter.model.jobs import Job
 from exporter.model.lifecycle import Known, Occurrence, Step
 from exporter.model.messages import Message
 from exporter.notifications.routing import compose

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from exporter.health import Health, Trouble
-from exporter.hooks.jobs import Job
 from exporter.model.advance import advance
 from exporter.model.events import SCHEDULED, STARTED, Document, ScheduledEvent
+from exporter.model.jobs import Job
 from exporter.model.lifecycle import Known, Step
 from exporter.state import Store
 

@@ -12,8 +12,8 @@ import msgspec
 
 from exporter import config
 from exporter.config import Mode, Rule
-from exporter.hooks.jobs import HookOutcome
 from exporter.model.events import SCHEDULED, ScheduledEvent, normal_name
+from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import TrackedEvent
 from exporter.model.views import NO_APPROVAL, ApprovalView
 from exporter.timefmt import format_duration, rfc3339

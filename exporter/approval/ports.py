@@ -15,7 +15,7 @@ class Azure(Protocol):
         ...
 
     def approve(self, event_ids: list[str]) -> None:
-        """Let events proceed."""
+        """Approve events."""
         ...
 
 
@@ -23,7 +23,7 @@ class Counts(Protocol):
     """What is needed of `exporter.metrics.Metrics`."""
 
     def decided(self, rule: str, outcome: ApprovalOutcome) -> None:
-        """Count what became of a rule's wish to approve."""
+        """Count an approval attempt by its outcome."""
         ...
 
 

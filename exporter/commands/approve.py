@@ -83,7 +83,7 @@ class _Imds:
         self._deadline = math.inf
 
     def limit(self, seconds: float) -> None:
-        """Let `pause` raise TimeoutError from so many seconds on."""
+        """Make `pause` raise TimeoutError after that many seconds."""
         self._deadline = self._clock.monotonic() + seconds
 
     def document(self, passing: Collection[PollOutcome] = _MOMENTARY) -> Document:

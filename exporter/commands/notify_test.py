@@ -1,4 +1,4 @@
-"""`notify-test`: a sample of each transition to every target, and what became of it."""
+"""`notify-test`: send a sample of each transition to every target, and report the results."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ class Try(msgspec.Struct, frozen=True):
 
 
 def run(settings: Config, plan: Plan, clock: Clock) -> int:
-    """Send the samples, print what became of them, and return the exit status: 0 only if all arrived."""
+    """Send the samples, print the results, and return the exit status: 0 only if all arrived."""
     if not plan.senders or plan.renderer is None:
         click.echo("There is no target: give --notify URL, or notifications.targets in a file.", err=True)
         return 1

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from exporter.clock import Clock
-from exporter.hooks.jobs import Command, CommandResult, HookOutcome
+from exporter.hooks.jobs import Command
 from exporter.hooks.lines import Lines
 from exporter.hooks.process import Running
 from exporter.hooks.refusal import why_not_started
+from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.timefmt import format_duration
 
 if sys.platform == "win32":

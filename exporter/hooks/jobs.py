@@ -1,51 +1,15 @@
-"""What hooks are to do: which of them run for what just happened, decided purely; what comes of a run."""
+"""Jobs of hooks: which hooks run for a transition, decided purely, and the result of a run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated
 
 import msgspec
 
 from exporter.config import Hook
 from exporter.hooks.withheld import Withheld
-from exporter.model.lifecycle import Occurrence, Transition
-from exporter.model.views import EventView, event_view
-
-
-class HookOutcome(StrEnum):
-    """How a command ended: a metric label, a log field and a span's attribute alike."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-
-
-class Job(msgspec.Struct, frozen=True):
-    """One run of one hook, with the facts as they were when the transition happened.
-
-    ``sequence`` is the transition's number in the event's life, from 1: with the hook's name and the event's
-    key (`TrackedEvent.key`) it names the job for all time. ``at`` is aware and in UTC.
-    """
-
-    hook: str
-    key: str
-    sequence: int
-    transition: Transition
-    at: Annotated[datetime, msgspec.Meta(tz=True)]
-    instance: str
-    event: EventView
-    resource_type: str
-
-    def document(self, attempt: int) -> bytes:
-        """Return the command's input: the API's EVENT as JSON, with ``transition``, ``at``, ``instance``."""
-        facts = {
-            "transition": self.transition,
-            "at": self.at,
-            "instance": self.instance,
-            "attempt": attempt,
-        }
-        return msgspec.json.encode({**msgspec.to_builtins(self.event), **facts})
+from exporter.model.jobs import Job
+from exporter.model.lifecycle import Occurrence
+from exporter.model.views import event_view
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -59,21 +23,6 @@ class Command(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
     timeout: float
     withheld: Withheld = msgspec.field(default_factory=Withheld)
-
-
-class CommandResult(msgspec.Struct, frozen=True):
-    """How a command ended.
-
-    ``status`` is its exit status, minus the number of the signal that ended it, or None where there is none.
-    ``reason`` says it in words. ``stopped`` tells that it was ended early, or not begun, because the exporter
-    stops: it failed by no fault of its own.
-    """
-
-    outcome: HookOutcome
-    status: int | None
-    seconds: float
-    reason: str
-    stopped: bool = False
 
 
 def compose(

@@ -21,7 +21,7 @@ class Running(Protocol):
         ...
 
     def ask_to_end(self) -> None:
-        """Tell the whole group to end, in the way that it can react to."""
+        """Ask the whole group to end, in a way that it can handle."""
         ...
 
     def kill(self) -> None:

@@ -10,9 +10,10 @@ from exporter.clock import Clock
 from exporter.config import Hook
 from exporter.hooks import jobs
 from exporter.hooks.environment import environment
-from exporter.hooks.jobs import Command, CommandResult, HookOutcome, Job
+from exporter.hooks.jobs import Command
 from exporter.hooks.withheld import Withheld
 from exporter.model.events import trace_id
+from exporter.model.jobs import CommandResult, HookOutcome, Job
 from exporter.model.lifecycle import Occurrence
 from exporter.state.hook_jobs import HookJobs, WaitingJob
 
@@ -96,7 +97,7 @@ class HookRunner:
                     thread.start()
 
     def begin_stop(self) -> None:
-        """Have commands end that run now; they run again after the next start."""
+        """End the commands that run now; they run again after the next start."""
         with self._lock:
             self._stop.set()
 

@@ -120,7 +120,7 @@ class ImdsClient:
         return self._ask_events(self._events_request)
 
     def approve(self, event_ids: Sequence[str]) -> None:
-        """Let events start before their NotBefore, for every VM in their ``Resources``.
+        """Approve events, which then may start before their NotBefore, for every VM in their ``Resources``.
 
         Raises:
             ImdsError: IMDS did not confirm it; approving again does no harm.

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from exporter import __version__
 from exporter.errors import PollOutcome
-from exporter.hooks.jobs import HookOutcome
 from exporter.metrics.names import PREFIX
 from exporter.model.events import EVENT_TYPES, trace_id
+from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Occurrence, Transition
 from exporter.model.messages import Outcome
 

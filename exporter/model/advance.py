@@ -143,7 +143,7 @@ class _Walk:
         self._occurrences: list[Occurrence] = []
 
     def take_in(self, found: _Sorted) -> None:
-        """Let each event's life begin, go on or end."""
+        """Begin, continue or end the life of each event."""
         lives = self._known.current
         heritable = [lives[key].event for key in found.gone if len(lives[key].ids) < MOST_IDS]
         heirs = successors(heritable, found.fresh, is_next=self._is_next)

@@ -18,7 +18,7 @@ _PATIENCE_SECONDS = 60.0
 class Snapshot(msgspec.Struct, frozen=True):
     """The watch at one instant.
 
-    ``up`` tells whether the last poll gave a valid document; while it did not, ``current`` stays as last
+    ``up`` is true if the last poll gave a valid document; while it did not, ``current`` stays as last
     known. ``instance`` is None until this VM knows its own name. ``ready`` holds from the first valid
     document of this process on. ``current`` and ``past`` are newest first. ``poll_interval`` is in seconds.
     """

@@ -1,4 +1,4 @@
-"""Plain words for a tired person: what an event does, when, for how long, and what became of it."""
+"""Plain words for messages and the page: what an event does, when, for how long, and how it ended."""
 
 from datetime import datetime
 
@@ -76,7 +76,7 @@ def source(event: ScheduledEvent) -> str:
 
 
 def outcome(tracked: TrackedEvent) -> str:
-    """Return what became of an event that is gone."""
+    """Return how an event ended."""
     return _OUTCOMES[tracked.outcome] if tracked.outcome else "Gone"
 
 

@@ -24,7 +24,7 @@ Refusal = Callable[[Address, str], ConfigurationError]
 
 
 def check(addresses: Sequence[Address], refuse: Refusal) -> None:
-    """Have Apprise look at every address, and note in each which plugin serves it.
+    """Check every address with Apprise, and note in each which plugin serves it.
 
     Raises:
         ConfigurationError: what ``refuse`` made of the first that it does not take, and why.

@@ -82,7 +82,7 @@ class Notifier:
         return routing.compose(self._plan.routes, occurrences, instance=instance, now=now)
 
     def wake(self) -> None:
-        """Have delivered what was written down."""
+        """Deliver what was recorded."""
         for worker in self._workers.values():
             worker.wake()
 

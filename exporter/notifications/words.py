@@ -40,7 +40,7 @@ def as_event(view: EventView) -> ScheduledEvent:
 
 
 def headline(message: Message, now: datetime, style: Style) -> str:
-    """Say it in one line: ``Reboot scheduled: vm_0 in 14 minutes``."""
+    """Return the message in one line: ``Reboot scheduled: vm_0 in 14 minutes``."""
     event, transition = message.event, message.transition
     tail = _tail(message, now)
     form = "{} {}: {}{}{}" if message.event.target is Target.SELF else "{} {} for another VM: {}{}{}"

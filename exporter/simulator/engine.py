@@ -86,7 +86,7 @@ class Engine:
         return self._next
 
     def advance(self, now: float) -> None:
-        """Let everything happen that is due at ``now``."""
+        """Carry out everything that is due at ``now``."""
         while self._agenda and self._agenda[0][0] <= now:
             self._now = self._agenda[0][0]
             changed = False

@@ -130,7 +130,7 @@ class Simulation:
             self._override = encoded
 
     def set_fault(self, fault: Fault | None) -> None:
-        """Let requests meet a fault, or none any more.
+        """Set the fault that requests meet, or remove it.
 
         Raises:
             ConfigurationError: one of its numbers is out of its range.
@@ -208,7 +208,7 @@ class Simulation:
             return self._override is not None and event_id.encode() in self._override
 
     def approve(self, event_ids: Sequence[str]) -> None:
-        """Let Scheduled events start now, for all their VMs; other ids are noted only."""
+        """Start Scheduled events now, for all their VMs; other ids are noted only."""
         with self._lock:
             now = self._clock.now()
             self._approvals.extend(Approval(event_id, now) for event_id in event_ids)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from exporter.hooks.jobs import HookOutcome, Job
+from exporter.model.jobs import HookOutcome, Job
 from exporter.model.lifecycle import Transition
 from exporter.state.jobs import JobKey, Jobs, Record
 from exporter.state.journal import Journal, Transaction

@@ -71,7 +71,7 @@ class DirectoryLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Let the lock go; nothing happens where it is not held."""
+        """Release the lock; does nothing if it is not held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -9,7 +9,7 @@ import msgspec
 
 from exporter.clock import Clock
 from exporter.health import Health
-from exporter.hooks.jobs import Job
+from exporter.model.jobs import Job
 from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Step, TrackedEvent
 from exporter.model.messages import Message
 from exporter.state.approvals import Approvals

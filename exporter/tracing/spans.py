@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from exporter.hooks.jobs import CommandResult, HookOutcome, Job
 from exporter.model.events import SCHEDULED, STARTED, trace_id
+from exporter.model.jobs import CommandResult, HookOutcome, Job
 from exporter.model.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition
 from exporter.model.messages import Message, Outcome
 from exporter.model.views import EventView, event_view

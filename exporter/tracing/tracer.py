@@ -12,9 +12,9 @@ from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import ConfigurationError
 from exporter.health import Health, Trouble
-from exporter.hooks.jobs import CommandResult, Job
 from exporter.imds import InstanceFacts
 from exporter.model.events import Target, normal_name
+from exporter.model.jobs import CommandResult, Job
 from exporter.model.lifecycle import Occurrence, TrackedEvent
 from exporter.model.messages import Message, Outcome
 from exporter.tracing import environment, spans

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from exporter.hooks.jobs import Job
 from exporter.imds import InstanceFacts
+from exporter.model.jobs import Job
 from exporter.model.lifecycle import Occurrence, Step
 from exporter.model.messages import Message
 from exporter.state.approvals import Approval
@@ -49,7 +49,7 @@ class Teller(Protocol):
         ...
 
     def wake(self) -> None:
-        """Have delivered what was written down."""
+        """Deliver what was recorded."""
         ...
 
 

@@ -47,7 +47,7 @@ def events(snapshot: Snapshot, approval: Callable[[TrackedEvent], ApprovalView])
 
 
 def status(snapshot: Snapshot, health: Health) -> Response:
-    """Answer with the state of the watch and of the exporter's own house."""
+    """Answer with the state of the watch and the active problems of the exporter."""
     problems = tuple(f"{problem.trouble}: {problem.message}" for problem in health.problems())
     body = Status(
         version=__version__,

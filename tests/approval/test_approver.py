@@ -14,10 +14,11 @@ from exporter.config import Approval, Config, Hook, Mode, Rule
 from exporter.config.match import Match
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import Health
-from exporter.hooks.jobs import HookOutcome, compose
+from exporter.hooks.jobs import compose
 from exporter.metrics import ApprovalOutcome
 from exporter.model.advance import advance, approve
 from exporter.model.events import Document, ScheduledEvent
+from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition
 from exporter.model.snapshot import Snapshot
 from exporter.state import Store

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from exporter.approval.deciding import Decision, Facts, Stand, decide
 from exporter.config import Approval, Mode, Rule
 from exporter.config.match import Match, Whom, Window
-from exporter.hooks.jobs import HookOutcome
 from exporter.model.events import ScheduledEvent
+from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import TrackedEvent
 from exporter.timefmt import Duration
 from tests.builders import FREEZE_ID, scheduled, started

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from exporter.clock import SystemClock
 from exporter.hooks.command import run
-from exporter.hooks.jobs import Command, CommandResult
+from exporter.hooks.jobs import Command
 from exporter.hooks.withheld import Withheld
+from exporter.model.jobs import CommandResult
 from tests.end_to_end.program import eventually
 
 MARK = "TEST_MARK"

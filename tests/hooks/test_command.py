@@ -9,7 +9,7 @@ import pytest
 
 from exporter.hooks import lines as limits
 from exporter.hooks.command import status_in_words
-from exporter.hooks.jobs import HookOutcome
+from exporter.model.jobs import HookOutcome
 from tests.hooks.support import printed, python, ran, shell
 
 BIG = b"x" * 3_000_000

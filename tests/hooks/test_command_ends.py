@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporter.hooks import command
-from exporter.hooks.jobs import HookOutcome
+from exporter.model.jobs import HookOutcome
 from tests.end_to_end.program import eventually
 from tests.hooks.support import kill, marked, nothing_leaks, printed, python, ran, shell
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.hooks.jobs import HookOutcome
 from exporter.hooks.refusal import why_not_started
+from exporter.model.jobs import HookOutcome
 from tests.hooks.support import ran
 
 

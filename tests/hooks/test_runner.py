@@ -15,8 +15,9 @@ from exporter.clock import SystemClock
 from exporter.config import Hook
 from exporter.config.match import Match, Whom
 from exporter.health import Health
-from exporter.hooks.jobs import CommandResult, HookOutcome, Job, compose
+from exporter.hooks.jobs import compose
 from exporter.hooks.runner import MOST_AT_ONCE, HookRunner
+from exporter.model.jobs import CommandResult, HookOutcome, Job
 from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition, TransitionRecord
 from exporter.state import Store
 from exporter.timefmt import Duration

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from exporter.health import Trouble
-from exporter.hooks.jobs import HookOutcome, Job
+from exporter.model.jobs import HookOutcome, Job
 from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition
 from exporter.state.journal import Journal, Table
 from tests.builders import scheduled
