@@ -130,12 +130,17 @@ def test_a_stop_during_the_start(start: Start, number: signal.Signals, moment: s
 
 def test_other_commands_end_with_their_terminal() -> None:
     """SIGHUP kills what runs in a terminal, as it does any program."""
-    command = [sys.executable, "-m", "exporter", "simulate", "--web.listen-address", "127.0.0.1:0"]
+    # Tests that run under nohup ignore it, and so would what they start.
+    command = ["env", "--default-signal=HUP", sys.executable, "-m", "exporter"]
+    command += ["simulate", "--web.listen-address", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith(b"IMDS simulator at ")
-        process.send_signal(signal.SIGHUP)
-        assert process.wait(10) == -signal.SIGHUP
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"IMDS simulator at ")
+            process.send_signal(signal.SIGHUP)
+            assert process.wait(10) == -signal.SIGHUP
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
