@@ -51,7 +51,7 @@ class Health:
         log.warning("degraded", extra={"reason": trouble.value, "problem": message})
 
     def clear(self, trouble: Trouble, subject: str = "") -> None:
-        """Return that it is right again; nothing happens where it was not wrong."""
+        """Clear a problem; does nothing if there is none."""
         with self._lock:
             known = self._problems.pop((trouble, subject), None)
         if known is not None:

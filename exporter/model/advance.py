@@ -244,7 +244,7 @@ class _Walk:
             self._end(before, Transition.COMPLETED if started else Transition.CANCELLED)
 
     def _update(self, before: TrackedEvent, after: TrackedEvent) -> None:
-        """Return what changed since it was last told, unless that was less than a minute ago."""
+        """Record an update, with all that changed since the last, unless that was under a minute ago."""
         told = before.untold or before.event
         changes = _changes(told, after.event)
         if not changes or len(after.transitions) >= MOST_TRANSITIONS:
@@ -257,14 +257,11 @@ class _Walk:
         else:
             self._happen(replace(after, untold=None), Transition.UPDATED, changes)
 
-    def _happen(
-        self, life: TrackedEvent, transition: Transition, changes: tuple[Change, ...] = ()
-    ) -> TrackedEvent:
+    def _happen(self, life: TrackedEvent, transition: Transition, changes: tuple[Change, ...] = ()) -> None:
         """Record a transition of a life that goes on."""
         if transition is Transition.STARTED and self._is_watched():
             life = replace(life, started=self._now)
         self._current[life.key] = self._record(life, transition, changes)
-        return self._current[life.key]
 
     def _end(self, before: TrackedEvent, outcome: Transition) -> None:
         """End a life."""

@@ -30,7 +30,7 @@ class Poller:
         self._thread = threading.Thread(target=self._run, name="poller", daemon=True)
 
     def configure(self, config: Config, client: ImdsClient) -> None:
-        """Return the configuration and the client to use from the next poll on, which comes at once."""
+        """Set the configuration and the client to use from the next poll on, which comes at once."""
         with self._lock:
             replaced, self._next = self._next, (config, client)
         if replaced is not None:

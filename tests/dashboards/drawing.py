@@ -101,7 +101,7 @@ def timeline(canvas: Canvas, panel: Mapping[str, Any], found: Sequence[Series]) 
 
 
 def _key(canvas: Canvas, field: Mapping[str, Any], shown: set[float]) -> None:
-    """Return what the colours mean."""
+    """Draw the key to the colours."""
     x, y = 14.0, canvas.height - 12
     for word, fill in filter(None, (formats.mapped(value, field) for value in sorted(shown))):
         canvas.axes.add_patch(Rectangle((x, y - 4), 12, 8, color=fill, lw=0))

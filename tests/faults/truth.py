@@ -199,7 +199,7 @@ class Truth:
         self._remove(self._pick("started"))
 
     def _finish(self) -> None:
-        """Return that an event is over, and go on listing it."""
+        """End an event by its status, and go on listing it."""
         event = self._pick(*_PENDING)
         status = self._chance.choice(OVER)
         self._replace(event, status=self._chance.choice((status, status.lower())))

@@ -174,7 +174,7 @@ class _Azure:
         self._pick().update(EventStatus=self._chance.choice(("Started", "Started", "started")), NotBefore="")
 
     def _renew(self) -> None:
-        """Return an event another id, as some servers do whenever its status changes."""
+        """Change the id of an event, as some servers do whenever its status changes."""
         event = self._pick()
         self._gone.append(dict(event))
         event |= {
