@@ -6,14 +6,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 PHOENIX := .venv-phoenix
 LOWEST := .venv-lowest
+DOCS := .venv-docs
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # As constraints, too: before 23.3 pip does not apply a pin of urllib3 to urllib3[socks].
 PINS = --require-hashes -r $< -c $<
-TEST_PACKAGES := prometheus prometheus-alertmanager chromium chromium-driver haproxy
+TEST_PACKAGES := prometheus prometheus-alertmanager chromium chromium-driver haproxy groff-base systemd
+
+# Programs that `go install` builds for packaging and for the tests that are not part of `make test`.
+TOOLS ?= .tools
+NFPM := v2.45.2
+HELM := v3.22.0
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test pytest test-lowest coverage test-phoenix soak fuzz lint audit bench format package dashboards
-.PHONY: pictures requirements clean
+.PHONY: help demo test pytest test-lowest coverage test-phoenix soak fuzz lint audit bench format package dist
+.PHONY: bench-fleet test-deb test-image test-kubernetes test-pacemaker renderings dashboards golden pictures recording
+.PHONY: docs requirements clean test-grafana test-fleet
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around"
@@ -28,10 +35,22 @@ help:
 	@echo "make lint          ruff and mypy alone, for Linux and Windows"
 	@echo "make audit         ask for known vulnerabilities of what the program needs; says so where it cannot"
 	@echo "make bench         measure memory, CPU and times, beside what they should be"
+	@echo "make test-fleet    fifty exporters with Prometheus and Alertmanager: approvals, alerts, messages and their delays"
+	@echo "make test-grafana  the tables of the dashboards in Grafana's own library; needs npm, installs 190 MB into build"
+	@echo "make bench-fleet   measure what viewers and rules cost a Prometheus; FLEET_VMS='500 2000'"
 	@echo "make format        let ruff mend what it can"
 	@echo "make package       build the wheel and the source distribution in dist/, and check them"
+	@echo "make dist          these, a .deb and an .rpm for this Python and processor, and an SBOM; needs Go"
+	@echo "make test-deb      install, upgrade and purge the .deb in a clean Debian that runs systemd; cloud-init and Ansible"
+	@echo "make test-image    build the container image by buildah, and run it"
+	@echo "make test-kubernetes  the Helm chart against a real API server, which Go builds in 11 CPU minutes"
+	@echo "make test-pacemaker  the hook for Pacemaker in a cluster of one node, in a Debian that systemd boots"
+	@echo "make renderings    render the Helm chart as the tests look at it"
 	@echo "make dashboards    write the dashboards from their description"
-	@echo "make pictures      and draw them, with a simulated hour or two, for docs/images"
+	@echo "make golden        write the messages of all transitions anew; read the difference"
+	@echo "make pictures      and draw them, the page and a message, for docs/images"
+	@echo "make docs          build the documentation as a site in build/site; a broken link fails it"
+	@echo "make recording     record the demo's terminal for half a minute, as docs/images/demo.svg"
 	@echo "make requirements  pin the newest versions of all dependencies; UPGRADE= keeps the pins that still fit"
 	@echo "make clean         remove everything that is made"
 
@@ -56,6 +75,20 @@ coverage: $(VENV)/.dev $(VENV)/.packages
 test-phoenix: $(VENV)/.dev $(PHOENIX)/.installed
 	PHOENIX=$(PHOENIX)/bin/phoenix $(BIN)/python -m pytest tests/phoenix/check_demo.py
 
+test-fleet: $(VENV)/.dev $(VENV)/.packages
+	$(BIN)/python -m pytest --log-cli-level=INFO tests/fleet/check_fleet.py
+
+# Versions are in package.json; there is no lock file, which would name a registry.
+GRAFANA := build/grafana
+test-grafana: $(VENV)/.dev $(VENV)/.packages $(GRAFANA)/.installed
+	GRAFANA_MODULES=$(GRAFANA) $(BIN)/python -m pytest tests/grafana/check_cells.py
+
+$(GRAFANA)/.installed: tests/grafana/package.json
+	mkdir -p $(GRAFANA)
+	cp $< $(GRAFANA)
+	cd $(GRAFANA) && npm install --no-package-lock --no-audit --no-fund --ignore-scripts
+	@touch $@
+
 fuzz: $(VENV)/.dev
 	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m tests.faults.fuzz_run
 
@@ -67,6 +100,9 @@ soak: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.growth docs/images/cost.png
+
+bench-fleet: $(VENV)/.dev $(VENV)/.packages
+	$(BIN)/python -m benchmarks.queries $(FLEET_VMS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -81,6 +117,40 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+dist: package $(TOOLS)/nfpm
+	$(BIN)/python -m scripts.packages $(TOOLS)/nfpm dist/*.whl
+
+# In a Debian root of its own, booted by systemd.
+test-deb: dist
+	scripts/debian-packages debootstrap systemd-container
+	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/packaging/check_deb.py tests/packaging/check_rollout.py
+
+# Built by buildah on a Debian of its own; BASE=IMAGE takes another base.
+test-image: $(VENV)/.dev $(TOOLS)/kube-apiserver
+	scripts/debian-packages debootstrap buildah
+	TOOLS=$(abspath $(TOOLS)) BASE=$(BASE) $(BIN)/python -m pytest tests/packaging/check_image.py
+
+test-pacemaker: $(VENV)/.dev
+	scripts/debian-packages debootstrap systemd-container
+	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/packaging/check_pacemaker.py
+
+# Beside a real API server; building it by Go takes 11 CPU minutes, once.
+test-kubernetes: $(VENV)/.dev $(TOOLS)/helm $(TOOLS)/kube-apiserver
+	scripts/debian-packages etcd-server
+	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/packaging/check_chart.py tests/packaging/check_drain.py
+
+renderings: $(VENV)/.dev $(TOOLS)/helm
+	$(BIN)/python -m scripts.renderings $(TOOLS)/helm
+
+$(TOOLS)/kube-apiserver: scripts/kubernetes-programs
+	scripts/kubernetes-programs $(TOOLS)
+
+$(TOOLS)/helm:
+	GOBIN=$(abspath $(TOOLS)) go install helm.sh/helm/v3/cmd/helm@$(HELM)
+
+$(TOOLS)/nfpm:
+	GOBIN=$(abspath $(TOOLS)) go install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM)
+
 package: $(VENV)/.dev
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
@@ -89,8 +159,18 @@ package: $(VENV)/.dev
 dashboards: $(VENV)/.dev
 	$(BIN)/python -m dashboards.build
 
+golden: $(VENV)/.dev
+	GOLDEN_WRITE=1 $(BIN)/python -m pytest -q tests/notifications/test_golden.py
+
+recording: $(VENV)/.dev
+	$(BIN)/python -m scripts.record_demo docs/images/demo.svg
+
 pictures: dashboards $(VENV)/.packages
 	$(BIN)/python -m tests.dashboards.picture
+	$(BIN)/python -m tests.docs.picture
+
+docs: $(DOCS)/.installed
+	$(DOCS)/bin/mkdocs build --strict
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -99,7 +179,8 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: requirements/runtime.txt | $(VENV)/bin/python
-	$(BIN)/python $(INSTALL) $(PINS)
+	@echo "Installing the libraries of the exporter into $(VENV), once; this can take a minute."
+	$(BIN)/python $(subst --quiet,--progress-bar on,$(INSTALL)) $(PINS)
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
@@ -122,6 +203,11 @@ $(PHOENIX)/.installed: requirements/phoenix.txt | $(VENV)/bin/python
 	$(PHOENIX)/bin/python $(INSTALL) --require-hashes -r $<
 	@touch $@
 
+$(DOCS)/.installed: requirements/docs.txt | $(VENV)/bin/python
+	$(BIN)/python -m venv $(DOCS)
+	$(DOCS)/bin/python $(INSTALL) --require-hashes -r $<
+	@touch $@
+
 # For every platform and every Python from 3.11 on.
 UPGRADE := --upgrade
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11
@@ -131,9 +217,11 @@ requirements: $(VENV)/.dev
 	$(COMPILE) --no-deps --resolution lowest-direct --output-file build/minimums.txt pyproject.toml
 	$(PIN) --output-file requirements/runtime.txt pyproject.toml
 	$(PIN) --constraint requirements/runtime.txt --output-file requirements/dev.txt requirements/dev.in pyproject.toml
+	$(PIN) --constraint requirements/dev.txt --output-file requirements/build.txt requirements/build.in
 	$(PIN) --constraint build/minimums.txt --output-file requirements/lowest.txt requirements/dev.in pyproject.toml
 	$(PIN) --no-strip-extras --output-file requirements/phoenix.txt requirements/phoenix.in
+	$(PIN) --output-file requirements/docs.txt requirements/docs.in
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(PHOENIX) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf $(VENV) $(LOWEST) $(PHOENIX) $(DOCS) .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,7 +13,7 @@ from exporter.clock import SystemClock
 from exporter.config import Route
 from exporter.health import Health
 from exporter.model.advance import advance
-from exporter.model.events import decode_document
+from exporter.model.documents import decode_document
 from exporter.model.lifecycle import Known
 from exporter.notifications.routing import compose
 from exporter.state import Store

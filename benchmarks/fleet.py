@@ -47,7 +47,12 @@ def _count(name: str, events: Sequence[ScheduledEvent], settings: MetricsSetting
     metrics = Metrics(registry)
     step = advance(Known(), document(*events), clock.now(), instance="vm_0", watching=True)
     snapshot = Snapshot(
-        instance=name, up=True, ready=True, current=tuple(step.known.current.values()), metrics=settings
+        instance=name,
+        up=True,
+        ready=True,
+        current=tuple(step.known.current.values()),
+        all_events=settings.events == "all",
+        resources=settings.resources,
     )
     registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))
     for occurrence in step.occurrences:

@@ -15,7 +15,7 @@ from exporter.clock import SystemClock
 from exporter.health import Health
 from exporter.metrics import SnapshotCollector
 from exporter.model.advance import advance
-from exporter.model.events import decode_document
+from exporter.model.documents import decode_document
 from exporter.model.lifecycle import Known
 from exporter.model.snapshot import Snapshot
 from tests.builders import body, raw_event

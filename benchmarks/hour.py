@@ -78,7 +78,7 @@ def _measured(exporter: Running, title: str, *, lives: int, memory_aim: float) -
 
 
 def _play(exporter: Running, first: int, last: int) -> None:
-    """Let events come, start and go, one after another."""
+    """Schedule, start and complete events, one after another."""
     for number in range(first, last):
         event_id = f"{number + 1:032x}"
         for step, events in enumerate(

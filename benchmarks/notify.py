@@ -39,7 +39,7 @@ def message() -> Iterator[Figure]:
 
 
 def many() -> Iterator[Figure]:
-    """Let a thousand events appear at once, and wait for a message of each."""
+    """Schedule a thousand events at once, and wait for a message about each."""
     with http_receiver() as receiver, running("--notify", f"json://{receiver.authority}/") as exporter:
         events = [raw_event(EventId=f"{number:032x}") for number in range(MANY)]
         exporter.simulator.set_document({"DocumentIncarnation": 1, "Events": events})

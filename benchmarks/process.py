@@ -13,7 +13,7 @@ FAST = ("--poll.interval", "200ms")
 
 
 def idle(*flags: str, title: str = "idle", memory_aim: float = 36) -> Iterator[Figure]:
-    """Let it poll a hundred times, five times a second so that it is soon done, with nothing happening."""
+    """Poll an idle IMDS a hundred times, five times a second to be done soon."""
     if sys.platform != "linux":
         print("idle: left out, it needs Linux' /proc")
         return

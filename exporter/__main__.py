@@ -1,5 +1,6 @@
 """The entry point of the program: ``python -m exporter`` and the console script."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -8,10 +9,41 @@ import sys
 def main() -> None:
     """Run the command line."""
     if sys.argv[1:2] == ["run"]:
+        _leave_first_process()
         _prepare_signals()
     from exporter import cli
 
     cli.main()
+
+
+def _leave_first_process() -> None:
+    """Where this is process 1, as in a container without an init, go on in a child of it.
+
+    The first process inherits what hooks leave behind, and only it can reap that. It passes signals on, and
+    ends with the child's status.
+    """
+    if sys.platform != "win32" and os.getpid() == 1:
+        signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        child = os.fork()
+        if not child:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            return
+        while True:
+            number = signal.sigwait(signals)
+            if number != signal.SIGCHLD:
+                os.kill(child, number)
+            _reap(child)
+
+
+def _reap(child: int) -> None:
+    """Wait for all processes that have ended; end with this one's status, as a shell says it, if it has."""
+    if sys.platform != "win32":
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == child:
+                    status = os.waitstatus_to_exitcode(ended[1])
+                    os._exit(status if status >= 0 else 128 - status)
 
 
 def _prepare_signals() -> None:

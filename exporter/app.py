@@ -1,4 +1,4 @@
-"""The wiring: builds the parts from a configuration, and owns their start, reload and stop."""
+"""The process: configuration, web server and signals around the pipeline; start, reload and stop."""
 
 import contextlib
 import logging
@@ -6,6 +6,7 @@ import os
 import queue
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
@@ -15,29 +16,22 @@ import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 
 from exporter import __version__, config
-from exporter.approval import Approver
 from exporter.clock import Clock
 from exporter.config import Config, Overrides
 from exporter.errors import ConfigurationError
-from exporter.health import Health, Trouble
-from exporter.hooks.runner import HookRunner
-from exporter.hooks.withheld import Withheld
-from exporter.imds import InstanceFacts, RateLimiter, client_of
+from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.messages import Sender
 from exporter.model.snapshot import Snapshot
 from exporter.notifications import planning
-from exporter.notifications.addresses import NotifyUrls, variables
-from exporter.notifications.notifier import Notifier, Plan
+from exporter.notifications.addresses import NotifyUrls
+from exporter.notifications.checking import Checker
+from exporter.notifications.notifier import Plan
+from exporter.pipeline import Pipeline
 from exporter.reloading import Reloader
 from exporter.serving import AsgiServer, listen
 from exporter.state import Store
-from exporter.tracing import Tracer
-from exporter.watch import Watch
-from exporter.watch.in_service import out_of_service
-from exporter.watch.interruptions import Interruptions
-from exporter.watch.pauses import PauseWatcher
-from exporter.watch.poller import Poller
+from exporter.systemd import Systemd, status
 from exporter.watchdog import Watchdog
 from exporter.web.app import Site, create_app
 from exporter.web.renewal import WebConfig
@@ -50,10 +44,6 @@ _RELOAD_SIGNALS = {signal.SIGHUP} if hasattr(signal, "SIGHUP") else set()
 # Of the 10 s that a stop may take; the rest is for the state and the way out. Hooks end beside all else.
 _STOP_SECONDS = 9.0
 _RELOAD_STOP_SECONDS = 0.5
-_POLLER_STOP_SECONDS = 3.0
-_APPROVER_STOP_SECONDS = 0.5
-_NOTIFIER_STOP_SECONDS = 1.5
-_TRACER_STOP_SECONDS = 1.5
 _SERVER_STOP_SECONDS = 1.5
 
 # The system may hand a signal to any thread of ours, while its Python handler runs on the main thread only,
@@ -82,32 +72,43 @@ class App:
     """The running exporter: `start`, then `wait` for a signal or an error, then `stop`."""
 
     def __init__(
-        self, options: Options, clock: Clock, *, senders: Mapping[str, Sender] | None = None
+        self,
+        options: Options,
+        clock: Clock,
+        *,
+        senders: Mapping[str, Sender] | None = None,
+        adapt: Callable[[Plan], Plan] = lambda plan: plan,
+        notice: str = "",
     ) -> None:
         """Read the configuration; ``senders`` are targets, beside its own, that get everything.
+
+        ``adapt`` may change who is told and how; ``notice`` is a line above everything on the page.
 
         Raises:
             ConfigurationError: it is bad.
         """
         self._options = options
         self._clock = clock
-        self._signals: queue.SimpleQueue[_Signal] = queue.SimpleQueue()
+        self._environ = dict(os.environ)
+        self._signals: queue.SimpleQueue[_Signal | ConfigurationError] = queue.SimpleQueue()
         self._reloader = Reloader(self._prepare)
         self._senders = senders or {}
-        self._config, self._plan = self._read()
-        self._limiter = RateLimiter(clock)
+        self._adapt = adapt
+        self._notice = notice
+        self._config, self._plan, self._check = self._read()
+        self._checker = Checker()
         self._watchdog = Watchdog(clock)
+        self._systemd = Systemd(os.environ)
         self.health = Health(clock)
         self._registry = CollectorRegistry()
         disable_created_metrics()
         ProcessCollector(registry=self._registry)
         self._metrics = Metrics(self._registry)
-        self._tracer = Tracer(self._metrics, self.health, clock, ask=self._ask_instance, environ=os.environ)
 
     @property
     def snapshot(self) -> Snapshot:
         """What the watch knows now."""
-        return self._watch.snapshot
+        return self._pipeline.snapshot
 
     @property
     def url(self) -> str:
@@ -132,59 +133,55 @@ class App:
             self._server = AsgiServer(create_app(self._site()), listener, tls=self._web.ssl_contexts())
             undo.pop_all()
         self._server.start()
-        self._poller.start()
+        self._pipeline.start()
+        # No poll waits for it, nor does a stop.
+        threading.Thread(target=self._check_beside, name="check targets", daemon=True).start()
+        self._systemd.ready()
         log.info("started", extra={"version": __version__, "url": self.url, "state": directory})
 
     def _build(self) -> None:
-        known = self._store.load()
-        self._notifier = Notifier(self._store.outbox, self._metrics, self._tracer, self.health, self._clock)
-        self._approver = Approver(
-            approvals=self._store.approvals,
-            jobs=self._store.hook_jobs,
-            snapshot=lambda: self.snapshot,
-            counts=self._metrics,
-            tracer=self._tracer,
-            clock=self._clock,
-            known=known,
-            poll=self._poll_now,
-        )
-        self._hooks = HookRunner(
-            self._store.hook_jobs, self._metrics, self._tracer, self._clock, ended=self._approver.wake
-        )
-        interruptions = Interruptions(lambda: self.snapshot, self._metrics, self._clock)
-        self._pauses = PauseWatcher(
-            interruptions.paused, clock=self._clock, on_step=interruptions.set_forward
-        )
-        self._watch = Watch(
-            memory=self._store,
-            teller=self._notifier,
-            metrics=self._metrics,
-            tracer=self._tracer,
-            hooks=self._hooks,
-            approvals=self._approver,
-            pauses=self._pauses,
-            health=self.health,
-            clock=self._clock,
-            known=known,
-        )
-        self._poller = Poller(
-            self._watch, self._clock, self._watchdog, died=partial(self._signals.put, _Signal.DIED)
+        self._pipeline = Pipeline(
+            self._store,
+            self._metrics,
+            self.health,
+            self._clock,
+            self._watchdog,
+            died=partial(self._signals.put, _Signal.DIED),
         )
         self._use(self._config, self._plan)
         self._registry.register(
-            SnapshotCollector(lambda: self.snapshot, self.health, self._clock, waiting=self._notifier.pending)
+            SnapshotCollector(
+                lambda: self.snapshot,
+                self.health,
+                self._clock,
+                sources=self._pipeline.sources,
+                node=os.environ.get("NODE_NAME", ""),
+            )
         )
 
+    def _check_beside(self) -> None:
+        try:
+            self._check(self._checker)
+        except ConfigurationError as error:
+            self._signals.put(error)
+
     def wait(self) -> bool:
-        """Serve until a signal says stop, reloading meanwhile; False if the poller died or work hangs."""
+        """Serve until a signal says stop, reloading meanwhile; False if the poller died or work hangs.
+
+        Raises:
+            ConfigurationError: a target or a template that was configured at the start is bad.
+        """
         while (hanging := self._watchdog.check()) is None:
+            self._systemd.alive(status(self.snapshot, self.health.problems()))
             try:
                 signalled = self._signals.get(timeout=_LOOK_AGAIN_SECONDS)
             except queue.Empty:
                 continue
+            if isinstance(signalled, ConfigurationError):
+                raise signalled
             if signalled is not _Signal.RELOAD:
                 return signalled is _Signal.STOP
-            self._reloader.request()
+            self._systemd.reloading(self._reloader.request())
         log.error("exiting, so that a supervisor can restart the exporter", extra={"reason": hanging})
         return False
 
@@ -207,60 +204,44 @@ class App:
             self._web.reload()
         except ConfigurationError as error:
             self._metrics.loaded(None)
-            self.health.report(Trouble.RELOAD_FAILED, str(error))
+            self.health.report(DegradedReason.RELOAD_FAILED, str(error))
             raise
         return partial(self._use, fresh, plan)
 
     def stop(self) -> None:
         """End the work within 10 s, and keep what is open for the next start."""
+        self._systemd.stopping()
         deadline = self._clock.monotonic() + _STOP_SECONDS
-        self._hooks.begin_stop()
+        self._pipeline.begin_stop()
         self._reloader.stop(_RELOAD_STOP_SECONDS)
-        ended = self._poller.stop(_POLLER_STOP_SECONDS)
-        self._pauses.stop(0.0)
-        ended = self._approver.stop(_APPROVER_STOP_SECONDS) and ended
-        ended = self._notifier.stop(_NOTIFIER_STOP_SECONDS) and ended
-        self._tracer.stop(_TRACER_STOP_SECONDS)
+        self._checker.stop()
+        ended = self._pipeline.stop()
         self._server.stop(_SERVER_STOP_SECONDS)
-        ended = self._hooks.join(deadline - self._clock.monotonic()) and ended
-        last_success = self._watch.known.last_success
-        if ended and last_success is not None:
-            self._store.note_last_success(last_success)
+        ended = self._pipeline.join(deadline - self._clock.monotonic()) and ended
         if ended:
+            self._pipeline.note_last_success()
             self._store.close()
         log.info("stopped")
 
-    def _poll_now(self) -> None:
-        self._poller.wake()
-
-    def _ask_instance(self) -> InstanceFacts:
-        return self._client.instance()
-
-    def _read(self) -> tuple[Config, Plan]:
+    def _read(self) -> tuple[Config, Plan, planning.Check]:
         options = self._options
-        return planning.load(
+        settings, plan, check = planning.read(
             options.config_file, options.overrides, options.notify, os.environ, senders=self._senders
         )
+        return settings, self._adapt(plan), check
 
     def _fresh(self) -> tuple[Config, Plan]:
-        fresh, plan = self._read()
+        fresh, plan, check = self._read()
         if fresh.state.directory != self._config.state.directory:
             raise ConfigurationError("state.directory cannot change while the exporter runs; restart it")
+        check(self._checker)
         return fresh, plan
 
     def _use(self, settings: Config, plan: Plan) -> None:
-        self._client = client_of(settings.imds, self._clock, self._limiter, self._watchdog)
         self._config = settings
-        self._tracer.configure(settings)
-        self._metrics.notifying(plan.senders)
-        self._metrics.approving(rule.name for rule in settings.approval.rules)
-        self._metrics.hooking(hook.name for hook in settings.hooks)
-        self._notifier.configure(plan)
-        self._hooks.configure(settings.hooks, Withheld(variables(settings.notifications)))
-        self._approver.configure(settings, self._client)
-        self._poller.configure(settings, self._client)
+        self._pipeline.configure(settings, plan, self._environ)
         self._metrics.loaded(self._clock.now())
-        self.health.clear(Trouble.RELOAD_FAILED)
+        self.health.clear(DegradedReason.RELOAD_FAILED)
 
     def _site(self) -> Site:
         return Site(
@@ -268,12 +249,13 @@ class App:
             health=self.health,
             clock=self._clock,
             registry=self._registry,
+            notice=self._notice,
             reload=self._reloader.request,
             lifecycle_enabled=self._options.enable_lifecycle,
-            approval=self._approver.view,
-            in_service=lambda: out_of_service(
-                self.snapshot, self._config.in_service.match, self._clock.now()
-            ),
+            approval=self._pipeline.sources.approval,
+            in_service=self._pipeline.out_of_service,
+            work=self._store.work,
+            polls=lambda: self._pipeline.polls,
             settings=self._web.current,
         )
 

@@ -1,5 +1,6 @@
 """The command line: parse, call, exit code."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -13,12 +14,14 @@ from exporter.clock import SystemClock
 from exporter.config import PROGRAM, Overrides
 from exporter.config.values import Endpoint, PollInterval
 from exporter.errors import ConfigurationError, ExporterError
+from exporter.model.lifecycle import Transition
 from exporter.timefmt import parse_duration
 
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
 
 _FILE = click.Path(path_type=Path)
+_OUTPUT_FAILURES = (errno.ENOSPC, errno.EIO)
 
 
 class _Parsed(click.ParamType[object]):
@@ -59,10 +62,12 @@ _common = _flags(
     _flag(
         "--imds.endpoint",
         type=_Parsed("url", Endpoint.parse),
-        help="Where IMDS answers: a URL without path, or discover.",
+        help="Address of IMDS: a URL without a path, or discover.  [default: http://169.254.169.254]",
     ),
     _flag(
-        "--instance.name", metavar="NAME", help="This VM's name in Resources, where IMDS does not tell it."
+        "--instance.name",
+        metavar="NAME",
+        help="Name of this VM in the Resources of events.  [default: as IMDS says]",
     ),
 )
 _log_format = _flag(
@@ -70,33 +75,55 @@ _log_format = _flag(
     type=click.Choice(["logfmt", "json"]),
     default="logfmt",
     show_default=True,
-    help="Of logs.",
+    help="Format of log lines.",
 )
 _notify = _flag(
     "--notify",
     multiple=True,
     metavar="URL",
-    help="Tell everything about this VM to this Apprise URL; repeatable, in the environment between spaces.",
+    help="Apprise URL of a target that gets every message about this VM; repeatable. Separate several by "
+    "spaces in the environment variable.",
 )
-_serving = _flags(
-    _common,
-    _notify,
-    _flag(
-        "--poll.interval", type=_Parsed("duration", PollInterval.parse), help="Time between two polls [1s]."
-    ),
-    _flag("--state.directory", metavar="PATH", help="Where the state is kept."),
-    _flag(
-        "--web.listen-address", metavar="ADDRESS", default=":9843", show_default=True, help="Where to serve."
-    ),
-    _flag("--web.config.file", type=_FILE, help="TLS and passwords, as Prometheus' own exporters take them."),
-    _flag("--web.enable-lifecycle", is_flag=True, help="Allow a reload by POST to /-/reload."),
-    _log_format,
+_state_directory = _flag(
+    "--state.directory",
+    metavar="PATH",
+    help="Directory of the state.  [default: $STATE_DIRECTORY, else the usual place of the platform]",
 )
+_web_config = _flag(
+    "--web.config.file",
+    type=_FILE,
+    help="Web configuration file (TLS and passwords), in the format of Prometheus exporters.",
+)
+
+
+def _serving(address: str) -> Decorator:
+    """Declare the flags of the commands that run the exporter, with a default for its address."""
+    return _flags(
+        _common,
+        _notify,
+        _flag(
+            "--poll.interval",
+            type=_Parsed("duration", PollInterval.parse),
+            help="Time between two polls of IMDS.  [default: 1s]",
+        ),
+        _state_directory,
+        _flag(
+            "--web.listen-address",
+            metavar="ADDRESS",
+            default=address,
+            show_default=True,
+            help="Address to listen on, as HOST:PORT or :PORT.",
+        ),
+        _web_config,
+        _flag("--web.enable-lifecycle", is_flag=True, help="Reload the configuration on POST to /-/reload."),
+        _log_format,
+    )
 
 
 def _log_level(default: str) -> Decorator:
     levels = click.Choice(["debug", "info", "warning", "error"])
-    return _flag("--log.level", type=levels, default=default, show_default=True, help="Least level logged.")
+    help_text = "Only log messages of this level or above."
+    return _flag("--log.level", type=levels, default=default, show_default=True, help=help_text)
 
 
 class _Program(click.Group):
@@ -107,17 +134,31 @@ class _Program(click.Group):
         try:
             return super().invoke(ctx)
         except ExporterError as error:
-            click.echo(f"{PROGRAM}: {error}", err=True)
+            for line in error.problems if isinstance(error, ConfigurationError) else [str(error)]:
+                click.echo(f"{PROGRAM}: {line}", err=True)
             ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program, and exit with its status."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in _OUTPUT_FAILURES or error.filename is not None:
+                raise
+            click.echo(f"{PROGRAM}: the output cannot be written: {error.strerror}", err=True)
+            # The interpreter would try once more on its way out, and end with another status.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name=PROGRAM)
 def main() -> None:
-    """Prometheus exporter for Azure Scheduled Events, run on each VM.
+    """Prometheus exporter for Azure Scheduled Events, to be run on each VM.
 
-    Every flag is also an environment variable: --imds.endpoint is SCHEDULED_EVENTS_IMDS_ENDPOINT. A flag
-    beats the environment, and the environment beats the configuration file.
+    Every flag with a dot in its name, and --notify, can also be set by an environment variable:
+    --imds.endpoint by SCHEDULED_EVENTS_IMDS_ENDPOINT. A flag takes precedence over the environment variable,
+    which takes precedence over the configuration file.
     """
 
 
@@ -131,10 +172,13 @@ def _overrides(flags: dict[str, Any]) -> Overrides:
 
 
 @main.command()
-@_serving
+@_serving(":9843")
 @_log_level("info")
 def run(**flags: Any) -> None:
-    """Watch this VM's scheduled events, serve metrics and a page about them, and send messages."""
+    """Run the exporter: poll IMDS, serve metrics and a page, send messages, run hooks, approve.
+
+    Runs until SIGTERM or SIGINT. SIGHUP reloads the configuration file.
+    """
     from exporter import app, logs
 
     logs.configure(flags["log_level"], flags["log_format"])
@@ -156,13 +200,13 @@ def _options(flags: dict[str, Any]) -> Any:
 
 
 @main.command()
-@_serving
+@_serving("127.0.0.1:9843")
 @_log_level("warning")
 def demo(**flags: Any) -> None:
-    """Show the exporter at work with no Azure around.
+    """Run the exporter against a simulator, without Azure.
 
-    A simulator plays all its scenarios at 60 times the speed; every message is printed, and a table of events
-    keeps itself up to date.
+    The simulator plays all its scenarios at 60 times the speed. The terminal shows the events and the
+    messages in simulated time, and the address of the page. If --imds.endpoint is set, it is polled instead.
     """
     from exporter import logs
     from exporter.commands import demo as demonstration
@@ -177,38 +221,59 @@ def demo(**flags: Any) -> None:
     metavar="ADDRESS",
     default="127.0.0.1:9844",
     show_default=True,
-    help="Where to serve.",
+    help="Address to listen on, as HOST:PORT or :PORT.",
 )
 @click.option(
-    "--scenario", "scenarios", multiple=True, metavar="NAME", help="A scenario to play; repeatable [all]."
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAME|FILE",
+    help="Scenario to play: a bundled one, or a file that ends in .yaml or .yml; repeatable [default: all].",
+)
+@click.option(
+    "--idle", is_flag=True, help="Play nothing until a scenario is started on the page or by the API."
 )
 @click.option(
     "--speed",
     type=click.FloatRange(min=0.1, max=10000),
     default=1.0,
     show_default=True,
-    help="Times as fast.",
+    help="How many times as fast as the clock simulated time passes.",
 )
-@click.option("--loop", is_flag=True, help="Begin again after the last scenario.")
+@click.option("--loop", is_flag=True, help="Start again after the last scenario.")
 @_flag(
-    "--instance.name", metavar="NAME", default="demo_0", show_default=True, help="The simulated VM's name."
+    "--instance.name",
+    metavar="NAME",
+    default="demo_0",
+    show_default=True,
+    help="Name of the simulated VM, which every bundled scenario affects.",
+)
+@click.option(
+    "--instances",
+    type=click.IntRange(min=1, max=1000),
+    default=1,
+    show_default=True,
+    help="Number of VMs to simulate, each at a port of its own from --web.listen-address on.",
 )
 @click.option(
     "--first-call-delay",
     type=_DURATION,
     default="0s",
     show_default=True,
-    help="How long the first answer takes; up to two minutes on Azure.",
+    help="Time until the first answer; up to two minutes on Azure.",
 )
 @click.option(
     "--empty-after-switch-on",
-    type=_Parsed("duration", parse_duration),
+    type=_DURATION,
     default="0s",
     show_default=True,
-    help="How long no events are listed after that, in simulated time; up to five minutes on Azure.",
+    help="Simulated time after that in which no events are listed; up to five minutes on Azure.",
 )
 def simulate(**flags: Any) -> None:
-    """Simulate Azure's Scheduled Events endpoint, for testing this or any other client."""
+    """Simulate the Instance Metadata Service (IMDS), to test this or any other client.
+
+    The page at the printed address starts scenarios, approves and cancels events, and injects faults.
+    """
     import signal
     import threading
 
@@ -221,40 +286,67 @@ def simulate(**flags: Any) -> None:
         vm_name=flags["instance_name"],
         first_call_delay=flags["first_call_delay"],
         empty_after_switch_on=flags["empty_after_switch_on"],
+        idle=flags["idle"],
+        instances=flags["instances"],
     )
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     with SimulatorServer(simulator, flags["web_listen_address"]) as server:
         click.echo(f"IMDS simulator at {server.url}; try: {PROGRAM} run --imds.endpoint {server.url}")
+        for vm, url in list(server.urls.items())[1:]:
+            click.echo(f"{vm} at {url}")
         # A signal that another thread took is noticed only when this one wakes.
         while not stopping.wait(1.0):
             pass
 
 
+def _exporter_url(text: str) -> object:
+    from exporter.commands.running import ExporterUrl
+
+    return ExporterUrl.parse(text)
+
+
+_running = _flag(
+    "--exporter.url",
+    metavar="URL",
+    type=_Parsed("url", _exporter_url),
+    default="http://127.0.0.1:9843",
+    show_default=True,
+    help="Address of the running exporter. If it requires a password, use http://USER:PASSWORD@HOST:PORT, "
+    "preferably in the environment variable.",
+)
+
+
 @main.command()
 @_common
-@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
-@click.option("--watch", is_flag=True, help="Ask again every poll interval, until interrupted.")
-def events(*, as_json: bool, watch: bool, **flags: Any) -> None:
-    """Show what IMDS says now."""
+@_running
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--watch", is_flag=True, help="Ask again at every poll interval until interrupted.")
+def events(*, as_json: bool, watch: bool, exporter_url: Any, **flags: Any) -> None:
+    """Show the current events.
+
+    Asks the running exporter, which knows when each event was first seen and started. Asks IMDS instead if
+    --imds.endpoint is set or if no exporter answers.
+    """
     from exporter.commands import events as inspection
 
     settings = config.load(flags["config_file"], _overrides(flags))
-    inspection.show(settings, SystemClock(), as_json=as_json, watch=watch)
+    url = None if flags["imds_endpoint"] else exporter_url
+    inspection.show(settings, SystemClock(), exporter_url=url, as_json=as_json, watch=watch)
 
 
 @main.command()
 @_common
 @click.argument("event_ids", metavar="EVENT_ID...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--wait", is_flag=True, help="Wait until the events have started.")
-@click.option("--timeout", type=_DURATION, default="30m", show_default=True, help="How long to wait.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--wait", is_flag=True, help="Wait until the events have started or are gone.")
+@click.option("--timeout", type=_DURATION, default="30m", show_default=True, help="Longest time to wait.")
 def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float, **flags: Any) -> None:
-    """Let events start now, instead of at NotBefore, for every VM that they affect.
+    """Approve events, which then start before their NotBefore, for every VM that they affect.
 
-    Shows first what they are and which VMs they affect. With --wait the exit status is 0 if all have started
-    or completed, 3 if one was cancelled, and 1 otherwise.
+    Shows the events and the affected VMs, and asks for confirmation. With --wait, the exit status is 0 if all
+    have started or completed, 3 if one was cancelled, and 1 otherwise.
     """
     from exporter.commands import approve as manual
 
@@ -267,10 +359,21 @@ def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float
 @_notify
 @_log_format
 @_log_level("warning")
-def notify_test(**flags: Any) -> None:
-    """Send a sample of each transition to every target.
+@click.option("--target", metavar="NAME", help="To this target only.")
+@click.option(
+    "--transition",
+    type=click.Choice([transition.value for transition in Transition]),
+    help="A sample of this transition only.",
+)
+@click.option(
+    "--all", "every", is_flag=True, help="A sample of every transition that the routes let through."
+)
+def notify_test(*, target: str | None, transition: str | None, every: bool, **flags: Any) -> None:
+    """Send a sample message to every target.
 
-    Says which arrived, how long it took, and why where one did not. The exit status is 0 if all arrived.
+    The routes decide what a target gets: the sample is of the transition scheduled, or else of the first that
+    they let through. Says which arrived, how long it took, and why where one did not. The exit status is 0 if
+    all arrived.
     """
     from exporter import logs
     from exporter.commands import notify_test as trial
@@ -278,28 +381,60 @@ def notify_test(**flags: Any) -> None:
 
     logs.configure(flags["log_level"], flags["log_format"])
     settings, plan = planning.load(flags["config_file"], _overrides(flags), flags["notify"], os.environ)
-    sys.exit(trial.run(settings, plan, SystemClock()))
+    wanted = Transition(transition) if transition else None
+    sys.exit(trial.run(settings, plan, SystemClock(), trial.Choice(target, wanted, every)))
+
+
+@main.command()
+@click.argument("directory", metavar="DIR", type=_FILE)
+def assets(directory: Path) -> None:
+    """Write alerts, dashboards, a sample configuration and deployment files into a new directory."""
+    from exporter.commands import assets as shipped
+
+    shipped.write(directory)
+
+
+@main.command()
+@_common
+@_notify
+@_state_directory
+@_web_config
+@_running
+def doctor(**flags: Any) -> None:
+    """Find out why the exporter does not work.
+
+    Pass the flags that the exporter is run with. Each line begins with ok, warning or failure and ends with
+    the remedy; the exit status is 1 if there is a failure. Nothing is changed, approved or sent, and
+    Scheduled Events are not switched on.
+    """
+    from exporter import logs
+    from exporter.commands import doctor as examination
+    from exporter.notifications.addresses import NotifyUrls
+
+    logs.configure("warning", "logfmt")
+    asked = examination.Asked(
+        config_file=flags["config_file"],
+        web_config_file=flags["web_config_file"],
+        overrides=_overrides(flags),
+        notify=NotifyUrls(flags["notify"]),
+        exporter_url=flags["exporter_url"],
+    )
+    sys.exit(examination.run(asked, SystemClock()))
 
 
 @main.command("check-config")
-@click.argument("files", nargs=-1, required=True, type=_FILE)
-def check_config(files: tuple[Path, ...]) -> None:
-    """Validate configuration files with their targets and templates; exit with 1 if one is wrong."""
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
+@_web_config
+def check_config(*, files: tuple[Path, ...], web_config_file: Path | None) -> None:
+    """Validate configuration files, with their targets and templates.
+
+    Prints every mistake as FILE:LINE: KEY: WHAT IS WRONG; the exit status is 1 if there is one. Warnings, for
+    example about a route that nothing can match, do not change the exit status.
+    """
     from exporter import logs
+    from exporter.commands import check_config as validation
 
+    if not files and web_config_file is None:
+        raise click.UsageError("Missing argument 'FILE...', or --web.config.file.")
     logs.configure("warning", "logfmt")
-    problems = [problem for file in files if (problem := _problem(file))]
-    for problem in problems:
-        click.echo(problem, err=True)
-    sys.exit(1 if problems else 0)
-
-
-def _problem(file: Path) -> str:
-    from exporter.notifications import planning
-
-    try:
-        planning.load(file, Overrides(), (), os.environ)
-    except ConfigurationError as error:
-        return str(error)
-    click.echo(f"{file}: ok")
-    return ""
+    sys.exit(validation.run(files, web_config_file))

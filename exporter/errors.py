@@ -11,6 +11,7 @@
 Foreign exceptions are translated into these where they enter, ``from`` the original.
 """
 
+import re
 from enum import StrEnum
 
 
@@ -19,7 +20,42 @@ class ExporterError(Exception):
 
 
 class ConfigurationError(ExporterError):
-    """A flag or a configuration file is wrong; the message names what, where, and the remedy."""
+    """Flags or configuration files are wrong; each of ``problems`` names what, where, and the remedy."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "; ".join(self.problems)
+
+
+class Mistakes:
+    """Collects configuration errors, in order to raise them as one.
+
+    As a context manager it takes the error that ends its block.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, ConfigurationError):
+            return False
+        self.problems += error.problems
+        return True
+
+    def check(self) -> None:
+        """Raise what was collected, each problem once.
+
+        Raises:
+            ConfigurationError: there is something.
+        """
+        if self.problems:
+            raise ConfigurationError(*dict.fromkeys(self.problems))
 
 
 class PollOutcome(StrEnum):
@@ -61,3 +97,24 @@ class StoppingError(ExporterError):
 
     def __init__(self) -> None:
         super().__init__("the exporter is stopping")
+
+
+# Letters and digits mixed, or in a row longer than that of a name or a number that people write.
+_TOKEN = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}|\d{9,}|[^\W_]{24,}")
+_LONGEST = 60
+
+
+def may_be_secret(text: str) -> bool:
+    """Return whether a value looks like an address or a token, which errors must not repeat."""
+    return "://" in text or "@" in text or len(text) > _LONGEST or bool(_TOKEN.search(text))
+
+
+def quoted(value: object) -> str:
+    """Return a value as an error may show it: in quotes, or only its length where it may be a secret."""
+    text = str(value)
+    return f"a text of {len(text)} characters" if may_be_secret(text) else repr(text)
+
+
+def scrubbed(text: str) -> str:
+    """Return the words of a library, in which there may be values of the user's, without possible secrets."""
+    return re.sub(r"[^\s'\"]+", lambda word: "..." if may_be_secret(word[0]) else word[0], text)

@@ -1,13 +1,22 @@
 """Files and directories that are nobody's business but the exporter's: made so, whatever the umask."""
 
+import contextlib
+import errno
 import logging
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import IO
+
+from exporter.errors import ConfigurationError
 
 _READ_WRITE = os.O_RDWR | os.O_CREAT
+# Windows has neither, nor files that need them.
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
+_MOST_BYTES = 64 * 1024
 
 
 def make_directory(path: Path) -> None:
@@ -28,16 +37,72 @@ def open_file(path: Path) -> int:
     """Open a file to read and write, and return its descriptor; a new one is made with mode 0600.
 
     Raises:
-        OSError: it cannot be opened or made.
+        OSError: it cannot be opened or made, is a symbolic link, or not a regular file.
     """
     try:
         descriptor = os.open(path, _READ_WRITE | os.O_EXCL, 0o600)
     except FileExistsError:
-        return os.open(path, _READ_WRITE, 0o600)
+        return _regular(path, _READ_WRITE | _NO_LINK)
     if sys.platform != "win32":
         # Of a umask like 0777 there would be a file that its owner can open never again.
         os.fchmod(descriptor, 0o600)
     return descriptor
+
+
+def open_to_read(path: Path, *, follow: bool = True) -> IO[bytes]:
+    """Open a file to read; symbolic links only with ``follow``.
+
+    Raises:
+        OSError: it cannot be opened, or is not a regular file: others could be waited for without end.
+    """
+    binary: int = getattr(os, "O_BINARY", 0)
+    return os.fdopen(_regular(path, os.O_RDONLY | binary | (0 if follow else _NO_LINK)), "rb")
+
+
+def read_text(path: Path) -> str:
+    """Read a file of at most 64 KiB that a configuration names.
+
+    Raises:
+        OSError: it cannot be read, is not a regular file, or is longer.
+        UnicodeDecodeError: it is not UTF-8 text.
+    """
+    with open_to_read(path) as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {_MOST_BYTES // 1024} KiB")
+    return content.decode()
+
+
+def _regular(path: Path, flags: int) -> int:
+    # A FIFO that nobody writes to would be waited for as it is opened.
+    descriptor = os.open(path, flags | _NO_WAIT, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file")
+
+
+def refuse_unsafe(directory: Path, names: Iterable[str]) -> None:
+    """Refuse a directory, or files in it, that other users can write.
+
+    Those of the groups of this process may: that is how volumes are handed to containers.
+
+    Raises:
+        ConfigurationError: one is so, or a file is a symbolic link or not a regular file; with the mend.
+    """
+    if sys.platform != "win32":
+        groups = {os.getegid(), *os.getgroups()}
+        for path in (directory, *(directory / name for name in names)):
+            with contextlib.suppress(OSError):
+                found = path.stat() if path == directory else path.lstat()
+                _refuse_unsafe(path, found, groups)
+
+
+def _refuse_unsafe(path: Path, found: os.stat_result, groups: Collection[int]) -> None:
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise ConfigurationError(f"{path} is not a regular file; run: rm {path}")
+    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid not in groups):
+        raise ConfigurationError(f"{path} can be written by other users; run: chmod go-w {path}")
 
 
 log = logging.getLogger(__name__)

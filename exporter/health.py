@@ -12,7 +12,7 @@ from exporter.clock import Clock
 log = logging.getLogger(__name__)
 
 
-class Trouble(StrEnum):
+class DegradedReason(StrEnum):
     """What can be wrong: the label of the metric `degraded`, a log field, and a word on the page alike."""
 
     STATE_UNWRITABLE = "state_unwritable"
@@ -27,7 +27,7 @@ class Trouble(StrEnum):
 class Problem(msgspec.Struct, frozen=True):
     """One thing that is wrong now, in words for the person on call."""
 
-    trouble: Trouble
+    reason: DegradedReason
     message: str
     since: datetime
 
@@ -38,24 +38,24 @@ class Health:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._problems: dict[tuple[Trouble, str], Problem] = {}
+        self._problems: dict[tuple[DegradedReason, str], Problem] = {}
 
-    def report(self, trouble: Trouble, message: str, subject: str = "") -> None:
+    def report(self, reason: DegradedReason, message: str, subject: str = "") -> None:
         """Report a problem; ``subject``, such as a target's name, tells several of one kind apart."""
         with self._lock:
-            known = self._problems.get((trouble, subject))
+            known = self._problems.get((reason, subject))
             if known is not None and known.message == message:
                 return
             since = known.since if known else self._clock.now()
-            self._problems[trouble, subject] = Problem(trouble, message, since)
-        log.warning("degraded", extra={"reason": trouble.value, "problem": message})
+            self._problems[reason, subject] = Problem(reason, message, since)
+        log.warning("degraded", extra={"reason": reason.value, "problem": message})
 
-    def clear(self, trouble: Trouble, subject: str = "") -> None:
+    def clear(self, reason: DegradedReason, subject: str = "") -> None:
         """Clear a problem; does nothing if there is none."""
         with self._lock:
-            known = self._problems.pop((trouble, subject), None)
+            known = self._problems.pop((reason, subject), None)
         if known is not None:
-            log.info("recovered", extra={"reason": trouble.value, "problem": known.message})
+            log.info("recovered", extra={"reason": reason.value, "problem": known.message})
 
     def problems(self) -> tuple[Problem, ...]:
         """List what is wrong now, oldest first."""

@@ -28,7 +28,7 @@ def configure(level: str, style: LogFormat) -> None:
     handler.setFormatter(FieldsFormatter(style))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("exporter").setLevel(level.upper())
-    # It tells of odd headers with a traceback; what comes of them is told by whoever asked.
+    # It logs odd headers with a traceback; the caller reports the resulting error.
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     logging.raiseExceptions = False
     logging.captureWarnings(capture=True)

@@ -4,6 +4,8 @@ import re
 from datetime import UTC, datetime
 from typing import overload
 
+from exporter.errors import quoted
+
 
 @overload
 def rfc3339(at: datetime, *, milliseconds: bool = False) -> str: ...
@@ -37,11 +39,11 @@ def parse_duration(text: str) -> float:
         return 0.0
     match = _FORM.fullmatch(text)
     if not text or match is None:
-        raise ValueError(f"{text!r} is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d")
+        raise ValueError(f"{quoted(text)} is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d")
     # As floats: an endless row of digits is infinity, where as an integer it is an exception.
     seconds = sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
     if seconds > _LONGEST:
-        raise ValueError(f"{text} is too long; write at most 100y")
+        raise ValueError(f"{quoted(text)} is too long; write at most 100y")
     return seconds
 
 

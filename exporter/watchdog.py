@@ -19,7 +19,7 @@ class _Work(msgspec.Struct, eq=False):
 
 
 class Watchdog:
-    """Knows the work under way and how long it may take; `limit` is for any thread, `check` for one.
+    """Knows the work under way and how long it may take; `check` is for one thread, all else for any.
 
     Only the time between checks counts, and of each gap at most 2 s. A frozen VM makes the clock jump; what
     was under way meanwhile keeps the time that it had left.
@@ -29,6 +29,7 @@ class Watchdog:
         self._clock = clock
         self._lock = threading.Lock()
         self._under_way: set[_Work] = set()
+        self._expected: dict[str, _Work] = {}
         self._checked = clock.monotonic()
 
     @contextlib.contextmanager
@@ -43,12 +44,17 @@ class Watchdog:
             with self._lock:
                 self._under_way.discard(work)
 
+    def expect(self, who: str, what: str, seconds: float) -> None:
+        """Expect the next call for ``who`` within some seconds: there is always something under way there."""
+        with self._lock:
+            self._expected[who] = _Work(what, seconds, seconds)
+
     def check(self) -> str | None:
         """Return what has been under way for too long, as a sentence; None if there is nothing."""
         now = self._clock.monotonic()
         step, self._checked = min(now - self._checked, _LONGEST_STEP), now
         with self._lock:
-            under_way = list(self._under_way)
+            under_way = [*self._under_way, *self._expected.values()]
         for work in under_way:
             work.left -= step
         hanging = [work for work in under_way if work.left < 0]

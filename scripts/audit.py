@@ -1,7 +1,8 @@
 """Ask a service of known vulnerabilities about every pinned package: ``python -m scripts.audit FILE...``.
 
 The exit status is 1 if one is vulnerable, or if the question cannot even be put. Where nobody answers, as on
-a machine without internet, it says so and is 0: the tests must run there, too.
+a machine without internet, it warns and is 0: the tests must run there, too. With ``--strict``, as in CI,
+that is a failure.
 """
 
 import re
@@ -71,8 +72,9 @@ def ask(file: str, osv_url: str) -> list[Package]:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True)
+@click.option("--strict", is_flag=True, envvar="AUDIT_STRICT", help="Fail where a package cannot be audited.")
 @click.option("--osv-url", default="", help="Another service that speaks OSV's protocol.")
-def main(files: Sequence[str], osv_url: str) -> None:
+def main(files: Sequence[str], *, strict: bool, osv_url: str) -> None:
     """Look for known vulnerabilities in pinned requirements."""
     wrong = False
     for file in files:
@@ -82,6 +84,7 @@ def main(files: Sequence[str], osv_url: str) -> None:
             click.echo(
                 f"{file}: NOT AUDITED: the vulnerability service could not be asked: {error}", err=True
             )
+            wrong = wrong or strict
             continue
         for package in packages:
             for known in package.vulns:
@@ -90,6 +93,7 @@ def main(files: Sequence[str], osv_url: str) -> None:
                 wrong = True
             if package.skip_reason:
                 click.echo(f"{file}: {package.name}: NOT AUDITED: {package.skip_reason}", err=True)
+                wrong = wrong or strict
         audited = sum(not package.skip_reason for package in packages)
         click.echo(f"{file}: {audited} of {len(packages)} packages audited")
     sys.exit(1 if wrong else 0)

@@ -5,7 +5,8 @@ from datetime import timedelta
 from email.utils import format_datetime
 from typing import Any
 
-from exporter.model.events import SCHEDULED, STARTED, Defect, Document, ScheduledEvent
+from exporter.model.documents import Defect, Document
+from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from tests.clocks import NOW
 
 FREEZE_ID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"

@@ -21,7 +21,7 @@ class HandClock:
         return self._monotonic
 
     def pass_seconds(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance both clocks."""
         self._now += timedelta(seconds=seconds)
         self._monotonic += seconds
 

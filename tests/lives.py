@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from exporter.model.advance import advance
-from exporter.model.events import Defect, Document, ScheduledEvent
+from exporter.model.documents import Defect, Document
+from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import Known, Step, TrackedEvent, Transition
 from tests.clocks import NOW
 
@@ -27,7 +28,7 @@ class Life:
         after: timedelta = timedelta(seconds=1),
         defects: tuple[Defect, ...] = (),
     ) -> Step:
-        """Let time pass, then feed one document; return what it did."""
+        """Advance the clock, feed one document, and return its effects."""
         self.now += after
         self.incarnation = self.incarnation + 1 if incarnation is None else incarnation
         document = Document(self.incarnation, events, defects)

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from exporter.health import Health, Trouble
+from exporter.health import DegradedReason, Health
 from exporter.model.advance import advance
-from exporter.model.events import SCHEDULED, STARTED, Document, ScheduledEvent
+from exporter.model.documents import Document
+from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.jobs import Job
 from exporter.model.lifecycle import Known, Step
 from exporter.state import Store
@@ -44,7 +45,7 @@ class HandClock:
         self._monotonic += seconds
 
 
-class House:
+class StateFixture:
     """One exporter's state directory with its clock and health; the store can be closed and opened again."""
 
     def __init__(self, directory: Path) -> None:
@@ -76,9 +77,9 @@ class House:
             store.record(nth_step(replay(number - 1), number))
         self.close()
 
-    def problem(self, trouble: Trouble) -> str:
+    def problem(self, reason: DegradedReason) -> str:
         """Return the message of a present problem; "" where there is none."""
-        return next((p.message for p in self.health.problems() if p.trouble is trouble), "")
+        return next((p.message for p in self.health.problems() if p.reason is reason), "")
 
     def aside(self) -> list[str]:
         """List what was moved aside."""
@@ -133,7 +134,7 @@ def alter(directory: Path, statement: str, *parameters: object) -> None:
 
 @contextmanager
 def no_room_for_files(beyond: int = 0) -> Iterator[None]:
-    """Let writes to files fail, beyond so many bytes, as a disk does that is out of order or quota."""
+    """Make writes to files fail beyond so many bytes, as a broken disk or a quota does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (beyond, before[1]))
     try:
@@ -144,7 +145,7 @@ def no_room_for_files(beyond: int = 0) -> Iterator[None]:
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Have permission bits obeyed, which root passes over."""
+    """Obey permission bits, which do not apply to root."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(_NOBODY)

@@ -79,7 +79,7 @@ def test_the_lowest_versions_are_the_declared_ones() -> None:
         assert re.fullmatch(rf"{re.escape(minimum)}(\.0)*", pins[normalized(name)]), name
 
 
-@pytest.mark.parametrize("name", ["runtime", "dev", "lowest", "phoenix"])
+@pytest.mark.parametrize("name", ["runtime", "dev", "lowest", "phoenix", "docs"])
 def test_pins_name_no_index(name: str) -> None:
     """Pinned requirements are hashed and come from wherever pip is configured to look."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()

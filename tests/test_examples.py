@@ -21,6 +21,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 KUBERNETES = EXAMPLES / "kubernetes"
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
 MARK = f"scheduled-events-exporter/{EVENT.lower()}"
+TAINT = "scheduled-events-exporter/pending"
+AKS_TAINT = "remediator.kubernetes.azure.com/unschedulable"
 OTHER_MARK = "scheduled-events-exporter/another"
 
 # Plays a cluster of one node, which is in a file; each call is a line of another.
@@ -33,8 +35,11 @@ with (folder / "calls").open("a") as calls:
 file = folder / "node.json"
 node = json.loads(file.read_text())
 verb, name, options = arguments[0], arguments[1], arguments[2:]
-if verb in ("get", "annotate"):
+if verb in ("get", "annotate", "taint", "patch"):
     name, options = arguments[2], arguments[3:]
+if verb == "create":
+    event, name = json.load(sys.stdin), node["name"]
+    assert event["involvedObject"]["name"] == name
 if node["failures"] > 0:
     node["failures"] -= 1
     file.write_text(json.dumps(node))
@@ -44,15 +49,20 @@ if name != node["name"]:
 if verb == "get":
     lines = [f"provider {{node['provider']}}"] if node["provider"] else []
     lines += ["cordoned"] if node["cordoned"] else []
+    lines += [f"taint {{taint}}" for taint in node["taints"]]
     print("\\n".join(lines + [f"mark {{mark}}" for mark in node["marks"]]))
 elif verb == "annotate":
     mark = [o for o in options if not o.startswith("--")][0]
     node["marks"] = [m for m in node["marks"] if m != mark.rstrip("-").partition("=")[0]]
     node["marks"] += [mark.partition("=")[0]] if "=" in mark else []
-elif verb in ("cordon", "drain"):
-    node["cordoned"] = True
-elif verb == "uncordon":
-    node["cordoned"] = False
+elif verb == "patch":
+    node["cordoned"] = bool(json.loads(options[-1])["spec"]["unschedulable"])
+elif verb == "taint":
+    taint = [o for o in options if not o.startswith("--")][0]
+    node["taints"] = [t for t in node["taints"] if t != taint.rstrip("-").partition("=")[0]]
+    node["taints"] += [taint.partition("=")[0]] if "=" in taint else []
+elif verb == "drain" and "--disable-eviction" not in options and node["kept"]:
+    sys.exit("error: some pods are left")
 file.write_text(json.dumps(node))
 """
 
@@ -71,6 +81,7 @@ class Cluster:
         kubectl.write_text(KUBECTL.format(python=sys.executable))
         kubectl.chmod(0o755)
         usual = {"name": "pool_0", "provider": "", "cordoned": False, "marks": [], "failures": 0}
+        usual |= {"taints": [], "kept": False}
         (folder / "node.json").write_text(json.dumps(usual | node))
         return cls(folder)
 
@@ -110,6 +121,12 @@ class Cluster:
         lines = file.read_text().splitlines() if file.exists() else []
         return [call for call in map(json.loads, lines) if call[0] != "get"]
 
+    @property
+    def taints(self) -> list[str]:
+        """Return the keys of the node's taints."""
+        taints: list[str] = json.loads((self.folder / "node.json").read_text())["taints"]
+        return taints
+
     def drains(self) -> list[tuple[float, float]]:
         """Return time limit and grace period of each drain, in seconds."""
         found = []
@@ -137,7 +154,10 @@ def test_configurations(file: Path) -> None:
     """`check-config` accepts them, and each file that a hook runs is there."""
     command = [sys.executable, "-m", "exporter", "check-config", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    # The hooks need not be installed where the configuration is checked.
+    warnings = done.stderr.splitlines()
+    assert [line for line in warnings if not line.endswith(" does not exist")] == []
     for hook in load(file, Overrides()).hooks:
         words = [word for word in hook.command if word.startswith("/opt/scheduled-events/")]
         assert words
@@ -157,13 +177,16 @@ def test_the_roles_cover_what_the_scripts_ask_for() -> None:
     kinds = {one["kind"]: one for one in yaml.safe_load_all((KUBERNETES / "rbac.yml").read_text())}
     allowed = {
         (resource, verb)
-        for rule in kinds["ClusterRole"]["rules"]
+        for rule in (*kinds["ClusterRole"]["rules"], *kinds["Role"]["rules"])
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    nodes = {("nodes", "get"), ("nodes", "patch"), ("daemonsets", "get")}
-    assert allowed == nodes | {("pods", "get"), ("pods", "list"), ("pods/eviction", "create")}
-    assert kinds["ClusterRoleBinding"]["roleRef"]["name"] == kinds["ClusterRole"]["metadata"]["name"]
+    nodes = {("nodes", "get"), ("nodes", "patch"), ("daemonsets", "get"), ("events", "create")}
+    pods = {("pods", "get"), ("pods", "list"), ("pods", "delete"), ("pods/eviction", "create")}
+    assert allowed == nodes | pods
+    for kind in ("ClusterRole", "Role"):
+        assert kinds[f"{kind}Binding"]["roleRef"]["name"] == kinds[kind]["metadata"]["name"]
+    assert kinds["Role"]["metadata"]["namespace"] == "default"
 
 
 def test_a_life(tmp_path: Path) -> None:
@@ -171,17 +194,42 @@ def test_a_life(tmp_path: Path) -> None:
     cluster = Cluster.make(tmp_path)
     assert cluster.run("drain", "scheduled").returncode == 0
     assert cluster.state == (True, [MARK])
-    assert [call[0] for call in cluster.calls] == ["annotate", "cordon", "drain"]
-    assert {"--ignore-daemonsets", "--delete-emptydir-data"} <= set(cluster.calls[-1])
+    assert [call[0] for call in cluster.calls] == ["annotate", "patch", "taint", "create", "drain"]
+    assert {"--ignore-daemonsets", "--delete-emptydir-data", "--force"} <= set(cluster.calls[-1])
+    assert cluster.taints == [TAINT]
     assert cluster.run("drain", "started").returncode == 0
-    assert cluster.drains() == [(840, -1), (30, 15)]
+    assert [grace for _, grace in cluster.drains()] == [-1, 15]
     assert cluster.run("uncordon", "completed").returncode == 0
     assert cluster.state == (False, [])
+    assert cluster.taints == []
+
+
+def test_what_eviction_leaves_is_deleted(tmp_path: Path) -> None:
+    """The last quarter of the time is for pods that budgets keep; without force they stay, and it fails."""
+    cluster = Cluster.make(tmp_path, kept=True)
+    assert cluster.run("drain", "started", SHORT_SECONDS="40").returncode == 0
+    (evicted, _), (deleted, _) = cluster.drains()
+    assert 29 <= evicted <= 31
+    assert 9 <= deleted <= 10
+    assert "--disable-eviction" in cluster.calls[-1]
+    assert cluster.run("drain", "started", DRAIN_FORCE="off").returncode != 0
+    assert "--force" not in cluster.calls[-1]
+
+
+def test_what_aks_drains_itself(tmp_path: Path) -> None:
+    """A node with the taint of AKS is left to AKS, and not put back into service while it has it."""
+    cluster = Cluster.make(tmp_path, cordoned=True, taints=[AKS_TAINT])
+    assert cluster.run("drain", "scheduled").returncode == 0
+    assert cluster.calls == []
+    cluster = Cluster.make(tmp_path, cordoned=True, marks=[MARK], taints=[TAINT, AKS_TAINT])
+    assert cluster.run("uncordon", "completed").returncode == 0
+    assert cluster.state == (True, [])
+    assert cluster.taints == [AKS_TAINT]
 
 
 @pytest.mark.parametrize(
     ("notice", "least", "most", "grace"),
-    [(None, 30, 30, 15), (130, 90, 120, -1), (60, 20, 50, None), (90000, 840, 840, -1)],
+    [(None, 20, 24, 15), (130, 70, 92, -1), (60, 15, 39, None), (90000, 779, 781, -1)],
 )
 def test_the_time_that_is_left(
     tmp_path: Path, notice: float | None, least: float, most: float, grace: int | None
@@ -191,7 +239,9 @@ def test_the_time_that_is_left(
     cluster.run("drain", "scheduled", EVENT_NOTBEFORE="" if notice is None else before(notice))
     ((seconds, given),) = cluster.drains()
     assert least <= seconds <= most
-    assert given == ((seconds + 1) // 2 if grace is None else grace)
+    # A busy machine takes a second or two before it looks at the clock.
+    assert grace is None or given == grace or 0 < grace - 3 <= given < grace
+    assert given <= seconds
 
 
 def test_too_late(tmp_path: Path) -> None:
@@ -262,7 +312,14 @@ SCALE_SET = (
         (f"{SCALE_SET}2/virtualMachines/0", "pool_0", False),
         ("azure:///subscriptions/s/providers/Microsoft.Compute/virtualMachines/VM-1", "vm-1", True),
         ("azure:///subscriptions/s/providers/Microsoft.Compute/virtualMachines/vm-2", "vm-1", False),
+        (
+            "azure:///subscriptions/s/providers/Microsoft.Compute/virtualMachines/Pool_1a2b3c4d",
+            "pool_1a2b3c4d",
+            True,
+        ),
         ("", "whatever", True),
+        ("", "pool_0", True),
+        ("", "pool_150", False),
     ],
 )
 def test_only_the_own_node(tmp_path: Path, provider: str, instance: str, *, own: bool) -> None:
@@ -280,8 +337,8 @@ def test_the_node_is_named_after_the_host(tmp_path: Path) -> None:
     cluster = Cluster.make(tmp_path, name="host-7")
     (tmp_path / "hostname").write_text("#!/bin/sh\necho Host-7\n")
     (tmp_path / "hostname").chmod(0o755)
-    assert cluster.run("uncordon", "completed", NODE_NAME="").returncode == 0
-    assert cluster.run("drain", "scheduled", NODE_NAME="").returncode == 0
+    assert cluster.run("uncordon", "completed", NODE_NAME="", INSTANCE_NAME="host-7").returncode == 0
+    assert cluster.run("drain", "scheduled", NODE_NAME="", INSTANCE_NAME="host-7").returncode == 0
     assert cluster.state == (True, [MARK])
 
 
@@ -290,3 +347,19 @@ def test_the_texts_name_files_that_exist(readme: Path) -> None:
     """Links lead somewhere."""
     for link in re.findall(r"\]\(([^)#:]+)\)", readme.read_text()):
         assert (readme.parent / link).exists(), link
+
+
+@pytest.mark.parametrize(
+    ("vm", "node", "own"),
+    [
+        ("vmss_150", "vmss000046", True),
+        ("vmss_150", "chosen000046", True),
+        ("vmss_150", "vmss000047", False),
+        ("vmss_1295", "vmss0000zz", True),
+    ],
+)
+def test_the_names_of_scale_sets(tmp_path: Path, vm: str, node: str, *, own: bool) -> None:
+    """Without a provider ID, a node is recognised by the number of the VM to the base of 36."""
+    cluster = Cluster.make(tmp_path, name=node)
+    done = cluster.run("uncordon", "completed", NODE_NAME=node, INSTANCE_NAME=vm)
+    assert done.returncode == (0 if own else 1)

@@ -32,7 +32,7 @@ def commands(workflow: Path) -> Iterator[str]:
                 yield text
                 continue
             key = found[1]
-            values = matrix[key] + [more[key] for more in matrix.get("include", []) if key in more]
+            values = matrix.get(key, []) + [more[key] for more in matrix.get("include", []) if key in more]
             yield from (text.replace(found[0], value) for value in values)
 
 

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from exporter.health import Health, Trouble
+from exporter.health import DegradedReason, Health
 from tests.clocks import HandClock
 
-UNWRITABLE, FAILING = Trouble.STATE_UNWRITABLE, Trouble.NOTIFICATIONS_FAILING
+UNWRITABLE, FAILING = DegradedReason.STATE_UNWRITABLE, DegradedReason.NOTIFICATIONS_FAILING
 
 
 def test_each_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -28,8 +28,9 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
     """Pages, styles, scenarios and templates are shipped as well as modules."""
     files = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     wanted = {path.relative_to(ROOT).as_posix() for path in files}
-    shipped = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert shipped == wanted
+    others = (".dist-info/", "exporter/assets/")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name for name in names if not any(other in name for other in others)} == wanted
 
 
 def test_the_wheel_says_what_it_is(wheel: Path) -> None:

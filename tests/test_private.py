@@ -2,16 +2,19 @@
 
 import contextlib
 import os
+import stat
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from exporter import files as private
-from exporter.health import Trouble
+from exporter.errors import ConfigurationError
+from exporter.health import DegradedReason
 from exporter.model.lifecycle import Known
-from tests.state_support import House, nth_step, replay, unprivileged
+from tests.state_support import StateFixture, nth_step, replay, unprivileged
 
 UMASKS = [0o000, 0o022, 0o077, 0o177, 0o777]
 
@@ -42,12 +45,12 @@ def modes(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize("mask", UMASKS)
 def test_the_state_is_private(folder: Path, mask: int) -> None:
     """Directories that are made get 0700, those above included, and every file of the state 0600."""
-    house = House(folder / "above" / "state")
+    fixture = StateFixture(folder / "above" / "state")
     with unprivileged():
         with umask(mask):
-            store = house.open()
+            store = fixture.open()
             store.record(nth_step(Known(), 1))
-            assert house.problem(Trouble.STATE_UNWRITABLE) == ""
+            assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == ""
             found = modes(folder)
         assert {name: mode for name, mode in found.items() if mode == 0o700} == {
             "above": 0o700,
@@ -56,20 +59,20 @@ def test_the_state_is_private(folder: Path, mask: int) -> None:
         assert {name for name, mode in found.items() if mode == 0o600} == {
             f"above/state/{name}" for name in ("state.lock", "state.db", "state.db-wal", "state.db-shm")
         }
-        assert house.open().load() == replay(1)
-        house.close()
+        assert fixture.open().load() == replay(1)
+        fixture.close()
 
 
 def test_what_was_moved_aside_stays_private(folder: Path) -> None:
     """A damaged file keeps its mode under its new name, and the new file is as private as the first."""
-    house = House(folder / "state")
+    fixture = StateFixture(folder / "state")
     with umask(0):
-        house.open()
-        house.close()
-        house.path.write_bytes(b"garbage" * 1000)
-        house.open()
-        house.close()
-    assert len(house.aside()) == 1
+        fixture.open()
+        fixture.close()
+        fixture.path.write_bytes(b"garbage" * 1000)
+        fixture.open()
+        fixture.close()
+    assert len(fixture.aside()) == 1
     assert set(modes(folder / "state").values()) == {0o600}
 
 
@@ -90,3 +93,83 @@ def test_a_file_in_the_place_of_a_directory(folder: Path) -> None:
     (folder / "file").touch()
     with pytest.raises(NotADirectoryError):
         private.make_directory(folder / "file" / "state")
+
+
+TRAPS: dict[str, Callable[[Path], object]] = {
+    "a link": lambda path: path.symlink_to(path.parent.parent / "target"),
+    "a link to nothing": lambda path: path.symlink_to(path.parent / "nothing"),
+    "a FIFO": os.mkfifo,
+    "a socket": lambda path: os.mknod(path, stat.S_IFSOCK | 0o600),
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+@pytest.mark.parametrize("name", ["state.lock", "state.db", "state.db-wal"])
+def test_a_trap_in_the_place_of_a_file_is_refused(tmp_path: Path, name: str, trap: str) -> None:
+    """A start neither follows nor waits for it, and leaves alone what a link leads to."""
+    fixture, target = StateFixture(tmp_path / "state"), tmp_path / "target"
+    target.write_text("precious")
+    fixture.directory.mkdir()
+    TRAPS[trap](fixture.directory / name)
+    path = fixture.directory / name
+    with pytest.raises(ConfigurationError, match=f"^{path} is not a regular file; run: rm {path}$"):
+        fixture.open()
+    assert target.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["state.lock", "state.db"])
+def test_a_trap_that_comes_later_is_not_followed(tmp_path: Path, name: str) -> None:
+    """Whatever takes the place of a file while the exporter runs, it goes on from memory."""
+    fixture, target = StateFixture(tmp_path / "state"), tmp_path / "target"
+    target.write_text("precious")
+    store = fixture.open()
+    for path in list(fixture.directory.iterdir()):
+        path.unlink()
+    (fixture.directory / name).symlink_to(target)
+    fixture.clock.advance(60)
+    store.retry()
+    store.record(nth_step(Known(), 1))
+    assert fixture.problem(DegradedReason.STATE_UNWRITABLE)
+    assert target.read_text() == "precious"
+    fixture.close()
+
+
+@pytest.mark.parametrize("name", ["", "state.lock", "state.db", "state.db-shm"])
+def test_what_others_can_write_is_refused(tmp_path: Path, name: str) -> None:
+    """A start says how to mend it; then it works."""
+    fixture = StateFixture(tmp_path / "state")
+    fixture.open().record(nth_step(Known(), 1))
+    fixture.close()
+    path = fixture.directory / name
+    path.touch()
+    path.chmod(path.stat().st_mode | 0o022)
+    with pytest.raises(ConfigurationError, match=f"^{path} can be written by other users; run: chmod go-w "):
+        fixture.open()
+    subprocess.run(["chmod", "go-w", str(path)], check=True)
+    assert fixture.open().load() == replay(1)
+    fixture.close()
+
+
+def test_a_group_of_the_exporter_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Volumes are handed to containers by a group; another group than one's own is refused."""
+    directory = tmp_path / "state"
+    directory.mkdir()
+    directory.chmod(0o2770)
+    private.refuse_unsafe(directory, ())
+    monkeypatch.setattr("os.getegid", lambda: directory.stat().st_gid + 1)
+    monkeypatch.setattr("os.getgroups", list)
+    with pytest.raises(ConfigurationError):
+        private.refuse_unsafe(directory, ())
+
+
+def test_a_file_of_a_configuration_is_bounded(tmp_path: Path) -> None:
+    """What is too long, has no end, or is waited for is refused; a link, as Kubernetes makes it, is not."""
+    short, long, fifo, link = (tmp_path / name for name in ("short", "long", "fifo", "link"))
+    short.write_text("json://a")
+    long.write_text("x" * 65_537)
+    os.mkfifo(fifo)
+    link.symlink_to(short)
+    assert private.read_text(link) == "json://a"
+    for path, message in ((long, "more than 64 KiB"), (fifo, "regular file"), (Path("/dev/zero"), "regular")):
+        with pytest.raises(OSError, match=message):
+            private.read_text(path)

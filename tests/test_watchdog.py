@@ -14,7 +14,7 @@ class Checked:
         self.watchdog = Watchdog(self.clock)
 
     def check_after(self, *steps: float) -> list[str | None]:
-        """Let time pass, step by step; return what each check says."""
+        """Advance the clock step by step, and return the result of each check."""
         found = []
         for step in steps:
             self.clock.pass_seconds(step)
@@ -58,3 +58,14 @@ def test_frozen_vm() -> None:
     with checked.watchdog.limit("the poll", 10):
         assert checked.check_after(1, 3600, 1, 86_400, 1) == [None] * 5
         assert checked.check_after(1, 1, 1.5) == [None, None, "the poll has not ended within 10 s"]
+
+
+def test_who_always_has_something_under_way() -> None:
+    """Each call replaces what was expected before; one that does not come is found."""
+    checked = Checked()
+    for _ in range(3):
+        checked.watchdog.expect("poller", "the poll", 3.5)
+        assert checked.check_after(1, 1, 1) == [None] * 3
+        checked.watchdog.expect("poller", "the pause", 1.5)
+        assert checked.check_after(1) == [None]
+    assert checked.check_after(1) == ["the pause has not ended within 1.5 s"]

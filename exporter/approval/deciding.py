@@ -22,8 +22,8 @@ from exporter.timefmt import format_duration, rfc3339
 _LONGEST_SECONDS = 1e9
 
 
-class Stand(StrEnum):
-    """How things stand with approving an event: a log field, and a word of page and API alike."""
+class ApprovalState(StrEnum):
+    """The state of an event's approval: a log field, and a word of page and API alike."""
 
     HOLD = "hold"
     WAITING = "waiting"
@@ -35,18 +35,18 @@ class Stand(StrEnum):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """How an event stands, by which rule ("" for none), and why; no stand where there is no question."""
+    """The state of an event's approval, None if there is none, by which rule ("" for none), and why."""
 
-    stand: Stand | None = None
+    state: ApprovalState | None = None
     rule: str = ""
     reason: str = ""
 
     @property
     def view(self) -> ApprovalView:
         """Show it."""
-        if self.stand is None:
+        if self.state is None:
             return NO_APPROVAL
-        return ApprovalView(self.stand.value, self.rule or None, self.reason)
+        return ApprovalView(self.state.value, self.rule or None, self.reason)
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -56,7 +56,8 @@ class Facts(msgspec.Struct, frozen=True):
     that by which it was to be, where it is not known whether Azure took it. ``hooks`` has how each hook's
     newest run ended, None where it still runs or is to run. ``is_updating`` is true while an update is to
     be told, or its hooks have not ended. ``age`` is the time since the life began, in seconds.
-    ``within_hour`` is how many other events were approved in the last hour.
+    ``within_hour`` is how many other events were approved in the last hour, which is not known before
+    ``unknown_until``.
     """
 
     approved_by: str = ""
@@ -65,12 +66,13 @@ class Facts(msgspec.Struct, frozen=True):
     is_updating: bool = False
     age: float = 0.0
     within_hour: int = 0
+    unknown_until: datetime | None = None
 
 
 def decide(
     tracked: TrackedEvent, settings: config.Approval, instance: str | None, now: datetime, facts: Facts
 ) -> Decision:
-    """Decide about one event; `Stand.DUE` means: approve it now."""
+    """Decide about one event; `ApprovalState.DUE` means: approve it now."""
     event = tracked.event
     if facts.approved_by or event.event_status != SCHEDULED or tracked.ended is not None:
         return _done_with(tracked, facts)
@@ -78,21 +80,21 @@ def decide(
         return Decision()
     doubt = _doubt(event, instance)
     if doubt or instance is None:
-        return Decision(Stand.HOLD, reason=doubt)
+        return Decision(ApprovalState.HOLD, reason=doubt)
     rule = first_match(settings, event, instance, now)
     if rule is None:
-        return Decision(Stand.HOLD, reason="no rule matches")
+        return Decision(ApprovalState.HOLD, reason="no rule matches")
     if rule.action == "hold":
-        return Decision(Stand.HOLD, rule.name, "the rule holds it")
+        return Decision(ApprovalState.HOLD, rule.name, "the rule holds it")
     return _by_rule(rule, tracked, settings, instance, facts)
 
 
 def _done_with(tracked: TrackedEvent, facts: Facts) -> Decision:
-    """Return how it was approved, or that it cannot be any more: a stand only where an answer was lost."""
+    """Return how it was approved, or that it cannot be any more: a state only where an answer was lost."""
     if facts.approved_by:
-        return Decision(Stand.APPROVED, facts.approved_by, "this exporter approved it")
+        return Decision(ApprovalState.APPROVED, facts.approved_by, "this exporter approved it")
     if facts.asked_by and tracked.ended is None:
-        return Decision(Stand.FAILED, facts.asked_by, "sent, but whether Azure took it is not known")
+        return Decision(ApprovalState.FAILED, facts.asked_by, "sent, but whether Azure took it is not known")
     return Decision()
 
 
@@ -127,6 +129,10 @@ def _rank(event: ScheduledEvent, instance: str) -> int | None:
 def _by_rule(
     rule: Rule, tracked: TrackedEvent, settings: config.Approval, instance: str, facts: Facts
 ) -> Decision:
+    if facts.unknown_until is not None:
+        until = rfc3339(facts.unknown_until)
+        reason = f"the state was lost, and with it what was approved in the last hour; held until {until}"
+        return Decision(ApprovalState.HOLD, rule.name, reason)
     rank = _rank(tracked.event, instance) or 0
     turn = rank * float(settings.failover_after) if settings.leader == "first" else 0.0
     wait = min(float(rule.delay) + turn, _LONGEST_SECONDS)
@@ -134,32 +140,34 @@ def _by_rule(
         due = tracked.first_seen + timedelta(seconds=wait)
         before = "1 VM comes" if rank == 1 else f"{rank} VMs come"
         whose = "" if settings.leader == "any" or not rank else f"; {before} before this one"
-        return Decision(Stand.WAITING, rule.name, f"not before {rfc3339(due)}{whose}")
+        return Decision(ApprovalState.WAITING, rule.name, f"not before {rfc3339(due)}{whose}")
     unready = _by_hooks(rule, facts)
     if unready is not None:
         return unready
     if settings.mode is Mode.DRY_RUN:
-        return Decision(Stand.DRY_RUN, rule.name, "it would be approved now; approval.mode is dry_run")
+        return Decision(
+            ApprovalState.DRY_RUN, rule.name, "it would be approved now; approval.mode is dry_run"
+        )
     if facts.within_hour >= settings.max_per_hour:
         return Decision(
-            Stand.LIMITED,
+            ApprovalState.LIMITED,
             rule.name,
             f"{facts.within_hour} events were approved within {format_duration(3600)}; "
             f"approval.max_per_hour is {settings.max_per_hour}",
         )
-    return Decision(Stand.DUE, rule.name, "the rule approves it")
+    return Decision(ApprovalState.DUE, rule.name, "the rule approves it")
 
 
 def _by_hooks(rule: Rule, facts: Facts) -> Decision | None:
-    """Return the decision that the state of the hooks forces; None where they stand in no way."""
+    """Return the decision that the state of the hooks forces; None where they do not hold it up."""
     if facts.is_updating:
-        return Decision(Stand.WAITING, rule.name, "the hooks for its last update have not ended yet")
+        return Decision(ApprovalState.WAITING, rule.name, "the hooks for its last update have not ended yet")
     for name in rule.require_hooks:
         outcome = facts.hooks.get(name)
         if outcome is None:
             ran = "has not ended yet" if name in facts.hooks else "did not run for it"
-            return Decision(Stand.WAITING, rule.name, f"the hook {name} {ran}")
+            return Decision(ApprovalState.WAITING, rule.name, f"the hook {name} {ran}")
         if outcome is not HookOutcome.SUCCEEDED:
             words = outcome.value.replace("_", " ")
-            return Decision(Stand.HOLD, rule.name, f"the hook {name} {words}")
+            return Decision(ApprovalState.HOLD, rule.name, f"the hook {name} {words}")
     return None

@@ -13,12 +13,13 @@ from exporter.clock import Clock
 from exporter.commands import table
 from exporter.config import Config
 from exporter.errors import ExporterError, ImdsError, PollOutcome
-from exporter.imds import Backoff, ImdsClient, client_of
+from exporter.imds import ImdsClient, PollPauses, client_of
 from exporter.model.advance import advance
-from exporter.model.events import SCHEDULED, Document, ScheduledEvent, decode_document
+from exporter.model.documents import Document, decode_document
+from exporter.model.events import SCHEDULED, ScheduledEvent
 from exporter.model.lifecycle import Known, Transition
 from exporter.model.views import listed_view
-from exporter.model.wording import count
+from exporter.model.wording import count, printable
 from exporter.timefmt import format_duration
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, 
             if still_wanted != wanted:
                 raise NotPendingError("something changed meanwhile; nothing was approved; look again")
         imds.approve([event.event_id for event in wanted])
-        click.echo(f"Approved: {', '.join(table.printable(event.event_id) for event in wanted)}")
+        click.echo(f"Approved: {', '.join(printable(event.event_id) for event in wanted)}")
         return 0 if wait is None else _wait(imds, Followed(document, wanted, clock.now()), wait, clock)
     finally:
         client.close()
@@ -117,7 +118,7 @@ class _Imds:
 
     def _ask(self, request: Callable[[], T], passing: Collection[PollOutcome]) -> T:
         began, tries = self._clock.monotonic(), 1
-        backoff = Backoff(self._interval, clock=self._clock)
+        pauses = PollPauses(self._interval, clock=self._clock)
         while True:
             try:
                 return request()
@@ -125,9 +126,9 @@ class _Imds:
                 lasting = tries == _TRIES or self._clock.monotonic() - began > _PATIENCE_SECONDS
                 if lasting or error.reason not in passing:
                     raise
-                click.echo(f"warning: {table.printable(str(error))}; trying again", err=True)
+                click.echo(f"warning: {printable(str(error))}; trying again", err=True)
             tries += 1
-            self.pause(backoff.after(success=False, took=0.0))
+            self.pause(pauses.after(success=False, took=0.0))
 
 
 class Followed:
@@ -166,13 +167,13 @@ def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:
             document = imds.document(tuple(PollOutcome))
             for event_id, transition in followed.observe(document, clock.now()):
                 status, words = _OUTCOMES[transition]
-                click.echo(f"{table.printable(event_id)} {words}")
+                click.echo(f"{printable(event_id)} {words}")
                 statuses.add(status)
             if not followed.waiting:
                 return max(statuses, key=(0, 3, 1).index)
             imds.pause()
     except TimeoutError:
-        left = ", ".join(table.printable(event.event_id) for event in followed.waiting)
+        left = ", ".join(printable(event.event_id) for event in followed.waiting)
         click.echo(
             f"Not started within {format_duration(seconds)}: {left}; what was approved stays approved."
         )
@@ -191,13 +192,13 @@ def _wanted(imds: _Imds, event_ids: Sequence[str]) -> tuple[Document, list[Sched
 def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
     found = next((event for event in document.events if event.key == event_id.strip().lower()), None)
     if found is None:
-        listed = ", ".join(table.printable(event.event_id) for event in document.events) or "none"
+        listed = ", ".join(printable(event.event_id) for event in document.events) or "none"
         raise NotPendingError(
-            f"{table.printable(event_id)} is not pending; nothing was approved. Pending events: {listed}"
+            f"{printable(event_id)} is not pending; nothing was approved. Pending events: {listed}"
         )
     if found.event_status != SCHEDULED:
-        status = table.printable(found.event_status)
-        raise NotPendingError(f"{table.printable(found.event_id)} is {status} already; nothing was approved")
+        status = printable(found.event_status)
+        raise NotPendingError(f"{printable(found.event_id)} is {status} already; nothing was approved")
     return found
 
 
@@ -207,8 +208,8 @@ def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) 
     for line in table.render(views, now):
         click.echo(line)
     for event in events:
-        names = ", ".join(map(table.printable, event.resources)) or "not said by Azure"
-        click.echo(f"{table.printable(event.event_id)} affects {count(len(event.resources), 'VM')}: {names}")
+        names = ", ".join(map(printable, event.resources)) or "not said by Azure"
+        click.echo(f"{printable(event.event_id)} affects {count(len(event.resources), 'VM')}: {names}")
 
 
 def _agreed(events: Sequence[ScheduledEvent]) -> bool:

@@ -1,50 +1,108 @@
 """`demo`: the exporter at work against the embedded simulator, on one terminal."""
 
 import contextlib
+import os
 import signal
-import sys
 import tempfile
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple, TypeVar
 
 import click
 import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from exporter.app import App, Options
 from exporter.clock import Clock
-from exporter.commands import table
-from exporter.config.values import Endpoint
-from exporter.model.messages import Delivery, Rendered
-from exporter.model.snapshot import Snapshot
-from exporter.model.views import event_view
+from exporter.commands import screen
+from exporter.config.values import Endpoint, PollInterval
+from exporter.model.messages import AnyMessage, Backlog, Delivery, Rendered
+from exporter.model.views import EventView, event_view
+from exporter.model.wording import printable
+from exporter.notifications import planning
+from exporter.notifications.notifier import Plan
+from exporter.notifications.ports import Writes
 from exporter.simulator import Simulator, SimulatorServer, load_scenarios
 
 SPEED = 60.0
 KEPT = 50
-_TITLES = 9
-_REFRESH_SECONDS = 1.0
+_REFRESH_SECONDS = 0.5
+# As often as Azure allows: the 30 seconds before an eviction take half a second.
+_POLL_INTERVAL = PollInterval(0.25)
+# Of a small terminal, what is left for messages below headline, table and two rules.
+_LEAST_MESSAGE_LINES = 8
+# The rest of the newest message can be read by a real target.
+_BODY_LINES = 6
+
+V = TypeVar("V")
+_When = Callable[[datetime], datetime]
 
 
 def run(options: Options, clock: Clock) -> int:
-    """Play all scenarios until interrupted, with messages and a table of events; return the exit status."""
+    """Play all scenarios until interrupted, with messages and a table of events; return the exit status.
+
+    Raises:
+        ConfigurationError: something in the file is wrong, or a target or a template.
+    """
+    # The app alone would check them beside its work, and the demo does not wait for that.
+    planning.load(options.config_file, options.overrides, options.notify, os.environ)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
+    console = screen.console()
+    with demonstrating(options, clock) as demo:
+        if not console.is_interactive:
+            _print(demo, console, stopping)
+            return 0
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(frame(demo, console.height), refresh=True)
+                if stopping.wait(_REFRESH_SECONDS):
+                    return 0
+
+
+class Demo(NamedTuple):
+    """A running exporter, the messages it has sent, and how many times as fast as the clock its world is."""
+
+    app: App
+    clock: Clock
+    speed: float
+    messages: "Messages"
+
+    @property
+    def events(self) -> list[EventView]:
+        """The current events, newest first."""
+        return [event_view(tracked) for tracked in self.app.snapshot.current]
+
+
+@contextlib.contextmanager
+def demonstrating(options: Options, clock: Clock) -> Iterator[Demo]:
+    """Run the exporter until the end of the block, against the embedded simulator unless another is given."""
+    given = options.overrides
+    speed = SPEED if given.imds_endpoint is None else 1.0
+    messages = Messages()
     with _simulator(options) as endpoint, tempfile.TemporaryDirectory(prefix="demo-state-") as directory:
-        given = options.overrides
         overrides = msgspec.structs.replace(
-            given, imds_endpoint=endpoint, state_directory=given.state_directory or directory
+            given,
+            imds_endpoint=endpoint,
+            state_directory=given.state_directory or directory,
+            poll_interval=given.poll_interval or (None if speed == 1 else _POLL_INTERVAL),
         )
-        messages = Messages()
         app = App(
-            msgspec.structs.replace(options, overrides=overrides), clock, senders={"terminal": messages}
+            msgspec.structs.replace(options, overrides=overrides),
+            clock,
+            senders={"terminal": messages},
+            adapt=Simulated(speed, clock.now()).plan,
+            notice=_notice(speed),
         )
         app.start()
         try:
-            _watch(app, messages, clock, stopping)
+            yield Demo(app, clock, speed, messages)
         finally:
             app.stop()
-    return 0
 
 
 class Messages:
@@ -52,15 +110,16 @@ class Messages:
 
     address = "terminal"
     body_limit = None
+    backlog = Backlog.DIGEST
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: list[Rendered] = []
         self.count = 0
 
-    def send(self, rendered: Rendered, about: Hashable = None) -> Delivery:
+    def send(self, rendered: Rendered, delivered_to: set[str] | None = None) -> Delivery:
         """Take one."""
-        del about
+        del delivered_to
         with self._lock:
             self._kept = [*self._kept[1 - KEPT :], rendered]
             self.count += 1
@@ -70,6 +129,65 @@ class Messages:
         """Return the last messages, oldest first."""
         with self._lock:
             return self._kept[-count:] if count else []
+
+
+class Simulated:
+    """Turns the times of messages into those of the simulation, which is faster than the clock."""
+
+    def __init__(self, speed: float, began: datetime) -> None:
+        self._speed = speed
+        self._began = began
+
+    def plan(self, plan: Plan) -> Plan:
+        """Return the plan with messages in simulated time."""
+        renderer = plan.renderer
+        if renderer is None or self._speed == 1:
+            return plan
+        return plan._replace(renderer=lambda: _Renderer(renderer(), self._when, self._speed))
+
+    def _when(self, at: datetime) -> datetime:
+        return self._began + (at - self._began) * self._speed
+
+
+class _Renderer:
+    """Writes messages in simulated time."""
+
+    def __init__(self, renderer: Writes, when: _When, speed: float) -> None:
+        self._renderer = renderer
+        self._when = when
+        self._speed = speed
+
+    def render(
+        self, message: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
+    ) -> Rendered:
+        """Write one message."""
+        # How long the way to the reader takes is real time.
+        now = self._when(message.at) + (now - message.at)
+        return self._renderer.render(self._message(message), now, limit=limit, late=late)
+
+    def digest(
+        self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
+    ) -> tuple[Rendered, int]:
+        """Write the first of several messages as one."""
+        return self._renderer.digest([*map(self._message, messages)], self._when(now), limit=limit)
+
+    def _message(self, message: AnyMessage) -> AnyMessage:
+        return _moved(message, self._when, self._speed)
+
+
+def _moved(value: V, when: _When, speed: float) -> V:
+    """Return a message, or a part of one, with other times."""
+    found: object = value
+    if isinstance(value, datetime):
+        found = when(value)
+    elif isinstance(value, tuple):
+        found = tuple(_moved(part, when, speed) for part in value)
+    elif isinstance(value, msgspec.Struct):
+        fields = {name: _moved(getattr(value, name), when, speed) for name in value.__struct_fields__}
+        if fields.get("impact_seconds") is not None:
+            fields["impact_seconds"] *= speed
+        found = msgspec.structs.replace(value, **fields)
+    return found  # type: ignore[return-value]  # of the same type, whichever it is
 
 
 @contextlib.contextmanager
@@ -82,49 +200,70 @@ def _simulator(options: Options) -> Iterator[Endpoint]:
         yield Endpoint(server.url)
 
 
-def _watch(app: App, messages: Messages, clock: Clock, stopping: threading.Event) -> None:
-    if not sys.stdout.isatty():
-        click.echo(_headline(app))
+def _notice(speed: float) -> str:
+    if speed == 1:
+        return ""
+    return f"Simulated events at {speed:g}x: 15 minutes take {900 / speed:g} seconds. No VM is affected."
+
+
+def headline(demo: Demo) -> list[str]:
+    """Return the lines that always stay in sight."""
+    notice = _notice(demo.speed) or f"Events of {demo.app.snapshot.endpoint}"
+    return [
+        notice,
+        f"Page, metrics and API: {demo.app.url}   Stop with Ctrl-C.",
+        f"Simulator's page: {demo.app.snapshot.endpoint}" if demo.speed != 1 else "",
+    ]
+
+
+def frame(demo: Demo, height: int) -> Text:
+    """Draw the screen: headline, events, the newest message whole, and the titles before it."""
+    head = [Text(line, style="bold") for line in filter(None, headline(demo))]
+    room = height - len(head) - 2
+    parts = [*head, Text(), *_events(demo, room - _LEAST_MESSAGE_LINES), Text()]
+    lines = _messages(demo)
+    text = Text("\n").join((parts + lines)[:height])
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def _events(demo: Demo, room: int) -> list[Text]:
+    views = demo.events
+    if not demo.app.snapshot.up:
+        reason = demo.app.snapshot.last_error or "its first answer can take a while"
+        return [Text(f"No valid response from IMDS yet: {printable(reason)}", style="yellow")]
+    # A row takes two lines; two more are for the head and for what is left out.
+    shown = views[: max((room - 2) // 2, 1)]
+    lines = list(screen.events(shown, demo.clock.now(), demo.speed).split("\n"))
+    if len(views) > len(shown):
+        lines.append(Text(f"... and {len(views) - len(shown)} more on the page"))
+    return lines
+
+
+def _messages(demo: Demo) -> list[Text]:
+    kept = demo.messages.newest()
+    if not kept:
+        return [Text("No message yet.")]
+    body = [Text(printable(line)) for line in kept[-1].body.splitlines()[:_BODY_LINES]]
+    return [_title(kept[-1]), *body, Text(), *(_title(message) for message in reversed(kept[:-1]))]
+
+
+def _title(message: Rendered) -> Text:
+    return Text(printable(message.title), style=screen.STYLES[message.severity])
+
+
+def _print(demo: Demo, console: Console, stopping: threading.Event) -> None:
+    """Print messages as they come, and the table of events whenever it has changed."""
+    for line in filter(None, headline(demo)):
+        click.echo(line)
     told, shown = 0, None
     while not stopping.wait(_REFRESH_SECONDS):
-        if sys.stdout.isatty():
-            _redraw(app, messages, clock)
-            continue
-        count = messages.count
-        for message in messages.newest(min(count - told, KEPT)):
-            click.echo(f"\n{_printable(message.title)}\n{_printable(message.body)}\n")
+        count = demo.messages.count
+        for message in demo.messages.newest(min(count - told, KEPT)):
+            body = "\n".join(map(printable, message.body.split("\n")))
+            click.echo(f"\n{printable(message.title)}\n{body}\n")
         told = count
-        events = app.snapshot.current
+        events = demo.app.snapshot.current
         if events != shown:
-            _table(app.snapshot, clock)
+            console.print(screen.events(demo.events, demo.clock.now(), demo.speed))
         shown = events
-
-
-def _redraw(app: App, messages: Messages, clock: Clock) -> None:
-    """Draw the screen anew: what is pending, the newest message whole, and the titles before it."""
-    click.clear()
-    click.echo(_headline(app))
-    _table(app.snapshot, clock)
-    kept = messages.newest(_TITLES)
-    if not kept:
-        click.echo("\nNo message yet.")
-        return
-    click.echo(f"\n{_printable(kept[-1].title)}\n{_printable(kept[-1].body)}\n")
-    for message in reversed(kept[:-1]):
-        click.echo(_printable(message.title))
-
-
-def _headline(app: App) -> str:
-    return f"Page, metrics and API: {app.url}   Simulator: {app.snapshot.endpoint}   Stop with Ctrl-C."
-
-
-def _printable(text: str) -> str:
-    return "\n".join(map(table.printable, text.split("\n")))
-
-
-def _table(snapshot: Snapshot, clock: Clock) -> None:
-    now = clock.now()
-    views = [event_view(tracked) for tracked in snapshot.current]
-    click.echo(table.summary(snapshot, now))
-    for line in table.render(views, now) if views else ["No events are pending."]:
-        click.echo(line)

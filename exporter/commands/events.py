@@ -1,86 +1,167 @@
-"""`events`: what IMDS lists now, once or again and again, on the terminal."""
+"""`events`: what the running exporter, or IMDS, knows now; once or again and again."""
 
-import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Literal
 
 import click
 import msgspec
+from rich.live import Live
+from rich.text import Text
 
 from exporter.clock import Clock
-from exporter.commands import table
+from exporter.commands import screen
+from exporter.commands.running import ExporterUrl, NoExporterError, RunningExporter
 from exporter.config import Config
-from exporter.errors import ImdsError
+from exporter.errors import ExporterError, ImdsError
 from exporter.imds import ImdsClient, client_of
-from exporter.model.events import decode_document
-from exporter.model.snapshot import Snapshot
+from exporter.model.documents import decode_document
 from exporter.model.views import EventView, listed_view
+from exporter.model.wording import printable
+from exporter.timefmt import rfc3339
 
 
-class _Answer(msgspec.Struct):
-    source: Literal["imds"]
+class Answer(msgspec.Struct, frozen=True):
+    """The events, newest first, as ``--json`` writes them; IMDS does not tell of their lives so far."""
+
+    source: Literal["exporter", "imds"]
     instance: str | None
     document_incarnation: int | None
-    current: list[EventView]
+    current: tuple[EventView, ...]
 
 
-def show(settings: Config, clock: Clock, *, as_json: bool, watch: bool) -> None:
-    """Print what IMDS lists; with ``watch`` at every poll interval until interrupted.
+class _Look(msgspec.Struct, frozen=True):
+    """An answer, with the lines that stand above the events; ``error`` says why it is not of now."""
+
+    headline: tuple[str, ...]
+    answer: Answer | None = None
+    warnings: tuple[str, ...] = ()
+    error: str = ""
+
+
+def show(
+    settings: Config, clock: Clock, *, exporter_url: ExporterUrl | None, as_json: bool, watch: bool
+) -> None:
+    """Print the current events; with ``watch`` at every poll interval until interrupted.
+
+    The exporter is asked first, and IMDS where none answers or ``exporter_url`` is None.
 
     Raises:
-        ImdsError: IMDS gave no usable answer, and it was to be asked once only.
+        ExporterError: there was no usable answer, and it was to be asked for once only.
     """
-    client = client_of(settings.imds, clock)
-    snapshot = Snapshot(endpoint=client.endpoint, instance=settings.instance.name or None)
-    listed: list[EventView] = []
-    pause = threading.Event()
+    sources = _Sources(settings, clock, exporter_url)
     try:
-        while True:
-            try:
-                snapshot, listed = _ask(client, snapshot)
-            except ImdsError as error:
-                if not watch:
-                    raise
-                snapshot = msgspec.structs.replace(snapshot, up=False, last_error=str(error))
-            if as_json and not snapshot.up:
-                # What was known before is not an answer of now, and the JSON has no place to say so.
-                click.echo(f"error: {table.printable(snapshot.last_error)}", err=True)
-            elif as_json:
-                answer = _Answer("imds", snapshot.instance, snapshot.incarnation, listed)
-                click.echo(msgspec.json.encode(answer).decode())
-            else:
-                _print(snapshot, listed, clock, clear=watch)
-            if not watch:
-                return
-            pause.wait(settings.imds.poll_interval)
+        if not watch:
+            _print(sources.look(), clock, as_json=as_json)
+        elif as_json or not screen.console().is_interactive:
+            for look in _looks(sources, settings.imds.poll_interval):
+                _print(look, clock, as_json=as_json)
+        else:
+            with Live(console=screen.console(), screen=True, auto_refresh=False) as live:
+                for look in _looks(sources, settings.imds.poll_interval):
+                    live.update(_drawn(look, clock), refresh=True)
     except KeyboardInterrupt:
         return
     finally:
-        client.close()
+        sources.close()
 
 
-def _ask(client: ImdsClient, snapshot: Snapshot) -> tuple[Snapshot, list[EventView]]:
-    document = decode_document(client.fetch())
-    name = snapshot.instance or _name(client)
-    for defect in document.defects:
-        click.echo(f"warning: {table.printable(defect.message)}", err=True)
-    listed = [listed_view(event, event.target(name)) for event in reversed(document.events)]
-    return msgspec.structs.replace(snapshot, instance=name, up=True, incarnation=document.incarnation), listed
+class _Sources:
+    """The exporter and IMDS, asked in this order."""
+
+    def __init__(self, settings: Config, clock: Clock, exporter_url: ExporterUrl | None) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._exporter = RunningExporter(exporter_url) if exporter_url else None
+        self._name = settings.instance.name or None
+
+    def look(self) -> _Look:
+        """Ask once.
+
+        Raises:
+            ExporterError: there was no usable answer.
+        """
+        if self._exporter is None:
+            return self._ask_imds()
+        try:
+            return self._ask_exporter(self._exporter)
+        except NoExporterError as error:
+            return self._ask_imds(f"{error}; IMDS does not tell when an event was first seen or started")
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._exporter is not None:
+            self._exporter.close()
+        if "_client" in self.__dict__:
+            self._client.close()
+
+    @cached_property
+    def _client(self) -> ImdsClient:
+        return client_of(self._settings.imds, self._clock)
+
+    def _ask_exporter(self, exporter: RunningExporter) -> _Look:
+        status, events = exporter.status(), exporter.events()
+        answer = Answer("exporter", events.instance, status.document_incarnation, events.current)
+        warnings = []
+        if not status.up:
+            since = f"since {rfc3339(status.last_success)}" if status.last_success else "yet"
+            warnings.append(f"the exporter has had no valid response from IMDS {since}: {status.last_error}")
+        headline = (f"{_name(answer)}: the exporter at {exporter.url}", self._when(answer))
+        return _Look(headline, answer, tuple(warnings))
+
+    def _ask_imds(self, *notes: str) -> _Look:
+        document = decode_document(self._client.fetch())
+        warnings = [defect.message for defect in document.defects]
+        if self._name is None:
+            try:
+                self._name = self._client.instance().name or None
+            except ImdsError as error:
+                warnings.append(f"this VM's name is not known: {error}")
+        listed = tuple(listed_view(event, event.target(self._name)) for event in reversed(document.events))
+        answer = Answer("imds", self._name, document.incarnation, listed)
+        headline = (f"{_name(answer)}: IMDS at {self._client.endpoint}", self._when(answer), *notes)
+        return _Look(headline, answer, tuple(warnings))
+
+    def _when(self, answer: Answer) -> str:
+        return f"At {rfc3339(self._clock.now())}, incarnation {answer.document_incarnation}"
 
 
-def _name(client: ImdsClient) -> str | None:
-    try:
-        return client.instance().name or None
-    except ImdsError as error:
-        click.echo(f"warning: this VM's name is not known: {table.printable(str(error))}", err=True)
-        return None
+def _looks(sources: _Sources, interval: float) -> Iterator[_Look]:
+    """Ask again and again; a failure is shown above the last known events."""
+    pause = threading.Event()
+    last = _Look(("This VM's events",))
+    while True:
+        try:
+            last = sources.look()
+            yield last
+        except ExporterError as error:
+            # JSON has no place to say that an answer is an old one.
+            yield msgspec.structs.replace(last, warnings=(), error=f"no usable answer: {error}")
+        pause.wait(interval)
 
 
-def _print(snapshot: Snapshot, listed: Sequence[EventView], clock: Clock, *, clear: bool) -> None:
-    now = clock.now()
-    if clear and sys.stdout.isatty():
-        click.clear()
-    click.echo(table.summary(snapshot, now))
-    for line in table.render(listed, now) if listed else ["No events are pending."]:
-        click.echo(line)
+def _print(look: _Look, clock: Clock, *, as_json: bool) -> None:
+    for warning in look.warnings:
+        click.echo(f"warning: {printable(warning)}", err=True)
+    if not as_json:
+        screen.console().print(_drawn(msgspec.structs.replace(look, warnings=()), clock))
+        return
+    if look.error:
+        click.echo(f"error: {printable(look.error)}", err=True)
+    if look.answer is not None and not look.error:
+        click.echo(msgspec.json.encode(look.answer).decode())
+
+
+def _drawn(look: _Look, clock: Clock) -> Text:
+    parts = [screen.lines(map(printable, look.headline))]
+    parts += [Text(f"warning: {printable(text)}", style="yellow") for text in look.warnings]
+    if look.error:
+        parts.append(Text(f"error: {printable(look.error)}", style="bold red"))
+    if look.answer is not None:
+        parts.append(screen.events(look.answer.current, clock.now()))
+    return Text("\n").join(parts)
+
+
+def _name(answer: Answer) -> str:
+    return answer.instance or "an unnamed VM"

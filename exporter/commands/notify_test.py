@@ -1,23 +1,32 @@
-"""`notify-test`: send a sample of each transition to every target, and report the results."""
+"""`notify-test`: send samples of what the routes let through to every target, and report the results."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import click
 import msgspec
 
 from exporter.clock import Clock
 from exporter.commands.table import aligned
-from exporter.config import Config
-from exporter.errors import ImdsError
+from exporter.config import Config, Route
+from exporter.errors import ConfigurationError, ImdsError, quoted
 from exporter.imds import ImdsClient, endpoint_of
-from exporter.model.messages import Delivery, Sender
+from exporter.model.lifecycle import ENDINGS, Transition
+from exporter.model.messages import Backlog, Delivery, Message
+from exporter.model.vm import VirtualMachine
 from exporter.notifications.notifier import Plan
 from exporter.notifications.samples import samples
-from exporter.notifications.worker import Writes
 
 _HEAD = ("TARGET", "ADDRESS", "TRANSITION", "ARRIVED", "TOOK", "WHY NOT")
 _NAME_SECONDS = 3.0
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """What is to be sent, and to whom; by default one sample to every target."""
+
+    target: str | None = None
+    transition: Transition | None = None
+    all: bool = False
 
 
 class Try(msgspec.Struct, frozen=True):
@@ -30,34 +39,86 @@ class Try(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def run(settings: Config, plan: Plan, clock: Clock) -> int:
-    """Send the samples, print the results, and return the exit status: 0 only if all arrived."""
+def run(settings: Config, plan: Plan, clock: Clock, choice: Choice) -> int:
+    """Send the samples, print the results, and return the exit status: 0 only if all arrived.
+
+    Raises:
+        ConfigurationError: the chosen target does not exist.
+    """
     if not plan.senders or plan.renderer is None:
         click.echo("There is no target: give --notify URL, or notifications.targets in a file.", err=True)
         return 1
-    instance = settings.instance.name or _name(endpoint_of(settings.imds.endpoint), clock)
-    click.echo(f"Sending a sample of each transition to {', '.join(plan.senders)} ...", err=True)
-    tries = try_all(plan, instance, clock)
-    for line in aligned([_HEAD, *map(_row, tries)]):
+    if choice.target is not None and choice.target not in plan.senders:
+        known = ", ".join(plan.senders)
+        raise ConfigurationError(f"--target: {quoted(choice.target)} is not a target; there are: {known}")
+    vm = _vm(endpoint_of(settings.imds.endpoint), clock, settings.instance.name)
+    chosen = {}
+    for target in [choice.target] if choice.target else plan.senders:
+        allowed = _allowed(plan.routes, target)
+        click.echo(_introduction(target, allowed, choice.transition), err=True)
+        routes = allowed or {Transition.SCHEDULED: Route(targets=(target,))}
+        chosen[target] = [_sample(one, routes[one], target, vm, clock) for one in _wanted(routes, choice)]
+    tries = try_all(plan, chosen, clock)
+    for line in aligned([_HEAD, *map(_row, tries)]) if tries else ():
         click.echo(line)
     lost = sum(not one.delivery.delivered for one in tries)
-    if lost:
-        click.echo(f"{lost} of {len(tries)} messages did not arrive.", err=True)
-    return 1 if lost else 0
+    if lost or not tries:
+        failed = f"{lost} of {len(tries)} messages did not arrive." if lost else "Nothing was sent."
+        click.echo(failed, err=True)
+    return 1 if lost or not tries else 0
 
 
-def try_all(plan: Plan, instance: str | None, clock: Clock) -> list[Try]:
-    """Send the samples to all targets at once, each target's in order; return the tries by target."""
-    if plan.renderer is None:
-        return []
-    renderer = plan.renderer()
-    found: dict[str, list[Try]] = {target: [] for target in plan.senders}
+def _allowed(routes: Sequence[Route], target: str) -> dict[Transition, Route]:
+    """Return the transitions that a target gets, in their order, each with the first route that says so."""
+    own = [route for route in routes if target in route.targets]
+    found = {}
+    for transition in Transition:
+        leading = (r for r in own if r.match.transitions is None or transition in r.match.transitions)
+        if route := next(leading, None):
+            found[transition] = route
+    return found
+
+
+def _introduction(target: str, allowed: Collection[Transition], wanted: Transition | None) -> str:
+    """Return a line that says what a target gets."""
+    if not allowed:
+        return f"warning: {target}: no route leads to it; it gets no messages about events"
+    every = len(allowed) == len(Transition)
+    refused = f"; {wanted} is not sent" if wanted is not None and wanted not in allowed else ""
+    return f"{target}: its routes let through {'every transition' if every else ', '.join(allowed)}{refused}"
+
+
+def _wanted(allowed: Collection[Transition], choice: Choice) -> list[Transition]:
+    """Return the transitions of which a sample is to be sent."""
+    possible = [one for one in allowed if choice.transition in (None, one)]
+    if choice.all:
+        # What comes after an end would open its incident again.
+        return sorted(possible, key=ENDINGS.__contains__)
+    return [Transition.SCHEDULED] if Transition.SCHEDULED in possible else possible[:1]
+
+
+def _sample(transition: Transition, route: Route, target: str, vm: VirtualMachine, clock: Clock) -> Message:
+    """Return a message that the route would let through, as far as its type and transition go."""
+    event_type = (route.match.event_types or ("Reboot",))[0]
+    found = next(one for one in samples(vm, clock.now(), event_type) if one.transition is transition)
+    return msgspec.structs.replace(found, target=target)
+
+
+def _end(message: Message, clock: Clock) -> Message:
+    """Return the end of the event that a sample is about."""
+    found = samples(message.vm, clock.now(), message.event.type)
+    end = next(one for one in found if one.transition is Transition.COMPLETED)
+    return msgspec.structs.replace(end, target=message.target)
+
+
+def try_all(plan: Plan, chosen: dict[str, list[Message]], clock: Clock) -> list[Try]:
+    """Send the messages to all targets at once, each target's in order; return the tries by target."""
+    found: dict[str, list[Try]] = {target: [] for target in chosen}
 
     def work(target: str) -> None:
-        sender = plan.senders[target]()
-        found[target].extend(_try_target(target, sender, renderer, instance, clock))
+        found[target].extend(_try_target(plan, target, chosen[target], clock))
 
-    threads = [threading.Thread(target=work, args=(target,), daemon=True) for target in plan.senders]
+    threads = [threading.Thread(target=work, args=(target,), daemon=True) for target in chosen]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -65,30 +126,37 @@ def try_all(plan: Plan, instance: str | None, clock: Clock) -> list[Try]:
     return [one for tries in found.values() for one in tries]
 
 
-def _try_target(
-    target: str, sender: Sender, renderer: Writes, instance: str | None, clock: Clock
-) -> Iterator[Try]:
-    for sample in samples(instance, clock.now()):
+def _try_target(plan: Plan, target: str, messages: Sequence[Message], clock: Clock) -> Iterator[Try]:
+    if not messages or plan.renderer is None:
+        return
+    sender, renderer = plan.senders[target](), plan.renderer()
+    if sender.backlog is not Backlog.DIGEST and not messages[-1].resolves:
+        # A service with incidents: none of a test may stay open.
+        messages = [*messages, _end(messages[-1], clock)]
+    for message in messages:
         begun = clock.monotonic()
-        message = msgspec.structs.replace(sample, target=target)
         rendered = renderer.render(message, clock.now(), limit=sender.body_limit)
-        delivery = sender.send(rendered, sample.transition)
+        delivery = sender.send(rendered.about(message))
         seconds = clock.monotonic() - begun
-        yield Try(target, sender.address, sample.transition.value, delivery, seconds)
+        yield Try(target, sender.address, message.transition.value, delivery, seconds)
 
 
 def _row(one: Try) -> Sequence[str]:
-    arrived = "yes" if one.delivery.delivered else "NO"
-    return one.target, one.address, one.transition, arrived, f"{one.seconds:.2f}s", one.delivery.reason
+    arrived, reason = "yes" if one.delivery.delivered else "NO", one.delivery.reason
+    if one.delivery.skipped:
+        arrived, reason = "-", "the service has no use for it, and was not asked"
+    return one.target, one.address, one.transition, arrived, f"{one.seconds:.2f}s", reason
 
 
-def _name(endpoint: str, clock: Clock) -> str | None:
-    """Ask IMDS for this VM's name; whoever tests on another machine shall not wait for it long."""
+def _vm(endpoint: str, clock: Clock, name: str) -> VirtualMachine:
+    """Ask IMDS for the facts about this VM; a test on another machine must not wait for it long."""
     client = ImdsClient(endpoint, timeout=_NAME_SECONDS, clock=clock)
     try:
-        return client.instance().name or None
+        vm = client.instance()
     except ImdsError as error:
-        click.echo(f"this VM's name is not known ({error}); give --instance.name", err=True)
-        return None
+        if not name:
+            click.echo(f"this VM's name is not known ({error}); give --instance.name", err=True)
+        return VirtualMachine(name=name)
     finally:
         client.close()
+    return msgspec.structs.replace(vm, name=name) if name else vm

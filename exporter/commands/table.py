@@ -1,20 +1,35 @@
-"""Events as a table on a terminal, for `events` and `demo`."""
+"""Events as a table that fits on a terminal of 80 columns, for `events`, `approve` and `demo`."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from exporter.model.events import STARTED
-from exporter.model.snapshot import Snapshot
+from exporter.model.events import STARTED, Target
 from exporter.model.views import EventView
-from exporter.timefmt import format_duration, rfc3339
+from exporter.model.wording import count, printable
+from exporter.timefmt import format_duration
 
-_HEAD = ("TYPE", "STATUS", "STARTS", "LASTS", "SOURCE", "TARGET", "RESOURCES", "EVENT ID")
-_NAMES = 3
+WIDTH = 80
+_HEAD = ("TYPE", "STATUS", "STARTS", "LASTS", "EVENT ID")
+_GAP = "  "
+_GUID = 36
+# Below this, a word cut short says too little.
+_LEAST = 9
+_UNIT = re.compile(r"\d+\D+")
+_WHOM = {Target.SELF: "this VM", Target.OTHER: "other VMs"}
 
 
-def render(views: Sequence[EventView], now: datetime) -> list[str]:
-    """Return the lines of a table; what Azure wrote is stripped of control characters."""
-    return aligned([_HEAD, *(_row(view, now) for view in views)])
+def render(views: Sequence[EventView], now: datetime, speed: float = 1.0) -> list[str]:
+    """Return a head line, and two lines for each event: what happens when, and to which VMs.
+
+    ``speed`` is how many times as fast as the clock the events' time passes. Only an event id longer than a
+    GUID makes a line longer than `WIDTH`. Control characters that Azure sent are replaced.
+    """
+    rows = _fitted([_HEAD, *(_row(view, now, speed) for view in views)])
+    return [
+        rows[0],
+        *(line for row, view in zip(rows[1:], views, strict=True) for line in (row, _whom(view))),
+    ]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -22,49 +37,60 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
 
 
-def summary(snapshot: Snapshot, now: datetime) -> str:
-    """Return in a line whether the watch works, and for whom."""
-    name = snapshot.instance or "an unnamed VM"
-    if snapshot.up:
-        return f"{name}: {snapshot.endpoint} answers; incarnation {snapshot.incarnation}; {rfc3339(now)}"
-    reason = snapshot.last_error or "not asked yet"
-    return f"{name}: {snapshot.endpoint} does not answer: {reason}; {rfc3339(now)}"
+def span(seconds: float) -> str:
+    """Write a span of time by its two largest units: ``6d23h``."""
+    return "".join(_UNIT.findall(format_duration(round(abs(seconds))))[:2])
 
 
-def printable(text: str) -> str:
-    """Replace what would steer the terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+def _fitted(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align a table, and shorten its first two columns as far as its width requires."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD) - 1)]
+    excess = sum(widths) + len(_GAP) * len(widths) + _GUID - WIDTH
+    for column in (0, 1):
+        width = max(widths[column] - max(excess, 0), min(widths[column], _LEAST))
+        excess -= widths[column] - width
+        for row in cells:
+            row[column] = cut(row[column], width)
+    return aligned(cells)
 
 
-def _row(view: EventView, now: datetime) -> tuple[str, ...]:
-    return (
-        view.type,
-        view.status,
-        _starts(view, now),
-        "unknown" if view.duration_seconds is None else format_duration(view.duration_seconds),
-        view.source or "-",
-        view.target.value,
-        _resources(view.resources),
-        view.id,
-    )
+def cut(text: str, width: int) -> str:
+    """Shorten a text to a width, with dots where something is left out."""
+    return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _resources(names: Sequence[str]) -> str:
-    # A hundred VMs would push everything else off the screen; `--json` has them all.
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return ",".join(names[:_NAMES]) + more or "-"
+def _row(view: EventView, now: datetime, speed: float) -> tuple[str, ...]:
+    duration = view.duration_seconds
+    lasts = "unknown" if duration is None else span(duration)
+    return view.type, view.status, _starts(view, now, speed), lasts, view.id
 
 
-def _starts(view: EventView, now: datetime) -> str:
+def _whom(view: EventView) -> str:
+    """Name the VMs that an event affects, as many as fit on the line, and who requested it."""
+    source = f"; requested by {printable(view.source)}" if view.source else ""
+    names = [printable(name) for name in view.resources]
+    if not names:
+        return cut(f"  affects {_WHOM[view.target]} (Azure names none){source}", WIDTH)
+    for shown in range(len(names), 0, -1):
+        rest = len(names) - shown
+        more = f" and {rest} more" if rest else ""
+        line = f"  affects {_WHOM[view.target]}: {', '.join(names[:shown])}{more}{source}"
+        if len(line) <= WIDTH:
+            return line
+    return cut(f"  affects {_WHOM[view.target]}: {count(len(names), 'VM')}{source}", WIDTH)
+
+
+def _starts(view: EventView, now: datetime, speed: float) -> str:
     if view.started is not None:
-        return f"{format_duration(round((now - view.started).total_seconds()))} ago"
+        return f"{span((now - view.started).total_seconds() * speed)} ago"
     if view.status == STARTED:
         return "under way"
     if view.not_before is None:
         return "unknown"
-    left = round((view.not_before - now).total_seconds())
-    return f"in {format_duration(left)}" if left > 0 else "any moment"
+    left = round((view.not_before - now).total_seconds() * speed)
+    return f"in {span(left)}" if left > 0 else "any moment"

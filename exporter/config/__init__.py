@@ -18,9 +18,11 @@ from exporter.config.settings import (
     Target,
     Templates,
     Tracing,
+    Web,
     load,
     load_located,
     state_directory,
+    warn,
 )
 
 __all__ = [
@@ -41,7 +43,9 @@ __all__ = [
     "Target",
     "Templates",
     "Tracing",
+    "Web",
     "load",
     "load_located",
     "state_directory",
+    "warn",
 ]

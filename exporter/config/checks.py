@@ -1,11 +1,13 @@
 """What must hold between the keys of a configuration, beyond each value's own form."""
 
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from exporter.config.match import Match, Whom
 from exporter.config.yamlnodes import Keys
-from exporter.model.events import SCHEDULED
+from exporter.errors import quoted
+from exporter.model.events import EVENT_TYPES, SCHEDULED
 
 Finding = tuple[Keys, str]
 
@@ -24,6 +26,19 @@ def findings(config: Any) -> Iterator[Finding]:
         yield from _match(keys, match)
 
 
+def unknown_types(config: Any) -> Iterator[Finding]:
+    """Return the place of each event type that is not known, and what may be meant; Azure may add types."""
+    for place, match in _matches(config):
+        for index, event_type in enumerate(match.event_types or ()):
+            if event_type not in EVENT_TYPES:
+                near = get_close_matches(event_type.capitalize(), EVENT_TYPES, 1)
+                known = f"did you mean {near[0]}?" if near else f"known are {', '.join(EVENT_TYPES)}"
+                yield (
+                    (*place, "event_types", index),
+                    f"{quoted(event_type)} is not a known event type; {known}",
+                )
+
+
 def fault_of_name(name: str) -> str:
     """Return why no VM can have this name, or ""."""
     if len(name) > _LONGEST_NAME:
@@ -31,7 +46,7 @@ def fault_of_name(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        return f"{name!r} is not valid UTF-8"
+        return f"{quoted(name)} is not valid UTF-8"
     return ""
 
 
@@ -45,11 +60,14 @@ def _notifications(settings: Any) -> Iterator[Finding]:
         place = (*here, "routes", index, "targets")
         if not route.targets:
             yield place, "is empty; name at least one target"
-        for number, name in enumerate(route.targets):
-            if name not in known:
-                # A URL in the wrong place must not get into the log.
-                shown = "a URL" if "://" in name else repr(name)
-                yield (*place, number), f"{shown} is not a target; {_there_are(known)}"
+        yield from _known_targets(place, route.targets, known)
+    yield from _known_targets((*here, "watch", "targets"), settings.watch.targets or (), known)
+
+
+def _known_targets(place: Keys, names: Sequence[str], known: Sequence[str]) -> Iterator[Finding]:
+    for number, name in enumerate(names):
+        if name not in known:
+            yield (*place, number), f"{quoted(name)} is not a target; {_there_are(known)}"
 
 
 def _target(place: Keys, target: Any, apprise_config: str) -> Iterator[Finding]:
@@ -58,7 +76,7 @@ def _target(place: Keys, target: Any, apprise_config: str) -> Iterator[Finding]:
         yield (*place, given[1]), f"{' and '.join(given)} are given; keep one"
     elif not given:
         yield place, "has no address; give one of url, url_file and tag"
-    if target.tag and not apprise_config:
+    elif target.tag and not apprise_config:
         yield (*place, "tag"), "needs the file that has it; set notifications.apprise_config"
     if target.name.startswith("notify-") and target.name[7:].isdigit():
         yield (*place, "name"), f"{target.name!r} is what --notify calls its targets; choose another name"
@@ -75,7 +93,7 @@ def _approval(config: Any) -> Iterator[Finding]:
         yield from _never_applies((*place, "match"), rule.match)
         for number, name in enumerate(rule.require_hooks):
             if name not in known:
-                yield (*place, "require_hooks", number), f"{name!r} is not a hook; {_there_are(known)}"
+                yield (*place, "require_hooks", number), f"{quoted(name)} is not a hook; {_there_are(known)}"
 
 
 def _never_applies(place: Keys, match: Match) -> Iterator[Finding]:
@@ -103,11 +121,13 @@ def _names(place: Keys, names: Sequence[str]) -> Iterator[Finding]:
         if not name.strip():
             yield (*place, index, "name"), "is empty; give it a name"
         elif name in names[:index]:
-            yield (*place, index, "name"), f"{name!r} is there twice; names tell them apart"
+            yield (*place, index, "name"), f"{quoted(name)} is there twice; names tell them apart"
+        elif "://" in name:
+            yield (*place, index, "name"), "is a URL, and names show in logs and metrics; give it a name"
 
 
 def _there_are(known: Sequence[str]) -> str:
-    return f"there are: {', '.join(known)}" if known else "there are none"
+    return f"there are: {', '.join(map(quoted, known))}" if known else "there are none"
 
 
 def _matches(config: Any) -> Iterator[tuple[Keys, Match]]:
@@ -124,17 +144,24 @@ def _match(place: Keys, match: Match) -> Iterator[Finding]:
     for field in match.__struct_fields__:
         if getattr(match, field) == ():
             yield (*place, field), "is empty and so never holds; leave the key out to take all"
+    for index, event_type in enumerate(match.event_types or ()):
+        if not event_type.strip():
+            yield (*place, "event_types", index), "is empty; write an event type like Reboot"
     if place[0] in ("in_service", "approval") and match.transitions is not None:
         yield (*place, "transitions"), "has no meaning here: use statuses"
     for what in ("duration", "notice"):
         least, most = getattr(match, f"min_{what}"), getattr(match, f"max_{what}")
         if least is not None and most is not None and least > most:
             yield (*place, f"min_{what}"), f"{least} is more than max_{what}, {most}; nothing can match"
+    yield from _windows((*place, "windows"), match)
+
+
+def _windows(place: Keys, match: Match) -> Iterator[Finding]:
     for index, window in enumerate(match.windows or ()):
         if not window.days:
             yield (
-                (*place, "windows", index, "days"),
+                (*place, index, "days"),
                 "is empty and so never holds; leave the key out for all days",
             )
         if window.start == window.end:
-            yield (*place, "windows", index), "ends when it begins; for a whole day leave from and to out"
+            yield (*place, index), "ends when it begins; for a whole day leave from and to out"

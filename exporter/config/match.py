@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from exporter.errors import quoted
 from exporter.model.events import ScheduledEvent, Target, normal_name
 from exporter.model.lifecycle import Transition
 from exporter.timefmt import Duration
@@ -22,7 +23,6 @@ class Whom(StrEnum):
     ANY = "any"
 
 
-EventType = Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 _TIME_OF_DAY = re.compile("([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -42,7 +42,7 @@ class TimeOfDay(int):
         """
         found = _TIME_OF_DAY.fullmatch(str(text))
         if found is None:
-            raise ValueError(f'{text!r} is not a valid time of day; write it like "22:00"')
+            raise ValueError(f'{quoted(text)} is not a valid time of day; write it like "22:00"')
         return cls(int(found[1]) * 60 + int(found[2]))
 
 
@@ -65,7 +65,7 @@ class Zone(str):
             zone.info()
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
             raise ValueError(
-                f"{text!r} is not a known time zone; write it like Europe/Berlin or UTC"
+                f"{quoted(text)} is not a known time zone; write it like Europe/Berlin or UTC"
             ) from error
         return zone
 
@@ -95,9 +95,12 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Conditions that must all hold; a key that is not given holds always."""
+    """Conditions that must all hold; a key that is not given holds always.
 
-    event_types: tuple[EventType, ...] | None = None
+    Types are any words: Azure adds some without a new version of its API.
+    """
+
+    event_types: tuple[str, ...] | None = None
     event_sources: tuple[Literal["Platform", "User"], ...] | None = None
     statuses: tuple[Literal["Scheduled", "Started"], ...] | None = None
     transitions: tuple[Transition, ...] | None = None

@@ -4,8 +4,10 @@
 `ConfigurationError` with file, line, key and remedy, and is found before anything starts.
 """
 
+import logging
 import os
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -13,11 +15,14 @@ from typing import Literal, TypeVar
 import msgspec
 
 from exporter.config import yamlfile
-from exporter.config.checks import fault_of_name, findings
+from exporter.config.checks import fault_of_name, findings, unknown_types
 from exporter.config.match import Match
-from exporter.config.values import IMDS_ADDRESS, ApiVersion, Endpoint, PollInterval, Positive
-from exporter.errors import ConfigurationError
+from exporter.config.values import IMDS_ADDRESS, ApiVersion, Endpoint, ExternalUrl, PollInterval, Positive
+from exporter.config.yamlnodes import Keys
+from exporter.errors import ConfigurationError, Mistakes
 from exporter.timefmt import Duration
+
+log = logging.getLogger(__name__)
 
 PROGRAM = "azure-scheduled-events-exporter"
 
@@ -84,10 +89,18 @@ class Target(_Section, frozen=True):
 
 
 class Route(_Section, frozen=True):
-    """Which transitions go to which targets."""
+    """Which transitions go to which targets; with ``leader: first`` only if this VM is the first affected."""
 
     targets: tuple[str, ...]
     match: Match = Match()
+    leader: Literal["all", "first"] = "all"
+
+
+class WatchNotices(_Section, frozen=True):
+    """Who is told that IMDS gives no valid document, and after how long; without targets, all are."""
+
+    after: Positive = Positive(300)
+    targets: tuple[str, ...] | None = None
 
 
 class Templates(_Section, frozen=True):
@@ -104,6 +117,7 @@ class Notifications(_Section, frozen=True):
     apprise_config: str = ""
     targets: tuple[Target, ...] = ()
     routes: tuple[Route, ...] = ()
+    watch: WatchNotices = WatchNotices()
     templates: Templates = Templates()
     retry_for: Positive = Positive(24 * 3600)
 
@@ -143,6 +157,12 @@ class Tracing(_Section, frozen=True):
     enabled: Literal["auto"] | bool = "auto"
 
 
+class Web(_Section, frozen=True):
+    """What messages need of the web server; the rest is in the file of ``--web.config.file``."""
+
+    external_url: ExternalUrl = ExternalUrl("")
+
+
 class Config(_Section, frozen=True):
     """The whole file."""
 
@@ -155,6 +175,7 @@ class Config(_Section, frozen=True):
     hooks: tuple[Hook, ...] = ()
     in_service: InService = InService()
     tracing: Tracing = Tracing()
+    web: Web = Web()
 
 
 class Overrides(_Section, frozen=True):
@@ -172,19 +193,30 @@ def load(path: Path | None, overrides: Overrides) -> Config:
     Raises:
         ConfigurationError: something in the file is wrong.
     """
-    return load_located(path, overrides)[0]
+    mistakes = Mistakes()
+    settings, _ = load_located(path, overrides, mistakes)
+    mistakes.check()
+    return settings
 
 
-def load_located(path: Path | None, overrides: Overrides) -> tuple[Config, yamlfile.Locate]:
-    """Do as `load`; return also what makes the error of a key that is found wrong later.
+def load_located(
+    path: Path | None, overrides: Overrides, mistakes: Mistakes
+) -> tuple[Config, yamlfile.Locate]:
+    """Do as `load`, without what is wrong; return also what makes the error of a key found wrong later.
 
     Raises:
-        ConfigurationError: something in the file is wrong.
+        ConfigurationError: so much is wrong that nothing is left.
     """
     if path is None:
         return _laid_over(Config(), overrides), yamlfile.error_without_file
     file = yamlfile.read(path)
-    return _laid_over(_checked(file), overrides), file.error
+    return _laid_over(_checked(file, mistakes), overrides), file.error
+
+
+def warn(config: Config, locate: yamlfile.Locate) -> None:
+    """Log a warning for each event type that is not known: it may be a slip, or one that Azure added."""
+    for keys, doubt in unknown_types(config):
+        log.warning("unknown event type", extra={"problem": str(locate(keys, doubt))})
 
 
 def _laid_over(config: Config, overrides: Overrides) -> Config:
@@ -218,8 +250,22 @@ def _replace(section: S, **given: object) -> S:
     )
 
 
-def _checked(file: yamlfile.YamlFile) -> Config:
-    config = yamlfile.convert(file, Config, words={("approval", "mode"): _MODE_AS_YAML_READS_IT})
+def _checked(file: yamlfile.YamlFile, mistakes: Mistakes) -> Config:
+    config = yamlfile.convert_sound(
+        file, Config, mistakes, words={("approval", "mode"): _MODE_AS_YAML_READS_IT}
+    )
     for keys, fault in findings(config):
-        raise file.error(keys, fault)
+        if not _follows(file.place(keys), file.faulty):
+            with mistakes:
+                raise file.error(keys, fault)
     return config
+
+
+def _follows(place: Keys, faulty: Sequence[Keys]) -> bool:
+    """Return whether a finding may be there only because a faulty value was left out."""
+    if "require_hooks" in place:
+        return any(keys[0] == "hooks" for keys in faulty)
+    if "routes" in place or place[-1:] == ("tag",):
+        sources = (("notifications", "targets"), ("notifications", "apprise_config"))
+        return any(keys[:2] in sources for keys in faulty)
+    return any(keys[: len(place)] == place for keys in faulty)

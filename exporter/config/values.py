@@ -7,6 +7,7 @@ import re
 from datetime import date
 from urllib.parse import urlsplit
 
+from exporter.errors import quoted
 from exporter.timefmt import Duration
 
 IMDS_ADDRESS = "http://169.254.169.254"
@@ -39,10 +40,37 @@ class Endpoint(str):
         except ValueError:
             usable = False
         if not usable or not isinstance(text, str):
-            raise ValueError(f"{text!r} is not a valid URL; {remedy}")
+            raise ValueError(f"is not a valid URL; {remedy}")
         if url.path.strip("/") or set("?#@") & set(text):
-            raise ValueError(f"{text!r} has more than scheme, host and port; {remedy}")
+            raise ValueError(f"has more than scheme, host and port; {remedy}")
         return cls(text.rstrip("/"))
+
+
+class ExternalUrl(str):
+    """Where people reach the exporter's page: a URL, with a path where a proxy adds one."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: object) -> "ExternalUrl":
+        """Read it from a file; "" is none.
+
+        Raises:
+            ValueError: it is not a URL of a page.
+        """
+        remedy = "write it like https://vm-1.example.com:9843/"
+        try:
+            url = urlsplit(str(text))
+            usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
+        except ValueError:
+            usable = False
+        if text == "":
+            return cls("")
+        if not usable or not re.fullmatch(r"[!-~]+", str(text)) or set('<>"`') & set(str(text)):
+            raise ValueError(f"{quoted(text)} is not a valid URL; {remedy}")
+        if set("?#@") & set(str(text)):
+            raise ValueError(f"{quoted(text)} has more than scheme, host, port and path; {remedy}")
+        return cls(text)
 
 
 class PollInterval(Duration):
@@ -99,5 +127,5 @@ class ApiVersion(str):
         except ValueError:
             usable = None
         if not usable:
-            raise ValueError(f"{text!r} is not a known version; known are {', '.join(cls.KNOWN)}")
+            raise ValueError(f"{quoted(text)} is not a known version; known are {', '.join(cls.KNOWN)}")
         return cls(text)

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from exporter.config.yamlnodes import Keys, construct, dotted
-from exporter.errors import ConfigurationError
+from exporter.config.yamlnodes import MOST_MISTAKES, Keys, construct, dotted
+from exporter.errors import ConfigurationError, Mistakes, quoted
 
 T = TypeVar("T")
 Words = Mapping[Keys, Mapping[bool, str]]
@@ -17,16 +17,26 @@ Locate = Callable[[Keys, str], ConfigurationError]
 # PyYAML takes up to a minute for a mebibyte of brackets; nobody writes a tenth of this.
 _MOST_CHARACTERS = 256 * 1024
 _LISTS = (msgspec.inspect.VarTupleType, msgspec.inspect.ListType)
+# Not a single character, escaped or not.
+_QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
 _PATH_PART = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 class YamlFile:
-    """A parsed file: plain data, and the line of every key in it."""
+    """A parsed file: plain data, and the line of every key in it.
 
-    def __init__(self, path: Path, data: Any, lines: dict[Keys, int]) -> None:
+    ``mistakes`` are what was found while reading it, ``faulty`` the places of values that `convert` has left
+    out, because they do not fit.
+    """
+
+    def __init__(self, path: Path, data: Any, lines: dict[Keys, int], mistakes: Mistakes) -> None:
         self.path = path
         self.data = data
+        self.mistakes = mistakes
+        self.faulty: list[Keys] = []
         self._lines = lines
+        # Of each list of which `convert` has left out elements: the numbers of the others in the file.
+        self._kept: dict[Keys, list[int]] = {}
 
     def line(self, keys: Keys) -> int:
         """Return the line, from 1, of a key, or of the nearest thing around it that is in the file."""
@@ -35,10 +45,29 @@ class YamlFile:
         return self._lines.get(keys, 1)
 
     def error(self, keys: Keys, message: str) -> ConfigurationError:
-        """Make the error ``file:line: key: message``."""
+        """Make the error ``file:line: key: message``; ``keys`` are those of the data that `convert` gave."""
+        keys = self.place(keys)
         name = dotted(keys)
         text = f"{f'{name}: ' if name else ''}{message}"
         return ConfigurationError(f"{self.path}:{self.line(keys)}: {printable(text)}")
+
+    def place(self, keys: Keys) -> Keys:
+        """Return where a part of the data that `convert` gave stands in the file."""
+        found: Keys = ()
+        for key in keys:
+            kept = self._kept.get(found)
+            found = (*found, kept[key] if kept and isinstance(key, int) else key)
+        return found
+
+    def leave_out(self, data: Any, keys: Keys) -> None:
+        """Remove a faulty value, which stands at ``keys`` in ``data``, from it."""
+        for key in keys[:-1]:
+            data = data[key]
+        place = self.place(keys)
+        self.faulty.append(place)
+        if isinstance(data, list):
+            self._kept.setdefault(place[:-1], list(range(len(data)))).pop(int(keys[-1]))
+        del data[keys[-1]]
 
 
 def printable(text: str) -> str:
@@ -55,8 +84,7 @@ def read(path: Path) -> YamlFile:
     """Read and parse a file; an empty one holds an empty mapping.
 
     Raises:
-        ConfigurationError: it cannot be read, is over 262,144 characters long, is not valid YAML, or
-            has a key twice.
+        ConfigurationError: it cannot be read, is over 262,144 characters long, or is not valid YAML.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -76,17 +104,18 @@ def parse(text: str, path: Path) -> YamlFile:
     """Parse YAML text; ``path`` is what errors name.
 
     Raises:
-        ConfigurationError: it is not valid YAML, or has a key twice.
+        ConfigurationError: it is not valid YAML.
     """
     import yaml
 
     lines: dict[Keys, int] = {}
+    mistakes = Mistakes()
     try:
-        data = construct(text, lines, path)
+        data = construct(text, lines, path, mistakes)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        problem = error.problem or error.context or error
+        problem = _without_names(error.problem or error.context or "cannot be parsed")
         raise ConfigurationError(f"{path}:{line}: is not valid YAML: {problem}") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -98,26 +127,62 @@ def parse(text: str, path: Path) -> YamlFile:
     except (ValueError, LookupError, AttributeError) as error:
         # PyYAML's own, unmarked, for !!bool 7 and the like; its text repeats the value, maybe a secret.
         raise ConfigurationError(f"{path}:1: is not valid YAML: a value does not fit its tag") from error
-    return YamlFile(path, {} if data is None else data, lines)
+    return YamlFile(path, {} if data is None else data, lines, mistakes)
 
 
-def convert(file: YamlFile, kind: type[T], *, at: Keys = (), words: Words | None = None) -> T:
-    """Turn the file's data, or the part of it at ``at``, into a msgspec type.
+def _without_names(problem: str) -> str:
+    """Leave out what PyYAML repeats of a file: names of tags, anchors and aliases.
+
+    After "expected" there are PyYAML's own names of things, as in "expected ']', but got '<scalar>'".
+    """
+    return problem if problem.startswith("expected ") else _QUOTED.sub("...", problem)
+
+
+def convert(file: YamlFile, kind: type[T], *, words: Words | None = None) -> T:
+    """Turn the file's data into a msgspec type.
 
     A key with nothing behind it counts as not given, as where a section's keys are all commented out.
     ``words`` says of places which words YAML has read as booleans there.
 
     Raises:
-        ConfigurationError: a key is unknown or a value does not fit; the message has file, line and key.
+        ConfigurationError: keys are unknown or values do not fit, each with file, line and key.
     """
-    data = file.data
-    for key in at:
-        data = data[key]
-    data = _given(data, msgspec.inspect.type_info(kind), (), words or {})
-    try:
-        return msgspec.convert(data, kind, dec_hook=_decode)
-    except msgspec.ValidationError as error:
-        raise _located(file, kind, at, str(error)) from error
+    mistakes = Mistakes()
+    result = convert_sound(file, kind, mistakes, words=words)
+    mistakes.check()
+    return result
+
+
+def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes, *, words: Words | None = None) -> T:
+    """Do as `convert`, but put what is wrong into ``mistakes``, and leave it out.
+
+    Raises:
+        ConfigurationError: nothing is left, or there are too many mistakes.
+    """
+    mistakes.problems += file.mistakes.problems
+    data = _given(file.data, msgspec.inspect.type_info(kind), (), words or {})
+    while True:
+        try:
+            return msgspec.convert(data, kind, dec_hook=_decode)
+        except msgspec.ValidationError as error:
+            keys, missing = _faulty(str(error))
+            # What is missing because it was left out has been told.
+            if (*file.place(keys), missing) not in file.faulty:
+                with mistakes:
+                    raise _located(file, kind, (), str(error)) from error
+            if not keys or len(mistakes.problems) >= MOST_MISTAKES:
+                mistakes.check()
+                raise
+            file.leave_out(data, keys)
+
+
+def _faulty(text: str) -> tuple[Keys, str]:
+    """Return the place of what cannot be taken as it is, and the required key that it lacks, if any."""
+    message, _, place = text.partition(" - at `")
+    keys = _keys(place.rstrip("`"))
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
+    missing = re.fullmatch(r"Object missing required field `(.*)`", message)
+    return (*keys, unknown[1]) if unknown else keys, missing[1] if missing else ""
 
 
 def _given(data: Any, info: msgspec.inspect.Type, keys: Keys, words: Words) -> Any:
@@ -129,7 +194,8 @@ def _given(data: Any, info: msgspec.inspect.Type, keys: Keys, words: Words) -> A
             for key, value in data.items()
             if value is not None or key not in known
         }
-    if isinstance(data, list) and isinstance(_unwrapped(info), _LISTS):
+    # A set of YAML's, too, is taken for a list; as one, its elements can be left out.
+    if isinstance(data, list | set | tuple) and isinstance(_unwrapped(info), _LISTS):
         item = _inner(info, 0)
         return [_given(value, item, (*keys, index), words) for index, value in enumerate(data)]
     return words.get(keys, {}).get(data, data) if isinstance(data, bool) else data
@@ -147,9 +213,6 @@ def _located(file: YamlFile, kind: type, at: Keys, text: str) -> ConfigurationEr
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
     if unknown:
         known = _fields(_info_at(kind, keys[len(at) :]))
-        if "://" in unknown[1]:
-            # A URL may be a secret, which must not get into a log by the key that it was taken for.
-            return file.error(keys, f"a URL stands in the place of a key; known here: {', '.join(known)}")
         return file.error((*keys, unknown[1]), f"unknown key; {_hint(unknown[1], known)}")
     missing = re.fullmatch(r"Object missing required field `(.*)`", message)
     if missing:
@@ -159,7 +222,7 @@ def _located(file: YamlFile, kind: type, at: Keys, text: str) -> ConfigurationEr
         choices = _choices(_info_at(kind, keys[len(at) :]))
         if wrong[1] in choices:
             return file.error(keys, f"{wrong[1]} stands in quotes; leave them out")
-        return file.error(keys, f"{wrong[1]} is not possible; {_hint(wrong[1], choices)}")
+        return file.error(keys, f"{quoted(wrong[1])} is not possible; {_hint(wrong[1], choices)}")
     return file.error(keys, _plain(message))
 
 

@@ -4,34 +4,44 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from exporter.errors import ConfigurationError
+from exporter.errors import ConfigurationError, Mistakes, may_be_secret
 
 Keys = tuple[str | int, ...]
 
 # Aliases of aliases make endless data of a few lines.
 _MOST_VALUES = 100_000
+# Nobody reads more at once, and looking for each takes as long as for all.
+MOST_MISTAKES = 100
 
 
 def dotted(keys: Keys) -> str:
-    """Write a place in a file as people do: ``notifications.targets[0].url``."""
-    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    """Write a place in a file as people do: ``notifications.targets[0].url``.
+
+    Of a key that may be a secret, which somebody wrote in the wrong place, only the length is shown.
+    """
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{_shown(key)}" for key in keys)
     return text.removeprefix(".")
 
 
-def construct(text: str, lines: dict[Keys, int], path: Path) -> Any:
+def _shown(key: str) -> str:
+    return f"(a key of {len(key)} characters)" if may_be_secret(key) else key
+
+
+def construct(text: str, lines: dict[Keys, int], path: Path, mistakes: Mistakes) -> Any:
     """Make plain data of YAML text, and put the line, from 1, of every key into ``lines``.
 
+    A key that is given twice is put into ``mistakes``; its last value stays.
+
     Raises:
-        ConfigurationError: a key is there twice, a text holds half a character or a NUL, or aliases unfold
-            without end.
+        ConfigurationError: a text holds half a character or a NUL, or aliases unfold without end.
         yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError: it is not valid YAML.
     """
     loader = _loader(text)
     try:
         node = loader.get_single_node()
-        _locate(node, (), lines, path, itertools.count())
+        _locate(node, (), lines, _Reading(path, mistakes, itertools.count()))
         return None if node is None else loader.construct_document(node)
     finally:
         loader.dispose()
@@ -62,32 +72,50 @@ def _loader(text: str) -> Any:
     return Loader(text)
 
 
-def _locate(node: Any, keys: Keys, lines: dict[Keys, int], path: Path, visits: Iterator[int]) -> None:
+class _Reading(NamedTuple):
+    path: Path
+    mistakes: Mistakes
+    visits: Iterator[int]
+
+    def given_twice(self, keys: Keys, line: int, lines: dict[Keys, int]) -> None:
+        """Note that a key is given twice, and forget what is below the first."""
+        error = ConfigurationError(
+            f"{self.path}:{line}: {dotted(keys)}: is given twice, first on line {lines[keys]}; keep one"
+        )
+        if len(self.mistakes.problems) >= MOST_MISTAKES:
+            raise error
+        self.mistakes.problems += error.problems
+        for known in [known for known in lines if known[: len(keys)] == keys]:
+            del lines[known]
+
+
+def _locate(node: Any, keys: Keys, lines: dict[Keys, int], reading: _Reading) -> None:
     import yaml
 
-    if next(visits) > _MOST_VALUES:
-        raise ConfigurationError(f"{path}:1: unfolds to more than {_MOST_VALUES} values; use fewer aliases")
+    if next(reading.visits) > _MOST_VALUES:
+        raise ConfigurationError(
+            f"{reading.path}:1: unfolds to more than {_MOST_VALUES} values; use fewer aliases"
+        )
     if isinstance(node, yaml.ScalarNode):
-        node.value = _unicode(node, path)
+        node.value = _unicode(node, reading.path)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
-                key.value = _unicode(key, path)
+                key.value = _unicode(key, reading.path)
             name = str(key.value)
             here = (*keys, name)
             line = key.start_mark.line + 1
             if here in lines and key.tag != "tag:yaml.org,2002:merge":
-                problem = f"is given twice, first on line {lines[here]}; keep one"
-                raise ConfigurationError(f"{path}:{line}: {dotted(here)}: {problem}")
+                reading.given_twice(here, line, lines)
             lines[here] = line
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 # A key is a name, also where YAML reads a number or, as in `on`, a boolean.
                 key.tag = "tag:yaml.org,2002:str"
-            _locate(value, here, lines, path, visits)
+            _locate(value, here, lines, reading)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             lines[(*keys, index)] = value.start_mark.line + 1
-            _locate(value, (*keys, index), lines, path, visits)
+            _locate(value, (*keys, index), lines, reading)
 
 
 def _unicode(scalar: Any, path: Path) -> str:

@@ -73,7 +73,7 @@ def run(
 def _start(command: Command) -> Running:
     if not command.argv:
         raise ValueError("no program is named")
-    return system.start(command.argv, command.stdin, command.environment, command.withheld)
+    return system.start(command.argv, command.stdin, command.environment, command.inherited)
 
 
 class _Care:

@@ -1,4 +1,13 @@
-"""What a hook is told in variables, which a shell script reads more easily than JSON."""
+"""A hook's variables: those of the exporter that lead to no secret, and those that describe the event.
+
+A hook runs as the exporter's user and could find its secrets all the same. But what it prints goes to the
+log, and what it starts inherits all that it has: a secret that it was never given does not get there by
+mistake.
+"""
+
+import re
+import sys
+from collections.abc import Collection, Mapping
 
 from exporter.model.lifecycle import Transition
 from exporter.model.views import EventView
@@ -6,6 +15,28 @@ from exporter.timefmt import rfc3339
 
 # Of one variable. Linux takes 128 KiB, Windows 32,767 characters.
 MOST_BYTES = 32_000
+# Addresses, headers and files with keys of receivers, URLs of targets, where systemd keeps credentials.
+_WITHHELD = re.compile(r"OTEL_.*|SCHEDULED_EVENTS_.*|CREDENTIALS_DIRECTORY|NOTIFY_SOCKET")
+# Up to the last @: a password may have one that is not encoded.
+_USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@")
+
+
+def inherited(environ: Mapping[str, str], named: Collection[str] = ()) -> dict[str, str]:
+    """Return those of the exporter's variables that hooks get; ``named`` are those in ``${...}``.
+
+    The addresses of proxies come without user name and password.
+    """
+    # Windows tells no name in capitals from the same in small letters.
+    folded = {_fold(name) for name in named}
+    return {
+        name: _USERINFO.sub(r"\1", value) if name.lower().endswith("_proxy") else value
+        for name, value in environ.items()
+        if _fold(name) not in folded and not _WITHHELD.fullmatch(_fold(name))
+    }
+
+
+def _fold(name: str) -> str:
+    return name.upper() if sys.platform == "win32" else name
 
 
 def environment(

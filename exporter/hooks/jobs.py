@@ -6,23 +6,22 @@ from datetime import datetime
 import msgspec
 
 from exporter.config import Hook
-from exporter.hooks.withheld import Withheld
 from exporter.model.jobs import Job
-from exporter.model.lifecycle import Occurrence
+from exporter.model.lifecycle import Occurrence, Transition
 from exporter.model.views import event_view
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What to run: program and arguments, its input, variables beside the exporter's, its time in seconds.
+    """What to run: program and arguments, its input, its variables, and its time in seconds.
 
-    It does not get those of the exporter's that are ``withheld``.
+    Of the variables, ``inherited`` are those of the exporter, ``environment`` those about the event.
     """
 
     argv: tuple[str, ...]
     stdin: bytes
     environment: Mapping[str, str]
     timeout: float
-    withheld: Withheld = msgspec.field(default_factory=Withheld)
+    inherited: Mapping[str, str]
 
 
 def compose(
@@ -30,7 +29,7 @@ def compose(
 ) -> tuple[Job, ...]:
     """Return the jobs about what happened, in the order in which those of one event run.
 
-    None while this VM does not know its name: it cannot tell whether it is meant.
+    None while this VM's name is unknown, because the event may be another VM's.
     """
     if instance is None:
         return ()
@@ -38,8 +37,14 @@ def compose(
         _job(hook, one, instance)
         for one in occurrences
         for hook in hooks
-        if hook.match.holds(one.tracked.event, target=one.tracked.target, now=now, transition=one.transition)
+        if _runs_for(hook, one.transition)
+        and hook.match.holds(one.tracked.event, target=one.tracked.target, now=now, transition=one.transition)
     )
+
+
+def _runs_for(hook: Hook, transition: Transition) -> bool:
+    """Return whether a hook is for such transitions: for failures of hooks only if it says so."""
+    return transition is not Transition.HOOK_FAILED or hook.match.transitions is not None
 
 
 def _job(hook: Hook, occurrence: Occurrence, instance: str) -> Job:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO
 
 from exporter.hooks.process import CHUNK
-from exporter.hooks.withheld import Withheld
 
 assert sys.platform != "win32"  # noqa: S101  # tells mypy what this module is for
 
@@ -85,11 +84,9 @@ class Group:
     def close(self) -> None:
         """Read no more of the output; whoever still writes there gets an error."""
         self._output.close()
-        # Whatever still runs, be it that it could not be killed, shall be no zombie for long when it ends.
+        # A command that could not be killed must not stay a zombie once it ends.
         if not self.exited():
             threading.Thread(target=self._popen.wait, name="reaper", daemon=True).start()
-        elif _reap(self._popen.pid, os.WNOHANG):
-            threading.Thread(target=_reap, args=(self._popen.pid, 0), name="reaper", daemon=True).start()
 
     def _signal(self, number: signal.Signals) -> None:
         # The group's number belongs to nobody else while anything of the group is there.
@@ -98,10 +95,10 @@ class Group:
                 os.killpg(self._popen.pid, number)
 
 
-def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], withheld: Withheld) -> Group:
-    """Start a command with ``stdin`` as its standard input and more variables than this process has.
-
-    Those of this process that are ``withheld`` it does not get.
+def start(
+    argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
+) -> Group:
+    """Start a command with ``stdin`` as its standard input; ``environment`` beats what is ``inherited``.
 
     Raises:
         OSError: it cannot be started.
@@ -109,7 +106,7 @@ def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], wit
     """
     # In bytes: whatever the locale, a hook gets UTF-8.
     variables = {name.encode(): value.encode() for name, value in environment.items()}
-    own = {name: value for name, value in os.environb.items() if not withheld.has(os.fsdecode(name))}
+    own = {os.fsencode(name): os.fsencode(value) for name, value in inherited.items()}
     reading, writing = os.pipe()
     output = open(reading, "rb", buffering=0)  # noqa: PTH123, SIM115  # a descriptor; closed by Group
     try:
@@ -127,19 +124,15 @@ def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], wit
         raise
     finally:
         os.close(writing)
+    _leave_oom_protection(_PROC, popen.pid)
     return Group(popen, output)
 
 
-def _reap(group: int, options: int) -> bool:
-    """Reap the orphans of a group, and return whether some still run.
-
-    Only where this process is the first of a container are they its own.
-    """
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-group, options)[0]:
-            pass
-        return True
-    return False
+def _leave_oom_protection(proc: Path, pid: int) -> None:
+    """Take from a process what its unit gives the exporter for when memory runs out (OOMScoreAdjust)."""
+    with contextlib.suppress(OSError, ValueError):
+        if int(proc.joinpath("self", "oom_score_adj").read_text()) < 0:
+            proc.joinpath(str(pid), "oom_score_adj").write_text("0")
 
 
 def _states(group: int) -> list[str] | None:

@@ -6,29 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from exporter.clock import Clock
 from exporter.config import Hook
 from exporter.hooks import jobs
 from exporter.hooks.environment import environment
 from exporter.hooks.jobs import Command
-from exporter.hooks.withheld import Withheld
 from exporter.model.events import trace_id
+from exporter.model.findings import Finding, hook_failure
 from exporter.model.jobs import CommandResult, HookOutcome, Job
 from exporter.model.lifecycle import Occurrence
+from exporter.model.spans import Span
 from exporter.state.hook_jobs import HookJobs, WaitingJob
+from exporter.work import Loop
 
 log = logging.getLogger(__name__)
 
 # Events whose hooks run at the same time; more of them wait their turn.
 MOST_AT_ONCE = 8
-
-
-class Counts(Protocol):
-    """What is needed of `exporter.metrics.Metrics`."""
-
-    def hook_ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
-        """Count a run."""
-        ...
 
 
 class Traces(Protocol):
@@ -38,41 +34,52 @@ class Traces(Protocol):
         """Return the W3C header that makes what a hook does a part of the event's trace."""
         ...
 
-    def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> None:
-        """Take in that a hook ran."""
+    def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> Sequence[Span]:
+        """Return the spans of a run."""
+        ...
+
+    def wake(self) -> None:
+        """Export what was recorded."""
         ...
 
 
 class HookRunner:
-    """Works off the hooks' jobs, on threads that exist only while there are some."""
+    """Works off the hooks' jobs; without any there are no threads."""
 
     def __init__(
         self,
         waiting: HookJobs,
-        counts: Counts,
+        count: Callable[[str, HookOutcome, float], None],
         tracer: Traces,
         clock: Clock,
         *,
         ended: Callable[[], None] = lambda: None,
+        report: Callable[[Finding], None] = lambda _: None,
     ) -> None:
-        """Prepare; ``ended`` is called whenever a hook has ended."""
+        """Prepare.
+
+        ``count`` is called with each run's hook, outcome and seconds, ``report`` with each that failed, and
+        ``ended`` whenever a hook has ended.
+        """
         self._jobs = waiting
-        self._counts = counts
+        self._count = count
         self._tracer = tracer
         self._clock = clock
         self._ended = ended
+        self._report = report
         self._hooks: Mapping[str, Hook] = {}
-        self._withheld = Withheld()
+        self._inherited: Mapping[str, str] = {}
         self._lock = threading.Lock()
-        self._busy: dict[str, threading.Thread] = {}
+        self._busy: set[str] = set()
         self._stop = threading.Event()
+        self._loops = [Loop("hooks", self._work) for _ in range(MOST_AT_ONCE)]
 
-    def configure(self, hooks: Sequence[Hook], withheld: Withheld | None = None) -> None:
+    def configure(self, hooks: Sequence[Hook], inherited: Mapping[str, str]) -> None:
         """Take over the configured hooks, in their order; what waits runs as they say now.
 
-        ``withheld`` are the variables with secrets, which hooks do not get.
+        ``inherited`` are the variables that each gets beside those about the event.
         """
-        self._withheld = withheld or Withheld()
+        self._inherited = inherited
         self._hooks = {hook.name: hook for hook in hooks}
         self.wake()
 
@@ -83,46 +90,38 @@ class HookRunner:
         return jobs.compose(tuple(self._hooks.values()), occurrences, instance=instance, now=now)
 
     def wake(self) -> None:
-        """Run what was written down."""
-        with self._lock:
-            if self._stop.is_set():
-                return
-            for key in self._jobs.events():
-                if len(self._busy) >= MOST_AT_ONCE:
-                    return
-                if key not in self._busy:
-                    # A command may hang for as long as its timeout; the end of the process must not.
-                    thread = threading.Thread(target=self._work, args=(key,), name="hooks", daemon=True)
-                    self._busy[key] = thread
-                    thread.start()
+        """Run what was written down; as many threads as there were ever events at once are kept."""
+        for loop, _ in zip(self._loops, self._jobs.events(), strict=False):
+            loop.start()
+        for loop in self._loops:
+            loop.wake()
 
     def begin_stop(self) -> None:
         """End the commands that run now; they run again after the next start."""
-        with self._lock:
-            self._stop.set()
+        self._stop.set()
+        for loop in self._loops:
+            loop.stop()
 
     def join(self, timeout: float) -> bool:
         """Wait for the end of all work, and return whether it came within ``timeout`` seconds."""
         deadline = self._clock.monotonic() + timeout
-        for thread in tuple(self._busy.values()):
-            thread.join(max(deadline - self._clock.monotonic(), 0.0))
-        return not any(thread.is_alive() for thread in tuple(self._busy.values()))
+        return all(loop.join(deadline - self._clock.monotonic()) for loop in self._loops)
 
-    def _work(self, key: str) -> None:
+    def _work(self) -> float | None:
+        """Run the next hook of an event whose hooks do not run yet; return None if there is none."""
+        with self._lock:
+            event = next((event for event in self._jobs.events() if event not in self._busy), None)
+            if event is None:
+                return None
+            self._busy.add(event)
         try:
-            while not self._stop.is_set():
-                with self._lock:
-                    waiting = self._jobs.next_of(key)
-                    if waiting is None:
-                        del self._busy[key]
-                        break
+            waiting = self._jobs.next_of(event)
+            if waiting is not None:
                 self._run(waiting)
-        except Exception:
-            log.exception("running hooks failed")
+        finally:
             with self._lock:
-                self._busy.pop(key, None)
-            return
-        self.wake()
+                self._busy.discard(event)
+        return 0.0
 
     def _run(self, waiting: WaitingJob) -> None:
         job, hook = waiting.job, self._hooks.get(waiting.hook)
@@ -150,12 +149,16 @@ class HookRunner:
             log.warning("hook ended early; it runs again after the next start", extra=facts)
             return
         now = self._clock.now()
-        self._jobs.finish(waiting, result.outcome, now)
-        self._counts.hook_ended(hook.name, result.outcome, result.seconds)
-        self._tracer.hooked(job, begun, now, result)
+        self._jobs.finish(waiting, result.outcome, now, self._tracer.hooked(job, begun, now, result))
+        self._tracer.wake()
+        self._count(hook.name, result.outcome, result.seconds)
         level = logging.INFO if result.outcome is HookOutcome.SUCCEEDED else logging.WARNING
         ends = {"outcome": result.outcome, "reason": result.reason, "seconds": result.seconds}
         log.log(level, "hook ended", extra=facts | ends)
+        if result.outcome is not HookOutcome.SUCCEEDED:
+            run = (job.hook, job.sequence)
+            failure = hook_failure(job.key, run, result.outcome, now, reason=result.reason)
+            self._report(replace(failure, instance=job.instance))
         self._ended()
 
     def _command(self, hook: Hook, job: Job, attempt: int) -> Command:
@@ -167,7 +170,7 @@ class HookRunner:
             instance=job.instance,
             traceparent=self._tracer.hook_traceparent(job),
         )
-        return Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._withheld)
+        return Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._inherited)
 
 
 def _facts(job: Job) -> dict[str, object]:

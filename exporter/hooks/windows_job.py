@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from exporter.hooks.process import CHUNK
-from exporter.hooks.withheld import Withheld
 
 assert sys.platform == "win32"  # noqa: S101  # tells mypy what this module is for
 
@@ -83,16 +82,15 @@ class Job:
             self._job = None
 
 
-def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], withheld: Withheld) -> Job:
-    """Start a command with ``stdin`` as its standard input and more variables than this process has.
-
-    Those of this process that are ``withheld`` it does not get.
+def start(
+    argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
+) -> Job:
+    """Start a command with ``stdin`` as its standard input; ``environment`` beats what is ``inherited``.
 
     Raises:
         OSError: it cannot be started.
         ValueError: there is NUL in the command or in a variable.
     """
-    own = {name: value for name, value in os.environ.items() if not withheld.has(name, fold=True)}
     with tempfile.TemporaryFile() as file:
         file.write(stdin)
         file.seek(0)
@@ -102,7 +100,7 @@ def start(argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], wit
             stdin=file,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**own, **environment},
+            env={**inherited, **environment},
             creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
         )
     if popen.stdout is None:

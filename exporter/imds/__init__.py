@@ -2,16 +2,13 @@
 
 from exporter.imds.client import ImdsClient, cause
 from exporter.imds.discovery import client_of, endpoint_of
-from exporter.imds.facts import InstanceFacts
-from exporter.imds.ratelimit import Backoff, RateLimiter, next_delay
+from exporter.imds.ratelimit import PollPauses, RateLimiter
 
 __all__ = [
-    "Backoff",
     "ImdsClient",
-    "InstanceFacts",
+    "PollPauses",
     "RateLimiter",
     "cause",
     "client_of",
     "endpoint_of",
-    "next_delay",
 ]

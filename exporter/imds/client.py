@@ -19,8 +19,8 @@ from requests.adapters import HTTPAdapter
 from exporter import __version__
 from exporter.clock import Clock
 from exporter.errors import ImdsError, PollOutcome
-from exporter.imds.facts import InstanceFacts, decode_instance
 from exporter.imds.ratelimit import RateLimiter
+from exporter.model.vm import VirtualMachine, decode_instance
 from exporter.watchdog import Watchdog
 
 BODY_LIMIT = 8 * 1024 * 1024
@@ -112,7 +112,7 @@ class ImdsClient:
         self._closed = False
 
     def fetch(self) -> bytes:
-        """Return the document of scheduled events, for `exporter.model.events.decode_document`.
+        """Return the document of scheduled events, for `exporter.model.documents.decode_document`.
 
         Raises:
             ImdsError: IMDS did not answer with status 200 and at most 8 MiB in time.
@@ -128,7 +128,7 @@ class ImdsClient:
         body = msgspec.json.encode({"StartRequests": [{"EventId": event_id} for event_id in event_ids]})
         self._ask_events(_prepare("POST", self._events_url, body))
 
-    def instance(self) -> InstanceFacts:
+    def instance(self) -> VirtualMachine:
         """Return the facts about this VM.
 
         Raises:

@@ -8,15 +8,13 @@ from collections.abc import Callable
 
 from exporter.clock import Clock
 from exporter.errors import ImdsError, PollOutcome
+from exporter.work import Backoff
 
 # IMDS answers 429 to more than 5 requests a second and VM. Requests do not all travel equally fast: a margin.
 _REQUESTS = 5
 _WINDOW_SECONDS = 1.05
 
 _SHORTEST_SECONDS = 0.2
-_FIRST_MINUTE = 60.0
-_LONGEST_IN_FIRST_MINUTE = 10.0
-_LONGEST = 30.0
 
 
 class RateLimiter:
@@ -54,40 +52,30 @@ class RateLimiter:
             )
 
 
-def next_delay(failures: int, failing_for: float, interval: float, chance: float) -> float:
-    """Return the seconds to pause after the latest of ``failures`` failures in a row.
+class PollPauses:
+    """The pauses between polls; used by one thread. ``interval`` is in seconds, from start to start.
 
-    The pause doubles with every failure, and ``chance`` (0 to 1) varies it so that a fleet does not come back
-    in step. It is at most 10 s while ``failing_for`` (seconds) is under a minute, and at most 30 s after
-    that. Within these bounds it is at least the poll ``interval`` and 0.2 s.
+    After failures they grow to at most 10 s during the first minute, and to at most 30 s after that.
     """
-    shortest = max(interval, _SHORTEST_SECONDS)
-    longest = _LONGEST_IN_FIRST_MINUTE if failing_for < _FIRST_MINUTE else _LONGEST
-    pause = min(shortest * 2.0 ** min(failures, 10), longest)
-    return min(max(pause * (0.5 + chance / 2), shortest), longest)
-
-
-class Backoff:
-    """The pauses between polls; used by one thread. ``interval`` is in seconds, from start to start."""
 
     def __init__(self, interval: float, *, clock: Clock, chance: Callable[[], float] = random.random) -> None:
         self._interval = interval
-        self._clock = clock
-        self._chance = chance
-        self._failures = 0
-        self._failing_since = 0.0
+        self._backoff = Backoff(
+            clock,
+            first=max(interval, _SHORTEST_SECONDS),
+            early=60.0,
+            early_longest=10.0,
+            longest=30.0,
+            chance=chance,
+        )
 
     def after(self, success: bool, took: float) -> float:
         """Return the seconds to pause after a poll that took ``took`` seconds.
 
         After a success the next poll starts ``interval`` after the start of this one, or in 0.2 s if that is
-        later; after a failure `next_delay` applies.
+        later.
         """
-        if success:
-            self._failures = 0
-            return max(self._interval - took, _SHORTEST_SECONDS)
-        now = self._clock.monotonic()
-        if self._failures == 0:
-            self._failing_since = now
-        self._failures += 1
-        return next_delay(self._failures, now - self._failing_since, self._interval, self._chance())
+        if not success:
+            return self._backoff.failed()
+        self._backoff.succeeded()
+        return max(self._interval - took, _SHORTEST_SECONDS)

@@ -48,74 +48,89 @@ class Metrics:
     """Metrics updated as things happen; register them and a `SnapshotCollector` in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        counter = partial(Counter, namespace=PREFIX, registry=registry)
-        gauge = partial(Gauge, namespace=PREFIX, registry=registry)
-        histogram = partial(Histogram, namespace=PREFIX, registry=registry)
-        self._polls = counter("polls", "Requests to IMDS for the scheduled events, by outcome.", ["outcome"])
-        self._poll_duration = histogram(
+        self._counter = partial(Counter, namespace=PREFIX, registry=registry)
+        self._gauge = partial(Gauge, namespace=PREFIX, registry=registry)
+        self._histogram = partial(Histogram, namespace=PREFIX, registry=registry)
+        self._unknown_types: set[str] = set()
+        self._define_polls()
+        self._define_events()
+        self._define_notifications()
+        self._define_actions()
+        self._define_process()
+        self._start_at_zero()
+
+    def _define_polls(self) -> None:
+        self._polls = self._counter(
+            "polls", "Requests to IMDS for the scheduled events, by outcome.", ["outcome"]
+        )
+        self._poll_duration = self._histogram(
             "poll_duration_seconds",
             "Duration of requests to IMDS, failed ones included.",
             buckets=_POLL_BUCKETS,
         )
-        self._transitions = counter(
+        self._invalid_events = self._counter(
+            "invalid_events",
+            "Events and fields of events that could not be read, counted once per change of the document.",
+        )
+
+    def _define_events(self) -> None:
+        self._transitions = self._counter(
             "transitions", "Transitions of events, each counted once.", ["event_type", "transition"]
         )
-        self._notice = histogram(
+        self._notice = self._histogram(
             "notice_seconds",
             "Time from an event's first sighting to its NotBefore.",
             ["event_type"],
             buckets=_NOTICE_BUCKETS,
         )
-        self._impact = histogram(
+        self._impact = self._histogram(
             "impact_seconds",
             "Time from an event's start to its disappearance, if both were observed.",
             ["event_type"],
             buckets=_IMPACT_BUCKETS,
         )
-        self._invalid_events = counter(
-            "invalid_events",
-            "Events and fields of events that could not be read, counted once per change of the document.",
-        )
-        self._notifications = counter(
-            "notifications",
-            "Delivery attempts and expired messages by target and outcome; failed attempts are retried.",
-            ["target", "outcome"],
-        )
-        self._notification_delay = histogram(
-            "notification_delay_seconds",
-            "Time from a transition to the delivery of its message.",
-            ["target"],
-            buckets=_DELAY_BUCKETS,
-        )
-        self._pauses = histogram(
+        self._pauses = self._histogram(
             "observed_pause_seconds",
             "Pauses of this VM that the exporter detected while an event was Started for it.",
             ["event_type"],
             buckets=_PAUSE_BUCKETS,
         )
-        self._approvals = counter(
-            "approvals",
-            "Approval attempts by rule and outcome.",
-            ["rule", "outcome"],
+
+    def _define_notifications(self) -> None:
+        self._notifications = self._counter(
+            "notifications",
+            "Delivered, expired and refused messages, and failed attempts, by target and outcome.",
+            ["target", "outcome"],
         )
-        self._hooks = counter("hooks", "Hook runs by hook and outcome.", ["hook", "outcome"])
-        self._hook_duration = histogram(
+        self._notification_delay = self._histogram(
+            "notification_delay_seconds",
+            "Time from a transition to the delivery of its message.",
+            ["target"],
+            buckets=_DELAY_BUCKETS,
+        )
+
+    def _define_actions(self) -> None:
+        self._approvals = self._counter(
+            "approvals", "Approval attempts by rule and outcome.", ["rule", "outcome"]
+        )
+        self._hooks = self._counter("hooks", "Hook runs by hook and outcome.", ["hook", "outcome"])
+        self._hook_duration = self._histogram(
             "hook_duration_seconds", "Duration of hook runs.", ["hook"], buckets=_HOOK_BUCKETS
         )
-        self._spans = counter("spans", "Spans by export outcome.", ["outcome"])
-        self._reload_successful = gauge(
+        self._spans = self._counter("spans", "Spans by export outcome.", ["outcome"])
+
+    def _define_process(self) -> None:
+        self._reload_successful = self._gauge(
             "config_last_reload_successful", "1 if the last attempt to load the configuration succeeded."
         )
-        self._reload_timestamp = gauge(
+        self._reload_timestamp = self._gauge(
             "config_last_reload_success_timestamp_seconds",
             "Unix time of the last successful load of the configuration.",
         )
-        build_info = gauge(
+        build_info = self._gauge(
             "build_info", "Version of the exporter and of Python; always 1.", ["version", "python_version"]
         )
         build_info.labels(__version__, platform.python_version()).set(1)
-        self._unknown_types: set[str] = set()
-        self._start_at_zero()
 
     def _start_at_zero(self) -> None:
         for reason in PollOutcome:
@@ -165,9 +180,9 @@ class Metrics:
         """Count a failed delivery attempt."""
         self._notifications.labels(target, Outcome.FAILED.value).inc()
 
-    def expired(self, target: str, count: int) -> None:
-        """Count messages that expired."""
-        self._notifications.labels(target, Outcome.EXPIRED.value).inc(count)
+    def given_up(self, target: str, outcome: Outcome, count: int) -> None:
+        """Count messages that expired or were refused."""
+        self._notifications.labels(target, outcome.value).inc(count)
 
     def misunderstood(self, count: int) -> None:
         """Count the parts of a changed document that could not be read."""

@@ -3,17 +3,19 @@
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from exporter import config
 from exporter.clock import Clock
-from exporter.health import Health, Trouble
+from exporter.health import DegradedReason, Health
 from exporter.metrics.names import PREFIX
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target
 from exporter.model.lifecycle import TrackedEvent
 from exporter.model.snapshot import Snapshot
+from exporter.model.views import NO_APPROVAL, ApprovalView
+from exporter.model.vm import VirtualMachine
 
 _INFO_LABELS = (
     "event_id",
@@ -24,6 +26,18 @@ _INFO_LABELS = (
     "target",
     "description",
 )
+
+
+class Sources(NamedTuple):
+    """What the snapshot does not have.
+
+    ``waiting`` returns the number of messages per target, ``approval`` the state of an event's approval,
+    ``out_of_service`` why this VM should get no new work, or "".
+    """
+
+    waiting: Callable[[], Mapping[str, int]] = dict
+    approval: Callable[[TrackedEvent], ApprovalView] = lambda _: NO_APPROVAL
+    out_of_service: Callable[[], str] = str
 
 
 class SnapshotCollector(Collector):
@@ -42,13 +56,15 @@ class SnapshotCollector(Collector):
         health: Health,
         clock: Clock,
         *,
-        waiting: Callable[[], Mapping[str, int]] = dict,
+        sources: Sources | None = None,
+        node: str = "",
     ) -> None:
-        """Call ``snapshot`` and ``waiting``, the number of messages per target, at every scrape."""
+        """Call ``snapshot`` and ``sources`` at every scrape; ``node`` is the name of the Node, if any."""
         self._snapshot = snapshot
         self._health = health
         self._clock = clock
-        self._waiting = waiting
+        self._sources = sources or Sources()
+        self._node = node
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the families for one scrape."""
@@ -56,17 +72,24 @@ class SnapshotCollector(Collector):
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Yield every possible family, so that a scrape can select some by name."""
-        return self._families(Snapshot(metrics=config.Metrics(resources=True)))
+        return self._families(Snapshot(resources=True))
 
     def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         yield from _watch(snapshot)
+        yield _instance(snapshot.vm, self._node)
+        yield GaugeMetricFamily(
+            f"{PREFIX}_in_service",
+            "1 while this VM may get new work, 0 while an event takes it out of service.",
+            value=not self._sources.out_of_service(),
+        )
         yield _degraded(self._health)
-        yield _waiting(self._waiting())
+        yield _waiting(self._sources.waiting())
         yield _pending(snapshot)
         shown = [tracked for tracked in snapshot.current if snapshot.has_series(tracked)]
         yield _info(shown)
         yield from _numbers(shown, self._clock.now())
-        if snapshot.metrics.resources:
+        yield _approvals(shown, self._sources.approval)
+        if snapshot.resources:
             yield _resources(shown)
 
 
@@ -90,13 +113,38 @@ def _watch(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield incarnation
 
 
+def _instance(vm: VirtualMachine | None, node: str) -> GaugeMetricFamily:
+    labels = (
+        {
+            "instance_name": vm.name,
+            "computer_name": vm.computer_name,
+            "resource_group": vm.resource_group,
+            "scale_set": vm.scale_set,
+            "location": vm.location,
+            "zone": vm.zone,
+            "fault_domain": vm.fault_domain,
+            "vm_size": vm.size,
+        }
+        if vm
+        else {}
+    )
+    if node:
+        labels["node"] = node
+    family = GaugeMetricFamily(
+        f"{PREFIX}_instance_info", "What IMDS knows about this VM; always 1.", labels=list(labels)
+    )
+    if vm:
+        family.add_metric(list(labels.values()), 1)
+    return family
+
+
 def _degraded(health: Health) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         f"{PREFIX}_degraded", "1 while the exporter is degraded, by reason.", labels=["reason"]
     )
-    present = {problem.trouble for problem in health.problems()}
-    for trouble in Trouble:
-        family.add_metric((trouble.value,), trouble in present)
+    present = {problem.reason for problem in health.problems()}
+    for reason in DegradedReason:
+        family.add_metric((reason.value,), reason in present)
     return family
 
 
@@ -181,6 +229,21 @@ def _numbers(shown: Iterable[TrackedEvent], now: datetime) -> Iterator[GaugeMetr
             if value is not None:
                 family.add_metric((tracked.event.event_id, tracked.event.event_type), value)
         yield family
+
+
+def _approvals(
+    shown: Iterable[TrackedEvent], approval: Callable[[TrackedEvent], ApprovalView]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        f"{PREFIX}_event_approval",
+        "State of an event's approval by rule; always 1.",
+        labels=["event_id", "state"],
+    )
+    for tracked in shown:
+        state = approval(tracked).state
+        if state is not None:
+            family.add_metric((tracked.event.event_id, state), 1)
+    return family
 
 
 def _resources(shown: Iterable[TrackedEvent]) -> GaugeMetricFamily:

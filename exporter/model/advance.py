@@ -1,21 +1,12 @@
 """The effects of a document, decided purely: what is known, a document and the time give transitions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-import msgspec
 from msgspec.structs import replace
 
-from exporter.model.events import (
-    CANCELED,
-    COMPLETED,
-    SCHEDULED,
-    STARTED,
-    Document,
-    ScheduledEvent,
-    Target,
-    same_resources,
-)
+from exporter.model.documents import Document
+from exporter.model.events import CANCELED, COMPLETED, SCHEDULED, STARTED, ScheduledEvent, Target
 from exporter.model.lifecycle import (
     ENDINGS,
     HISTORY,
@@ -26,7 +17,10 @@ from exporter.model.lifecycle import (
     TrackedEvent,
     Transition,
     TransitionRecord,
+    changes_between,
+    due_hooks,
 )
+from exporter.model.listing import Listing, listing_of
 from exporter.model.succession import successors
 
 # Azure lists a handful of events. A source that renews ids or contents at every poll, as a mock server may,
@@ -48,81 +42,28 @@ _ORDER = (*ENDINGS, Transition.STARTED, Transition.UPDATED, Transition.SCHEDULED
 _ENDING_STATUSES = {COMPLETED: Transition.COMPLETED, CANCELED: Transition.CANCELLED}
 
 
-def advance(known: Known, document: Document, now: datetime, *, instance: str | None, watching: bool) -> Step:
+def advance(  # what is known, what is new, and what the process that asks has seen
+    known: Known,
+    document: Document,
+    now: datetime,
+    *,
+    instance: str | None,
+    watching: bool,
+    named: bool = False,
+) -> Step:
     """Return the effects of one valid document.
 
     ``instance`` is this VM's name, None while it is unknown. ``watching`` is true where this process took in
-    the document before this one: otherwise nobody saw when an event ended. Call it for an unchanged document,
-    too, while ``known.has_untold``.
+    the document before this one: otherwise nobody saw when an event ended; ``named`` is true where it knew
+    the name then: otherwise hooks may have been deferred. Call it for an unchanged document, too, while
+    ``known.has_untold``.
 
     Of what is past the newest 10,000 lives are kept; an event's content may change a thousand times, and what
     changes after that is shown, and is not a transition.
     """
     walk = _Walk(known, document, now, instance, watching=watching)
-    walk.take_in(_sort(known, document))
-    return walk.step()
-
-
-def approve(known: Known, key: str, at: datetime) -> Step | None:
-    """Return the effects of an approval by this exporter; None where it is recorded already."""
-    before = known.current.get(key) or known.past.get(key)
-    if before is None or before.has(Transition.APPROVED):
-        return None
-    records = (*before.transitions, TransitionRecord(Transition.APPROVED, at))
-    after = replace(before, transitions=records, hooked=len(records))
-    where = "current" if key in known.current else "past"
-    occurrences = (Occurrence(after, Transition.APPROVED, at),)
-    return Step(
-        replace(known, **{where: {**getattr(known, where), key: after}}),
-        occurrences,
-        occurrences,
-        (after,),
-        (),
-        new_incarnation=False,
-    )
-
-
-class _Sorted(msgspec.Struct, frozen=True):
-    """A document's events by what they are to the lives known before it, whose keys the mappings have."""
-
-    listed: Mapping[str, ScheduledEvent]
-    unread: frozenset[str]
-    gone: tuple[str, ...]
-    returning: tuple[tuple[TrackedEvent, ScheduledEvent], ...]
-    fresh: tuple[ScheduledEvent, ...]
-
-
-def _sort(known: Known, document: Document) -> _Sorted:
-    current, past = _by_id(known.current), _by_id(known.past)
-    listed: dict[str, ScheduledEvent] = {}
-    returning: dict[str, tuple[TrackedEvent, ScheduledEvent]] = {}
-    fresh: list[ScheduledEvent] = []
-    for event in document.events:
-        life, former = current.get(event.key), past.get(event.key)
-        if life is not None:
-            if life.key not in listed or _is_newer(life, event, listed[life.key]):
-                listed[life.key] = event
-        elif former is not None:
-            if former.key not in returning or _is_newer(former, event, returning[former.key][1]):
-                returning[former.key] = former, event
-        else:
-            fresh.append(event)
-    lost = {defect.event_id.lower() for defect in document.defects if defect.lost}
-    unread = {life.key for event_id, life in current.items() if event_id in lost} - listed.keys()
-    gone = [key for key in known.current if key not in listed and key not in unread]
-    return _Sorted(listed, frozenset(unread), tuple(gone), tuple(returning.values()), tuple(fresh))
-
-
-def _is_newer(life: TrackedEvent, event: ScheduledEvent, other: ScheduledEvent) -> bool:
-    """Return whether an event bears a newer id of this life than another: of two listed, it holds."""
-    ids = [known_id.lower() for known_id in life.ids]
-    return ids.index(event.key) > ids.index(other.key)
-
-
-def _by_id(lives: Mapping[str, TrackedEvent]) -> dict[str, TrackedEvent]:
-    """Map every id that an event ever had, folded, to its newest life among these."""
-    ascending = sorted(lives.values(), key=lambda life: life.life)
-    return {known_id.lower(): life for life in ascending for known_id in life.ids}
+    walk.take_in(listing_of(known, document))
+    return walk.step(named=named)
 
 
 class _Walk:
@@ -140,15 +81,16 @@ class _Walk:
         self._current = dict(known.current)
         self._past = dict(known.past)
         self._removed: set[str] = set()
+        self._touched: dict[str, None] = {}
         self._occurrences: list[Occurrence] = []
 
-    def take_in(self, found: _Sorted) -> None:
+    def take_in(self, found: Listing) -> None:
         """Begin, continue or end the life of each event."""
         lives = self._known.current
         heritable = [lives[key].event for key in found.gone if len(lives[key].ids) < MOST_IDS]
         heirs = successors(heritable, found.fresh, is_next=self._is_next)
         for key in found.unread:
-            self._current[key] = replace(lives[key], unread=True)
+            self._keep(replace(lives[key], unread=True))
         for key in found.gone:
             heir = heirs.get(lives[key].event.key)
             if heir is None:
@@ -164,14 +106,13 @@ class _Walk:
             if event.key not in inherited:
                 self._begin(event)
 
-    def step(self) -> Step:
+    def step(self, *, named: bool) -> Step:
         """Return all that happened."""
         # Of one event's lives, the one that ends has its hooks run before the one that begins.
-        hookable = sorted(self._hookable(), key=lambda one: one.transition not in ENDINGS)
+        hookable = sorted(self._hookable(named=named), key=lambda one: one.transition not in ENDINGS)
         forgotten = (*self._removed, *self._prune())
-        before = self._known.current | self._known.past
-        after = self._current | self._past
-        changed = tuple(life for key, life in after.items() if before.get(key) != life)
+        touched = (self._life(key) for key in self._touched)
+        changed = tuple(life for life in touched if life is not None and life != self._known.life(life.key))
         known = Known(self._document.incarnation, self._now, self._current, self._past)
         occurrences = sorted(self._occurrences, key=lambda one: _rank(one.transition))
         return Step(
@@ -189,11 +130,12 @@ class _Walk:
             return
         life = TrackedEvent(
             event,
-            (event.event_id,) if former is None else _with_id(former, event),
+            (event.event_id,) if former is None else former.ids_with(event),
             first_seen=self._now,
             life=1 if former is None else former.life + 1,
             affects=None if self._instance is None else event.target(self._instance),
             announced=event.not_before,
+            nameless=self._instance is None,
         )
         # Ids may be anything: one that looks like the key of another life must not become it.
         while life.key in self._current or life.key in self._past or life.key in self._removed:
@@ -217,7 +159,7 @@ class _Walk:
         after = replace(
             before,
             event=event,
-            ids=_with_id(before, event),
+            ids=before.ids_with(event),
             affects=affects,
             unread=False,
             announced=event.not_before or before.announced,
@@ -227,7 +169,7 @@ class _Walk:
             self._happen(replace(after, untold=None), transition)
         elif (event.event_status == STARTED) != (before.event.event_status == STARTED):
             # Azure blanks NotBefore at the start, and sets it again where an event falls back to Scheduled.
-            self._current[after.key] = replace(after, untold=None)
+            self._keep(replace(after, untold=None))
         else:
             self._update(before, after)
 
@@ -246,14 +188,14 @@ class _Walk:
     def _update(self, before: TrackedEvent, after: TrackedEvent) -> None:
         """Record an update, with all that changed since the last, unless that was under a minute ago."""
         told = before.untold or before.event
-        changes = _changes(told, after.event)
+        changes = changes_between(told, after.event)
         if not changes or len(after.transitions) >= MOST_TRANSITIONS:
-            self._current[after.key] = replace(after, untold=None)
+            self._keep(replace(after, untold=None))
             return
         updates = (r.at for r in reversed(after.transitions) if r.transition is Transition.UPDATED)
         last = next(updates, None)
         if last is not None and abs(self._now - last) < UPDATE_INTERVAL:
-            self._current[after.key] = replace(after, untold=told)
+            self._keep(replace(after, untold=told))
         else:
             self._happen(replace(after, untold=None), Transition.UPDATED, changes)
 
@@ -261,7 +203,7 @@ class _Walk:
         """Record a transition of a life that goes on."""
         if transition is Transition.STARTED and self._is_watched():
             life = replace(life, started=self._now)
-        self._current[life.key] = self._record(life, transition, changes)
+        self._keep(self._record(life, transition, changes))
 
     def _end(self, before: TrackedEvent, outcome: Transition) -> None:
         """End a life."""
@@ -272,7 +214,14 @@ class _Walk:
             before, ended=self._now, outcome=outcome, impact_seconds=impact, untold=None, unread=False
         )
         self._current.pop(after.key, None)
-        self._past[after.key] = self._record(after, outcome)
+        self._keep(self._record(after, outcome))
+
+    def _keep(self, life: TrackedEvent) -> None:
+        (self._current if life.ended is None else self._past)[life.key] = life
+        self._touched[life.key] = None
+
+    def _life(self, key: str) -> TrackedEvent | None:
+        return self._current.get(key) or self._past.get(key)
 
     def _record(
         self, life: TrackedEvent, transition: Transition, changes: tuple[Change, ...] = ()
@@ -300,20 +249,20 @@ class _Walk:
         proven = self._is_next and recent and not nameless and not life.unread
         return Transition.CANCELLED if proven else Transition.VANISHED
 
-    def _hookable(self) -> Iterator[Occurrence]:
+    def _hookable(self, *, named: bool) -> Iterator[Occurrence]:
         """Yield what happened for which hooks are to be queued now, and note that they are."""
         if self._instance is None:
             return
-        before = self._known.current | self._known.past
-        happened = {occurrence.tracked.key for occurrence in self._occurrences}
-        for lives in (self._current, self._past):
-            for key, life in lives.items():
-                done = before[key].hooked if key in before else 0
-                # Where no hook has run for it, there is nothing to recover from at an end long ago.
-                ends_unnamed = life.ended is not None and (life.affects is None or key not in happened)
-                if done < len(life.transitions) and (done or not ends_unnamed):
-                    lives[key] = replace(life, hooked=len(life.transitions))
-                    yield from _due_hooks(lives[key], done)
+        happened = dict.fromkeys(occurrence.tracked.key for occurrence in self._occurrences)
+        for key in happened if named else (*self._current, *self._past):
+            life, before = self._life(key), self._known.life(key)
+            done = before.hooked if before is not None else 0
+            if life is None or done == len(life.transitions):
+                continue
+            # Where no hook has run for it, there is nothing to recover from at an end long ago.
+            if done or life.ended is None or (life.affects is not None and key in happened):
+                self._keep(replace(life, hooked=len(life.transitions)))
+                yield from due_hooks(replace(life, hooked=len(life.transitions)), done)
 
     def _prune(self) -> list[str]:
         """Forget what is over for too long, or too much."""
@@ -329,33 +278,12 @@ class _Walk:
         return forgotten
 
 
-def _due_hooks(life: TrackedEvent, done: int) -> Iterator[Occurrence]:
-    """Yield the newest transition after the first ``done``, and the newest update after that one."""
-    pending = list(enumerate(life.transitions))[done:]
-    phases = [number for number, record in pending if record.transition is not Transition.UPDATED]
-    newest = phases[-1] if phases else done
-    updates = [number for number, record in pending if number > newest or not phases]
-    for number in (*phases[-1:], *updates[-1:]):
-        record = life.transitions[number]
-        after = replace(life, transitions=life.transitions[: number + 1])
-        yield Occurrence(after, record.transition, record.at)
-
-
 def _status_transition(before: TrackedEvent, event: ScheduledEvent) -> Transition | None:
     if event.event_status == STARTED and not before.has(Transition.STARTED):
         return Transition.STARTED
     if event.event_status == SCHEDULED and not before.has(Transition.SCHEDULED, Transition.STARTED):
         return Transition.SCHEDULED
     return None
-
-
-def _changes(old: ScheduledEvent, new: ScheduledEvent) -> tuple[Change, ...]:
-    names = [name for name in ("not_before", "duration_seconds") if getattr(old, name) != getattr(new, name)]
-    if not same_resources(old.resources, new.resources):
-        names.append("resources")
-    if old.description != new.description:
-        names.append("description")
-    return tuple(Change(name, getattr(old, name), getattr(new, name)) for name in names)
 
 
 def _is_next(known: Known, document: Document) -> bool:
@@ -365,8 +293,3 @@ def _is_next(known: Known, document: Document) -> bool:
 
 def _rank(transition: Transition) -> int:
     return 0 if transition in ENDINGS else _ORDER.index(transition)
-
-
-def _with_id(life: TrackedEvent, event: ScheduledEvent) -> tuple[str, ...]:
-    known = any(known_id.lower() == event.key for known_id in life.ids)
-    return life.ids if known else (*life.ids, event.event_id)

@@ -4,13 +4,16 @@ A life belongs to an event and this VM. It begins when a document lists the even
 ``Resources`` (or, as a life of its own, without it), and ends when the event, or this VM in it, is gone.
 """
 
+import contextlib
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from exporter.model.events import ScheduledEvent, Target
+from exporter.model.events import ScheduledEvent, Target, same_resources
 
 HISTORY = timedelta(days=90)
 
@@ -26,16 +29,23 @@ class Transition(StrEnum):
     CANCELLED = "cancelled"
     VANISHED = "vanished"
     APPROVED = "approved"
+    HOOK_FAILED = "hook_failed"
 
 
 ENDINGS = (Transition.COMPLETED, Transition.CANCELLED, Transition.VANISHED)
 
 
-class TransitionRecord(msgspec.Struct, frozen=True):
-    """That a transition happened, and when it was noticed."""
+class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """That a transition happened, and when it was noticed.
+
+    For `Transition.HOOK_FAILED`, ``hook`` is the hook's name, and ``run`` the number in this life, from 1, of
+    the transition that it ran for.
+    """
 
     transition: Transition
     at: datetime
+    hook: str = ""
+    run: int = 0
 
 
 class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,10 +55,12 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     `exporter.model.succession`). ``life`` counts the lives of the event from 1. ``affects`` is None for a
     life that began, and has stayed, while this VM did not know its name. ``started`` is None where the
     start was not watched. ``ended`` and ``outcome`` are None while it lasts; ``impact_seconds`` is the time
-    from started to ended where both were watched. ``announced`` is the newest NotBefore that was given: Azure
+    from started to ended where both were watched. ``paused_seconds`` is for how long this VM was seen to
+    stand still during it, None where it was not. ``announced`` is the newest NotBefore that was given: Azure
     blanks it at the start. ``untold`` is the content that was last told, while newer content waits for its
     turn. ``unread`` is true where the newest document lists the event but it could not be read. ``hooked``
     counts the transitions for which hooks have been queued: none are while this VM does not know its name.
+    ``nameless`` is whether it did not when this life began.
     """
 
     event: ScheduledEvent
@@ -60,11 +72,13 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: datetime | None = None
     outcome: Transition | None = None
     impact_seconds: float | None = None
+    paused_seconds: float | None = None
     transitions: tuple[TransitionRecord, ...] = ()
     announced: datetime | None = None
     untold: ScheduledEvent | None = None
     unread: bool = False
     hooked: int = 0
+    nameless: bool = False
 
     @property
     def key(self) -> str:
@@ -76,6 +90,11 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     def target(self) -> Target:
         """Whom it affects; while this VM does not know its name, itself."""
         return self.affects or Target.SELF
+
+    def ids_with(self, event: ScheduledEvent) -> tuple[str, ...]:
+        """Return the ids of this life once a document lists it as this event."""
+        known = any(known_id.lower() == event.key for known_id in self.ids)
+        return self.ids if known else (*self.ids, event.event_id)
 
     def since(self, transition: Transition) -> datetime | None:
         """Return when a transition of this life was noticed."""
@@ -93,14 +112,30 @@ class Change(msgspec.Struct, frozen=True):
     old: Any
     new: Any
 
+    def __post_init__(self) -> None:
+        """Restore the types that JSON does not keep."""
+        for name in ("old", "new"):
+            msgspec.structs.force_setattr(self, name, _restored(self.field, getattr(self, name)))
+
+
+def _restored(field: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    if field == "not_before" and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            found = datetime.fromisoformat(value)
+            return found if found.tzinfo else value
+    return value
+
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """A transition that just happened, with the event as it is after it."""
+    """A transition that just happened, with the event as it is after it; ``detail`` says more, for people."""
 
     tracked: TrackedEvent
     transition: Transition
     at: datetime
     changes: tuple[Change, ...] = ()
+    detail: str = ""
 
     @property
     def notice(self) -> timedelta | None:
@@ -124,6 +159,10 @@ class Known(msgspec.Struct, frozen=True):
     last_success: datetime | None = None
     current: dict[str, TrackedEvent] = {}
     past: dict[str, TrackedEvent] = {}
+
+    def life(self, key: str) -> TrackedEvent | None:
+        """Return a life by its key, current or past."""
+        return self.current.get(key) or self.past.get(key)
 
     @property
     def has_untold(self) -> bool:
@@ -149,3 +188,28 @@ class Step(msgspec.Struct, frozen=True):
     def writes(self) -> bool:
         """Whether there is anything to write: an unchanged document costs the disk nothing."""
         return bool(self.changed or self.forgotten or self.new_incarnation)
+
+
+def changes_between(old: ScheduledEvent, new: ScheduledEvent) -> tuple[Change, ...]:
+    """Return what changed of an event, as far as it is told."""
+    names = [name for name in ("not_before", "duration_seconds") if getattr(old, name) != getattr(new, name)]
+    if not same_resources(old.resources, new.resources):
+        names.append("resources")
+    if old.description != new.description:
+        names.append("description")
+    return tuple(Change(name, getattr(old, name), getattr(new, name)) for name in names)
+
+
+def due_hooks(life: TrackedEvent, done: int) -> Iterator[Occurrence]:
+    """Yield what hooks are to run for where they ran for the first ``done`` transitions of a life alone.
+
+    That is the newest transition that is not an update, and the newest update after it.
+    """
+    pending = list(enumerate(life.transitions))[done:]
+    phases = [number for number, record in pending if record.transition is not Transition.UPDATED]
+    newest = phases[-1] if phases else done
+    updates = [number for number, record in pending if number > newest or not phases]
+    for number in (*phases[-1:], *updates[-1:]):
+        record = life.transitions[number]
+        after = replace(life, transitions=life.transitions[: number + 1])
+        yield Occurrence(after, record.transition, record.at)

@@ -1,6 +1,5 @@
 """What there is to say, to whom, and how sending it went: the words that the other modules share."""
 
-from collections.abc import Hashable
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Protocol
@@ -8,64 +7,176 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 
 from exporter.model.lifecycle import Change, Transition
+from exporter.model.severity import Severity, severity
 from exporter.model.views import EventView
+from exporter.model.vm import VirtualMachine
 
 TextFormat = Literal["markdown", "text", "html"]
 
 
-class Severity(StrEnum):
-    """How much a message matters to the person who gets it."""
-
-    INFO = "info"
-    SUCCESS = "success"
-    WARNING = "warning"
-    CRITICAL = "critical"
-
-
 class Outcome(StrEnum):
-    """How a try to deliver ended: the label of the metric ``notifications_total``."""
+    """Outcome of an attempt to deliver, or of a message: the label of the metric ``notifications_total``."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
     EXPIRED = "expired"
+    REFUSED = "refused"
 
 
-class Message(msgspec.Struct, frozen=True):
+UtcTime = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class Message(msgspec.Struct, frozen=True, tag="event"):
     """The facts of one transition for one target, as they were when it happened; rendered when it is sent.
 
     ``sequence`` is the transition's number in the event's life, from 1: with the event's key
     (`TrackedEvent.key`) and the target it names the message for all time. ``at`` is aware and in UTC.
+    ``incident`` is the key of its event's incident, for services that know such, "" for none. ``detail`` is
+    that of `Occurrence`. ``vm`` is what was known of this VM then: after a restart IMDS may not answer.
     """
 
     target: str
     key: str
     sequence: int
     transition: Transition
-    at: Annotated[datetime, msgspec.Meta(tz=True)]
+    at: UtcTime
     instance: str | None
     event: EventView
     changes: tuple[Change, ...] = ()
+    detail: str = ""
+    vm: VirtualMachine = VirtualMachine()
+    incident: str = ""
+
+    @property
+    def resolves(self) -> bool:
+        """Whether the incident of its event is over: nothing may open it again."""
+        return self.event.outcome is not None
+
+    @property
+    def severity(self) -> Severity:
+        """How much it matters."""
+        is_over = self.transition is Transition.HOOK_FAILED and self.event.ended is not None
+        begun = is_over or self.event.since(Transition.STARTED) is not None
+        return severity(self.transition, self.event.type, begun=begun)
+
+
+class WatchChange(StrEnum):
+    """What became of the watch itself."""
+
+    BLIND = "blind"
+    RECOVERED = "recovered"
+
+
+class Outage(msgspec.Struct, frozen=True):
+    """An outage of the watch that messages were sent about; ``since`` and ``incident`` are as there.
+
+    It is remembered until it is over: the name of this VM, which is in the key, may become known meanwhile.
+    """
+
+    since: UtcTime
+    incident: str
+
+    @property
+    def key(self) -> str:
+        """What names it for all time."""
+        return f"watch {self.since.isoformat()}"
+
+
+class WatchMessage(msgspec.Struct, frozen=True, tag="watch"):
+    """For one target: the exporter gets no valid document from IMDS, or gets one again.
+
+    ``key`` names the outage; with ``sequence`` (1 for blind, 2 for recovered) and the target it names the
+    message for all time. ``since`` is the time of the last valid document, or of the exporter's start where
+    there was none; ``at`` is when the change was noticed. Both are aware and in UTC. ``error`` is the last
+    failure of a poll, in words. ``incident`` is as in `Message`.
+    """
+
+    target: str
+    key: str
+    sequence: int
+    transition: WatchChange
+    at: UtcTime
+    instance: str | None
+    since: UtcTime
+    error: str = ""
+    vm: VirtualMachine = VirtualMachine()
+    incident: str = ""
+
+    @property
+    def resolves(self) -> bool:
+        """Whether the incident is over."""
+        return self.transition is WatchChange.RECOVERED
+
+    @property
+    def severity(self) -> Severity:
+        """How much it matters."""
+        return severity(self.transition)
+
+
+AnyMessage = Message | WatchMessage
 
 
 class Rendered(msgspec.Struct, frozen=True):
-    """A message as it goes out; ``traceparent`` is the W3C header to send along, "" for none."""
+    """A message as it goes out; ``traceparent`` is the W3C header to send along, "" for none.
+
+    ``incident`` is the key by which services know the incident that it is about; ``resolves`` is whether that
+    is over.
+    """
 
     title: str
     body: str
     format: TextFormat
     severity: Severity
     traceparent: str = ""
+    incident: str = ""
+    resolves: bool = False
+
+    def about(self, message: AnyMessage, traceparent: str = "") -> "Rendered":
+        """Return this with what a service has to know of the message beside its text."""
+        return msgspec.structs.replace(
+            self, traceparent=traceparent, incident=message.incident, resolves=message.resolves
+        )
+
+
+class Failure(StrEnum):
+    """Why an attempt did not deliver; it decides what is tried next.
+
+    ``TARGET``: the target cannot be reached, or accepts nothing now; other messages would fail, too.
+    ``REFUSED``: the target does not accept this message, and would not later either.
+    ``UNANSWERED``: the message was sent whole, and no answer came; it may have been delivered.
+    """
+
+    TARGET = "target"
+    REFUSED = "refused"
+    UNANSWERED = "unanswered"
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """How one try to send went; ``reason`` says in words, free of secrets, why it did not arrive."""
+    """Result of one attempt; ``reason`` says in words, free of secrets, why the message did not arrive.
+
+    ``skipped`` is whether there was nothing to ask of the service, as to close what was never opened.
+    """
 
     delivered: bool
     reason: str = ""
+    failure: Failure = Failure.TARGET
+    skipped: bool = False
+
+
+class Backlog(StrEnum):
+    """How messages are sent that could not be for a while.
+
+    ``DIGEST``: many of them as one message. ``EACH``: every one by itself. ``LAST``: of each event's the last
+    alone, as an incident has one state.
+    """
+
+    DIGEST = "digest"
+    EACH = "each"
+    LAST = "last"
 
 
 class Sender(Protocol):
-    """One target's way out; used by one thread."""
+    """The way to one target; several threads use it at once."""
 
     @property
     def address(self) -> str:
@@ -77,9 +188,15 @@ class Sender(Protocol):
         """Return how many characters the service takes for title and body together; None without limit."""
         ...
 
-    def send(self, rendered: Rendered, about: Hashable = None) -> Delivery:
+    @property
+    def backlog(self) -> Backlog:
+        """Return how messages are sent that waited while the target was down."""
+        ...
+
+    def send(self, rendered: Rendered, delivered_to: set[str] | None = None) -> Delivery:
         """Try once; it raises nothing and ends within a bounded time.
 
-        ``about`` names what is sent, however it reads: the same as before is the same message tried again.
+        ``delivered_to`` names the services behind the target that have the message already. They do not get
+        it again; those that accept it are added, be it after this call.
         """
         ...

@@ -1,30 +1,47 @@
-"""How much a transition matters to a person: it sets the message's colour and stands in its title."""
+"""The one scale of severity, for messages, page, alerts and dashboards."""
 
-from exporter.model.lifecycle import Transition
-from exporter.model.messages import Severity
+from enum import StrEnum
 
-INFO, SUCCESS, WARNING, CRITICAL = Severity.INFO, Severity.SUCCESS, Severity.WARNING, Severity.CRITICAL
 
-# By transition: for a Freeze, for a Preempt or a Terminate, and for every other type. A type that Azure adds
-# later counts as a Reboot does.
-_SCALE = {
-    Transition.ADVISED: (INFO, WARNING, WARNING),
-    Transition.SCHEDULED: (INFO, CRITICAL, WARNING),
-    Transition.STARTED: (INFO, CRITICAL, CRITICAL),
-    Transition.COMPLETED: (SUCCESS, INFO, SUCCESS),
-    Transition.CANCELLED: (SUCCESS, SUCCESS, SUCCESS),
-    Transition.VANISHED: (WARNING, WARNING, WARNING),
-    Transition.APPROVED: (INFO, INFO, INFO),
+class Severity(StrEnum):
+    """How much something matters to the person who reads it."""
+
+    INFO = "info"
+    SUCCESS = "success"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+INFO, SUCCESS, WARNING, CRITICAL = Severity
+
+# By transition: for a Freeze, for every type that is not listed in _COLUMN, and for a Preempt or a Terminate.
+_SCALE: dict[str, tuple[Severity, Severity, Severity]] = {
+    "advised": (INFO, WARNING, WARNING),
+    "scheduled": (INFO, WARNING, CRITICAL),
+    "started": (INFO, CRITICAL, CRITICAL),
+    "completed": (SUCCESS, SUCCESS, INFO),
+    "cancelled": (SUCCESS, SUCCESS, SUCCESS),
+    "vanished": (WARNING, WARNING, WARNING),
+    "approved": (INFO, INFO, INFO),
+    "hook_failed": (WARNING, CRITICAL, CRITICAL),
+    "blind": (WARNING, WARNING, WARNING),
+    "recovered": (SUCCESS, SUCCESS, SUCCESS),
 }
-_COLUMN = {"Freeze": 0, "Preempt": 1, "Terminate": 1}
+_COLUMN = {"Freeze": 0, "Preempt": 2, "Terminate": 2}
 _RISING = (INFO, SUCCESS, WARNING, CRITICAL)
 
 
-def severity(transition: Transition, event_type: str, *, started: bool) -> Severity:
-    """Return the severity of a transition; an update counts as the phase in which it came."""
-    if transition is Transition.UPDATED:
-        transition = Transition.STARTED if started else Transition.SCHEDULED
-    return _SCALE[transition][_COLUMN.get(event_type, 2)]
+def severity(transition: str, event_type: str = "", *, begun: bool = False) -> Severity:
+    """Return the severity of a transition, or of a change of the watch.
+
+    ``begun`` is whether the event has started, or is over: an update counts as the phase in which it came,
+    and a hook that fails when there is nothing left to prepare for is a warning.
+    """
+    if transition == "updated":
+        transition = "started" if begun else "scheduled"
+    if transition == "hook_failed" and begun:
+        return WARNING
+    return _SCALE[transition][_COLUMN.get(event_type, 1)]
 
 
 def highest(severities: list[Severity]) -> Severity:

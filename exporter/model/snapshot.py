@@ -7,24 +7,36 @@ from datetime import datetime
 
 import msgspec
 
-from exporter.config import Metrics
 from exporter.model.events import STARTED, Target
 from exporter.model.lifecycle import TrackedEvent, Transition
+from exporter.model.vm import VirtualMachine
 
 # A poll that waits for IMDS has failed long before.
 _PATIENCE_SECONDS = 60.0
+
+
+class Minute(msgspec.Struct, frozen=True):
+    """How the polls of one minute ended; ``reason`` is the outcome of the last that failed."""
+
+    at: datetime
+    succeeded: int = 0
+    failed: int = 0
+    reason: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
     """The watch at one instant.
 
     ``up`` is true if the last poll gave a valid document; while it did not, ``current`` stays as last
-    known. ``instance`` is None until this VM knows its own name. ``ready`` holds from the first valid
-    document of this process on. ``current`` and ``past`` are newest first. ``poll_interval`` is in seconds.
+    known. ``instance`` is None until this VM knows its own name, ``vm`` until IMDS has told the facts about
+    it. ``ready`` holds from the first valid document of this process on. ``current`` and ``past`` are newest
+    first. ``all_events`` and ``resources`` are the settings of ``metrics``: whether events of other VMs, and
+    single resources, have series. ``poll_interval`` is in seconds.
     """
 
     endpoint: str = ""
     instance: str | None = None
+    vm: VirtualMachine | None = None
     up: bool = False
     ready: bool = False
     last_success: datetime | None = None
@@ -32,7 +44,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     last_error: str = ""
     current: tuple[TrackedEvent, ...] = ()
     past: tuple[TrackedEvent, ...] = ()
-    metrics: Metrics = Metrics()
+    all_events: bool = False
+    resources: bool = False
     poll_interval: float = 1.0
 
     def stands_still(self, now: datetime) -> bool:
@@ -54,4 +67,4 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     def has_series(self, tracked: TrackedEvent) -> bool:
         """Return whether the event gets series of its own, and its transitions are counted and traced."""
-        return self.metrics.events == "all" or tracked.target is Target.SELF
+        return self.all_events or tracked.target is Target.SELF

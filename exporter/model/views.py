@@ -1,10 +1,11 @@
 """An event as readers see it: one shape for API, notifications, hooks and ``events --json``."""
 
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
-from exporter.model.events import ScheduledEvent, Target
+from exporter.model.events import ScheduledEvent, Target, unreadable_not_before
 from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
 
 
@@ -19,8 +20,8 @@ class ApprovalView(msgspec.Struct, frozen=True):
 class EventView(msgspec.Struct, frozen=True):
     """An event and its life so far; times are aware and in UTC, None where unknown or not watched.
 
-    ``impact_seconds`` is the time from started to ended where both were watched; ``doubts`` are those of
-    `ScheduledEvent`.
+    ``impact_seconds`` is the time from started to ended where both were watched; ``paused_seconds`` is for
+    how long this VM was seen to stand still meanwhile; ``doubts`` are those of `ScheduledEvent`.
 
     ``msgspec.json.encode`` turns it into the API's EVENT, with times as RFC 3339 ending in Z.
     """
@@ -42,11 +43,31 @@ class EventView(msgspec.Struct, frozen=True):
     transitions: tuple[TransitionRecord, ...]
     approval: ApprovalView = ApprovalView()
     impact_seconds: float | None = None
+    paused_seconds: float | None = None
     doubts: tuple[str, ...] = ()
+
+    @property
+    def not_before_unreadable(self) -> bool:
+        """Whether there is a NotBefore, in no known format."""
+        return unreadable_not_before(self.doubts)
 
     def since(self, transition: Transition) -> datetime | None:
         """Return when a transition of this life was noticed; None where it was not."""
         return next((record.at for record in self.transitions if record.transition is transition), None)
+
+
+class WorkView(msgspec.Struct, frozen=True):
+    """A message to a target, or a run of a hook, that a transition of an event caused.
+
+    ``state`` is the value of an `Outcome` or a `HookOutcome`, or ``pending``, or ``running``; "" where it
+    ended without any. ``at`` is when it ended.
+    """
+
+    kind: Literal["message", "hook"]
+    name: str
+    transition: Transition | None
+    state: str
+    at: datetime | None
 
 
 NO_APPROVAL = ApprovalView()
@@ -65,6 +86,7 @@ def event_view(tracked: TrackedEvent, approval: ApprovalView = NO_APPROVAL) -> E
         transitions=tracked.transitions,
         approval=approval,
         impact_seconds=tracked.impact_seconds,
+        paused_seconds=tracked.paused_seconds,
     )
 
 

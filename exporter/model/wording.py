@@ -1,93 +1,24 @@
-"""Plain words for messages and the page: what an event does, when, for how long, and how it ended."""
+"""Plain words that messages, the page and the terminal share: times, durations, and what an event does.
 
-from datetime import datetime
+Effects are worded after Azure's pages on Scheduled Events ("Event type", "DurationInSeconds").
+"""
 
-from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.lifecycle import TrackedEvent, Transition
-from exporter.model.views import ApprovalView
+from datetime import UTC, datetime
 
-# After Azure's pages on Scheduled Events, "Event type" and "Expected events".
 _EFFECTS = {
-    "Freeze": "The VM pauses {pause}; memory, disks and connections survive.",
-    "Reboot": "The VM restarts. What is in memory is lost; its disks stay.",
-    "Redeploy": "The VM restarts on another host. What is in memory and on temporary disks is lost.",
-    "Preempt": "Azure takes this Spot VM back: it is stopped or deleted, and its temporary disks are lost.",
+    "Freeze": "The VM pauses. CPU and network may be suspended; memory and open files are not affected.",
+    "Reboot": "The VM reboots. Non-persistent memory is lost.",
+    "Redeploy": "The VM moves to another host. Ephemeral disks are lost.",
+    "Preempt": "Azure evicts this Spot VM. Ephemeral disks are lost.",
     "Terminate": "The VM is deleted.",
 }
-_UNKNOWN_EFFECT = "This exporter does not know this type of event; Azure's documentation will."
-
-_SOURCES = {"Platform": "Azure itself (Platform)", "User": "a user of the subscription (User)"}
-
-_OUTCOMES: dict[Transition, str] = {
-    Transition.COMPLETED: "Completed",
-    Transition.CANCELLED: "Cancelled before it started",
-    Transition.VANISHED: "Gone unseen; outcome not known",
-}
+_UNKNOWN_EFFECT = "This exporter does not know this type of event; see Azure's documentation."
+_REQUESTERS = {"Platform": "Azure (Platform)", "User": "a user of the subscription (User)"}
 
 
-def span(seconds: float) -> str:
-    """Return how long, in the two largest units: ``45 s``, ``12 min 5 s``, ``3 h 12 min``, ``2 days 3 h``.
-
-    The page's script says it in the same words, so that nothing jumps when it takes over.
-    """
-    left = max(0, int(seconds))
-    minutes, s = divmod(left, 60)
-    hours, m = divmod(minutes, 60)
-    days, h = divmod(hours, 24)
-    if days:
-        return f"{days} {'day' if days == 1 else 'days'} {h} h"
-    if hours:
-        return f"{h} h {m} min"
-    return f"{m} min {s} s" if minutes else f"{s} s"
-
-
-def brief(seconds: float) -> str:
-    """Return how long, in the largest unit only."""
-    words = span(seconds).split()
-    return " ".join(words[:2])
-
-
-def length(seconds: float) -> str:
-    """Return how long something lasts that does not tick: as `span`, without a zero at the end."""
-    if seconds < 120:
-        return count(int(seconds), "second")
-    number, unit, *rest = span(seconds).split()
-    return f"{number} {unit}" if rest and rest[0] == "0" else span(seconds)
-
-
-def effect(event: ScheduledEvent) -> str:
-    """Return what the event does to a VM."""
-    seconds = event.duration_seconds
-    pause = f"for about {length(seconds)}" if seconds else "for a moment"
-    return _EFFECTS.get(event.event_type, _UNKNOWN_EFFECT).format(pause=pause)
-
-
-def expected_duration(event: ScheduledEvent) -> str:
-    """Return how long Azure expects the interruption to last."""
-    seconds = event.duration_seconds
-    if seconds is None:
-        return "not known"
-    return f"about {length(seconds)}" if seconds else "no interruption expected"
-
-
-def source(event: ScheduledEvent) -> str:
-    """Return who asked for the event."""
-    return _SOURCES.get(event.event_source, event.event_source or "not said")
-
-
-def outcome(tracked: TrackedEvent) -> str:
-    """Return how an event ended."""
-    return _OUTCOMES[tracked.outcome] if tracked.outcome else "Gone"
-
-
-def gist(event: ScheduledEvent, now: datetime) -> str:
-    """Return in a few words what comes and when: ``Reboot in 12 min``."""
-    if event.event_status == STARTED:
-        return f"{event.event_type} under way"
-    if event.event_status != SCHEDULED or event.not_before is None:
-        return f"{event.event_type} {event.event_status.lower()}"
-    left = (event.not_before - now).total_seconds()
-    return f"{event.event_type} in {brief(left)}" if left > 0 else f"{event.event_type} any moment now"
+def printable(text: str) -> str:
+    """Replace what would steer a terminal, or reorder text."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def count(number: int, noun: str) -> str:
@@ -95,19 +26,58 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-_STANDS = {
-    "hold": "Held",
-    "waiting": "Waits",
-    "limited": "Held by the limit",
-    "due": "Being approved",
-    "dry_run": "Would be approved (dry run)",
-    "approved": "Approved",
-    "failed": "Approving fails",
-}
+def duration(seconds: float | None) -> str:
+    """Return a duration in its two largest units, rounded: ``45 s``, ``12 min 5 s``, ``3 h``, ``2 days 3 h``.
+
+    None is ``unknown``. The page's script words durations in the same way.
+    """
+    if seconds is None:
+        return "unknown"
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return _two(whole // 60, "min", whole % 60, "s")
+    minutes = round(whole / 60)
+    if minutes < 24 * 60:
+        return _two(minutes // 60, "h", minutes % 60, "min")
+    hours = round(whole / 3600)
+    return _two(hours // 24, "day" if hours < 48 else "days", hours % 24, "h")
 
 
-def approval(view: ApprovalView) -> str:
-    """Return how approving stands: ``Held (rule no-reboots): the rule holds it``."""
-    stand = _STANDS.get(view.state or "", view.state or "")
-    rule = f" (rule {view.rule})" if view.rule else ""
-    return f"{stand}{rule}: {view.reason}"
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large} {large_unit} {small} {small_unit}" if small else f"{large} {large_unit}"
+
+
+def relative(at: datetime | None, now: datetime) -> str:
+    """Return how far off a time is: ``in 14 min``, ``3 s ago``, ``now``; ``unknown`` for None."""
+    if at is None:
+        return "unknown"
+    ahead = (at - now).total_seconds()
+    if abs(ahead) < 0.5:
+        return "now"
+    return f"in {duration(ahead)}" if ahead > 0 else f"{duration(-ahead)} ago"
+
+
+def utc(at: object) -> str:
+    """Write an aware time as ``2026-03-04 22:15:00 UTC``; ``unknown`` for None; the rest as it is."""
+    if isinstance(at, datetime):
+        return at.astimezone(UTC).isoformat(sep=" ", timespec="seconds")[:19] + " UTC"
+    return "unknown" if at is None else str(at)
+
+
+def effect(event_type: str) -> str:
+    """Return what an event of a type does to a VM."""
+    return _EFFECTS.get(event_type, _UNKNOWN_EFFECT)
+
+
+def impact(seconds: int | None) -> str:
+    """Return how long Azure expects the interruption to last."""
+    if seconds is None:
+        return "unknown duration"
+    return f"about {duration(seconds)}" if seconds else "no interruption"
+
+
+def requester(source: str) -> str:
+    """Return who asked for the event."""
+    return _REQUESTERS.get(source, source or "unknown")

@@ -1,14 +1,18 @@
 """Where the targets are: their URLs, which are secrets, found in the file, the environment or other files."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from exporter.config import Notifications, Target
+import msgspec
+
+from exporter import files
+from exporter.config import Config, Notifications, Target
 from exporter.config.yamlfile import Locate
 from exporter.config.yamlnodes import Keys
-from exporter.errors import ConfigurationError
+from exporter.errors import ConfigurationError, Mistakes, quoted
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -21,6 +25,9 @@ _WITH_HOST = frozenset(
     for scheme in ("form", "gotify", "http", "json", "mailto", "matrix", "mmost", "ntfy", "rocket", "xml")
     for secure in ("", "s")
 )
+
+
+_Find = Callable[[], "Address"]
 
 
 class NotifyUrls(tuple[str, ...]):
@@ -65,16 +72,30 @@ class Address:
 
 
 def shown(url: str) -> str:
-    """Return what may be shown of a URL: ``scheme://host``; without the host where that is a token."""
+    """Return what may be shown of a URL: ``scheme://host``; without the host where that may be a secret.
+
+    It may be a token, or part of a password that has an unencoded ``@``, ``/`` or ``?``.
+    """
     found = _SCHEME.match(url)
     if found is None:
         return "no URL"
     scheme = found[1].lower()
+    host = _host(url, scheme) if scheme in _WITH_HOST else ""
+    return f"{scheme}://{host or '...'}"
+
+
+def _host(url: str, scheme: str) -> str:
+    """Return the server's name, or "" in doubt."""
     try:
-        host = urlsplit(url).hostname or ""
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError for what follows a colon in a password
     except ValueError:
-        host = ""
-    return f"{scheme}://{host if scheme in _WITH_HOST and _is_server(host) else '...'}"
+        return ""
+    query = "" if scheme.startswith("mailto") else parts.query
+    if parts.netloc.count("@") > 1 or "@" in parts.path + query + parts.fragment:
+        return ""
+    host = parts.hostname or ""
+    return host if _is_server(host) else ""
 
 
 def _is_server(host: str) -> bool:
@@ -82,31 +103,41 @@ def _is_server(host: str) -> bool:
 
 
 def resolve(
-    settings: Notifications, extra: Sequence[str], locate: Locate, environ: Mapping[str, str]
+    settings: Notifications,
+    extra: Sequence[str],
+    locate: Locate,
+    environ: Mapping[str, str],
+    mistakes: Mistakes,
 ) -> tuple[Address, ...]:
     """Find every target's address; ``extra`` are the URLs of ``--notify``, targets notify-1, notify-2, ...
 
     In a target's ``url``, ``${NAME}`` stands for a variable of the environment, whose value is taken as it
-    is. Any other ``$`` stands for itself; ``%24{`` is how a URL has ``${`` in it.
-
-    Raises:
-        ConfigurationError: a variable or a file is missing, or has nothing in it. No secret is in its text.
+    is. Any other ``$`` stands for itself; ``%24{`` is how a URL has ``${`` in it. A variable or a file that
+    is missing, or has nothing in it, is put into ``mistakes``, without any secret.
     """
-    return (*_configured(settings, locate, environ), *_extra(extra))
+    found = []
+    for find in (*_configured(settings, locate, environ), *_extra(extra)):
+        with mistakes:
+            found.append(find())
+    return tuple(found)
 
 
-def variables(settings: Notifications) -> frozenset[str]:
-    """Name the variables of the environment that targets' URLs are made of."""
-    return frozenset(found[1] for target in settings.targets for found in _VARIABLE.finditer(target.url))
+def variables(settings: Config) -> frozenset[str]:
+    """Name the variables of the environment in ``${...}`` of any value, except in commands of hooks.
+
+    Only URLs of targets are made of them; but what somebody wrote elsewhere is meant as a secret, too.
+    """
+    values = msgspec.to_builtins(msgspec.structs.replace(settings, hooks=()), enc_hook=str)
+    return frozenset(_VARIABLE.findall(msgspec.json.encode(values).decode()))
 
 
 def secret_files(settings: Notifications, config_file: Path | None) -> tuple[Path, ...]:
     """List the files that hold addresses, the configuration file only if a secret is written out in it."""
     targets = settings.targets
-    files = [config_file] if config_file and any(is_secret(target.url) for target in targets) else []
-    files += [Path(target.url_file) for target in targets if target.url_file]
-    files += [Path(settings.apprise_config)] if any(target.tag for target in targets) else []
-    return tuple(files)
+    found = [config_file] if config_file and any(is_secret(target.url) for target in targets) else []
+    found += [Path(target.url_file) for target in targets if target.url_file]
+    found += [Path(settings.apprise_config)] if any(target.tag for target in targets) else []
+    return tuple(found)
 
 
 def is_secret(url: str) -> bool:
@@ -141,16 +172,24 @@ def names_of_extra(extra: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"notify-{number}" for number in range(1, len(extra) + 1))
 
 
-def _configured(settings: Notifications, locate: Locate, environ: Mapping[str, str]) -> Iterator[Address]:
-    if settings.apprise_config and any(target.tag for target in settings.targets):
-        _read(settings.apprise_config, ("notifications", "apprise_config"), locate)
+def _configured(settings: Notifications, locate: Locate, environ: Mapping[str, str]) -> Iterator[_Find]:
+    """Yield what finds the address of each target; `exporter.config.checks` tells of one without."""
     for index, target in enumerate(settings.targets):
         keys: Keys = ("notifications", "targets", index)
-        if target.tag:
-            _refuse_url(target.tag, (*keys, "tag"), locate, "a tag")
-            yield Address(target.name, apprise_config=settings.apprise_config, tag=target.tag)
-        else:
-            yield Address(target.name, url=_url(target, keys, locate, environ))
+        if target.tag and settings.apprise_config:
+            yield partial(_tagged, target, keys, settings.apprise_config, locate)
+        elif target.url or target.url_file:
+            yield partial(_addressed, target, keys, locate, environ)
+
+
+def _tagged(target: Target, keys: Keys, apprise_config: str, locate: Locate) -> Address:
+    _read(apprise_config, ("notifications", "apprise_config"), locate)
+    _refuse_url(target.tag, (*keys, "tag"), locate, "a tag")
+    return Address(target.name, apprise_config=apprise_config, tag=target.tag)
+
+
+def _addressed(target: Target, keys: Keys, locate: Locate, environ: Mapping[str, str]) -> Address:
+    return Address(target.name, url=_url(target, keys, locate, environ))
 
 
 def _url(target: Target, keys: Keys, locate: Locate, environ: Mapping[str, str]) -> str:
@@ -158,7 +197,7 @@ def _url(target: Target, keys: Keys, locate: Locate, environ: Mapping[str, str])
         lines = _read(target.url_file, (*keys, "url_file"), locate).split()
         if len(lines) != 1:
             what = "is empty" if not lines else "has more than one URL"
-            raise locate((*keys, "url_file"), f"{target.url_file} {what}; put one Apprise URL there")
+            raise locate((*keys, "url_file"), f"the file {what}; put one Apprise URL there")
         return lines[0]
 
     def value(found: re.Match[str]) -> str:
@@ -169,7 +208,7 @@ def _url(target: Target, keys: Keys, locate: Locate, environ: Mapping[str, str])
             )
         if not environ.get(found[1]):
             raise locate(
-                (*keys, "url"), f"the environment has no variable {found[1]}; set it, or use url_file"
+                (*keys, "url"), f"the environment has no variable {quoted(found[1])}; set it, or use url_file"
             )
         return environ[found[1]]
 
@@ -186,15 +225,19 @@ def _read(name: str, keys: Keys, locate: Locate) -> str:
     _refuse_url(name, keys, locate, "the path of a file")
     path = Path(name)
     try:
-        return path.read_text(encoding="utf-8")
+        return files.read_text(path)
     except UnicodeDecodeError as error:
-        raise locate(keys, f"{name} is not text") from error
+        raise locate(keys, "the file is not text") from error
     except OSError as error:
-        raise locate(keys, f"{name} cannot be read: {error.strerror}") from error
+        raise locate(keys, f"the file cannot be read: {error.strerror}") from error
 
 
-def _extra(urls: Sequence[str]) -> Iterator[Address]:
-    for number, (name, url) in enumerate(zip(names_of_extra(urls), urls, strict=True), start=1):
-        if not url.strip():
-            raise ConfigurationError(f"--notify: URL {number} is empty")
-        yield Address(name, url=url.strip())
+def _extra(urls: Sequence[str]) -> Iterator[_Find]:
+    for number, url in enumerate(urls, start=1):
+        yield partial(_given, number, url)
+
+
+def _given(number: int, url: str) -> Address:
+    if not url.strip():
+        raise ConfigurationError(f"--notify: URL {number} is empty")
+    return Address(f"notify-{number}", url=url.strip())

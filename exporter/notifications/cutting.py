@@ -1,4 +1,4 @@
-"""Making a message fit into what a service takes, without breaking its markup."""
+"""Cutting messages to the length that a service accepts, without breaking their markup."""
 
 import re
 from html import escape
@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from exporter.model.messages import TextFormat
 
 TITLE_LIMIT = 150
-CUT = "(The rest was cut: the service takes no longer messages.)"
+CUT = "(The rest was cut, because the service accepts no longer messages.)"
 _FENCE = re.compile(r"^ {0,3}```", re.MULTILINE)
 _CLOSING_FENCE = "\n```"
 _SKIPPED = ("head", "script", "style", "template")

@@ -2,31 +2,25 @@
 
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
-from importlib import resources
 from typing import Any
 
 from exporter.errors import ConfigurationError
 from exporter.model.lifecycle import Change, TransitionRecord
 from exporter.model.views import ApprovalView, EventView
-from exporter.notifications import spans
-from exporter.notifications.context import EVENT_FIELDS, NAMES
+from exporter.model.wording import duration, relative, utc
+from exporter.notifications.context import NAMES, Vm
 from exporter.notifications.styles import Style
 from exporter.notifications.words import Fact
 
-FILTERS: Mapping[str, str] = {
-    "code": "sets a value apart as it is: a code span in Markdown, a code element in HTML",
-    "duration": "words a number of seconds: 14 minutes",
-    "utc": "writes a time: 2026-03-04 22:15:00 UTC",
-    "relative": "words how far off a time is: in 14 minutes, 3 seconds ago",
-}
+FILTERS = ("code", "duration", "utc", "relative")
 # Each of these would let data through as markup.
 _UNSAFE_FILTERS = ("safe", "urlize", "xmlattr")
 _OBJECT = re.compile(r"'exporter\.[\w.]*\.(\w+) object'")
-_FIELDS = {
-    shape.__name__: shape.__struct_fields__ for shape in (EventView, ApprovalView, TransitionRecord, Change)
-} | {"Fact": Fact._fields}
+_SHAPES = (EventView, ApprovalView, TransitionRecord, Change, Vm)
+_FIELDS = {shape.__name__: shape.__struct_fields__ for shape in _SHAPES} | {"Fact": Fact._fields}
+_VARIABLES = {"event": EventView.__struct_fields__, "vm": Vm.__struct_fields__}
 _UNSAFE_GLOBALS = ("lipsum",)
 
 
@@ -55,8 +49,8 @@ class Engine:
         )
         environment.filters |= {
             "code": style.code,
-            "duration": spans.duration,
-            "utc": spans.utc,
+            "duration": duration,
+            "utc": utc,
             "relative": _relative_filter(),
         }
         for name in _UNSAFE_FILTERS:
@@ -100,12 +94,11 @@ class Engine:
             if isinstance(node, nodes.Name):
                 if node.ctx == "load" and node.name in undeclared:
                     yield f"{where}: {node.name!r} does not exist; there are {', '.join(NAMES)}"
-            elif _reads_event(node) and "event" not in own and node.attr not in EVENT_FIELDS:
-                yield f"{where}: event has no {node.attr!r}; it has {', '.join(EVENT_FIELDS)}"
-
-
-def _reads_event(node: Any) -> bool:
-    return getattr(node.node, "name", None) == "event"
+                continue
+            read = getattr(node.node, "name", "")
+            fields = _VARIABLES.get(read, ())
+            if fields and read not in own and node.attr not in fields:
+                yield f"{where}: {read} has no {node.attr!r}; it has {', '.join(fields)}"
 
 
 class Template:
@@ -125,11 +118,6 @@ class Template:
         except Exception as error:
             raise TemplateError(_reason(error)) from error
         return rendered.strip()
-
-
-def default(name: str) -> str:
-    """Read one of the templates that come with the program."""
-    return (resources.files("exporter.notifications") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _reason(error: Exception) -> str:
@@ -152,15 +140,15 @@ def _relative_filter() -> Any:
     from jinja2 import pass_context
 
     @pass_context
-    def relative(context: Any, at: datetime | None) -> str:
-        return spans.relative(at, context["now"])
+    def from_now(context: Any, at: datetime | None) -> str:
+        return relative(at, context["now"])
 
-    return relative
+    return from_now
 
 
 def _shown(value: object) -> object:
     if value is None or isinstance(value, datetime):
-        return spans.utc(value)
+        return utc(value)
     return ", ".join(map(str, value)) if isinstance(value, tuple | list) else value
 
 

@@ -1,6 +1,7 @@
 """All targets together: what the rest of the program knows of the notifications."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +12,19 @@ from exporter.clock import Clock
 from exporter.config import Route
 from exporter.health import Health
 from exporter.model.lifecycle import Occurrence
-from exporter.model.messages import Message, Sender
+from exporter.model.messages import Message, Outage, Sender, WatchChange, WatchMessage
+from exporter.model.snapshot import Snapshot
+from exporter.model.vm import VirtualMachine
 from exporter.notifications import routing
-from exporter.notifications.worker import Counts, Duty, Traces, Worker, Writes
+from exporter.notifications.ports import Counts, DeliveryConfig, Traces, Writes
+from exporter.notifications.worker import Worker
 from exporter.state.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
 
 class Plan(NamedTuple):
-    """Who is told what, and how; ``retry_for`` is in seconds.
+    """Who is told what, and how; ``retry_for`` and ``watch_after`` are in seconds.
 
     The factories are called on the workers' threads, at the first message of a target, so that nothing heavy
     is imported before there is something to say.
@@ -30,6 +34,8 @@ class Plan(NamedTuple):
     senders: Mapping[str, Callable[[], Sender]] = {}
     renderer: Callable[[], Writes] | None = None
     retry_for: float = 86400.0
+    watch_after: float = 300.0
+    watch_targets: Sequence[str] = ()
 
 
 class Notifier:
@@ -73,13 +79,29 @@ class Notifier:
                     "messages wait for a target that is not configured",
                     extra={"target": target, "count": waiting[target]},
                 )
-            self._employ(target, Duty(plan.senders.get(target), plan.renderer or _nothing, plan.retry_for))
+            sender = plan.senders.get(target)
+            self._assign(target, DeliveryConfig(sender, plan.renderer or _nothing, plan.retry_for))
 
     def compose(
-        self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
+        self,
+        occurrences: Sequence[Occurrence],
+        instance: str | None,
+        now: datetime,
+        vm: VirtualMachine | None = None,
     ) -> tuple[Message, ...]:
         """Make the messages to write down with what just happened."""
-        return routing.compose(self._plan.routes, occurrences, instance=instance, now=now)
+        return routing.compose(self._plan.routes, occurrences, instance=instance, now=now, vm=vm)
+
+    @property
+    def blind_after(self) -> float:
+        """After how many seconds without a valid document to send messages; infinite for never."""
+        return self._plan.watch_after if self._plan.watch_targets else math.inf
+
+    def compose_watch(
+        self, change: WatchChange, outage: Outage, at: datetime, snapshot: Snapshot
+    ) -> tuple[WatchMessage, ...]:
+        """Make the messages to write down with an outage of the watch, or its end."""
+        return routing.compose_watch(self._plan.watch_targets, change, outage, at, snapshot)
 
     def wake(self) -> None:
         """Deliver what was recorded."""
@@ -97,14 +119,14 @@ class Notifier:
         ended = [worker.join(deadline - time.monotonic()) for worker in workers]
         return all(ended)
 
-    def _employ(self, target: str, duty: Duty) -> None:
+    def _assign(self, target: str, config: DeliveryConfig) -> None:
         worker = self._workers.get(target)
         if worker is not None:
-            worker.assign(duty)
+            worker.assign(config)
             return
         worker = Worker(
             target,
-            duty,
+            config,
             outbox=self._outbox,
             counts=self._counts,
             tracer=self._tracer,

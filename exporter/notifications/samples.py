@@ -1,4 +1,4 @@
-"""Messages about an event that never was: for ``notify-test``, and to try templates on."""
+"""Sample messages, for ``notify-test`` and to try templates on."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -7,24 +7,23 @@ from msgspec.structs import replace
 
 from exporter.model.events import SCHEDULED, STARTED, Target
 from exporter.model.lifecycle import ENDINGS, Change, Transition, TransitionRecord
-from exporter.model.messages import Message
+from exporter.model.messages import AnyMessage, Message
 from exporter.model.views import EventView
+from exporter.model.vm import VirtualMachine
 
 SAMPLE_ID = "00000000-0000-0000-0000-000000000000"
 _DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 _NOTICE = timedelta(minutes=15)
 
 
-def samples(instance: str | None, now: datetime) -> tuple[Message, ...]:
-    """Return one message of each transition, as of ``now``, marked as a test; the caller fills ``target``."""
-    return tuple(
-        _sample(transition, number, instance, now) for number, transition in enumerate(Transition, start=1)
-    )
+def samples(vm: VirtualMachine, now: datetime, event_type: str = "Reboot") -> tuple[Message, ...]:
+    """Return one message of each transition, as of ``now``, about this VM; the caller fills ``target``."""
+    return tuple(_sample(transition, vm, now, event_type) for transition in Transition)
 
 
 def variants() -> Iterator[tuple[str, Message]]:
-    """Return messages that differ in all that a template may meet, and what is special about each."""
-    for sample in (*samples("vm_0", _DAY), *samples(None, _DAY)):
+    """Return messages that cover everything a template may meet, each with what is special about it."""
+    for sample in (*samples(VirtualMachine(name="vm_0"), _DAY), *samples(VirtualMachine(), _DAY)):
         event = sample.event
         what = f"transition {sample.transition}{'' if sample.instance else ', instance not known'}"
         yield what, sample
@@ -37,19 +36,20 @@ def variants() -> Iterator[tuple[str, Message]]:
         yield f"{what}, every field changed", replace(sample, changes=tuple(_changes(event, _DAY)))
 
 
-def is_sample(event: EventView) -> bool:
-    """Return whether an event is made up here."""
-    return event.id == SAMPLE_ID
+def is_sample(message: AnyMessage) -> bool:
+    """Return whether a message is a sample."""
+    return isinstance(message, Message) and message.event.id == SAMPLE_ID
 
 
-def _sample(transition: Transition, number: int, instance: str | None, now: datetime) -> Message:
+def _sample(transition: Transition, vm: VirtualMachine, now: datetime, event_type: str) -> Message:
+    instance = vm.name or None
     ended = transition in ENDINGS
     begun = transition in (Transition.STARTED, Transition.COMPLETED)
     started = now - timedelta(minutes=10 if ended else 0) if begun else None
     event = EventView(
         id=SAMPLE_ID,
         ids=(SAMPLE_ID,),
-        type="Reboot",
+        type=event_type,
         source="notify-test",
         status=STARTED if begun else SCHEDULED,
         target=Target.SELF,
@@ -64,7 +64,10 @@ def _sample(transition: Transition, number: int, instance: str | None, now: date
         transitions=(TransitionRecord(transition, now),),
     )
     changes = tuple(_changes(event, now))[:1] if transition is Transition.UPDATED else ()
-    return Message("", SAMPLE_ID, number, transition, now, instance, event, changes)
+    detail = "hook sample failed: exit status 1" if transition is Transition.HOOK_FAILED else ""
+    number = list(Transition).index(transition) + 1
+    incident = f"{SAMPLE_ID}/{instance or 'test'}"
+    return Message("", SAMPLE_ID, number, transition, now, instance, event, changes, detail, vm, incident)
 
 
 def _changes(event: EventView, now: datetime) -> Iterator[Change]:

@@ -5,32 +5,49 @@ Its import and its plugins take 20 MiB and a third of a second, and its loggers 
 
 import importlib
 import logging
+import os
 import queue
-import re
-from collections.abc import Iterator
-from http import HTTPStatus
 from logging.handlers import QueueHandler
+from pathlib import Path
 from typing import Any
 
+from exporter.model.messages import Delivery, Rendered
+from exporter.model.severity import Severity
+from exporter.notifications import failures, redirects
 from exporter.notifications.addresses import Address
+from exporter.notifications.incidents import Incidents
 
 # As whom a mail or a chat shows the sender, where the URL does not say.
 _SENDER = "Azure Scheduled Events"
 _LIMIT_MARGIN = 100
+_LOGGER = "apprise"
+_NOTIFY_TYPES = {
+    Severity.INFO: "info",
+    Severity.SUCCESS: "success",
+    Severity.WARNING: "warning",
+    Severity.CRITICAL: "failure",
+}
 # Apprise gives up after 4 s, mail after 15, when a slow receiver may well have the message.
 _CONNECT_SECONDS = 5.0
-_READ_SECONDS = 10.0
+_READ_SECONDS = 60.0
+# The one service whose time to connect is its time to answer, too.
+_MAIL = "E-Mail"
 
 
 class Service:
     """One service that Apprise can send to; ``name`` is the service's, as Apprise has it."""
 
-    def __init__(self, plugin: Any) -> None:
+    def __init__(self, plugin: Any, url: str = "") -> None:
         from apprise import Apprise
 
+        self._incidents = Incidents(plugin, url)
+        self.has_incidents = self._incidents.exist
+        # What such a plugin remembers is on disk, and read when it is made.
+        self.is_reusable = not self._incidents.has_memory or plugin.asset.storage_path is None
         plugin.request_rate_per_sec = 0
+        self.name = str(plugin.service_name)
         for key, seconds in (
-            ("socket_connect_timeout", _CONNECT_SECONDS),
+            ("socket_connect_timeout", _READ_SECONDS if self.name == _MAIL else _CONNECT_SECONDS),
             ("socket_read_timeout", _READ_SECONDS),
         ):
             if getattr(plugin, key) == getattr(type(plugin), key):
@@ -39,53 +56,65 @@ class Service:
         plugin.retry = 0
         if plugin.overflow_mode == type(plugin).overflow_mode:
             plugin.overflow_mode = "split"
-        self.name = str(plugin.service_name)
+        self._plugin = plugin
         self.body_limit = max(int(plugin.body_maxlen) - _LIMIT_MARGIN, _LIMIT_MARGIN)
         # Only services that take any header have it: json, xml, form and the like.
         self._headers: Any = getattr(plugin, "headers", None)
         self._sending = Apprise(asset=plugin.asset)
         self._sending.add(plugin)
 
-    def send(
-        self, *, title: str, body: str, body_format: str, notify_type: str, traceparent: str = ""
-    ) -> str:
-        """Try once, on this thread, for as long as the service makes it last; return "" or why it failed.
-
-        ``traceparent`` is the W3C header to send along, where the service takes headers.
-        """
+    def send(self, rendered: Rendered) -> Delivery:
+        """Try once, on this thread, for as long as the service makes it last."""
+        resolves = self.has_incidents and rendered.resolves
+        notify_type = "success" if resolves else _NOTIFY_TYPES[rendered.severity]
+        self._incidents.begin(rendered.incident)
+        if not self._incidents.makes_request(rendered.incident, notify_type):
+            return Delivery(delivered=True, skipped=True)
         if isinstance(self._headers, dict):
             self._headers.pop("traceparent", None)
-            self._headers |= {"traceparent": traceparent} if traceparent else {}
-        result = self._sending.notify(
-            body=body,
-            title=title,
-            body_format=body_format,
-            notify_type=notify_type,
-            interpret_escapes=False,
-            log_level=logging.DEBUG,
-        )
+            self._headers |= {"traceparent": rendered.traceparent} if rendered.traceparent else {}
+        with failures.handled_by(_LOGGER) as errors:
+            result = self._sending.notify(
+                body=rendered.body,
+                title=rendered.title,
+                body_format=rendered.format,
+                notify_type=notify_type,
+                interpret_escapes=False,
+                log_level=logging.WARNING,
+            )
         if result:
-            return ""
-        return _reason(entry.message for entry in result.logs())
+            self._incidents.sent(rendered.incident, notify_type)
+            return Delivery(delivered=True)
+        status = failures.status_in(entry.message for entry in result.logs())
+        if status is None:
+            return failures.of_errors(errors)
+        if 300 <= status < 400:
+            return failures.of_redirect(status, redirects.location(self._plugin))
+        return failures.of_status(status)
 
 
-def open_services(address: Address) -> list[Service]:
-    """Return the services behind an address; none where Apprise does not take it."""
-    return [Service(plugin) for plugin in plugins(address)]
+def open_services(address: Address, storage: Path | None = None) -> list[Service]:
+    """Return the services behind an address; none where Apprise does not take it.
+
+    ``storage`` is the directory for what services of incidents have to remember; None for memory alone.
+    """
+    return [Service(plugin, address.url) for plugin in plugins(address, storage)]
 
 
-def plugins(address: Address) -> list[Any]:
+def plugins(address: Address, storage: Path | None = None) -> list[Any]:
     """Return Apprise's own objects for an address."""
     from apprise import Apprise, AppriseAsset, AppriseConfig
 
     _quieten()
+    _ignore_netrc()
     # Without a time limit of its own Apprise sends on the calling thread, and leaves no thread behind.
     asset = AppriseAsset(
         app_id=_SENDER,
         app_desc=_SENDER,
         async_mode=False,
         service_timeout=0,
-        storage_mode="memory",
+        storage_mode="memory" if storage is None else "flush",
+        storage_path=None if storage is None else str(storage),
         interpret_emojis=False,
         # A redirect would take the message, and the headers with the secrets, to another host.
         http_redirects=False,
@@ -144,31 +173,40 @@ def _plugin(url: str, module: str, name: str, asset: Any) -> Any:
 
 def problem(address: Address) -> str:
     """Return why Apprise does not take an address, and what to do."""
-    from apprise.plugins import N_MGR
+    from apprise import Apprise
 
     if address.apprise_config is not None:
-        path, tag = address.apprise_config
-        return f"{path} has no service with the tag {tag!r} that Apprise takes; add it there"
+        return "notifications.apprise_config has no service with this tag that Apprise takes; add it there"
     scheme = address.label.partition("://")[0]
     if "://" not in address.label:
         return "is not a valid URL; write it like mailto://user:password@example.com"
-    if scheme not in N_MGR:
+    known = [
+        service["enabled"]
+        for service in Apprise().details(show_disabled=True)["schemas"]
+        if scheme in (*(service["protocols"] or ()), *(service["secure_protocols"] or ()))
+    ]
+    if not known:
         return f"Apprise knows no service {scheme}://; see the list in its documentation"
-    if not N_MGR[scheme].enabled:
+    if not known[0]:
         return (
             f"Apprise needs more Python packages for {scheme}://; see the service's page in its documentation"
         )
     return f"Apprise does not take this {scheme}:// URL; see the service's page in its documentation"
 
 
+def _ignore_netrc() -> None:
+    """Keep requests from replacing a URL's ``Authorization`` header by what ~/.netrc has for the host."""
+    os.environ["NETRC"] = os.devnull
+
+
 def _quieten() -> None:
-    """Keep what may have a URL in it out of the log; only `_reason` gets to see what Apprise says."""
-    for name in ("apprise", "paho", "slixmpp"):
+    """Keep what may have a URL in it out of the log."""
+    for name in (_LOGGER, "paho", "slixmpp"):
         logger = logging.getLogger(name)
         logger.propagate = False
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
-    logging.getLogger("apprise").setLevel(logging.DEBUG)
+    logging.getLogger(_LOGGER).setLevel(logging.WARNING)
     # urllib3 warns of headers that it cannot read, with the whole URL.
     for name, level in (
         ("asyncio", logging.WARNING),
@@ -177,30 +215,3 @@ def _quieten() -> None:
     ):
         logger = logging.getLogger(name)
         logger.setLevel(max(logger.level, level))
-
-
-_PHRASES = {
-    "timed out": "it did not answer in time",
-    "timeout": "it did not answer in time",
-    "refused": "it refuses connections",
-    "getaddrinfo": "its name cannot be resolved",
-    "failed to resolve": "its name cannot be resolved",
-    "name or service": "its name cannot be resolved",
-    "certificate": "its certificate is not accepted",
-    "authentication": "it does not accept the credentials",
-    "connection": "the connection failed",
-}
-
-
-def _reason(entries: Iterator[str]) -> str:
-    """Reduce what Apprise logged, which may have anything in it, to words of ours."""
-    text = "\n".join(entries)
-    status = re.search(r"\berror=([1-5][0-9][0-9])\b", text)
-    if status:
-        number = int(status[1])
-        known = number in HTTPStatus._value2member_map_
-        return f"it answered {number}{f' ({HTTPStatus(number).phrase})' if known else ''}"
-    folded = text.lower()
-    return next(
-        (words for phrase, words in _PHRASES.items() if phrase in folded), "Apprise could not send it"
-    )

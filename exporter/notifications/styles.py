@@ -1,13 +1,14 @@
-"""What Azure writes, made fit for a message: always data, never markup, a mention or a control character.
+"""Text from outside, made safe for a format: no markup, no mentions, no control characters.
 
-Nothing is escaped by backslashes: a service that shows plain text would show them.
+Nothing is escaped by backslashes, because a service that shows plain text would show them.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Protocol
 
-from exporter.commands.table import printable
 from exporter.model.messages import TextFormat
+from exporter.model.wording import printable
 
 LONGEST = 500
 _CUT = "..."
@@ -43,30 +44,34 @@ class Data(str):
 
 
 class Style(Protocol):
-    """How a format writes what is not the template's own."""
+    """How a format writes data, links and lists."""
 
     def data(self, text: str, most: int = LONGEST) -> str:
-        """Make text from outside safe, at most ``most`` characters of it."""
+        """Return text from outside in a safe form, cut to ``most`` characters."""
         ...
 
     def code(self, value: object) -> str:
-        """Set a value apart, as it is: an id, a name, a quotation."""
+        """Return a value set apart and unchanged, such as an id or a name."""
         ...
 
-    def phrase(self, form: str, *values: object) -> str:
-        """Put values into a sentence of ours, whose form is as for ``str.format``."""
+    def link(self, url: str) -> str:
+        """Return a URL of our own so that it can be followed."""
         ...
 
-    def join(self, pieces: list[str]) -> str:
-        """Enumerate pieces that are in this format already."""
+    def text(self, text: str) -> str:
+        """Return a sentence of our own, which may contain data, in this format."""
+        ...
+
+    def body(self, head: str, lines: Sequence[str]) -> str:
+        """Return a paragraph and a list, both of which are in this format already."""
         ...
 
 
 def flat(text: str, most: int = LONGEST) -> str:
-    """Make one line of it, without control, bidirectional or invisible characters, mentions, or great length.
+    """Return the text on one line, without control, bidirectional or invisible characters and mentions.
 
-    Line breaks and other white space become a space; what cannot be seen becomes ``?``; ``@`` becomes
-    ``(at)``, so that nobody is called by a text that says ``@everyone``.
+    White space becomes a space, invisible characters become ``?``, and ``@`` becomes ``(at)``, so that a text
+    that says ``@everyone`` mentions nobody. The result has at most ``most`` characters.
     """
     shown = printable(" ".join(text[: most * 4].split())).replace("@", "(at)")
     shown = _SPECIAL.sub("\N{FULLWIDTH LESS-THAN SIGN}", shown)
@@ -76,7 +81,7 @@ def flat(text: str, most: int = LONGEST) -> str:
 
 
 def unmarked(text: str) -> str:
-    """Take the meaning from all that Markdown, or HTML, would take for markup; names and GUIDs stay as is."""
+    """Replace what Markdown or HTML would treat as markup; names of VMs and GUIDs are unchanged."""
     text = _ENTITY.sub("\N{FULLWIDTH AMPERSAND}", text.translate(_MARKUP))
     if _OPENING.search(text):
         text = _CLOSING.sub("\N{FULLWIDTH LOW LINE}", text)
@@ -84,53 +89,65 @@ def unmarked(text: str) -> str:
 
 
 class PlainStyle:
-    """Text: nothing is markup."""
+    """Plain text: nothing is markup."""
 
     def data(self, text: str, most: int = LONGEST) -> str:
-        """Flatten it."""
+        """Return it on one line."""
         return Data.of(found := flat(text, most), found)
 
     def code(self, value: object) -> str:
-        """Write it as it is."""
+        """Return it unchanged."""
         return _plain(value)
 
-    def phrase(self, form: str, *values: object) -> str:
-        """Fill it in."""
-        return form.format(*values)
+    def link(self, url: str) -> str:
+        """Return it unchanged."""
+        return url
 
-    def join(self, pieces: list[str]) -> str:
-        """Separate them by commas."""
-        return ", ".join(pieces)
+    def text(self, text: str) -> str:
+        """Return it unchanged."""
+        return text
+
+    def body(self, head: str, lines: Sequence[str]) -> str:
+        """Return each on a line of its own."""
+        return "\n".join([head, "", *lines])
 
 
 class TitleStyle(PlainStyle):
     """A title: one service shows it as text, the next reads it as Markdown, a third as HTML."""
 
     def data(self, text: str, most: int = 100) -> str:
-        """Flatten it, and leave nothing that could be markup to any of them."""
+        """Return it on one line, without what any of them would treat as markup."""
         return Data.of(found := unmarked(flat(text, most)), found)
 
     def code(self, value: object) -> str:
-        """Write it as it is, without markup."""
+        """Return it without markup."""
         return unmarked(_plain(value))
 
 
 class MarkdownStyle(PlainStyle):
-    """Markdown of any service: code spans where data stand as they are."""
+    """Markdown of any service."""
 
     def data(self, text: str, most: int = LONGEST) -> str:
-        """Flatten it, and replace what would be markup outside a code span."""
+        """Return it on one line, and replace what would be markup outside a code span."""
         plain = flat(text, most)
         return Data.of(unmarked(plain), plain)
 
     def code(self, value: object) -> str:
-        """Make a code span, in which nothing but a backtick means anything."""
+        """Return a code span, in which only a backtick has a meaning."""
         plain = _plain(value).replace("`", "'")
         return f"`{plain}`" if plain else ""
 
+    def link(self, url: str) -> str:
+        """Return an autolink: converted to plain text, it still shows the URL."""
+        return f"<{url}>"
+
+    def body(self, head: str, lines: Sequence[str]) -> str:
+        """Return a paragraph and a list."""
+        return "\n".join([head, "", *(f"- {line}" for line in lines)])
+
 
 class HtmlStyle:
-    """HTML: what is not marked as such is escaped."""
+    """HTML: everything is escaped that is not of type ``Markup``."""
 
     def __init__(self) -> None:
         from markupsafe import Markup
@@ -138,20 +155,25 @@ class HtmlStyle:
         self._markup = Markup
 
     def data(self, text: str, most: int = LONGEST) -> str:
-        """Flatten it; it is escaped where it is put in."""
+        """Return it on one line; it is escaped where it is inserted."""
         return Data.of(found := flat(text, most), found)
 
     def code(self, value: object) -> str:
-        """Make a ``code`` element."""
+        """Return a ``code`` element."""
         return self._markup("<code>{}</code>").format(_plain(value))
 
-    def phrase(self, form: str, *values: object) -> str:
-        """Fill it in, escaped."""
-        return self._markup(form).format(*values)
+    def link(self, url: str) -> str:
+        """Return an ``a`` element that shows the URL: mail has a part in plain text, without elements."""
+        return self._markup('<a href="{0}">{0}</a>').format(url)
 
-    def join(self, pieces: list[str]) -> str:
-        """Separate them by commas."""
-        return self._markup(", ").join(pieces)
+    def text(self, text: str) -> str:
+        """Escape it."""
+        return self._markup.escape(text)
+
+    def body(self, head: str, lines: Sequence[str]) -> str:
+        """Return a paragraph and a list."""
+        items = "".join(f"<li>{line}</li>\n" for line in lines)
+        return f"<p>{head}</p>\n<ul>\n{items}</ul>"
 
 
 def style(text_format: TextFormat) -> Style:

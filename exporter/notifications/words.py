@@ -1,151 +1,211 @@
-"""The words of a message; `exporter.model.wording` has those that the page uses, too."""
+"""The words of a message: its headline, what it means, and its facts."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from exporter.model import wording as page
-from exporter.model.events import STARTED, ScheduledEvent, Target, normal_name
-from exporter.model.lifecycle import ENDINGS, Change, Transition
-from exporter.model.messages import Message
+from exporter.model.events import STARTED, Target, normal_name
+from exporter.model.lifecycle import Change, Transition
+from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
-from exporter.notifications.samples import is_sample
-from exporter.notifications.spans import UNKNOWN, duration, relative, utc
-from exporter.notifications.styles import Style
+from exporter.model.wording import duration, effect, impact, relative, requester, utc
 
 VMS_SHOWN = 10
-_FIELDS = {"not_before": "starts", "duration_seconds": "lasts", "resources": "VMs", "description": "text"}
+# A phone's lock screen shows about so much of a title.
+TITLE_LENGTH = 60
+_SHORTEST_NAME = 12
+_NAMELESS = "this VM (name unknown)"
+_FIELDS = {
+    "not_before": "start",
+    "duration_seconds": "impact",
+    "resources": "VMs",
+    "description": "description",
+}
+_ENDED = {
+    Transition.COMPLETED: "The event is over: Azure no longer lists it.",
+    Transition.CANCELLED: "Azure no longer plans the event. It did not start.",
+    Transition.VANISHED: "Azure no longer lists the event. Its outcome was not seen; it may have happened.",
+}
 
 
 class Fact(NamedTuple):
-    """One line of a message: ``When: ...``."""
+    """One line of a message: ``Starts: ...``."""
 
     label: str
     text: str
 
 
-def as_event(view: EventView) -> ScheduledEvent:
-    """Return what Azure said of an event, for the functions that take that."""
-    return ScheduledEvent(
-        event_id=view.id,
-        event_type=view.type,
-        event_status=view.status,
-        resources=view.resources,
-        not_before=view.not_before,
-        duration_seconds=view.duration_seconds,
-        description=view.description,
-        event_source=view.source,
-        doubts=view.doubts,
+def headline(message: AnyMessage, now: datetime) -> str:
+    """Return the message in one line: ``Reboot scheduled: vm_0 in 15 min``.
+
+    Behind the severity it fits `TITLE_LENGTH`: a long name of a VM is shortened in its middle.
+    """
+    if isinstance(message, WatchMessage):
+        what, when = "Watch", _outage(message)
+    else:
+        what, when = message.event.type, _when(message, now)
+    what = f"{what} {message.transition.value}: "
+    room = TITLE_LENGTH - len(f"[{message.severity}] ") - len(what) - len(when)
+    return f"{what}{_shortened(_subject(message), room)}{when}"
+
+
+def _shortened(name: str, room: int) -> str:
+    room = max(room, _SHORTEST_NAME)
+    if len(name) <= room:
+        return name
+    # Names of one scale set differ at their ends.
+    head = (room - 3) // 2
+    return f"{name[:head]}...{name[head + 3 - room :]}"
+
+
+def _subject(message: AnyMessage) -> str:
+    own = message.instance or _NAMELESS
+    if isinstance(message, WatchMessage) or message.event.target is Target.SELF:
+        return own
+    others = message.event.resources
+    return f"other VM {others[0]}" if len(others) == 1 else f"{len(others)} other VMs"
+
+
+def _when(message: Message, now: datetime) -> str:
+    event = message.event
+    if event.ended is not None and event.outcome is not message.transition:
+        return f", over since {_clock(event.ended, now)}"
+    if event.ended is not None or event.status == STARTED:
+        return f" at {_clock(message.at, now)}"
+    if message.transition is Transition.APPROVED:
+        return ", may start at any moment"
+    if event.not_before is None:
+        return ", start unknown" if event.not_before_unreadable else " at any moment"
+    due = relative(event.not_before, now)
+    return f" {due}" if event.not_before > now else f", due {due}"
+
+
+def _clock(at: datetime, now: datetime) -> str:
+    at = at.astimezone(UTC)
+    day = "" if abs(at - now) < timedelta(hours=20) else f"{at.day} {at:%b} "
+    return f"{day}{at:%H:%M} UTC"
+
+
+def explanation(message: AnyMessage) -> str:
+    """Return what it means for whom, in one to three sentences."""
+    if isinstance(message, WatchMessage):
+        return _watch_explanation(message)
+    event, transition = message.event, message.transition
+    meaning = _ENDED[event.outcome] if event.outcome in _ENDED else effect(event.type)
+    if transition is Transition.HOOK_FAILED:
+        meaning = f"A hook for this event failed. {meaning}"
+    if transition is Transition.ADVISED:
+        meaning = f"Azure lists the event as {event.status} and has not scheduled it. {meaning}"
+    if transition is Transition.APPROVED:
+        meaning = f"This exporter approved the event: Azure may start it before the planned time. {meaning}"
+    if transition is Transition.COMPLETED and event.target is Target.SELF:
+        meaning += _pause(event)
+    if event.target is Target.OTHER:
+        if event.ended is not None:
+            return f"{meaning} This VM was not affected."
+        return f"This VM is not affected. For those that are: {meaning}"
+    if message.instance is None:
+        return f"{meaning} This VM's name is not known yet: the event may be another VM's."
+    if not event.resources:
+        return f"{meaning} Azure named no VM; it may be this one."
+    return meaning
+
+
+def _pause(event: EventView) -> str:
+    """Return how long this VM stood still: an event stays listed for longer than that."""
+    if event.paused_seconds is not None:
+        return f" The exporter observed a pause of {duration(event.paused_seconds)} during the event."
+    return " How long the VM paused was not observed." if event.type == "Freeze" else ""
+
+
+def _watch_explanation(message: WatchMessage) -> str:
+    length = duration((message.at - message.since).total_seconds())
+    if message.transition is WatchChange.BLIND:
+        return (
+            f"The exporter has had no valid document of scheduled events for {length}. "
+            "Until it has one again, nothing is reported about events of this VM."
+        )
+    return (
+        f"The exporter reads scheduled events again, after {length} without a valid document. "
+        "Events that began and ended meanwhile were not seen."
     )
 
 
-def headline(message: Message, now: datetime, style: Style) -> str:
-    """Return the message in one line: ``Reboot scheduled: vm_0 in 14 minutes``."""
-    event, transition = message.event, message.transition
-    tail = _tail(message, now)
-    form = "{} {}: {}{}{}" if message.event.target is Target.SELF else "{} {} for another VM: {}{}{}"
-    if event.target is Target.OTHER and len(event.resources) > 1:
-        form = "{} {} for other VMs: {}{}{}"
-    test = " (test)" if is_sample(event) else ""
-    return style.phrase(form, event.type, transition.value, _subject(message, style), tail, test)
-
-
-def explanation(message: Message, style: Style) -> str:
-    """Return what it means for whom, in one to three sentences."""
-    event = message.event
-    meaning = _END_WORDS.get(message.transition) or page.effect(as_event(event))
-    if message.transition is Transition.APPROVED:
-        meaning = f"This exporter told Azure to go ahead. {meaning}"
-    if event.target is Target.OTHER:
-        ended = message.transition in ENDINGS
-        form = (
-            "{} This VM only saw it."
-            if ended
-            else "This VM is not affected; it only saw the event. For those affected: {}"
-        )
-        return style.phrase(form, meaning)
-    if message.instance is None:
-        return style.phrase("{} This VM's name is not known yet: the event may be another VM's.", meaning)
-    if not event.resources:
-        return style.phrase("{} Azure named no VM; it may be this one.", meaning)
-    return style.phrase("{}", meaning)
-
-
-_END_WORDS = {
-    Transition.COMPLETED: "Completed: it is over.",
-    Transition.CANCELLED: "Cancelled: Azure no longer plans it for this VM; it did not start.",
-    Transition.VANISHED: "Vanished: Azure no longer lists it. Its end was not seen; it may have happened.",
-}
-
-
-def facts(message: Message, now: datetime, style: Style) -> list[Fact]:
+def facts(message: AnyMessage, now: datetime) -> list[Fact]:
     """Return the lines of the body, the most urgent first."""
+    own = message.instance or "name not known yet"
+    if isinstance(message, WatchMessage):
+        return [Fact("This VM", own), *_watch_facts(message, now)]
     event = message.event
     lines = [
-        Fact("This VM", style.code(message.instance) if message.instance else "name not known yet"),
-        *(Fact("Changed", change_words(change, style)) for change in message.changes),
-        *_moments(message, now),
+        Fact("This VM" if event.target is Target.SELF else "Seen by", own),
+        *([Fact("Reason", message.detail)] if message.detail else ()),
+        *(Fact("Changed", change_words(change)) for change in message.changes),
+        *(_coming(message, now) if event.ended is None else _ending(event, now)),
+        Fact("Requested by", requester(event.source)),
     ]
-    if message.transition not in ENDINGS:
-        lines.append(Fact("Lasts", page.expected_duration(as_event(event))))
-    lines.append(Fact("Asked for by", style.phrase("{}", page.source(as_event(event)))))
     others = _others(message)
     if others:
         label = "VMs" if event.target is Target.OTHER or message.instance is None else "Other VMs"
-        lines.append(Fact(label, names(others, style)))
+        lines.append(Fact(label, names(others)))
     if event.description:
-        lines.append(Fact("Azure says", style.code(event.description)))
-    lines.append(Fact("Event", style.phrase("{} {}", event.type, style.code(event.id))))
+        lines.append(Fact("Description", event.description))
+    lines.append(Fact("Event", f"{event.type} {event.id}"))
     return lines
 
 
-def names(resources: Sequence[str], style: Style, most: int = VMS_SHOWN) -> str:
-    """Enumerate VMs, the first ``most`` by name, the rest by number."""
-    shown = style.join([style.code(name) for name in resources[:most]])
-    hidden = len(resources) - most
-    return style.phrase("{} and {} more", shown, hidden) if hidden > 0 else shown
+def _watch_facts(message: WatchMessage, now: datetime) -> Iterator[Fact]:
+    yield Fact("Blind since", _moment(message.since, now))
+    if message.transition is WatchChange.RECOVERED:
+        yield Fact("Recovered", _moment(message.at, now))
+    if message.error:
+        yield Fact("Last error", message.error)
 
 
-def change_words(change: Change, style: Style) -> str:
-    """Return what changed: ``starts 22:15 -> 22:30``."""
+def _outage(message: WatchMessage) -> str:
+    length = duration((message.at - message.since).total_seconds())
+    return f" for {length}" if message.transition is WatchChange.BLIND else f" after {length}"
+
+
+def names(resources: Sequence[object]) -> str:
+    """Enumerate VMs, the first ten by name, the rest by number."""
+    shown = ", ".join(map(str, resources[:VMS_SHOWN]))
+    hidden = len(resources) - VMS_SHOWN
+    return f"{shown} and {hidden} more" if hidden > 0 else shown
+
+
+def change_words(change: Change) -> str:
+    """Return what changed: ``start 22:15 -> 22:30``."""
     label = _FIELDS.get(change.field, change.field)
-    old, new = _value(change.field, change.old, style), _value(change.field, change.new, style)
-    return style.phrase("{} {} {} {}", label, old, "->", new)
+    return f"{label} {_value(change.field, change.old)} -> {_value(change.field, change.new)}"
 
 
-def _value(field: str, value: object, style: Style) -> str:
-    if field == "duration_seconds" and isinstance(value, int | float):
-        return duration(value)
-    if field == "not_before":
-        return utc(value) if isinstance(value, datetime) or value is None else style.code(value)
-    if isinstance(value, list | tuple):
-        return names([str(item) if not isinstance(item, str) else item for item in value], style) or "none"
-    if value is None:
-        return UNKNOWN
-    return style.code(value) or "none"
-
-
-def _tail(message: Message, now: datetime) -> str:
-    event, transition = message.event, message.transition
-    if transition is Transition.COMPLETED and event.impact_seconds is not None:
-        return f" after {page.length(event.impact_seconds)}"
-    if transition in ENDINGS:
-        return ", outcome unknown" if transition is Transition.VANISHED else ""
-    if event.status == STARTED:
-        return f", about {page.length(event.duration_seconds)}" if event.duration_seconds else ""
-    if event.not_before is None:
-        return " at an unknown time" if as_event(event).not_before_unreadable else " at any moment"
-    due = relative(event.not_before, now)
-    if event.not_before <= now:
-        return f", due {due}"
-    return f" now {due}" if transition is Transition.UPDATED else f" {due}"
-
-
-def _subject(message: Message, style: Style) -> str:
+def digest_line(message: AnyMessage, now: datetime) -> str:
+    """Return a message as one of many: when it happened, what it says, and what changed."""
+    if isinstance(message, WatchMessage):
+        return f"{utc(message.at)}: {headline(message, now)}"
     event = message.event
-    if event.target is Target.OTHER and event.resources:
-        return names(event.resources, style, most=2)
-    return style.code(message.instance) if message.instance else "this VM (name not known yet)"
+    whom = names(event.resources) or message.instance or "this VM"
+    others = " (other VMs)" if event.target is Target.OTHER else ""
+    is_coming = event.not_before is not None and event.ended is None
+    start = f", not before {utc(event.not_before)}" if is_coming else ""
+    if event.ended is not None and event.outcome is not message.transition:
+        start = f", over since {utc(event.ended)}"
+    changes = "".join(f"; {change_words(change)}" for change in message.changes)
+    return (
+        f"{utc(message.at)} {message.transition.value}: {event.type} for {whom}{others}{start}{changes} "
+        f"({event.id})"
+    )
+
+
+def _value(field: str, value: object) -> str:
+    if field == "duration_seconds" and (value is None or isinstance(value, int)):
+        return impact(value)
+    if value is None or isinstance(value, datetime):
+        return utc(value)
+    if isinstance(value, list | tuple):
+        return names(value) or "none"
+    return f'"{value}"' if value else "none"
 
 
 def _others(message: Message) -> list[str]:
@@ -153,24 +213,27 @@ def _others(message: Message) -> list[str]:
     return [name for name in message.event.resources if not own or normal_name(name) != own]
 
 
-def _moments(message: Message, now: datetime) -> Iterator[Fact]:
-    event, transition = message.event, message.transition
-    if transition in ENDINGS:
-        yield from _past(event, now)
-    elif event.started is not None:
+def _coming(message: Message, now: datetime) -> Iterator[Fact]:
+    event = message.event
+    if event.started is not None:
         yield Fact("Started", _moment(event.started, now))
     elif event.status == STARTED:
         yield Fact("Started", f"already under way at {utc(event.since(Transition.STARTED) or message.at)}")
-    elif as_event(event).not_before_unreadable:
-        yield Fact("When", "unknown; Azure's time could not be read")
+    elif event.not_before_unreadable:
+        yield Fact("Starts", "unknown; Azure's time could not be read")
     elif event.not_before is None:
-        yield Fact("When", "at any moment; Azure gives no time")
+        yield Fact("Starts", "at any moment; Azure gives no time")
+    elif event.not_before > now:
+        early = "at any moment; planned for " if message.transition is Transition.APPROVED else ""
+        yield Fact("Starts", f"{early}not before {_moment(event.not_before, now)}")
     else:
-        limits = "at the earliest" if event.not_before > now else "so it may start at any moment"
-        yield Fact("When", f"{_moment(event.not_before, now)}, {limits}")
+        yield Fact("Starts", f"at any moment; was due {_moment(event.not_before, now)}")
+    # What takes the VM away has no duration.
+    if event.duration_seconds is not None or event.type not in ("Preempt", "Terminate"):
+        yield Fact("Expected impact", impact(event.duration_seconds))
 
 
-def _past(event: EventView, now: datetime) -> Iterator[Fact]:
+def _ending(event: EventView, now: datetime) -> Iterator[Fact]:
     noticed = event.since(Transition.STARTED)
     if event.started is not None:
         yield Fact("Started", _moment(event.started, now))
@@ -178,15 +241,11 @@ def _past(event: EventView, now: datetime) -> Iterator[Fact]:
         yield Fact("Started", f"already under way at {utc(noticed)}")
     elif event.not_before is not None:
         yield Fact("Was due", utc(event.not_before))
-    if event.ended is not None:
-        yield Fact("Gone", _moment(event.ended, now))
-    if event.impact_seconds is not None:
-        yield Fact("Took", f"{page.length(event.impact_seconds)} from started to gone")
-    elif noticed is not None:
-        yield Fact("Took", "unknown; its start or its end was not observed")
-    elif event.ended is not None and event.first_seen is not None:
-        known = page.length(max(0.0, (event.ended - event.first_seen).total_seconds()))
-        yield Fact("Took", f"never seen to start; listed for {known}")
+    if event.impact_seconds is not None and event.ended is not None:
+        length = duration(event.impact_seconds)
+        yield Fact("Closed", f"{_moment(event.ended, now)}, {length} after it started")
+    elif event.ended is not None:
+        yield Fact("Closed", f"noticed {_moment(event.ended, now)}")
 
 
 def _moment(at: datetime, now: datetime) -> str:

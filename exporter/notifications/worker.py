@@ -1,87 +1,57 @@
-"""One target's messages, worked off in their order by a thread of its own."""
+"""Delivering one target's messages: a loop begins attempts, which run on threads of their own."""
 
 import logging
+import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
-
-import msgspec
+from functools import partial
+from typing import NamedTuple
 
 from exporter.clock import Clock
-from exporter.health import Health, Trouble
+from exporter.health import DegradedReason, Health
 from exporter.model.events import trace_id
-from exporter.model.messages import Delivery, Message, Outcome, Rendered, Sender
-from exporter.retry import delay_after
+from exporter.model.messages import (
+    AnyMessage,
+    Backlog,
+    Delivery,
+    Failure,
+    Message,
+    Outcome,
+    Rendered,
+    Sender,
+)
+from exporter.model.spans import Span
+from exporter.notifications.ports import Counts, DeliveryConfig, Traces, Writes
+from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Ids, Item, Schedule, Turn
 from exporter.state.outbox import Outbox, Waiting
+from exporter.work import Loop
 
 log = logging.getLogger(__name__)
 
-# More than these that waited for a target that was down go out as one.
-MOST_SINGLE = 10
 # A message that is older than this says when the thing happened.
 LATE_SECONDS = 5.0
-_BATCH = 200
-# What wakes a worker otherwise is `Worker.wake`; this finds what a disk that came back brings.
+_MOST_WAITING = 1000
+_MOST_IN_DIGEST = 200
+# `wake` makes the worker look at the outbox; this finds what a disk that came back brings.
 _IDLE_SECONDS = 60.0
-# After an error of ours outside of a try: as late as a target may be tried again early in an outage.
 _ERROR_SECONDS = 20.0
 
 
-class Writes(Protocol):
-    """What is needed of `exporter.notifications.rendering.Renderer`."""
+class Attempt(NamedTuple):
+    """One attempt under way: what is sent, as which configuration says, and since when."""
 
-    def render(
-        self, message: Message, now: datetime, *, limit: int | None = None, late: bool = False
-    ) -> Rendered:
-        """Write one message."""
-        ...
-
-    def digest(
-        self, messages: Sequence[Message], now: datetime, *, limit: int | None = None
-    ) -> tuple[Rendered, int]:
-        """Write the first of several messages as one, and say how many those are."""
-        ...
+    ids: Ids
+    entries: Sequence[Waiting]
+    digest: bool
+    config: DeliveryConfig
 
 
-class Counts(Protocol):
-    """What is needed of `exporter.metrics.Metrics`."""
-
-    def delivered(self, target: str, delays: Sequence[float]) -> None:
-        """Count messages that arrived, each with the seconds since its transition."""
-        ...
-
-    def failed(self, target: str) -> None:
-        """Count a try that failed."""
-        ...
-
-    def expired(self, target: str, count: int) -> None:
-        """Count messages that were given up."""
-        ...
-
-
-class Traces(Protocol):
-    """What is needed of `exporter.tracing.Tracer`."""
-
-    def traceparent(self, message: Message) -> str:
-        """Return the W3C header to send along with a message; "" for none."""
-        ...
-
-    def notified(self, message: Message, at: datetime, outcome: Outcome) -> None:
-        """Take in that a message arrived, or was given up."""
-        ...
-
-
-class Duty(NamedTuple):
-    """How a worker is to do its work; the factories are called on its thread, at its first message.
-
-    Without a sender the target is configured no more: its messages wait until they are too old.
-    """
-
-    sender: Callable[[], Sender] | None
-    renderer: Callable[[], Writes]
-    retry_for: float
+def _on_a_thread(name: str, work: Callable[[], None]) -> None:
+    # A receiver may keep an attempt waiting; the end of the process must not.
+    threading.Thread(target=work, name=name, daemon=True).start()
 
 
 class Worker:
@@ -90,7 +60,7 @@ class Worker:
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
         target: str,
-        duty: Duty,
+        config: DeliveryConfig,
         *,
         outbox: Outbox,
         counts: Counts,
@@ -98,194 +68,236 @@ class Worker:
         health: Health,
         clock: Clock,
         chance: Callable[[], float] = random.random,
+        start: Callable[[str, Callable[[], None]], None] = _on_a_thread,
     ) -> None:
         self.target = target
-        self._duty = duty
+        self._config = self._config_in_use = config
         self._outbox = outbox
         self._counts = counts
         self._tracer = tracer
         self._health = health
         self._clock = clock
-        self._chance = chance
+        self._start = start
         self._sender: Sender | None = None
-        self._sender_of: Duty | None = None
         # What waits at the start was not delivered in time: the target, or the exporter, was down.
-        self._was_down = bool(outbox.waiting(target, 1))
-        self._digest_of = _BATCH
-        self._failures = 0
-        self._failing_since = 0.0
-        self._try_at = clock.monotonic()
-        self._wake = threading.Event()
-        self._stopping = False
-        # A receiver may keep a send waiting; the end of the process must not.
-        self._thread = threading.Thread(target=self._run, name=f"notify {target}", daemon=True)
-        self._lock = threading.Lock()
+        self._schedule = Schedule(clock, recovering=bool(outbox.waiting(target, 1)), chance=chance)
+        self._attempts: dict[Ids, Attempt] = {}
+        self._ended: queue.SimpleQueue[tuple[Attempt, Delivery]] = queue.SimpleQueue()
+        # Which services behind the target have a message that others behind it lack.
+        self._delivered_to: dict[Ids, set[str]] = {}
+        self._loop = Loop(f"notify {target}", self.step, failed=self._report_error)
 
-    def assign(self, duty: Duty) -> None:
-        """Take over another way to do the work, and try at once."""
-        with self._lock:
-            self._duty = duty
-            self._try_at = self._clock.monotonic()
-            if duty.sender is None:
-                self._health.clear(Trouble.NOTIFICATIONS_FAILING, self.target)
+    def assign(self, config: DeliveryConfig) -> None:
+        """Use another configuration, and try at once."""
+        self._config = config
         self.wake()
 
     def wake(self) -> None:
         """Look for messages now; the thread is started when there are some for the first time."""
-        with self._lock:
-            idle = self._thread.ident is None
-            if idle and not self._stopping and self._outbox.counts().get(self.target):
-                self._thread.start()
-        self._wake.set()
+        if self._outbox.counts().get(self.target):
+            self._loop.start()
+        self._loop.wake()
 
     def stop(self) -> None:
-        """Ask the thread to end after what it does now."""
-        with self._lock:
-            self._stopping = True
-        self._wake.set()
+        """Begin no further attempt."""
+        self._loop.stop()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end of the thread, and return whether it came within ``timeout`` seconds."""
-        if self._thread.ident is not None:
-            self._thread.join(max(timeout, 0.0))
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while not self._stopping:
-            self._wake.clear()
+        """Wait for attempts under way, note how they ended, and return whether all did within ``timeout``."""
+        deadline = time.monotonic() + timeout
+        if not self._loop.join(timeout):
+            return False
+        while self._attempts:
             try:
-                delay = self.step()
-            except Exception as error:  # a thread that ended would not be missed by anybody
-                problem = f"target {self.target}: {type(error).__name__} in this program"
-                self._health.report(Trouble.NOTIFICATIONS_FAILING, problem, self.target)
-                log.debug("a worker failed", exc_info=True)
-                delay = _ERROR_SECONDS
-            if delay > 0:
-                self._wake.wait(delay)
+                self._settle(*self._ended.get(timeout=max(deadline - time.monotonic(), 0)))
+            except queue.Empty:
+                return False
+        return True
 
-    def step(self) -> float:
-        """Do what is due, one message or one digest at most; return the seconds until there may be more."""
-        duty = self._duty
-        several = self._was_down or duty.sender is None
-        waiting = self._outbox.waiting(self.target, _BATCH if several else 1)
-        lost = [entry for entry in waiting if entry.message is None]
-        if lost:
-            self._expire(lost)
+    def step(self) -> float | None:
+        """Settle what ended, and begin an attempt if one is due; return the seconds until the next step."""
+        while not self._ended.empty():
+            self._settle(*self._ended.get())
+        if self._config is not self._config_in_use:
+            self._change_config()
+        config = self._config_in_use
+        waiting = self._outbox.waiting(self.target, _MOST_WAITING)
+        if lost := [entry for entry in waiting if entry.message is None]:
+            self._give_up(lost, Outcome.EXPIRED)
             return 0.0
-        if not waiting:
-            self._was_down = False
+        if config.sender is None:
+            self._expire(config.retry_for)
             return _IDLE_SECONDS
-        if duty.sender is None:
-            self._give_up(duty.retry_for)
-            return _IDLE_SECONDS
-        left = self._try_at - self._clock.monotonic()
-        return left if left > 0 else self._deliver(duty, waiting)
+        turn = self._schedule.next([_item(entry) for entry in waiting], self._backlog())
+        if turn.items:
+            self._begin(turn, waiting, config)
+            return 0.0
+        return _IDLE_SECONDS if turn.delay is None else min(turn.delay, _IDLE_SECONDS)
 
-    def _deliver(self, duty: Duty, waiting: Sequence[Waiting]) -> float:
-        several = self._was_down and len(waiting) > MOST_SINGLE
-        begun = self._clock.monotonic()
-        delivery, sent = self._try(duty, waiting[: self._digest_of] if several else waiting[:1])
-        if delivery.delivered:
-            self._digest_of = _BATCH
-            self._succeeded(sent)
-        elif not self._stopping:
-            # Of several services some may have it: what is tried again is the same, not a longer one.
-            self._digest_of = len(sent) if len(sent) > 1 else _BATCH
-            return self._failed(delivery.reason, duty, self._clock.monotonic() - begun)
-        return 0.0
+    def _change_config(self) -> None:
+        self._config_in_use = self._config
+        self._sender = None
+        self._schedule.reset()
+        self._delivered_to.clear()
+        if self._config.sender is None:
+            self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
 
-    def _try(self, duty: Duty, waiting: Sequence[Waiting]) -> tuple[Delivery, Sequence[Waiting]]:
+    def _backlog(self) -> Backlog:
         try:
-            if self._sender is None or self._sender_of is not duty:
-                self._sender, self._sender_of = None, duty
-                self._sender = duty.sender() if duty.sender else None
-            if self._sender is None:
-                return Delivery(delivered=False, reason="it is not configured any more"), ()
-            rendered, count = self._write(duty.renderer(), waiting, self._sender.body_limit)
-            sent = waiting[:count]
-            about = tuple((entry.key, entry.sequence) for entry in sent)
-            return self._sender.send(rendered, about), sent
-        except Exception as error:  # noqa: BLE001  # the messages must go on, whatever is wrong with this try
-            # No traceback: its text may have what must not show, a URL or a token.
-            return Delivery(delivered=False, reason=f"{type(error).__name__} in this program"), ()
+            return self._opened().backlog
+        except Exception:  # noqa: BLE001  # the attempt reports it
+            return Backlog.DIGEST
 
-    def _write(self, renderer: Writes, waiting: Sequence[Waiting], limit: int | None) -> tuple[Rendered, int]:
+    def _opened(self) -> Sender:
+        if self._sender is None and self._config_in_use.sender is not None:
+            self._sender = self._config_in_use.sender()
+        if self._sender is None:
+            raise RuntimeError("a target that is not configured has no sender")
+        return self._sender
+
+    def _begin(self, turn: Turn, waiting: Sequence[Waiting], config: DeliveryConfig) -> None:
+        by_id = {(entry.key, entry.sequence): entry for entry in waiting}
+        items = turn.items[:_MOST_IN_DIGEST] if turn.digest else turn.items
+        entries = [by_id[item.id] for item in items]
+        send: Callable[[set[str]], Delivery]
+        try:
+            sender = self._opened()
+            rendered, count = self._write(turn, entries, config.renderer(), sender.body_limit)
+            entries = entries[:count]
+            send = partial(sender.send, rendered)
+        except Exception as error:  # noqa: BLE001  # other messages must go on, whatever is wrong with this one
+            send = partial(_broken, error)
+        ids = self._schedule.begun(turn, items[: len(entries)])
+        attempt = self._attempts[ids] = Attempt(ids, entries, turn.digest, config)
+        delivered_to = self._delivered_to.setdefault(ids, set())
+        self._start(f"deliver to {self.target}", partial(self._run, attempt, partial(send, delivered_to)))
+
+    def _run(self, attempt: Attempt, send: Callable[[], Delivery]) -> None:
+        try:
+            delivery = send()
+        except Exception as error:  # noqa: BLE001  # an attempt that never ended would hold up its event
+            delivery = _broken(error, set())
+        self._ended.put((attempt, delivery))
+        self._loop.wake()
+
+    def _write(
+        self, turn: Turn, entries: Sequence[Waiting], renderer: Writes, limit: int | None
+    ) -> tuple[Rendered, int]:
         now = self._clock.now()
-        messages = [entry.message for entry in waiting if entry.message is not None]
-        if len(messages) > 1:
+        messages = [self._outbox.as_of_now(entry.message) for entry in entries if entry.message is not None]
+        if turn.digest:
             return renderer.digest(messages, now, limit=limit)
-        late = (now - messages[0].at).total_seconds() > LATE_SECONDS
-        rendered = renderer.render(messages[0], now, limit=limit, late=late)
-        # A digest tells of several traces.
-        return msgspec.structs.replace(rendered, traceparent=self._tracer.traceparent(messages[0])), 1
+        message = messages[-1]
+        late = (now - message.at).total_seconds() > LATE_SECONDS
+        rendered = renderer.render(message, now, limit=limit, late=late)
+        # A digest tells of several traces, and the watch has none.
+        traceparent = self._tracer.traceparent(message) if isinstance(message, Message) else ""
+        return rendered.about(message, traceparent), len(entries)
 
-    def _succeeded(self, sent: Sequence[Waiting]) -> None:
+    def _settle(self, attempt: Attempt, delivery: Delivery) -> None:
+        self._attempts.pop(attempt.ids)
+        outdated = attempt.config is not self._config
+        if delivery.delivered:
+            self._schedule.delivered(attempt.ids)
+            self._succeeded(attempt, skipped=delivery.skipped)
+            return
+        self._counts.failed(self.target)
+        if outdated or self._loop.stopping:
+            self._schedule.dropped(attempt.ids)
+            return
+        self._schedule.failed(attempt.ids, delivery.failure)
+        self._failed(attempt, delivery)
+        self._expire(attempt.config.retry_for)
+
+    def _succeeded(self, attempt: Attempt, *, skipped: bool) -> None:
         now = self._clock.now()
-        self._outbox.finish(self.target, sent, now)
-        messages = [entry.message for entry in sent if entry.message is not None]
+        messages = [entry.message for entry in attempt.entries if entry.message is not None]
+        spans = self._spans([] if skipped else messages, now, Outcome.DELIVERED)
+        outcome = None if skipped else Outcome.DELIVERED
+        self._outbox.finish(self.target, attempt.entries, now, outcome=outcome, spans=spans)
+        self._tracer.wake()
+        self._delivered_to.pop(attempt.ids, None)
+        if skipped:
+            return
         delays = [max((now - message.at).total_seconds(), 0.0) for message in messages]
         self._counts.delivered(self.target, delays)
-        self._failures = 0
-        self._health.clear(Trouble.NOTIFICATIONS_FAILING, self.target)
+        if not self._schedule.is_failing:
+            self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
         for message, delay in zip(messages, delays, strict=True):
             log.info("notified", extra=_facts(message) | {"delay_seconds": delay})
-            self._tracer.notified(message, now, Outcome.DELIVERED)
 
-    def _failed(self, reason: str, duty: Duty, took: float) -> float:
-        now = self._clock.monotonic()
-        if not self._failures:
-            self._failing_since = now
-        self._failures += 1
-        self._was_down = True
-        self._counts.failed(self.target)
+    def _failed(self, attempt: Attempt, delivery: Delivery) -> None:
+        """Report a failed attempt, and give up what was refused, or not answered, often enough."""
         address = f" ({self._sender.address})" if self._sender else ""
-        delay = delay_after(
-            self._failures, failing_for=now - self._failing_since, took=took, chance=self._chance()
-        )
-        with self._lock:
-            # Where a reload came during the try, its end says nothing of what is configured now.
-            if self._duty is not duty:
-                return 0.0
-            self._health.report(
-                Trouble.NOTIFICATIONS_FAILING, f"target {self.target}{address}: {reason}", self.target
-            )
-            self._try_at = now + delay
-        self._give_up(duty.retry_for)
-        return delay
+        problem = f"target {self.target}{address}: {delivery.reason}"
+        refused = delivery.failure is Failure.REFUSED
+        lost: list[Waiting] = []
+        # A digest that is refused comes apart: it may be one message that the target does not accept.
+        if not (delivery.failure is Failure.TARGET or (refused and attempt.digest)):
+            lost = [one for one in attempt.entries if one.attempts + 1 >= MOST_ATTEMPTS_FOR_ONE]
+            self._outbox.count_attempt(self.target, [one for one in attempt.entries if one not in lost])
+        if lost:
+            problem += f"; {len(lost)} given up after {MOST_ATTEMPTS_FOR_ONE} attempts"
+        self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)
+        self._give_up(lost, Outcome.REFUSED if refused else Outcome.EXPIRED, delivery.reason)
 
-    def _give_up(self, retry_for: float) -> None:
-        """Expire what is too old; it is asked only after a try failed, whatever the clock says."""
-        now = self._clock.now()
-        while True:
-            old = [
-                entry
-                for entry in self._outbox.waiting(self.target, _BATCH)
-                if entry.message is not None and (now - entry.message.at).total_seconds() > retry_for
-            ]
-            self._expire(old)
-            if len(old) < _BATCH:
-                return
+    def _expire(self, retry_for: float) -> None:
+        """Give up messages that are too old; called only after a failed attempt, as the clock may jump."""
+        now, under_way = self._clock.now(), self._schedule.under_way
+        while old := [
+            entry
+            for entry in self._outbox.waiting(self.target, _MOST_WAITING)
+            if entry.message is not None
+            and (now - entry.message.at).total_seconds() > retry_for
+            and (entry.key, entry.sequence) not in under_way
+        ]:
+            self._give_up(old, Outcome.EXPIRED)
 
-    def _expire(self, entries: Sequence[Waiting]) -> None:
+    def _give_up(self, entries: Sequence[Waiting], outcome: Outcome, reason: str = "too old") -> None:
         if not entries:
             return
         now = self._clock.now()
-        self._outbox.finish(self.target, entries, now)
-        self._counts.expired(self.target, len(entries))
+        spans = self._spans([entry.message for entry in entries], now, outcome)
+        self._outbox.finish(self.target, entries, now, outcome=outcome, spans=spans)
+        self._tracer.wake()
+        gone = {(entry.key, entry.sequence) for entry in entries}
+        self._schedule.given_up(gone)
+        self._delivered_to = {ids: who for ids, who in self._delivered_to.items() if gone.isdisjoint(ids)}
+        self._counts.given_up(self.target, outcome, len(entries))
         for entry in entries:
-            if entry.message is None:
-                facts: dict[str, object] = {"target": self.target, "event_id": entry.key}
-            else:
+            facts: dict[str, object] = {"target": self.target, "event_id": entry.key}
+            if entry.message is not None:
                 facts = _facts(entry.message) | {"at": entry.message.at, "instance": entry.message.instance}
-                self._tracer.notified(entry.message, now, Outcome.EXPIRED)
-            log.warning("message given up", extra=facts)
+            log.warning("message given up", extra=facts | {"outcome": outcome.value, "reason": reason})
+
+    def _spans(self, messages: Sequence[AnyMessage | None], at: datetime, outcome: Outcome) -> list[Span]:
+        told = [message for message in messages if isinstance(message, Message)]
+        return [span for message in told for span in self._tracer.notified(message, at, outcome)]
+
+    def _report_error(self, error: Exception) -> float:
+        problem = f"target {self.target}: {type(error).__name__} in this program"
+        self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)
+        log.debug("a worker failed", exc_info=error)
+        return _ERROR_SECONDS
 
 
-def _facts(message: Message) -> dict[str, object]:
-    return {
-        "target": message.target,
-        "transition": message.transition.value,
-        "event_id": message.event.id,
-        "trace_id": trace_id(message.event.id),
-        "event_type": message.event.type,
-    }
+def _broken(error: Exception, _: set[str]) -> Delivery:
+    # No traceback: its text may have what must not show, a URL or a token.
+    return Delivery(delivered=False, reason=f"{type(error).__name__} in this program")
+
+
+def _item(entry: Waiting) -> Item:
+    if entry.message is None:
+        raise ValueError("a message that cannot be read has no turn")
+    return Item(entry.key, entry.sequence, entry.message.severity)
+
+
+def _facts(message: AnyMessage) -> dict[str, object]:
+    facts: dict[str, object] = {"target": message.target, "transition": message.transition.value}
+    if isinstance(message, Message):
+        facts |= {
+            "event_id": message.event.id,
+            "trace_id": trace_id(message.event.id),
+            "event_type": message.event.type,
+        }
+    return facts

@@ -28,7 +28,10 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-MAX_BYTES = 64 * 1024  # per request head, per request body, and per read
+MAX_BYTES = 16 * 1024  # per request head, per request body, and per read
+_MAX_HEADERS = 100  # a parsed header takes many times the bytes of a short one
+# An ASGI extension: a message of this type says that the client has authenticated.
+TRUST = "exporter.trust"
 _WRITE_SECONDS = 30.0  # within which a peer must have read an answer
 
 
@@ -42,6 +45,7 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.http = h11.Connection(h11.SERVER, MAX_BYTES)
+        self.trusted = False
         self._unbuffer()
 
     async def start_tls(self, context: ssl.SSLContext) -> None:
@@ -69,7 +73,7 @@ class _Connection:
                 await self.read()
             elif isinstance(event, h11.Request):
                 head = event
-                _check_length(dict(head.headers))
+                _check_head(head)
             elif isinstance(event, h11.Data):
                 body += event.data
                 if len(body) > MAX_BYTES:
@@ -83,12 +87,22 @@ class _Connection:
         """Wait for more data, or for the client to close the connection."""
         self.http.receive_data(await self.reader.read(MAX_BYTES))
 
+    async def closed(self) -> None:
+        """Wait until the client closes the connection or sends more than `MAX_BYTES`, which are kept."""
+        received = 0
+        while received <= MAX_BYTES and (data := await self.reader.read(MAX_BYTES)):
+            self.http.receive_data(data)
+            received += len(data)
+
     def write(self, event: h11.Event) -> None:
         """Write part of a response without waiting for the client to read it."""
         self.writer.write(self.http.send(event) or b"")
 
 
-def _check_length(headers: dict[bytes, bytes]) -> None:
+def _check_head(head: h11.Request) -> None:
+    headers = dict(head.headers)
+    if len(head.headers) > _MAX_HEADERS:
+        raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
     if b"content-length" in headers and b"transfer-encoding" in headers:
         # h11 uses the second. A proxy that uses the first would see different requests (RFC 9112, 6.1).
         raise h11.RemoteProtocolError("ambiguous body length")
@@ -100,10 +114,11 @@ class AsgiServer:
     """Serves an ASGI application on its own thread, from `start` to `stop`.
 
     Once ``max_connections`` are open, a new connection replaces the one that has been waiting for its client
-    the longest; if all of them are being answered, the new one is closed. ``request_timeout`` covers the TLS
-    handshake and the whole request, ``idle_timeout`` the time between requests, both in seconds. Bodies over
-    `MAX_BYTES` are refused with 413. The application receives each body in one piece, and only requests: no
-    lifespan events, no WebSockets.
+    the longest; if all of them are being answered or trusted, the new one is closed. A connection is trusted
+    if the application has sent `TRUST` for its latest request. ``request_timeout`` covers the TLS handshake
+    and the whole request, ``idle_timeout`` the time between requests, both in seconds. Bodies over
+    `MAX_BYTES` are refused with 413. The application receives each body in one piece, then
+    ``http.disconnect``, and only requests: no lifespan events, no WebSockets.
     """
 
     def __init__(
@@ -112,7 +127,7 @@ class AsgiServer:
         listener: socket.socket,
         *,
         tls: Callable[[], ssl.SSLContext] | None = None,
-        max_connections: int = 256,
+        max_connections: int = 128,
         idle_timeout: float = 75.0,
         request_timeout: float = 10.0,
     ) -> None:
@@ -182,12 +197,13 @@ class AsgiServer:
             await asyncio.wait(tasks, timeout=self._grace)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        full = len(self._tasks) >= self._max_connections
-        if self._stopping.is_set() or (full and not self._waiting):
+        if len(self._tasks) >= self._max_connections:
+            longest = next((one for one in self._waiting if not one.trusted), None)
+            if longest:
+                self._drop(longest)
+        if self._stopping.is_set() or len(self._tasks) >= self._max_connections:
             writer.transport.abort()
             return
-        if full:
-            self._drop(next(iter(self._waiting)))
         if self._tls and isinstance(writer.transport, asyncio.ReadTransport):
             writer.transport.pause_reading()  # the first bytes belong to the handshake
         connection = _Connection(reader, writer)
@@ -240,11 +256,18 @@ class AsgiServer:
 
     async def _answer(self, connection: _Connection, head: h11.Request, body: bytes) -> bool:
         """Run the application; return whether the connection can take another request."""
-        inbox: asyncio.Queue[Message] = asyncio.Queue()
-        inbox.put_nowait({"type": "http.request", "body": body, "more_body": False})
+        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Message:
+            if unread:
+                return unread.pop()
+            await connection.closed()
+            return {"type": "http.disconnect"}
+
         scope = self._scope(head)
+        connection.trusted = False
         try:
-            await self._app(scope, inbox.get, partial(self._send, connection))
+            await self._app(scope, receive, partial(self._send, connection))
         except HangUpError:
             raise
         except Exception:
@@ -264,9 +287,13 @@ class AsgiServer:
             "path": unquote(path.decode()),
             "query_string": query,
             "headers": list(head.headers),
+            "extensions": {TRUST: {}},
         }
 
     async def _send(self, connection: _Connection, message: Message) -> None:
+        if message["type"] == TRUST:
+            connection.trusted = True
+            return
         if message["type"] == "http.response.start":
             status: int = message["status"]
             headers = [(b"date", formatdate(usegmt=True).encode()), *message.get("headers", ())]

@@ -1,4 +1,4 @@
-"""The simulator's own page and API: look, start a scenario, approve, cancel, switch off, and cause faults."""
+"""The simulator's own page and API: look, start a scenario, approve, cancel, stop, and cause faults."""
 
 import re
 from collections.abc import Callable
@@ -106,6 +106,7 @@ class Control:
             "/api/v1/events": {"DELETE": self._clear},
             f"/api/v1/events{name}": {"DELETE": self._cancel},
             "/api/v1/faults": fault,
+            "/api/v1/stop": {"POST": self._stop},
             "/api/v1/switch-off": {"POST": self._switch_off},
         }
         self._routes = [(re.compile(f"{pattern}()"), actions) for pattern, actions in routes.items()]
@@ -153,6 +154,10 @@ class Control:
     def _cancel(self, name: str, _: bytes) -> Response:
         if not self._simulation.cancel(name):
             return _refused(HTTPStatus.NOT_FOUND, "no event has that id")
+        return _json({})
+
+    def _stop(self, _: str, __: bytes) -> Response:
+        self._simulation.stop()
         return _json({})
 
     def _set_fault(self, _: str, body: bytes) -> Response:

@@ -1,10 +1,8 @@
-"""What the simulated service says: its documents by API version, and the facts about the VM.
+"""What the simulated service says: its documents by API version.
 
-Sources: Azure's pages "Scheduled Events for Linux VMs" (versions and fields) and "Azure Instance Metadata
-Service" (instance facts, their versions, the errors' wording).
+Source: Azure's page "Scheduled Events for Linux VMs" (versions and fields).
 """
 
-import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from email.utils import format_datetime
@@ -24,38 +22,6 @@ EVENTS_VERSIONS = (
     "2019-04-01",
     "2019-08-01",
     "2020-07-01",
-)
-INSTANCE_VERSIONS = (
-    "2017-03-01",
-    "2017-04-02",
-    "2017-08-01",
-    "2017-10-01",
-    "2017-12-01",
-    "2018-02-01",
-    "2018-04-02",
-    "2018-10-01",
-    "2019-02-01",
-    "2019-03-11",
-    "2019-04-30",
-    "2019-06-01",
-    "2019-06-04",
-    "2019-08-01",
-    "2019-08-15",
-    "2019-11-01",
-    "2020-06-01",
-    "2020-07-15",
-    "2020-09-01",
-    "2020-10-01",
-    "2020-12-01",
-    "2021-01-01",
-    "2021-02-01",
-    "2021-03-01",
-    "2021-05-01",
-    "2021-10-01",
-    "2021-11-01",
-    "2021-11-15",
-    "2021-12-13",
-    "2023-07-01",
 )
 _TYPE_SINCE = {"Preempt": "2017-11-01", "Terminate": "2019-01-01"}
 _FIELD_SINCE = {"Description": "2019-04-01", "EventSource": "2019-08-01", "DurationInSeconds": "2020-07-01"}
@@ -89,50 +55,3 @@ def _fields(event: Event, version: str, wall: Callable[[float], datetime]) -> di
         "DurationInSeconds": event.duration_in_seconds,
     }
     return {name: value for name, value in fields.items() if _FIELD_SINCE.get(name, PREVIEW) <= version}
-
-
-def instance_document(vm_name: str) -> bytes:
-    """Write the facts about a VM of that name: made up, plausible, and the same at every start."""
-    prefix, _, number = vm_name.rpartition("_")
-    scale_set = prefix if number.isdigit() else ""
-    domain = str(int(number) % 5) if scale_set else "0"
-    subscription = str(uuid.uuid5(uuid.NAMESPACE_URL, "simulator/subscription"))
-    names = (
-        ("virtualMachineScaleSets", scale_set, "virtualMachines", number)
-        if scale_set
-        else ("virtualMachines", vm_name)
-    )
-    path = ("subscriptions", subscription, "resourceGroups", "demo", "providers", "Microsoft.Compute", *names)
-    compute = {
-        "azEnvironment": "AzurePublicCloud",
-        "location": "westeurope",
-        "name": vm_name,
-        "offer": "0001-com-ubuntu-server-jammy",
-        "osType": "Linux",
-        "platformFaultDomain": domain,
-        "platformUpdateDomain": domain,
-        "priority": "Regular",
-        "provider": "Microsoft.Compute",
-        "publisher": "canonical",
-        "resourceGroupName": "demo",
-        "resourceId": "/" + "/".join(path),
-        "sku": "22_04-lts-gen2",
-        "subscriptionId": subscription,
-        "tags": "environment:demo",
-        "tagsList": [{"name": "environment", "value": "demo"}],
-        "vmId": str(uuid.uuid5(uuid.NAMESPACE_URL, f"simulator/{vm_name}")),
-        "vmScaleSetName": scale_set,
-        "vmSize": "Standard_D2s_v5",
-        "zone": "1",
-    }
-    address = {"privateIpAddress": "10.0.0.4", "publicIpAddress": ""}
-    network = {
-        "interface": [
-            {
-                "ipv4": {"ipAddress": [address], "subnet": [{"address": "10.0.0.0", "prefix": "24"}]},
-                "ipv6": {"ipAddress": []},
-                "macAddress": "000D3A000004",
-            }
-        ]
-    }
-    return msgspec.json.encode({"compute": compute, "network": network})

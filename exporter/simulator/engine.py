@@ -4,7 +4,8 @@ import heapq
 import itertools
 import re
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -19,12 +20,13 @@ _Action = Callable[[], bool]
 class Event(msgspec.Struct, eq=False):
     """An event as it stands; ``appears``, ``starts`` and ``ends`` are simulated times, planned or past.
 
-    ``event_id`` is the newest id where the plan renews it.
+    ``event_id`` is the newest id where the plan renews it; ``names`` has the names of the scenario's VMs.
     """
 
     event_id: str
     scenario: Scenario
     plan: EventPlan
+    names: Mapping[str, str]
     status: Literal["Advisory", "Scheduled", "Started"]
     resources: tuple[str, ...]
     description: str
@@ -45,13 +47,14 @@ class Engine:
     Times are simulated seconds since the beginning, and never fall. ``incarnation`` grows by one at every
     instant at which the list changes, whether anybody looks or not; while the document is empty after a
     switch-on, it does not change. Scenarios of the playlist start ``pause`` seconds after one another; one
-    that is still under way is passed over.
+    that is still under way is passed over. Each scenario affects the next of ``vms``; one that needs more VMs
+    than there are affects others, too.
     """
 
-    def __init__(self, playlist: Sequence[Scenario], vm_name: str, *, pause: float, loop: bool) -> None:
+    def __init__(self, playlist: Sequence[Scenario], vms: Sequence[str], *, pause: float, loop: bool) -> None:
         self.incarnation = 0
         self._playlist = tuple(playlist)
-        self._vm_name = vm_name
+        self._vms = deque(vms)
         self._pause = pause
         self._loop = loop
         self._sequence = itertools.count()
@@ -125,6 +128,11 @@ class Engine:
         self._coming.clear()
         self._count(changed=changed)
 
+    def stop(self, now: float) -> None:
+        """Do as `clear`, and end the playlist."""
+        self._playlist, self._next = (), None
+        self.clear(now)
+
     def switch_on(self, now: float, empty_until: float) -> None:
         """Begin counting again, as the service does when it is switched on, with a document that is empty."""
         self.advance(now)
@@ -132,10 +140,6 @@ class Engine:
         self._empty, self._empty_until = True, empty_until
         self._at(empty_until, lambda: False)
         self.advance(now)
-
-    def resources(self, scenario: Scenario) -> dict[str, str]:
-        """Map the scenario's VMs to those of the simulated VM's group."""
-        return dict(zip(scenario.vms, group(self._vm_name, len(scenario.vms)), strict=True))
 
     def _at(self, time: float, action: _Action) -> None:
         heapq.heappush(self._agenda, (time, next(self._sequence), action))
@@ -146,6 +150,8 @@ class Engine:
         self._at(at, partial(self._play_slot, number))
 
     def _play_slot(self, number: int) -> bool:
+        if not self._playlist:
+            return False
         scenario = self._playlist[number % len(self._playlist)]
         under_way = any(
             event.scenario is scenario for event in (*self._listed.values(), *self._coming.values())
@@ -158,19 +164,29 @@ class Engine:
         return False
 
     def _start(self, scenario: Scenario) -> tuple[str, ...]:
-        ids = [_new_id() for _ in scenario.events]
+        ids, names = [_new_id() for _ in scenario.events], self._cast(scenario)
         for event_id, plan in zip(ids, scenario.events, strict=True):
-            self._expect(event_id, scenario, plan, self._now + plan.after)
+            self._expect(event_id, scenario, plan, names, self._now + plan.after)
         return tuple(ids)
 
-    def _expect(self, event_id: str, scenario: Scenario, plan: EventPlan, appears: float) -> None:
+    def _cast(self, scenario: Scenario) -> dict[str, str]:
+        """Return the VM that plays each of the scenario's."""
+        size = len(scenario.vms)
+        names = group(self._vms[0], size) if size >= len(self._vms) else tuple(self._vms)[:size]
+        self._vms.rotate(-size if size < len(self._vms) else 0)
+        return dict(zip(scenario.vms, names, strict=True))
+
+    def _expect(
+        self, event_id: str, scenario: Scenario, plan: EventPlan, names: Mapping[str, str], appears: float
+    ) -> None:
         starts = appears + plan.advisory + plan.notice
         event = Event(
             event_id=event_id,
             scenario=scenario,
             plan=plan,
             status="Advisory" if plan.advisory else "Scheduled" if plan.notice else "Started",
-            resources=self._names(scenario, plan.vms),
+            names=names,
+            resources=tuple(names[vm] for vm in plan.vms),
             description=plan.description,
             duration_in_seconds=plan.duration_in_seconds,
             appears=appears,
@@ -222,7 +238,7 @@ class Engine:
             return False
         before = msgspec.structs.astuple(event)
         if change.vms is not None:
-            event.resources = self._names(event.scenario, change.vms)
+            event.resources = tuple(event.names[vm] for vm in change.vms)
         if change.description is not None:
             event.description = change.description
         if change.duration_in_seconds is not None:
@@ -244,7 +260,7 @@ class Engine:
         returns_after = event.plan.returns_after
         if returns_after is not None:
             plan = msgspec.structs.replace(event.plan, cancelled_after=None, returns_after=None)
-            self._expect(event.event_id, event.scenario, plan, self._now + returns_after)
+            self._expect(event.event_id, event.scenario, plan, event.names, self._now + returns_after)
         return True
 
     def _renew_id(self, event: Event) -> None:
@@ -255,10 +271,6 @@ class Engine:
 
     def _lists(self, event: Event) -> bool:
         return self._listed.get(event.event_id) is event
-
-    def _names(self, scenario: Scenario, vms: Iterable[str]) -> tuple[str, ...]:
-        names = self.resources(scenario)
-        return tuple(names[vm] for vm in vms)
 
     def _count(self, *, changed: bool) -> None:
         """Raise the incarnation if the document has changed."""

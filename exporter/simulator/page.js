@@ -41,10 +41,11 @@
     if (!answer.ok) throw new Error(found.error);
     return found;
   };
-  const act = async (button, path, method, body) => {
+  const act = async (button, said, path, method, body) => {
     button.disabled = true;
     try {
       await ask(path, method, body);
+      write(find("said"), `${clock(Date.now() - skew)}: ${said}`);
       await refresh();
     } catch (error) {
       blame(error.message);
@@ -52,17 +53,17 @@
       button.disabled = false;
     }
   };
-  const button = (text, className, path, method, body) => {
+  const button = (text, className, said, path, method, body) => {
     const node = make("button", className, text);
     node.type = "button";
-    node.addEventListener("click", () => act(node, path, method, body));
+    node.addEventListener("click", () => act(node, said, path, method, body));
     return node;
   };
 
   const card = (event) => {
-    const acts = make("div", "acts");
-    if (event.status === "Scheduled") acts.append(button("Approve", "", "approve", "POST", { ids: [event.id] }));
-    acts.append(button("Cancel", "plain", `events/${encodeURIComponent(event.id)}`, "DELETE"));
+    const acts = make("div", "acts"), name = `${event.type} ${event.id}`;
+    if (event.status === "Scheduled") acts.append(button("Approve", "", `${name} approved; it starts now.`, "approve", "POST", { ids: [event.id] }));
+    acts.append(button("Cancel", "plain", `${name} cancelled.`, `events/${encodeURIComponent(event.id)}`, "DELETE"));
     const when = make("span", "when");
     when.dataset.to = event.status === "Started" ? event.ends : event.starts;
     when.dataset.word = event.status === "Started" ? "ends in" : "starts in";
@@ -179,22 +180,25 @@
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const { mode, status, seconds, count, endpoint } = form.elements;
-    act(event.submitter, "faults", "PUT", {
+    act(event.submitter, "Fault injected.", "faults", "PUT", {
       mode: mode.value, status: Number(status.value), seconds: Number(seconds.value),
       count: count.value ? Number(count.value) : null, endpoint: endpoint.value || null,
     });
   });
   find("switch").addEventListener("submit", (event) => {
     event.preventDefault();
-    act(event.submitter, "switch-off", "POST", { empty_seconds: 60 * Number(event.target.elements.minutes.value) });
+    act(event.submitter, "Service switched off; the next request switches it on.", "switch-off", "POST", { empty_seconds: 60 * Number(event.target.elements.minutes.value) });
   });
-  find("mend").addEventListener("click", (event) => act(event.target, "faults", "DELETE"));
-  find("clear").addEventListener("click", (event) => act(event.target, "events", "DELETE"));
+  find("mend").addEventListener("click", (event) => act(event.target, "Fault removed.", "faults", "DELETE"));
+  find("clear").addEventListener("click", (event) => act(event.target, "All events cancelled.", "events", "DELETE"));
+  find("stop").addEventListener("click", (event) => {
+    act(event.target, "Everything stopped: no events, no scenarios to come, no fault.", "stop", "POST", {});
+  });
 
   const showScenarios = async () => {
     const scenarios = await ask("scenarios");
     find("scenarios").replaceChildren(...scenarios.map((one) => {
-      const start = button("Start", "", `scenarios/${encodeURIComponent(one.name)}/start`, "POST", {});
+      const start = button("Start", "", `Started “${one.title}”.`, `scenarios/${encodeURIComponent(one.name)}/start`, "POST", {});
       start.setAttribute("aria-label", `Start: ${one.title}`);
       return make("article", "scenario", make("h3", "", one.title), make("p", "", one.description),
         make("div", "", make("small", "", make("code", "", one.name)), start));

@@ -1,7 +1,9 @@
 """The ASGI application: the service's own paths as IMDS has them, and the simulator's page and API."""
 
 import asyncio
+import hashlib
 import logging
+import re
 import uuid
 from http import HTTPStatus
 from urllib.parse import parse_qs
@@ -9,17 +11,18 @@ from urllib.parse import parse_qs
 import msgspec
 
 from exporter.serving import AsgiApp, HangUpError, Receive, Scope, Send
+from exporter.simulator import instance
 from exporter.simulator.control import Control
-from exporter.simulator.documents import EVENTS_VERSIONS, INSTANCE_VERSIONS, PREVIEW
+from exporter.simulator.documents import EVENTS_VERSIONS, PREVIEW
 from exporter.simulator.faults import Fault
 from exporter.simulator.simulation import Simulation
-from exporter.web.http import JSON, Request, Response, send_response
+from exporter.web.http import JSON, TEXT, Request, Response, send_response
 
 log = logging.getLogger(__name__)
 
-_PLACES = {"/metadata/scheduledevents": "scheduledevents", "/metadata/instance": "instance"}
-_VERSIONS = {"scheduledevents": EVENTS_VERSIONS, "instance": INSTANCE_VERSIONS}
-_METHODS = {"scheduledevents": ("GET", "POST"), "instance": ("GET",)}
+_PLACE = re.compile(r"/metadata/(?:(scheduledevents)|(instance)(/.*)?|(versions))/?", re.DOTALL)
+_VERSIONS = {"scheduledevents": EVENTS_VERSIONS, "instance": instance.INSTANCE_VERSIONS}
+_METHODS = {"scheduledevents": ("GET", "POST"), "instance": ("GET",), "versions": ("GET",)}
 # How often a wait looks at the clock, which a test may move by hand.
 _LOOK_AGAIN = 0.05
 
@@ -35,9 +38,9 @@ class _StartRequests(msgspec.Struct):
 _start_requests = msgspec.json.Decoder(_StartRequests)
 
 
-def create_app(simulation: Simulation) -> AsgiApp:
-    """Make the ASGI 3 application of a simulation; only an `AsgiServer` can let it drop a connection."""
-    application = _Application(simulation)
+def create_app(simulation: Simulation, vm: str) -> AsgiApp:
+    """Make the ASGI 3 application for one VM of a simulation; only an `AsgiServer` can drop connections."""
+    application = _Application(simulation, vm)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -47,13 +50,15 @@ def create_app(simulation: Simulation) -> AsgiApp:
 
 
 class _Application:
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, vm: str) -> None:
         self._simulation = simulation
+        self._vm = vm
         self._control = Control(simulation)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request.of(scope)
-        place = _PLACES.get(request.path.rstrip("/"))
+        match = _PLACE.fullmatch(request.path)
+        place = match and (match[1] or match[2] or match[4])
         fault = self._simulation.take_fault(place, request.method) if place else None
         if fault and fault.mode == "drop":
             raise HangUpError
@@ -74,15 +79,30 @@ class _Application:
         refusal = _refusal(place, request)
         if refusal is not None:
             return refusal
-        if not self._simulation.admit():
+        if not self._simulation.admit(self._vm):
             return _error(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests")
-        if place == "instance":
-            return Response(self._simulation.instance, JSON)
+        if place != "scheduledevents":
+            return self._facts(place, request)
         while (left := self._simulation.first_call_wait()) > 0:
             await asyncio.sleep(min(left, _LOOK_AGAIN))
         if request.method == "POST":
             return self._approve(body)
-        return Response(self._simulation.document(_version(request)), JSON)
+        return _tagged(request, self._simulation.document(_version(request)))
+
+    def _facts(self, place: str, request: Request) -> Response:
+        if place == "versions":
+            return _tagged(request, msgspec.json.encode({"apiVersions": instance.INSTANCE_VERSIONS}))
+        path = request.path.removeprefix("/metadata/instance")
+        try:
+            found = instance.lookup(instance.facts(self._vm, _version(request)), path)
+        except LookupError:
+            return _error(HTTPStatus.NOT_FOUND, "Not found")
+        if _parameter(request, "format") == "text":
+            return _tagged(request, instance.as_text(found).encode(errors="replace"), TEXT)
+        if isinstance(found, str):
+            # As in IMDS, which writes a value alone as text only, and only if it is asked to.
+            return _error(HTTPStatus.BAD_REQUEST, "Bad request. A value has no JSON format; add format=text")
+        return _tagged(request, msgspec.json.encode(found))
 
     def _approve(self, body: bytes) -> Response:
         try:
@@ -106,7 +126,7 @@ def _refusal(place: str, request: Request) -> Response | None:
     if request.method not in _METHODS[place]:
         allowed = (("allow", ", ".join(_METHODS[place])),)
         return _error(HTTPStatus.METHOD_NOT_ALLOWED, "Method not allowed", allowed)
-    if version not in _VERSIONS[place]:
+    if place in _VERSIONS and version not in _VERSIONS[place]:
         said = f"api-version '{version}' is not supported" if version else "api-version was not specified"
         newest = list(reversed(_VERSIONS[place][-3:]))
         answer = {"error": f"Bad request. {said}", "newest-versions": newest}
@@ -142,8 +162,21 @@ async def _drip(send: Send, response: Response, seconds: float) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+def _tagged(request: Request, body: bytes, content_type: str = JSON) -> Response:
+    """Answer with an entity tag, and with 304 if the client has this very body (RFC 9110, 13.1.2)."""
+    tag = f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"'
+    known = [one.strip().removeprefix("W/") for one in request.header(b"if-none-match").split(",")]
+    if request.method in ("GET", "HEAD") and (tag in known or "*" in known):
+        return Response(b"", content_type, HTTPStatus.NOT_MODIFIED.value, (("etag", tag),))
+    return Response(body, content_type, headers=(("etag", tag),))
+
+
 def _version(request: Request) -> str:
-    return parse_qs(request.query).get("api-version", [""])[-1]
+    return _parameter(request, "api-version")
+
+
+def _parameter(request: Request, name: str) -> str:
+    return parse_qs(request.query).get(name, [""])[-1]
 
 
 def _is_guid(value: str) -> bool:

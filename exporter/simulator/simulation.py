@@ -10,8 +10,8 @@ import msgspec
 
 from exporter.clock import Clock, SystemClock
 from exporter.errors import ConfigurationError
-from exporter.simulator.documents import events_document, instance_document
-from exporter.simulator.engine import Engine, Event
+from exporter.simulator.documents import events_document
+from exporter.simulator.engine import Engine, Event, group
 from exporter.simulator.faults import Fault, Faults
 from exporter.simulator.scenario import Scenario, load_scenarios
 
@@ -57,7 +57,8 @@ class Simulation:
     on, as does the first one after 24 simulated hours without any: incarnations start again from 0, the
     answer takes ``first_call_delay`` real seconds, and then the document is empty for
     ``empty_after_switch_on`` simulated seconds. At most ``requests_per_second`` are answered, 0 lifts the
-    limit.
+    limit. With ``idle`` no scenario starts unless it is asked for. With more than one of ``instances`` it is
+    a group of VMs, ``vms``: each has a limit of its own, and scenarios affect one after the other.
 
     Raises:
         ConfigurationError: a number is out of its range.
@@ -75,6 +76,8 @@ class Simulation:
         clock: Clock | None = None,
         pause: float = PAUSE,
         requests_per_second: int = 5,
+        idle: bool = False,
+        instances: int = 1,
     ) -> None:
         if speed <= 0 or pause <= 0:
             raise ConfigurationError("speed and pause must be above 0")
@@ -82,17 +85,17 @@ class Simulation:
             raise ConfigurationError("the simulated VM needs a name")
         _check_empty(empty_after_switch_on)
         self.vm_name = vm_name
+        self.vms = group(vm_name, instances)
         self.speed = speed
-        self.instance = instance_document(vm_name)
         self._clock = clock or SystemClock()
-        self._engine = Engine(scenarios, vm_name, pause=pause, loop=loop)
+        self._engine = Engine(() if idle else scenarios, self.vms, pause=pause, loop=loop)
         self._given = {scenario.name: scenario for scenario in scenarios}
         self._first_call_delay = first_call_delay
         self._empty_after_switch_on = empty_after_switch_on
         self._began = self._clock.monotonic()
         self._began_at = self._clock.now()
         self._limit = requests_per_second
-        self._admitted: deque[float] = deque(maxlen=requests_per_second or None)
+        self._admitted: dict[str, deque[float]] = {}
         self._faults = Faults()
         self._is_on = False
         self._ready_at = 0.0
@@ -145,14 +148,14 @@ class Simulation:
         with self._lock:
             return self._faults.take(endpoint, method)
 
-    def admit(self) -> bool:
-        """Count a request against the limit; False where it has to be refused with 429."""
+    def admit(self, vm: str = "") -> bool:
+        """Count a request of a VM against its limit; False where it has to be refused with 429."""
         with self._lock:
             now = self._clock.monotonic()
-            full = self._limit and len(self._admitted) == self._limit
-            if full and now - self._admitted[0] < _LIMIT_SECONDS:
+            admitted = self._admitted.setdefault(vm, deque(maxlen=self._limit or 1))
+            if self._limit and len(admitted) == self._limit and now - admitted[0] < _LIMIT_SECONDS:
                 return False
-            self._admitted.append(now)
+            admitted.append(now)
             return True
 
     def switch_off(self, empty: float | None = None) -> None:
@@ -229,6 +232,13 @@ class Simulation:
         """Take all events back, those to come of scenarios under way too; the playlist goes on."""
         with self._lock:
             self._engine.clear(self._elapsed())
+
+    def stop(self) -> None:
+        """Do as `clear`, end the playlist, and remove the fault and the document that was set."""
+        with self._lock:
+            self._engine.stop(self._elapsed())
+            self._faults.current = None
+            self._override = None
 
     def picture(self) -> Picture:
         """Return everything at once; it counts as no poll."""

@@ -2,16 +2,17 @@
 
 import contextlib
 import os
+import re
 import sqlite3
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from exporter import files as private
 from exporter.errors import ExporterError
-from exporter.state.lock import DirectoryLock
+from exporter.state.lock import LOCK_NAME, DirectoryLock
 
 FILE_NAME = "state.db"
 # "azsj" in ASCII, in SQLite's header (https://sqlite.org/fileformat2.html, 1.3.17), and what it was once.
@@ -20,8 +21,18 @@ _FORMER_APPLICATION_ID = 0x617A7365
 
 Row = tuple[str, bytes, bytes]
 
+
+def _tell_messages_apart(rows: Iterable[Row]) -> Iterator[Row]:
+    """Version 2: messages say what they are about, an event or the watch."""
+    for kind, key, value in rows:
+        if kind == "message" and value.startswith(b'{"work":{"target":'):
+            yield kind, key, value.replace(b'{"work":{', b'{"work":{"type":"event",', 1)
+        else:
+            yield kind, key, value
+
+
 # Each turns the rows of one version into those of the next, from version 1 on. See CONTRIBUTING.md.
-UPGRADES: tuple[Callable[[Iterable[Row]], Iterable[Row]], ...] = ()
+UPGRADES: tuple[Callable[[Iterable[Row]], Iterable[Row]], ...] = (_tell_messages_apart,)
 
 # Rows keep their position for as long as they exist, so that the file has the order of the memory.
 _CREATE = """
@@ -48,8 +59,22 @@ _SELECT = """
 _BUSY_SECONDS = 1.0
 _MAGIC = b"SQLite format 3\x00"
 _COMPANIONS = ("-wal", "-shm", "-journal")
+# The names of files that were moved aside say when.
+_ASIDE = re.compile(re.escape(FILE_NAME) + r"\.(?:corrupt|newer)-([0-9]{8}T[0-9]{6}Z)(?:\.[0-9]+)?")
+_ASIDE_TIME = "%Y%m%dT%H%M%SZ"
 # What is wrong with the file itself, and will not pass (https://sqlite.org/rescode.html).
 _DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
+
+
+def refuse_unsafe(directory: Path) -> None:
+    """Refuse a directory whose state other users could change, or have changed.
+
+    Raises:
+        ConfigurationError: it is so; with the mend.
+    """
+    private.refuse_unsafe(
+        directory, (LOCK_NAME, FILE_NAME, *(f"{FILE_NAME}{suffix}" for suffix in _COMPANIONS))
+    )
 
 
 class DiskError(ExporterError):
@@ -167,7 +192,7 @@ class Disk:
     def move_aside(self, defect: str, now: datetime) -> str:
         """Rename the file and its companions; return the new name."""
         self.close()
-        stem = f"{FILE_NAME}.{defect}-{now:%Y%m%dT%H%M%SZ}"
+        stem = f"{FILE_NAME}.{defect}-{now:{_ASIDE_TIME}}"
         name, number = stem, 0
         with _translated():
             while any((self.directory / (name + suffix)).exists() for suffix in ("", *_COMPANIONS)):
@@ -180,6 +205,17 @@ class Disk:
                 with contextlib.suppress(FileNotFoundError):
                     self.path.with_name(FILE_NAME + suffix).rename(aside.with_name(name + suffix))
         return name
+
+    def last_moved_aside(self) -> tuple[str, datetime] | None:
+        """Return the newest of the files that were moved aside, and when that was; None if there is none."""
+        found = []
+        with contextlib.suppress(OSError):
+            names = [path.name for path in self.directory.iterdir()]
+            for match in filter(None, map(_ASIDE.fullmatch, names)):
+                with contextlib.suppress(ValueError):  # of a name that is not from here
+                    at = datetime.strptime(match[1], _ASIDE_TIME).replace(tzinfo=UTC)
+                    found.append((match[0], at))
+        return max(found, key=lambda one: one[1], default=None)
 
     def close(self) -> None:
         """Close the file; the lock stays."""
@@ -207,7 +243,7 @@ class Disk:
 
     def _check_magic(self) -> None:
         # SQLite would notice, too, but discard a log that lies beside a file without a header.
-        with self.path.open("rb") as file:
+        with private.open_to_read(self.path, follow=False) as file:
             if file.read(len(_MAGIC)) not in (b"", _MAGIC):
                 raise UnusableFileError("it is not a SQLite file")
 

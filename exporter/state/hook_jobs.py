@@ -1,15 +1,18 @@
 """The hooks that are to run, and how those that ran ended, so that a restart does not run one again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from exporter.model.findings import Finding, hook_failure
 from exporter.model.jobs import HookOutcome, Job
 from exporter.model.lifecycle import Transition
+from exporter.model.spans import Span
 from exporter.state.jobs import JobKey, Jobs, Record
 from exporter.state.journal import Journal, Transaction
+from exporter.state.spans import Spans
 
 
 class WaitingJob(NamedTuple):
@@ -31,8 +34,9 @@ class HookJobs(Jobs[Job]):
     The hooks of all lives of an event run in one order: the lane is the event's first id, in lower case.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, spans: Spans) -> None:
         super().__init__(journal, "hook", Record[Job])
+        self._spans = spans
 
     def add(self, transaction: Transaction, jobs: Sequence[Job]) -> None:
         """Add jobs, in the transaction of the transitions that cause them; known ones stay.
@@ -81,15 +85,30 @@ class HookJobs(Jobs[Job]):
             transaction.put(self, waiting.id, replace(record, attempts=record.attempts + 1))
         return record.attempts + 1
 
-    def finish(self, waiting: WaitingJob, outcome: HookOutcome | None, at: datetime) -> None:
-        """Note that a job ended; without an outcome it will not run at all."""
-        self._finish([waiting.id], at, outcome)
+    def finish(
+        self, waiting: WaitingJob, outcome: HookOutcome | None, at: datetime, spans: Sequence[Span] = ()
+    ) -> None:
+        """Note that a job ended, with its spans; without an outcome it will not run at all."""
+        self._finish([waiting.id], at, outcome, lambda transaction: self._spans.add(transaction, spans))
 
-    def results(self, life: str) -> dict[str, HookOutcome | None]:
-        """Return how each hook's newest run for a life ended; None where it has not, or never will."""
-        found = [(key, record) for key, record in self.snapshot() if key.life == life]
+    def results(self, life: str, but: Container[int] = ()) -> dict[str, HookOutcome | None]:
+        """Return how each hook's newest run for a life ended; None where it has not, or never will.
+
+        Runs for the transitions with the numbers ``but`` are left out.
+        """
+        found = [
+            (key, record) for key, record in self.snapshot() if key.life == life and key.sequence not in but
+        ]
         found.sort(key=lambda one: one[0].sequence)
         return {key.name: HookOutcome(record.outcome) if record.outcome else None for key, record in found}
+
+    def failures(self) -> list[Finding]:
+        """Return a finding for each run that is known to have failed."""
+        return [
+            hook_failure(key.life, (key.name, key.sequence), HookOutcome(record.outcome), record.done)
+            for key, record in self.snapshot()
+            if record.done is not None and record.outcome in (HookOutcome.FAILED, HookOutcome.TIMED_OUT)
+        ]
 
     def _not_begun(self) -> Iterator[tuple[JobKey, Record[Job]]]:
         for jobs in self._open.values():

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
@@ -99,9 +99,16 @@ class Jobs(Table[JobKey, Record[W]]):
         with self.lock:
             return list(itertools.islice(self._open.get(lane, {}).items(), limit))
 
-    def _finish(self, keys: Iterable[JobKey], at: datetime, outcome: str | None = None) -> None:
-        """Note that jobs are done, in one transaction."""
+    def _finish(
+        self,
+        keys: Iterable[JobKey],
+        at: datetime,
+        outcome: str | None = None,
+        also: Callable[[Transaction], None] = lambda _: None,
+    ) -> None:
+        """Note that jobs are done, in one transaction, in which ``also`` adds something."""
         with self._journal.transaction() as transaction:
+            also(transaction)
             for key in keys:
                 if key in self.entries:
                     attempts = self.entries[key].attempts

@@ -10,6 +10,7 @@ import logging
 import math
 import threading
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -17,13 +18,15 @@ import msgspec
 
 from exporter.clock import Clock
 from exporter.errors import StateDirectoryInUseError
-from exporter.health import Health, Trouble
+from exporter.health import DegradedReason, Health
 from exporter.state import disk
 from exporter.state.disk import Disk, DiskError, Row, UnusableFileError
+from exporter.timefmt import rfc3339
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 10.0
+_HOUR = 3600.0
 _encoder = msgspec.json.Encoder()
 
 K = TypeVar("K")
@@ -103,6 +106,8 @@ class Journal:
         # after a failure it is closed, and it is written anew when it is opened again.
         self._seen = False
         self._retry_at = -math.inf
+        # Until when, on the monotonic clock and the other, it is not known what was done in the last hour.
+        self._unknown_until = (-math.inf, clock.now())
 
     def open(self) -> None:
         """Read the file, if there is one.
@@ -119,6 +124,12 @@ class Journal:
             except BaseException:
                 self._disk.release()
                 raise
+            self._recall_loss()
+
+    def unknown_until(self) -> datetime | None:
+        """Return until when it is not known what was done in the last hour; None where that is known."""
+        until, shown = self._unknown_until
+        return shown if self._clock.monotonic() < until else None
 
     def close(self) -> None:
         """Write what has not been written, if possible, and release the directory."""
@@ -186,7 +197,7 @@ class Journal:
         self._disk.close()
         self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
         self._health.report(
-            Trouble.STATE_UNWRITABLE,
+            DegradedReason.STATE_UNWRITABLE,
             f"cannot write the state in {self._disk.directory}: {error}; continuing in memory",
         )
 
@@ -197,7 +208,7 @@ class Journal:
         except UnusableFileError as error:
             self._move_aside(error)
             self._equalise()
-        self._health.clear(Trouble.STATE_UNWRITABLE)
+        self._health.clear(DegradedReason.STATE_UNWRITABLE)
 
     def _equalise(self) -> None:
         # Once the file has been read, what comes back may be another file, or an old copy.
@@ -237,13 +248,37 @@ class Journal:
                 self._take_in(rows)
         except UnusableFileError as error:
             self._health.report(
-                Trouble.STATE_CORRUPT,
+                DegradedReason.STATE_CORRUPT,
                 f"{self._disk.path} cannot be used: {error}; it cannot be moved aside yet",
             )
 
     def _move_aside(self, error: UnusableFileError) -> None:
-        aside = self._disk.move_aside(error.defect, self._clock.now())
+        now = self._clock.now()
+        aside = self._disk.move_aside(error.defect, now)
+        self._note_loss(now)
         self._health.report(
-            Trouble.STATE_CORRUPT,
-            f"{self._disk.path} cannot be used: {error}; it was moved to {aside}, and a new one begun",
+            DegradedReason.STATE_CORRUPT,
+            f"{self._disk.path} cannot be used: {error}; it was moved to {aside}, and a new one begun; "
+            f"{self._consequence()}",
         )
+
+    def _recall_loss(self) -> None:
+        """Find out whether a process before this one moved a file aside within the last hour."""
+        found = self._disk.last_moved_aside()
+        if found is None or self.unknown_until() is not None:
+            return
+        self._note_loss(found[1])
+        if self.unknown_until() is not None:
+            self._health.report(
+                DegradedReason.STATE_CORRUPT,
+                f"a state file was moved to {self._disk.directory / found[0]}; {self._consequence()}",
+            )
+
+    def _note_loss(self, at: datetime) -> None:
+        now = self._clock.now()
+        # A clock that was set back makes the hour no longer than one.
+        left = min(_HOUR - (now - at).total_seconds(), _HOUR)
+        self._unknown_until = (self._clock.monotonic() + left, now + timedelta(seconds=left))
+
+    def _consequence(self) -> str:
+        return f"rules approve nothing until {rfc3339(self._unknown_until[1])}"

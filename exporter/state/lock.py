@@ -81,8 +81,8 @@ class DirectoryLock:
             return private.open_file(self._path)
         except OSError as error:
             # On a disk that became read-only, two exporters must still not send every message twice.
-            with contextlib.suppress(OSError):
-                return os.open(self._path, os.O_RDONLY)
+            with contextlib.suppress(OSError), private.open_to_read(self._path, follow=False) as file:
+                return os.dup(file.fileno())
             raise error from None
 
     def _is_in_place(self, descriptor: int) -> bool:

@@ -6,35 +6,35 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from exporter.model.lifecycle import Change
-from exporter.model.messages import Message
+from exporter.model.lifecycle import TrackedEvent
+from exporter.model.messages import AnyMessage, Message, Outcome
+from exporter.model.spans import Span
 from exporter.state.jobs import JobKey, Jobs, Record
-from exporter.state.journal import Journal, Transaction
+from exporter.state.journal import Journal, Table, Transaction
+from exporter.state.spans import Spans
 
 
 class Waiting(NamedTuple):
-    """A message that waits: its identity in the outbox, and the message, None where it cannot be read."""
+    """A message that waits: its identity in the outbox, and the message, None where it cannot be read.
+
+    ``attempts`` counts those after which it may not be tried for ever: it was refused, or not answered.
+    """
 
     key: str
     sequence: int
-    message: Message | None
+    message: AnyMessage | None
+    attempts: int = 0
 
 
-class Outbox(Jobs[Message]):
+class Outbox(Jobs[AnyMessage]):
     """The messages of all targets; for any number of threads."""
 
-    def __init__(self, journal: Journal) -> None:
-        super().__init__(journal, "message", Record[Message])
+    def __init__(self, journal: Journal, lives: Table[str, TrackedEvent], spans: Spans) -> None:
+        super().__init__(journal, "message", Record[AnyMessage])
+        self._lives = lives
+        self._spans = spans
 
-    def decode(self, key: bytes, value: bytes) -> tuple[JobKey, Record[Message]]:
-        """Return a message, with the types that JSON does not keep."""
-        found, record = super().decode(key, value)
-        if record.work is not None and record.work.changes:
-            changes = tuple(map(_restored, record.work.changes))
-            record = replace(record, work=replace(record.work, changes=changes))
-        return found, record
-
-    def add(self, transaction: Transaction, messages: Sequence[Message]) -> None:
+    def add(self, transaction: Transaction, messages: Sequence[AnyMessage]) -> None:
         """Add messages, in the transaction of the transitions that cause them; known ones stay."""
         if messages:
             jobs = [(JobKey(one.target, one.key, one.sequence), one) for one in messages]
@@ -42,18 +42,46 @@ class Outbox(Jobs[Message]):
 
     def waiting(self, target: str, limit: int) -> list[Waiting]:
         """Return what waits for a target, oldest first."""
-        return [Waiting(key.life, key.sequence, job.work) for key, job in self._first(target, limit)]
+        return [
+            Waiting(key.life, key.sequence, job.work, job.attempts) for key, job in self._first(target, limit)
+        ]
 
-    def finish(self, target: str, finished: Sequence[Waiting], at: datetime) -> None:
-        """Note that messages were delivered, or given up, in one transaction."""
-        self._finish([JobKey(target, one.key, one.sequence) for one in finished], at)
+    def as_of_now(self, message: AnyMessage) -> AnyMessage:
+        """Return a message with the end of its event's life, if that has come since."""
+        life = self._lives.entries.get(message.key)
+        if not isinstance(message, Message) or life is None or life.ended is None:
+            return message
+        event = replace(
+            message.event,
+            started=life.started,
+            ended=life.ended,
+            outcome=life.outcome,
+            impact_seconds=life.impact_seconds,
+            paused_seconds=life.paused_seconds,
+        )
+        return replace(message, event=event)
 
+    def count_attempt(self, target: str, tried: Sequence[Waiting]) -> None:
+        """Note an attempt after which messages may not be tried for ever, in one transaction."""
+        with self._journal.transaction() as transaction:
+            for one in tried:
+                key = JobKey(target, one.key, one.sequence)
+                record = self.entries.get(key)
+                if record is not None and record.done is None:
+                    transaction.put(self, key, replace(record, attempts=record.attempts + 1))
 
-def _restored(change: Change) -> Change:
-    return replace(change, old=_typed(change.field, change.old), new=_typed(change.field, change.new))
+    def finish(
+        self,
+        target: str,
+        finished: Sequence[Waiting],
+        at: datetime,
+        *,
+        outcome: Outcome | None = None,
+        spans: Sequence[Span] = (),
+    ) -> None:
+        """Note that messages were delivered, or given up, with their spans, in one transaction.
 
-
-def _typed(field: str, value: object) -> object:
-    if field == "not_before" and isinstance(value, str):
-        return datetime.fromisoformat(value)
-    return tuple(value) if isinstance(value, list) else value
+        Without an outcome there was nothing to send.
+        """
+        keys = [JobKey(target, one.key, one.sequence) for one in finished]
+        self._finish(keys, at, outcome, also=lambda transaction: self._spans.add(transaction, spans))

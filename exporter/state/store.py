@@ -1,30 +1,38 @@
 """What the exporter remembers: events with their history, how far the watch has come, and the work to do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from exporter.clock import Clock
 from exporter.health import Health
+from exporter.model.findings import Finding
 from exporter.model.jobs import Job
-from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Step, TrackedEvent
-from exporter.model.messages import Message
+from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Step, TrackedEvent, Transition
+from exporter.model.messages import Message, Outage, WatchMessage
+from exporter.model.spans import TraceJobs
+from exporter.model.views import WorkView
 from exporter.state.approvals import Approvals
+from exporter.state.disk import refuse_unsafe
 from exporter.state.hook_jobs import HookJobs
+from exporter.state.jobs import JobKey, Record
 from exporter.state.journal import Journal, Table
 from exporter.state.outbox import Outbox
+from exporter.state.spans import Spans
 
 _PROGRESS = "progress"
+_NOTHING_TRACED = TraceJobs()
 
 
 class _Progress(msgspec.Struct, frozen=True):
-    """How far the watch has come, as in `Known`."""
+    """How far the watch has come, as in `Known`; ``outage`` is the one that lasts."""
 
     incarnation: int | None = None
     last_success: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    outage: Outage | None = None
 
 
 class _Events(Table[str, TrackedEvent]):
@@ -48,17 +56,20 @@ class Store:
         self._clock = clock
         self._events = _Events(self._journal, "event", str, TrackedEvent)
         self._watch = Table(self._journal, "watch", str, _Progress)
-        self.outbox = Outbox(self._journal)
-        self.hook_jobs = HookJobs(self._journal)
-        self.approvals = Approvals(self._journal)
+        self.spans = Spans(self._journal)
+        self.outbox = Outbox(self._journal, self._events, self.spans)
+        self.hook_jobs = HookJobs(self._journal, self.spans)
+        self.approvals = Approvals(self._journal, self.spans)
 
     @classmethod
     def open(cls, directory: Path, *, health: Health, clock: Clock) -> "Store":
         """Open the state in a directory, which is created (mode 0700) where it is missing.
 
         Raises:
+            ConfigurationError: other users can write to it.
             StateDirectoryInUseError: another exporter uses it.
         """
+        refuse_unsafe(directory)
         store = cls(directory, health, clock)
         store._journal.open()
         return store
@@ -71,16 +82,21 @@ class Store:
             (life.ended, key, life) for key, life in lives if life.ended is not None and life.ended >= oldest
         ]
         current = [(life.first_seen, key, life) for key, life in lives if life.ended is None]
-        progress = dict(self._watch.snapshot()).get(_PROGRESS, _Progress())
         return Known(
-            incarnation=progress.incarnation,
-            last_success=progress.last_success,
+            incarnation=self._progress.incarnation,
+            last_success=self._progress.last_success,
             current={key: life for _, key, life in sorted(current, key=lambda one: one[0])},
             past={key: life for _, key, life in sorted(past, key=lambda one: one[0])},
         )
 
-    def record(self, step: Step, messages: Sequence[Message] = (), jobs: Sequence[Job] = ()) -> None:
-        """Write down what one document caused, whom to tell, and which hooks to run, in one transaction.
+    def record(
+        self,
+        step: Step,
+        messages: Sequence[Message] = (),
+        jobs: Sequence[Job] = (),
+        traced: TraceJobs = _NOTHING_TRACED,
+    ) -> None:
+        """Write down what one document caused, with all that is to be done about it, in one transaction.
 
         Nothing is written where it changed nothing.
         """
@@ -93,17 +109,41 @@ class Store:
             self.hook_jobs.drop(transaction, [*over, *step.forgotten])
             self.outbox.add(transaction, messages)
             self.hook_jobs.add(transaction, jobs)
+            self.spans.add(transaction, traced.spans)
+            self.spans.events.add(transaction, traced.events)
+            self.spans.events.forget(transaction, {*over, *step.forgotten})
             for life in step.changed:
                 transaction.put(self._events, life.key, life)
             for key in (*step.forgotten, *self._outdated(step.known.last_success)):
                 transaction.delete(self._events, key)
-            progress = _Progress(step.known.incarnation, step.known.last_success)
+            progress = _Progress(step.known.incarnation, step.known.last_success, self._progress.outage)
+            transaction.put(self._watch, _PROGRESS, progress)
+
+    def findings(self) -> list[Finding]:
+        """Return all that workers ever found out: a kill may have come before it became a transition."""
+        approved = [
+            Finding(one.key, Transition.APPROVED, one.sent)
+            for one in self.approvals.known()
+            if one.sent is not None
+        ]
+        return sorted([*approved, *self.hook_jobs.failures()], key=lambda finding: finding.at)
+
+    @property
+    def outage(self) -> Outage | None:
+        """The outage of the watch that lasts, if messages were sent about it."""
+        return self._progress.outage
+
+    def record_outage(self, outage: Outage | None, messages: Sequence[WatchMessage]) -> None:
+        """Write down that the watch is blind, or (None) no more, and whom to tell, in one transaction."""
+        with self._journal.transaction() as transaction:
+            self.outbox.add(transaction, messages)
+            progress = msgspec.structs.replace(self._progress, outage=outage)
             transaction.put(self._watch, _PROGRESS, progress)
 
     def note_last_success(self, at: datetime) -> None:
         """Write down when the last valid document came: the next start asks for its age."""
         with self._journal.transaction() as transaction:
-            before = self._watch.entries.get(_PROGRESS, _Progress())
+            before = self._progress
             if before.last_success != at:
                 transaction.put(self._watch, _PROGRESS, msgspec.structs.replace(before, last_success=at))
 
@@ -111,9 +151,33 @@ class Store:
         """Try the disk again after a failure, every 10 s at most; to be called at every poll."""
         self._journal.retry()
 
+    def work(self, lives: Collection[str]) -> dict[str, list[WorkView]]:
+        """Return the messages and the runs of hooks of each of these lives, oldest first."""
+        found: dict[str, list[WorkView]] = {life: [] for life in lives}
+        for key, message in self.outbox.snapshot():
+            if key.life in found:
+                found[key.life].append(self._work_view("message", key, message))
+        for key, run in self.hook_jobs.snapshot():
+            if key.life in found:
+                found[key.life].append(self._work_view("hook", key, run))
+        return found
+
+    def _work_view(self, kind: Literal["message", "hook"], key: JobKey, record: Record[Any]) -> WorkView:
+        life = self._events.entries.get(key.life)
+        known = life.transitions if life is not None else ()
+        transition = known[key.sequence - 1].transition if 0 < key.sequence <= len(known) else None
+        state = record.outcome or ""
+        if record.done is None:
+            state = "running" if kind == "hook" and record.attempts else "pending"
+        return WorkView(kind, key.lane if kind == "message" else key.name, transition, state, record.done)
+
     def close(self) -> None:
         """Write what has not been written, if possible, and release the directory."""
         self._journal.close()
+
+    @property
+    def _progress(self) -> _Progress:
+        return self._watch.entries.get(_PROGRESS, _Progress())
 
     def _outdated(self, now: datetime | None) -> Iterator[str]:
         """Yield the lives that `load` left out: no step forgets them."""

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from exporter.errors import ConfigurationError
+from exporter.errors import ConfigurationError, quoted
 
 _PROTOCOL = "http/protobuf"
 _OTLP = "otlp"
@@ -47,7 +47,8 @@ def selected(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> Sel
     unknown = sorted(chosen - {_OTLP, _CONSOLE, _NONE})
     if unknown:
         raise ConfigurationError(
-            f"OTEL_TRACES_EXPORTER: {unknown[0]!r} is not a supported exporter; use otlp, console or none"
+            f"OTEL_TRACES_EXPORTER: {quoted(unknown[0])} is not a supported exporter; "
+            "use otlp, console or none"
         )
     variable, address = _setting(environ, "ENDPOINT")
     if _NONE in chosen or not (_OTLP in chosen and (variable or enabled is True)):
@@ -99,7 +100,7 @@ def _check_protocol(environ: Mapping[str, str]) -> None:
     variable, protocol = _setting(environ, "PROTOCOL")
     if variable and protocol.lower() != _PROTOCOL:
         raise ConfigurationError(
-            f"{variable}: {protocol!r} is not supported; set it to {_PROTOCOL}, "
+            f"{variable}: {quoted(protocol)} is not supported; set it to {_PROTOCOL}, "
             "and the endpoint to the receiver's port for that, by default 4318"
         )
 

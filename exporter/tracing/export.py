@@ -35,9 +35,9 @@ from requests.adapters import HTTPAdapter
 from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.imds import cause
+from exporter.model.spans import Span
 from exporter.tracing import environment
 from exporter.tracing.resource import SCHEMA_URL
-from exporter.tracing.spans import Span
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +107,8 @@ def otlp_exporter(attributes: Attributes) -> SpanExporter:
     session.mount("https://", adapter)
     # The SDK would take a redirect for success, or follow it without the spans.
     session.max_redirects = 0
+    # Without any, requests would replace a configured Authorization header by what ~/.netrc has for the host.
+    session.auth = lambda request: request
     # Spans are hours apart: firewalls in between would have forgotten the connection.
     session.headers["Connection"] = "close"
     exporter = OTLPSpanExporter(
@@ -186,8 +188,8 @@ class _Recorder(sdk.SpanProcessor):
             attributes=span.attributes,
             start_time=_nanoseconds(span.start),
         )
-        for name, at in span.marks:
-            recorded.add_event(name, timestamp=_nanoseconds(at))
+        for event in span.events:
+            recorded.add_event(event.name, event.attributes, timestamp=_nanoseconds(event.at))
         if span.error:
             recorded.set_status(Status(StatusCode.ERROR, span.error))
         recorded.end(_nanoseconds(span.end))

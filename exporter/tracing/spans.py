@@ -6,53 +6,35 @@ children find their parents. (W3C Trace Context, "traceparent header": 16 bytes 
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
-import msgspec
-
 from exporter.model.events import SCHEDULED, STARTED, trace_id
 from exporter.model.jobs import CommandResult, HookOutcome, Job
-from exporter.model.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition
+from exporter.model.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition, TransitionRecord
 from exporter.model.messages import Message, Outcome
+from exporter.model.spans import Attribute, LifeEvent, Span, SpanEvent
 from exporter.model.views import EventView, event_view
 from exporter.timefmt import rfc3339
 
-# The names under it are documented in the README.
+# The names under it are documented in docs/traces.md.
 PREFIX = "azure.scheduled_event."
 
 _ROOT = "root"
 
-Attribute = str | int | tuple[str, ...]
+# Of each side of a change in the state.
+_LONGEST_TEXT = 1000
+_MOST_ITEMS = 100
+
+LifeEvents = Callable[[str], Mapping[int, SpanEvent]]
 
 
-class Span(msgspec.Struct, frozen=True):
-    """One span; ids are in hex, times aware and in UTC, ``parent_id`` is "" for a root.
+def event_spans(occurrence: Occurrence, vm: str, events: LifeEvents = lambda _: {}) -> Iterator[Span]:
+    """Return the spans of the phases that a transition ends, and at the end of the life its root.
 
-    ``marks`` are its span events, each a name and a time; ``error`` says in words what went wrong, or "".
-    ``kind`` is "client" for a request to another system.
+    ``events`` returns what is known of a life's span events, by the numbers of their transitions from 1.
     """
-
-    name: str
-    trace_id: str
-    span_id: str
-    parent_id: str
-    start: datetime
-    end: datetime
-    attributes: Mapping[str, Attribute]
-    marks: tuple[tuple[str, datetime], ...] = ()
-    error: str = ""
-    kind: Literal["internal", "client"] = "internal"
-
-    @property
-    def traceparent(self) -> str:
-        """Return the W3C header that makes what gets it a child of this span."""
-        return f"00-{self.trace_id}-{self.span_id}-01"
-
-
-def event_spans(occurrence: Occurrence, vm: str) -> Iterator[Span]:
-    """Return the spans of the phases that a transition ends, and at the end of the life its root."""
     tracked, transition = occurrence.tracked, occurrence.transition
     ends = transition in ENDINGS
     # Where the start was not watched, the phase begins when it was noticed.
@@ -62,7 +44,30 @@ def event_spans(occurrence: Occurrence, vm: str) -> Iterator[Span]:
     if ends and started is not None:
         yield _phase(Transition.STARTED, STARTED, occurrence, vm, started)
     if ends:
-        yield _root(occurrence, vm)
+        yield _root(occurrence, vm, events(tracked.key))
+
+
+def life_event(occurrence: Occurrence) -> LifeEvent | None:
+    """Return the event of the root span that an update is, with its changes."""
+    if occurrence.transition is not Transition.UPDATED:
+        return None
+    attributes = {
+        f"{PREFIX}{change.field}.{side}": _brief(value)
+        for change in occurrence.changes
+        for side, value in (("old", change.old), ("new", change.new))
+        if value is not None
+    }
+    event = SpanEvent(occurrence.transition.value, occurrence.at, attributes)
+    return LifeEvent(occurrence.tracked.key, len(occurrence.tracked.transitions), event)
+
+
+def _brief(value: object) -> Attribute:
+    """Return a side of a `Change` as an attribute, cut where it is long, as it is kept in the state."""
+    if isinstance(value, datetime):
+        return rfc3339(value) or ""
+    if isinstance(value, tuple | list):
+        return tuple(str(item) for item in value[:_MOST_ITEMS])
+    return value if isinstance(value, int) else str(value)[:_LONGEST_TEXT]
 
 
 def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome) -> Span:
@@ -72,7 +77,10 @@ def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome)
         PREFIX + "notification.target": message.target,
         PREFIX + "notification.outcome": outcome.value,
     }
-    error = "" if outcome is Outcome.DELIVERED else "it did not arrive in time, and was given up"
+    error = {
+        Outcome.EXPIRED: "it did not arrive in time, and was given up",
+        Outcome.REFUSED: "it was refused, and given up",
+    }.get(outcome, "")
     return child_span(
         f"notify {message.target}",
         message.event,
@@ -170,8 +178,9 @@ def _phase(name: Transition, status: str, occurrence: Occurrence, vm: str, start
     )
 
 
-def _root(occurrence: Occurrence, vm: str) -> Span:
+def _root(occurrence: Occurrence, vm: str, events: Mapping[int, SpanEvent]) -> Span:
     tracked = occurrence.tracked
+    numbered = enumerate(tracked.transitions, start=1)
     return Span(
         name=f"scheduled_event {tracked.event.event_type}",
         trace_id=trace_id(tracked.ids[0]),
@@ -180,12 +189,17 @@ def _root(occurrence: Occurrence, vm: str) -> Span:
         start=tracked.first_seen,
         end=max(tracked.first_seen, occurrence.at),
         attributes=_attributes(tracked) | {PREFIX + "outcome": occurrence.transition.value},
-        marks=tuple(
-            (record.transition.value, record.at)
-            for record in tracked.transitions
-            if record.transition is Transition.UPDATED
+        events=tuple(
+            events.get(number) or _span_event(record)
+            for number, record in numbered
+            if record.transition in (Transition.UPDATED, Transition.HOOK_FAILED)
         ),
     )
+
+
+def _span_event(record: TransitionRecord) -> SpanEvent:
+    attributes = {PREFIX + "hook.name": record.hook} if record.hook else {}
+    return SpanEvent(record.transition.value, record.at, attributes)
 
 
 def _attributes(tracked: TrackedEvent) -> dict[str, Attribute]:

@@ -3,7 +3,7 @@
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Literal
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import ConfigurationError
-from exporter.health import Health, Trouble
-from exporter.imds import InstanceFacts
+from exporter.health import DegradedReason, Health
 from exporter.model.events import Target, normal_name
 from exporter.model.jobs import CommandResult, Job
 from exporter.model.lifecycle import Occurrence, TrackedEvent
 from exporter.model.messages import Message, Outcome
+from exporter.model.spans import Span, TraceJobs
+from exporter.model.vm import VirtualMachine
+from exporter.state.spans import Spans
 from exporter.tracing import environment, spans
 from exporter.tracing.environment import Selection
-from exporter.tracing.processor import BatchProcessor, Counts, Exporter
-from exporter.tracing.resource import CachedFacts, resource_attributes
-from exporter.tracing.spans import Span
+from exporter.tracing.resource import resource_attributes
+from exporter.tracing.worker import Counts, Exporter, Worker
 
 if TYPE_CHECKING:
     from exporter.tracing.export import Attributes
@@ -29,34 +30,36 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SWITCH_OFF_SECONDS = 1.0
+_OTLP, _CONSOLE = "otlp", "console"
 
 
 class Tracer:
-    """Turns what happens into spans and queues them for export; any thread may call it, and it never waits.
+    """Makes spans of what happens and has them exported; for any thread, which does not wait for that.
 
-    Until `configure` finds that tracing is on, nothing is done and the SDK is not imported.
+    Until `configure` finds that tracing is on, nothing is done or stored, and the SDK is not imported.
     """
 
     def __init__(
         self,
+        waiting: Spans,
         counts: Counts,
         health: Health,
         clock: Clock,
         *,
-        ask: Callable[[], InstanceFacts],
+        vm: Callable[[], VirtualMachine | None],
         environ: Mapping[str, str],
     ) -> None:
-        """``ask`` returns the facts about this VM or raises ImdsError."""
+        """``vm`` returns the facts about this VM as far as they are known."""
+        self._waiting = waiting
         self._counts = counts
         self._health = health
         self._clock = clock
-        self._facts = CachedFacts(ask, clock)
+        self._vm = vm
         self._environ = environ
         self._lock = threading.Lock()
-        self._selection = Selection()
-        self._processors: tuple[BatchProcessor, ...] = ()
+        self._workers: dict[str, Worker] = {}
         self._instance: str | None = None
-        self._vm: str | None = None
+        self._name: str | None = None
         self._everything = False
 
     def configure(self, settings: Config) -> None:
@@ -64,103 +67,126 @@ class Tracer:
         self._everything = settings.metrics.events == "all"
         self._instance = settings.instance.name or None
         selection = self._select(settings.tracing.enabled)
-        if selection == self._selection:
-            return
-        replaced = self._processors
-        self.stop(_SWITCH_OFF_SECONDS)
-        for processor in replaced:
-            self._health.clear(Trouble.TRACING_FAILING, processor.name)
-        self._selection = selection
-        self._processors = self._started(selection)
+        lanes = {_OTLP: selection.otlp, _CONSOLE: selection.console}
+        self._waiting.lanes = tuple(lane for lane, chosen in lanes.items() if chosen)
+        for lane in lanes.keys() - self._waiting.lanes:
+            self._end(lane)
+        if not self._waiting.lanes:
+            self._waiting.events.clear()
+        for lane in self._waiting.lanes:
+            if lane not in self._workers:
+                self._begin(lane, selection)
 
-    def happened(self, occurrence: Occurrence, instance: str | None) -> None:
-        """Export the spans that a transition of an event ends, as this VM saw it."""
-        if self._processors:
-            self._put(spans.event_spans(occurrence, self._name(instance)))
+    def compose(self, occurrences: Sequence[Occurrence], instance: str | None) -> TraceJobs:
+        """Return what just happened as this VM saw it, to be recorded with it."""
+        if not self._workers:
+            return TraceJobs()
+        vm = self._vm_name(instance)
+        traced = [one for one in occurrences if self._traces(one.tracked.target)]
+        known = self._waiting.events.of
+        return TraceJobs(
+            [span for one in traced for span in spans.event_spans(one, vm, known)],
+            [event for one in traced if (event := spans.life_event(one)) is not None],
+        )
 
-    def notified(self, message: Message, at: datetime, outcome: Outcome) -> None:
-        """Export the span of a message that was delivered or given up."""
-        if self._traces(message.event.target):
-            self._put([spans.notification_span(message, self._name(message.instance), at, outcome)])
+    def wake(self) -> None:
+        """Export what was written down."""
+        for worker in tuple(self._workers.values()):
+            worker.wake()
+
+    def notified(self, message: Message, at: datetime, outcome: Outcome) -> list[Span]:
+        """Return the span of a message that was delivered or given up, to be recorded with that."""
+        if not self._traces(message.event.target):
+            return []
+        return [spans.notification_span(message, self._vm_name(message.instance), at, outcome)]
 
     def traceparent(self, message: Message) -> str:
         """Return the W3C header to send with a message; "" if its event is not traced."""
         if not self._traces(message.event.target):
             return ""
-        vm = self._name(message.instance)
+        vm = self._vm_name(message.instance)
         return spans.notification_span(message, vm, message.at, Outcome.DELIVERED).traceparent
 
     def approved(
-        self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime, *, instance: str | None
-    ) -> None:
-        """Export the span of an approval, from this exporter's decision to Azure's answer."""
-        if self._traces(tracked.target):
-            self._put([spans.approval_span(tracked, self._name(instance), rule, (begun, sent))])
+        self, tracked: TrackedEvent, rule: str, times: tuple[datetime, datetime], instance: str | None
+    ) -> list[Span]:
+        """Return the span of an approval, from this exporter's decision to Azure's answer, to be recorded."""
+        if not self._traces(tracked.target):
+            return []
+        return [spans.approval_span(tracked, self._vm_name(instance), rule, times)]
 
     def hook_traceparent(self, job: Job) -> str:
         """Return the W3C header for a hook; if its event is not traced, one with the sampled flag unset."""
-        span = spans.hook_span(job, self._name(job.instance), (job.at, job.at))
+        span = spans.hook_span(job, self._vm_name(job.instance), (job.at, job.at))
         return span.traceparent if self._traces(job.event.target) else span.traceparent[:-2] + "00"
 
-    def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> None:
-        """Export the span of a hook's run."""
-        if self._traces(job.event.target):
-            vm = self._name(job.instance)
-            self._put([spans.hook_span(job, vm, (begun, ended), result)])
+    def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> list[Span]:
+        """Return the span of a hook's run, to be recorded with its end."""
+        if not self._traces(job.event.target):
+            return []
+        return [spans.hook_span(job, self._vm_name(job.instance), (begun, ended), result)]
 
     def stop(self, timeout: float) -> bool:
-        """Export what is queued, and return whether that ended within ``timeout`` seconds."""
-        stopping, self._processors = self._processors, ()
-        ended = [processor.stop(timeout / len(stopping)) for processor in stopping]
+        """Make a last attempt to export what waits, and return whether that ended within ``timeout`` seconds.
+
+        What is left is exported after the next start.
+        """
+        workers = tuple(self._workers.values())
+        ended = [worker.stop(timeout / len(workers)) for worker in workers]
         return all(ended)
 
     def _select(self, enabled: Literal["auto"] | bool) -> Selection:
         try:
             selection = environment.selected(enabled, self._environ)
         except ConfigurationError as error:
-            self._health.report(Trouble.TRACING_FAILING, f"no traces are sent: {error}")
+            self._health.report(DegradedReason.TRACING_FAILING, f"no traces are sent: {error}")
             return Selection()
-        self._health.clear(Trouble.TRACING_FAILING)
+        self._health.clear(DegradedReason.TRACING_FAILING)
         return selection
 
-    def _started(self, selection: Selection) -> tuple[BatchProcessor, ...]:
-        exporters: dict[str, Callable[[Attributes], Exporter]] = {}
-        if selection.otlp:
-            exporters[selection.label] = _otlp_exporter
-        if selection.console:
-            exporters["console"] = _console_exporter
-        if exporters:
-            log.info("traces are sent", extra={"to": list(exporters)})
-        return tuple(
-            BatchProcessor(
-                name,
-                partial(make, self._resource),
-                counts=self._counts,
-                health=self._health,
-                clock=self._clock,
-            )
-            for name, make in exporters.items()
+    def _begin(self, lane: str, selection: Selection) -> None:
+        name, make = (selection.label, _otlp_exporter) if lane == _OTLP else (lane, _console_exporter)
+        log.info("traces are sent", extra={"to": name})
+        worker = Worker(
+            lane,
+            name,
+            partial(make, self._resource),
+            spans=self._waiting,
+            knows_vm=lambda: self._vm() is not None,
+            counts=self._counts,
+            health=self._health,
+            clock=self._clock,
         )
+        self._workers = self._workers | {lane: worker}
+        worker.start()
 
-    def _put(self, ended: Iterable[Span]) -> None:
-        found = tuple(ended)
-        for processor in self._processors:
-            processor.put(found)
+    def _end(self, lane: str) -> None:
+        """Stop exporting to a lane, and drop what waits there, also from before the start."""
+        worker = self._workers.get(lane)
+        if worker is not None:
+            self._workers = {other: one for other, one in self._workers.items() if other != lane}
+            worker.stop(_SWITCH_OFF_SECONDS)
+            self._health.clear(DegradedReason.TRACING_FAILING, worker.name)
+        dropped = self._waiting.remove([key for key, _ in self._waiting.waiting(lane)])
+        if dropped:
+            self._counts.spans_dropped(dropped)
+            facts = {"exporter": lane, "count": dropped, "reason": "traces are switched off"}
+            log.warning("spans dropped", extra=facts)
 
     def _traces(self, target: Target) -> bool:
-        return bool(self._processors) and (self._everything or target is Target.SELF)
+        return bool(self._workers) and (self._everything or target is Target.SELF)
 
-    def _name(self, instance: str | None) -> str:
+    def _vm_name(self, instance: str | None) -> str:
         """Return this VM's name in span ids, which is the first one known, so that all of them agree.
 
         A message may have been queued when the name was not known yet, or another one was configured.
         """
         with self._lock:
-            self._vm = self._vm or self._instance or instance
-            return normal_name(self._vm or socket.gethostname())
+            self._name = self._name or self._instance or instance
+            return normal_name(self._name or socket.gethostname())
 
     def _resource(self) -> Mapping[str, str]:
-        return resource_attributes(self._facts(), self._instance)
+        return resource_attributes(self._vm() or VirtualMachine(), self._instance)
 
 
 def _otlp_exporter(attributes: "Attributes") -> Exporter:

@@ -3,36 +3,39 @@
 import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Protocol
 
 from exporter.clock import Clock
+from exporter.model.findings import Pause
 from exporter.model.lifecycle import TrackedEvent
 from exporter.model.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
 
-class Counts(Protocol):
-    """What is needed of `exporter.metrics.Metrics`."""
-
-    def paused(self, event_type: str, seconds: float) -> None:
-        """Count a pause that was noticed while an event of this type was Started."""
-        ...
-
-
 class Interruptions:
     """Takes in what `exporter.watch.pauses` notices."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot], counts: Counts, clock: Clock) -> None:
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot],
+        count: Callable[[str, float], None],
+        clock: Clock,
+        *,
+        report: Callable[[Pause], None],
+    ) -> None:
+        """Prepare; ``count`` is called with an event's type and the seconds of a pause."""
         self._snapshot = snapshot
-        self._counts = counts
+        self._count = count
         self._clock = clock
+        self._report = report
 
     def paused(self, seconds: float) -> None:
-        """Count a pause for every type of event that was Started, and log it beside what was announced."""
+        """Count a pause for every type of event that was Started, report it, and log it."""
         events = self._under_way(seconds)
         for event_type in sorted({tracked.event.event_type for tracked in events}):
-            self._counts.paused(event_type, seconds)
+            self._count(event_type, seconds)
+        if events:
+            self._report(Pause(tuple(tracked.key for tracked in events), seconds))
         log.info("pause", extra={"seconds": seconds, **_facts(events)})
 
     def set_forward(self, seconds: float) -> None:

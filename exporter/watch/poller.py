@@ -1,17 +1,23 @@
-"""The thread that polls: once per interval, more slowly while IMDS fails, until it is told to stop."""
+"""The loop that polls: once per interval, more slowly while IMDS fails, until it is told to stop."""
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import PollOutcome
-from exporter.imds import Backoff, ImdsClient
+from exporter.imds import ImdsClient, PollPauses
+from exporter.model.findings import Finding, Pause
 from exporter.watch import Watch
 from exporter.watchdog import Watchdog
+from exporter.work import Loop
 
 log = logging.getLogger(__name__)
+
+# A thread that is not scheduled for this long after its pause hangs.
+_PAUSE_GRACE_SECONDS = 60.0
 
 
 class Poller:
@@ -24,10 +30,11 @@ class Poller:
         self._died = died
         self._lock = threading.Lock()
         self._next: tuple[Config, ImdsClient] | None = None
-        self._wake = threading.Event()
-        self._stopping = False
-        # A poll may wait for IMDS for minutes; the end of the process must not.
-        self._thread = threading.Thread(target=self._run, name="poller", daemon=True)
+        self._client: ImdsClient | None = None
+        self._pauses = PollPauses(1.0, clock=clock)
+        self._due = -math.inf
+        self._asked = False
+        self._loop = Loop("poller", self._step, failed=self._die)
 
     def configure(self, config: Config, client: ImdsClient) -> None:
         """Set the configuration and the client to use from the next poll on, which comes at once."""
@@ -35,47 +42,62 @@ class Poller:
             replaced, self._next = self._next, (config, client)
         if replaced is not None:
             replaced[1].close()
-        self._wake.set()
+        self.wake()
 
     def wake(self) -> None:
         """Poll now, not only when the interval is over."""
-        self._wake.set()
+        self._asked = True
+        self._loop.wake()
+
+    def report(self, finding: Finding | Pause) -> None:
+        """Pass on what a worker found out, to be recorded without a poll."""
+        self._watch.inbox.put(finding)
+        self._loop.wake()
 
     def start(self) -> None:
         """Begin to poll; `configure` comes first."""
-        self._thread.start()
+        self._loop.start()
 
     def stop(self, timeout: float) -> bool:
         """Ask the thread to end, and return whether it did within ``timeout`` seconds."""
-        self._stopping = True
-        self._wake.set()
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        self._loop.stop()
+        return self._loop.join(timeout)
 
-    def _run(self) -> None:
-        try:
-            self._loop()
-        except Exception:
-            log.exception("the poller died")
-            self._died()
+    def _step(self) -> float:
+        """Work off the inbox, and poll if that is due; return the seconds until the next poll."""
+        self._take_over()
+        if self._client is None:
+            raise RuntimeError("configure() comes before start()")
+        self._watchdog.expect("poller", "the poll", self._client.longest_poll)
+        delay = self._work(self._client)
+        self._watchdog.expect("poller", "the pause between two polls", delay + _PAUSE_GRACE_SECONDS)
+        return delay
 
-    def _loop(self) -> None:
-        client: ImdsClient | None = None
-        backoff = Backoff(1.0, clock=self._clock)
-        while not self._stopping:
-            self._wake.clear()
-            with self._lock:
-                given, self._next = self._next, None
-            if given is not None:
-                if client is not None:
-                    client.close()
-                config, client = given
-                self._watch.configure(config, client.endpoint)
-                backoff = Backoff(config.imds.poll_interval, clock=self._clock)
-            if client is None:
-                raise RuntimeError("configure() comes before start()")
-            started = self._clock.monotonic()
-            with self._watchdog.limit("the poll", client.longest_poll):
-                outcome = self._watch.poll(client)
-            delay = backoff.after(outcome is PollOutcome.SUCCESS, self._clock.monotonic() - started)
-            self._wake.wait(delay)
+    def _work(self, client: ImdsClient) -> float:
+        self._watch.record_findings()
+        left = self._due - self._clock.monotonic()
+        if left > 0 and not self._asked:
+            return left
+        self._asked = False
+        started = self._clock.monotonic()
+        outcome = self._watch.poll(client)
+        ended = self._clock.monotonic()
+        delay = self._pauses.after(outcome is PollOutcome.SUCCESS, ended - started)
+        self._due = ended + delay
+        return delay
+
+    def _take_over(self) -> None:
+        with self._lock:
+            given, self._next = self._next, None
+        if given is None:
+            return
+        if self._client is not None:
+            self._client.close()
+        config, self._client = given
+        self._watch.configure(config, self._client.endpoint)
+        self._pauses = PollPauses(config.imds.poll_interval, clock=self._clock)
+
+    def _die(self, error: Exception) -> None:
+        log.error("the poller died", exc_info=error)
+        self._loop.stop()
+        self._died()

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from exporter.imds import InstanceFacts
 from exporter.model.jobs import Job
 from exporter.model.lifecycle import Occurrence, Step
-from exporter.model.messages import Message
-from exporter.state.approvals import Approval
+from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
+from exporter.model.snapshot import Snapshot
+from exporter.model.spans import TraceJobs
+from exporter.model.vm import VirtualMachine
 
 
 class Imds(Protocol):
@@ -18,7 +19,7 @@ class Imds(Protocol):
         """Return the body of the document of scheduled events; raise ImdsError."""
         ...
 
-    def instance(self) -> InstanceFacts:
+    def instance(self) -> VirtualMachine:
         """Return what IMDS knows of this VM; raise ImdsError."""
         ...
 
@@ -26,12 +27,16 @@ class Imds(Protocol):
 class Memory(Protocol):
     """What the watch needs of `exporter.state.Store`."""
 
-    def record(self, step: Step, messages: Sequence[Message], jobs: Sequence[Job]) -> None:
-        """Write one step's effects, whom to tell, and which hooks to run, in one transaction."""
+    def record(self, step: Step, messages: Sequence[Message], jobs: Sequence[Job], traced: TraceJobs) -> None:
+        """Write one step's effects, with all that is to be done about them, in one transaction."""
         ...
 
     def note_last_success(self, at: datetime) -> None:
         """Write down when the last valid document came."""
+        ...
+
+    def record_outage(self, outage: Outage | None, messages: Sequence[WatchMessage]) -> None:
+        """Write down that the watch is blind, or no more, and whom to tell, in one transaction."""
         ...
 
     def retry(self) -> None:
@@ -39,13 +44,28 @@ class Memory(Protocol):
         ...
 
 
-class Teller(Protocol):
+class Notifier(Protocol):
     """What the watch needs of `exporter.notifications.notifier.Notifier`."""
 
     def compose(
-        self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
+        self,
+        occurrences: Sequence[Occurrence],
+        instance: str | None,
+        now: datetime,
+        vm: VirtualMachine | None,
     ) -> Sequence[Message]:
         """Make the messages about what just happened."""
+        ...
+
+    @property
+    def blind_after(self) -> float:
+        """After how many seconds without a valid document to send messages; infinite for never."""
+        ...
+
+    def compose_watch(
+        self, change: WatchChange, outage: Outage, at: datetime, snapshot: Snapshot
+    ) -> Sequence[WatchMessage]:
+        """Make the messages about an outage of the watch, or its end."""
         ...
 
     def wake(self) -> None:
@@ -56,8 +76,12 @@ class Teller(Protocol):
 class Traces(Protocol):
     """What the watch needs of `exporter.tracing.Tracer`."""
 
-    def happened(self, occurrence: Occurrence, instance: str | None) -> None:
-        """Take in a transition of an event that is to be traced."""
+    def compose(self, occurrences: Sequence[Occurrence], instance: str | None) -> TraceJobs:
+        """Return what just happened, for traces."""
+        ...
+
+    def wake(self) -> None:
+        """Export what was written down."""
         ...
 
 
@@ -72,24 +96,4 @@ class Hooks(Protocol):
 
     def wake(self) -> None:
         """Run what was written down."""
-        ...
-
-
-class Approvals(Protocol):
-    """What the watch needs of `exporter.approval.Approver`."""
-
-    def take_sent(self) -> Sequence[Approval]:
-        """Return the approvals that Azure took and that are not transitions yet."""
-        ...
-
-    def wake(self) -> None:
-        """Look at what is pending."""
-        ...
-
-
-class Pauses(Protocol):
-    """What the watch needs of `exporter.watch.pauses.PauseWatcher`."""
-
-    def watch(self, active: bool) -> None:
-        """Begin to watch, or end it."""
         ...

@@ -5,7 +5,9 @@ has the thread.
 """
 
 import logging
-from collections.abc import Sequence
+import platform
+import queue
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -13,56 +15,71 @@ import msgspec
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import ImdsError, PollOutcome
-from exporter.health import Health, Trouble
+from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics
-from exporter.model.advance import advance, approve
-from exporter.model.events import Defect, Document, decode_document, trace_id
+from exporter.model.advance import advance
+from exporter.model.documents import Defect, Document, decode_document
+from exporter.model.events import trace_id
+from exporter.model.findings import Finding, Pause, note, note_pause
 from exporter.model.lifecycle import Known, Occurrence, Step
+from exporter.model.messages import Outage, WatchChange
 from exporter.model.snapshot import Snapshot
-from exporter.watch.ports import Approvals, Hooks, Imds, Memory, Pauses, Teller, Traces
+from exporter.watch.polls import Polls
+from exporter.watch.ports import Hooks, Imds, Memory, Notifier, Traces
 
 log = logging.getLogger(__name__)
 
 _NAME_RETRY_SECONDS = 10.0
-# Where asking for the name takes long, polling must still get most of the time.
+# Where the name is configured, the other facts are for labels and messages alone.
+_FACTS_RETRY_SECONDS = 300.0
+# Where asking for the facts takes long, polling must still get most of the time.
 _NAME_PATIENCE = 9.0
 # After a crash, the age of the last success decides what its events' ends prove; minutes more or less do not.
 _NOTE_SUCCESS_SECONDS = 900.0
 
 
 class Watch:
-    """The watch of one VM, poll by poll; used by one thread, its `snapshot` read by any."""
+    """The watch of one VM, poll by poll; used by one thread.
+
+    Any thread may read its `snapshot`, and put what it found out into its `inbox`.
+    """
 
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
         *,
         memory: Memory,
-        teller: Teller,
+        notifier: Notifier,
         metrics: Metrics,
         tracer: Traces,
         hooks: Hooks,
-        approvals: Approvals,
-        pauses: Pauses,
+        look_for_approvals: Callable[[], None],
+        watch_for_pauses: Callable[[bool], None],
         health: Health,
         clock: Clock,
         known: Known,
+        outage: Outage | None = None,
     ) -> None:
         self._memory = memory
-        self._teller = teller
+        self._notifier = notifier
         self._metrics = metrics
         self._tracer = tracer
         self._hooks = hooks
-        self._approvals = approvals
-        self._pauses = pauses
+        self._look_for_approvals = look_for_approvals
+        self._watch_for_pauses = watch_for_pauses
         self._health = health
         self._clock = clock
         self._known = known
+        # The outage that lasts, if it was told; when the last valid document came, or the start.
+        self._outage = outage
+        self._valid_at, self._valid_since = clock.monotonic(), clock.now()
+        self.polls = Polls()
+        self.inbox: queue.SimpleQueue[Finding | Pause] = queue.SimpleQueue()
         # The newest document, as sent and as read; ``_body`` is None where it has to be taken in again.
         self._body: bytes | None = None
         self._document: Document | None = None
+        self._was_named = False
         self._defects: frozenset[Defect] = frozenset()
-        self._name_due = clock.monotonic()
-        self._given_name: str | None = None
+        self._vm_due = clock.monotonic()
         self._note_success_at = clock.monotonic()
         self.snapshot = Snapshot(
             incarnation=known.incarnation,
@@ -80,10 +97,12 @@ class Watch:
         self.snapshot = msgspec.structs.replace(
             self.snapshot,
             endpoint=endpoint,
-            metrics=settings.metrics,
+            all_events=settings.metrics.events == "all",
+            resources=settings.metrics.resources,
             poll_interval=settings.imds.poll_interval,
         )
-        self._use_name(settings.instance.name or self._given_name)
+        vm = self.snapshot.vm
+        self._use_name(settings.instance.name or (vm.name if vm else None) or None)
         self._look_for_pauses()
 
     def poll(self, imds: Imds) -> PollOutcome:
@@ -98,11 +117,13 @@ class Watch:
             document = self._document if body == self._body else decode_document(body)
         except ImdsError as error:
             self._metrics.polled(error.reason, self._clock.monotonic() - started)
+            self.polls.count(error.reason, self._clock.now())
             self._fail(error)
             return error.reason
         self._metrics.polled(PollOutcome.SUCCESS, self._clock.monotonic() - started)
-        self._learn_name(imds)
-        self._note_approvals()
+        self.polls.count(PollOutcome.SUCCESS, self._clock.now())
+        self._learn_vm(imds)
+        self.record_findings()
         if document is not None and (body != self._body or self._known.has_untold):
             self._take(document)
             self._body, self._document = body, document
@@ -110,24 +131,43 @@ class Watch:
         self._memory.retry()
         return PollOutcome.SUCCESS
 
+    def record_findings(self) -> None:
+        """Record what workers found out, whether or not IMDS answers.
+
+        What a process before this one left waits for this VM's name, which the first poll asks for.
+        """
+        for _ in range(self.inbox.qsize()):
+            finding = self.inbox.get()
+            if isinstance(finding, Pause):
+                step = note_pause(self._known, finding)
+                if step is not None:
+                    self._settle(step, self._clock.now(), self.snapshot.instance)
+                continue
+            instance = self.snapshot.instance or finding.instance
+            if instance is None and not self.snapshot.ready:
+                self.inbox.put(finding)
+                continue
+            step = note(self._known, finding, instance)
+            if step is not None:
+                self._settle(step, self._clock.now(), instance)
+
     def _take(self, document: Document) -> None:
         self._note_defects(document.defects)
         now = self._clock.now()
         watching = self._document is not None
-        step = advance(self._known, document, now, instance=self.snapshot.instance, watching=watching)
-        self._settle(step, now)
-
-    def _note_approvals(self) -> None:
-        for approval in self._approvals.take_sent():
-            step = approve(self._known, approval.key, approval.sent or approval.decided)
-            if step is not None:
-                self._settle(step, self._clock.now())
-
-    def _settle(self, step: Step, now: datetime) -> None:
-        """Write a step down, publish it, and have done what it asks for."""
         instance = self.snapshot.instance
+        step = advance(
+            self._known, document, now, instance=instance, watching=watching, named=self._was_named
+        )
+        self._was_named = instance is not None
+        self._settle(step, now, self.snapshot.instance)
+
+    def _settle(self, step: Step, now: datetime, instance: str | None) -> None:
+        """Write a step down, publish it, and have done what it asks for."""
         jobs = self._hooks.compose(step.hookable, instance, now)
-        self._memory.record(step, self._teller.compose(step.occurrences, instance, now), jobs)
+        messages = self._notifier.compose(step.occurrences, instance, now, self.snapshot.vm)
+        traced = self._tracer.compose(step.occurrences, instance)
+        self._memory.record(step, messages, jobs, traced)
         self._known = step.known
         self.snapshot = msgspec.structs.replace(
             self.snapshot,
@@ -136,19 +176,19 @@ class Watch:
             past=tuple(reversed(step.known.past.values())),
         )
         if step.occurrences:
-            self._teller.wake()
+            self._notifier.wake()
+            self._tracer.wake()
         if jobs:
             self._hooks.wake()
-        self._approvals.wake()
+        self._look_for_approvals()
         self._look_for_pauses()
         for occurrence in step.occurrences:
             if self.snapshot.has_series(occurrence.tracked):
                 self._metrics.happened(occurrence)
-                self._tracer.happened(occurrence, self.snapshot.instance)
-            _log(occurrence, self.snapshot)
+            _log(occurrence, instance)
 
     def _look_for_pauses(self) -> None:
-        self._pauses.watch(active=bool(self.snapshot.under_way()))
+        self._watch_for_pauses(bool(self.snapshot.under_way()))
 
     def _note_defects(self, defects: Sequence[Defect]) -> None:
         fresh = [defect for defect in defects if defect not in self._defects]
@@ -158,36 +198,40 @@ class Watch:
             log.warning("event not understood", extra={"problem": defect.message, "lost": defect.lost})
         if defects:
             more = f" (and {len(defects) - 1} more)" if len(defects) > 1 else ""
-            self._health.report(Trouble.INVALID_EVENT, defects[0].message + more)
+            self._health.report(DegradedReason.INVALID_EVENT, defects[0].message + more)
         else:
-            self._health.clear(Trouble.INVALID_EVENT)
+            self._health.clear(DegradedReason.INVALID_EVENT)
 
-    def _learn_name(self, imds: Imds) -> None:
-        if self.snapshot.instance is not None or self._clock.monotonic() < self._name_due:
+    def _learn_vm(self, imds: Imds) -> None:
+        """Ask IMDS for the facts about this VM, until it has told them and the name is known."""
+        known = self.snapshot.instance is not None
+        if (known and self.snapshot.vm is not None) or self._clock.monotonic() < self._vm_due:
             return
         asked = self._clock.monotonic()
         try:
-            name = imds.instance().name
+            vm = imds.instance()
         except ImdsError as error:
             reason = str(error)
         else:
             reason = "compute.name is empty"
-            if name:
-                self._given_name = name
-                self._use_name(name)
+            self.snapshot = msgspec.structs.replace(self.snapshot, vm=vm)
+            if vm.name and not known:
+                self._use_name(vm.name)
                 self._look_for_pauses()
-                return
         answered = self._clock.monotonic()
-        self._name_due = answered + max(_NAME_RETRY_SECONDS, _NAME_PATIENCE * (answered - asked))
-        self._health.report(
-            Trouble.INSTANCE_UNKNOWN,
-            f"IMDS does not return this VM's name ({reason}): all events count as its own; set instance.name",
-        )
+        pause = _FACTS_RETRY_SECONDS if known else _NAME_RETRY_SECONDS
+        self._vm_due = answered + max(pause, _NAME_PATIENCE * (answered - asked))
+        if self.snapshot.instance is None:
+            self._health.report(
+                DegradedReason.INSTANCE_UNKNOWN,
+                f"IMDS does not return this VM's name ({reason}): all events count as its own; "
+                "set instance.name",
+            )
 
     def _use_name(self, name: str | None) -> None:
         if name is None:
             return
-        self._health.clear(Trouble.INSTANCE_UNKNOWN)
+        self._health.clear(DegradedReason.INSTANCE_UNKNOWN)
         if name != self.snapshot.instance:
             self.snapshot = msgspec.structs.replace(self.snapshot, instance=name)
             # Whom the newest document affects is to be found out anew.
@@ -202,6 +246,9 @@ class Watch:
         if self._clock.monotonic() >= self._note_success_at:
             self._note_success_at = self._clock.monotonic() + _NOTE_SUCCESS_SECONDS
             self._memory.note_last_success(now)
+        if self._outage is not None:
+            self._change_outage(WatchChange.RECOVERED, self._outage, None)
+        self._valid_at, self._valid_since = self._clock.monotonic(), now
         self.snapshot = msgspec.structs.replace(
             self.snapshot, up=True, ready=True, last_success=now, last_error=""
         )
@@ -211,10 +258,22 @@ class Watch:
         if self.snapshot.up or self.snapshot.last_error != message:
             log.warning("poll failed", extra={"reason": error.reason.value, "error": message})
         self.snapshot = msgspec.structs.replace(self.snapshot, up=False, last_error=message)
+        if self._outage is None and self._clock.monotonic() - self._valid_at >= self._notifier.blind_after:
+            outage = Outage(self._valid_since, f"watch/{self.snapshot.instance or platform.node()}")
+            self._change_outage(WatchChange.BLIND, outage, outage)
         self._memory.retry()
 
+    def _change_outage(self, change: WatchChange, outage: Outage, lasting: Outage | None) -> None:
+        """Note that the watch is blind, or no more, and send messages about it, once for each outage."""
+        now = self._clock.now()
+        messages = self._notifier.compose_watch(change, outage, now, self.snapshot)
+        self._outage = lasting
+        self._memory.record_outage(lasting, messages)
+        self._notifier.wake()
+        log.warning(change.value, extra={"since": outage.since, "error": self.snapshot.last_error})
 
-def _log(occurrence: Occurrence, snapshot: Snapshot) -> None:
+
+def _log(occurrence: Occurrence, instance: str | None) -> None:
     event = occurrence.tracked.event
     facts = {
         "transition": occurrence.transition.value,
@@ -225,7 +284,7 @@ def _log(occurrence: Occurrence, snapshot: Snapshot) -> None:
         "event_source": event.event_source,
         "resource_type": event.resource_type,
         "target": occurrence.tracked.target.value,
-        "instance": snapshot.instance,
+        "instance": instance,
         "resources": event.resources,
         "not_before": event.not_before,
         "duration_seconds": event.duration_seconds,
@@ -234,6 +293,8 @@ def _log(occurrence: Occurrence, snapshot: Snapshot) -> None:
         "started": occurrence.tracked.started,
         "impact_seconds": None if occurrence.impact is None else occurrence.impact.total_seconds(),
     }
+    if occurrence.detail:
+        facts["detail"] = occurrence.detail
     for change in occurrence.changes:
         facts[f"old_{change.field}"] = change.old
     log.info("transition", extra=facts)

@@ -23,7 +23,10 @@ class Events(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The body of ``/api/v1/status``; ``problems`` are lines ``reason: message``, oldest first."""
+    """The body of ``/api/v1/status``; ``problems`` are lines ``reason: message``, oldest first.
+
+    ``started`` is when this process began to serve, ``last_scrape`` when it last answered ``/metrics``.
+    """
 
     version: str
     up: bool
@@ -35,6 +38,15 @@ class Status(msgspec.Struct, frozen=True):
     endpoint: str
     state: Literal["ok", "degraded"]
     problems: tuple[str, ...]
+    started: datetime | None = None
+    last_scrape: datetime | None = None
+
+
+class Served(msgspec.Struct):
+    """Since when the web server answers, and when it was last scraped."""
+
+    started: datetime
+    last_scrape: datetime | None = None
 
 
 def events(snapshot: Snapshot, approval: Callable[[TrackedEvent], ApprovalView]) -> Response:
@@ -46,9 +58,9 @@ def events(snapshot: Snapshot, approval: Callable[[TrackedEvent], ApprovalView])
     return _json(Events(snapshot.instance, current, past))
 
 
-def status(snapshot: Snapshot, health: Health) -> Response:
+def status(snapshot: Snapshot, health: Health, served: Served) -> Response:
     """Answer with the state of the watch and the active problems of the exporter."""
-    problems = tuple(f"{problem.trouble}: {problem.message}" for problem in health.problems())
+    problems = tuple(f"{problem.reason}: {problem.message}" for problem in health.problems())
     body = Status(
         version=__version__,
         up=snapshot.up,
@@ -60,6 +72,8 @@ def status(snapshot: Snapshot, health: Health) -> Response:
         endpoint=snapshot.endpoint,
         state="degraded" if problems else "ok",
         problems=problems,
+        started=served.started,
+        last_scrape=served.last_scrape,
     )
     return _json(body)
 

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -14,8 +14,9 @@ from exporter.clock import Clock
 from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import Health
 from exporter.model.lifecycle import TrackedEvent
-from exporter.model.snapshot import Snapshot
-from exporter.model.views import NO_APPROVAL, ApprovalView
+from exporter.model.snapshot import Minute, Snapshot
+from exporter.model.views import NO_APPROVAL, ApprovalView, WorkView
+from exporter.serving import TRUST
 from exporter.web import api
 from exporter.web.auth import Guard
 from exporter.web.exposition import metrics
@@ -46,8 +47,9 @@ class Site:
     ``reload`` returns at once; its result is a `ConfigurationError` where the file is bad, and a
     `StoppingError` while the exporter stops.
     ``approval`` tells how approving an event stands. ``in_service`` gives "" while the VM may take work,
-    otherwise why not. ``settings`` is asked at every request, so that a changed web configuration holds at
-    once.
+    otherwise why not. ``work`` returns messages and hooks by the key of an event's life, ``polls`` how those
+    of the last hour ended, by minute. ``notice`` is a line above everything on the page. ``settings`` is
+    asked at every request, so that a changed web configuration holds at once.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -57,7 +59,10 @@ class Site:
     reload: Callable[[], Future[None]]
     approval: Callable[[TrackedEvent], ApprovalView] = lambda _: NO_APPROVAL
     lifecycle_enabled: bool = False
+    notice: str = ""
     in_service: Callable[[], str] = lambda: ""
+    work: Callable[[Collection[str]], Mapping[str, Sequence[WorkView]]] = lambda _: {}
+    polls: Callable[[], Sequence[Minute]] = tuple
     settings: Callable[[], WebSettings] = WebSettings
 
 
@@ -67,7 +72,7 @@ def create_app(site: Site) -> AsgiApp:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await application.serve(scope, send)
+            await application.serve(scope, receive, send)
         elif scope["type"] == "lifespan":
             while (await receive())["type"] == "lifespan.startup":
                 await send({"type": "lifespan.startup.complete"})
@@ -84,24 +89,29 @@ class _Application:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._guard = Guard(site.clock)
+        self._served = api.Served(site.clock.now())
         self._routes: dict[str, tuple[tuple[str, ...], Handler]] = {
             "/": (_READ, self._landing),
-            "/metrics": (_READ, lambda request: metrics(site.registry, request)),
+            "/metrics": (_READ, self._metrics),
             "/api/v1/events": (_READ, lambda _: api.events(site.snapshot(), site.approval)),
-            "/api/v1/status": (_READ, lambda _: api.status(site.snapshot(), site.health)),
+            "/api/v1/status": (_READ, lambda _: api.status(site.snapshot(), site.health, self._served)),
             "/-/healthy": (_READ, lambda _: text("The exporter is healthy.")),
             "/-/ready": (_READ, self._ready),
             "/-/in-service": (_READ, self._in_service),
             "/-/reload": (_ACT, self._reload),
         }
 
-    async def serve(self, scope: Scope, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request.of(scope)
         extra: Mapping[str, str] = {}
         try:
             settings = self._site.settings()
             extra = settings.headers
-            response = await self._guard.refusal(settings, request) or await self._answer(request)
+            response = await self._guard.refusal(settings, request, receive)
+            if response is None:
+                if settings.users and TRUST in scope.get("extensions", {}):
+                    await send({"type": TRUST})
+                response = await self._answer(request)
         except Exception:
             log.exception("request failed", extra={"method": request.method, "path": request.path})
             response = text("500 Internal Server Error; the exporter's log says why", 500)
@@ -117,12 +127,18 @@ class _Application:
         answer = handler(request)
         return await answer if inspect.isawaitable(answer) else answer
 
+    def _metrics(self, request: Request) -> Response:
+        response = metrics(self._site.registry, request)
+        self._served.last_scrape = self._site.clock.now()
+        return response
+
     def _landing(self, _: Request) -> Response:
         # Few ever look at a VM's page.
         from exporter.web import page
 
         site = self._site
-        return page.landing(site.snapshot(), site.health, site.clock.now(), site.approval)
+        more = page.More(site.notice, site.in_service(), site.work, site.polls())
+        return page.landing(site.snapshot(), site.health, site.clock.now(), site.approval, more)
 
     def _ready(self, _: Request) -> Response:
         snapshot = self._site.snapshot()

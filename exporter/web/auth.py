@@ -8,34 +8,52 @@ import hmac
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 
 from exporter.clock import Clock
-from exporter.web.http import Request, Response, failure, text
+from exporter.web.http import Receive, Request, Response, failure, text, while_connected
 from exporter.web.settings import RateLimit, WebSettings
 
 # bcrypt sees no more of a password; Go's cuts it silently, Python's refuses it.
 _BCRYPT_BYTES = 72
 _REMEMBERED = 100
-_CHALLENGE = (("www-authenticate", 'Basic realm="azure-scheduled-events-exporter", charset="UTF-8"'),)
+# Beside the one that is under way.
+_MOST_WAITING = 16
+# Who is refused must not hold a connection that others need.
+_CLOSE = ("connection", "close")
+_CHALLENGE = ("www-authenticate", 'Basic realm="azure-scheduled-events-exporter", charset="UTF-8"')
+_UNAUTHORIZED = text("401 Unauthorized", 401, (_CHALLENGE, _CLOSE))
+_TOO_MANY = failure(HTTPStatus.TOO_MANY_REQUESTS, (("retry-after", "1"), _CLOSE))
 
 
 class Guard:
     """Decides whether a request is let in, by the settings of the moment."""
 
     def __init__(self, clock: Clock) -> None:
-        self._bucket = _Bucket(clock)
         self._passwords = Passwords()
+        # Guesses must not use up what the rate limit allows to those who know a password.
+        self._known_bucket, self._bucket = _Bucket(clock), _Bucket(clock)
 
-    async def refusal(self, settings: WebSettings, request: Request) -> Response | None:
-        """Return the answer that turns a request away, or None to let it in."""
-        if settings.rate_limit and not self._bucket.take(settings.rate_limit):
-            return failure(HTTPStatus.TOO_MANY_REQUESTS)
-        if settings.users:
-            given = credentials(request.header(b"authorization"))
-            if given is None or not await self._passwords.right(settings.users, *given):
-                return text("401 Unauthorized", 401, _CHALLENGE)
-        return None
+    async def refusal(self, settings: WebSettings, request: Request, receive: Receive) -> Response | None:
+        """Return the answer that turns a request away, or None to let it in.
+
+        Raises:
+            asyncio.CancelledError: the client has disconnected while its password was checked.
+        """
+        given = credentials(request.header(b"authorization")) if settings.users else None
+        known = given is not None and self._passwords.remembers(settings.users, *given)
+        bucket = self._known_bucket if known else self._bucket
+        if settings.rate_limit and not bucket.take(settings.rate_limit):
+            return _TOO_MANY
+        if known or not settings.users:
+            return None
+        if given is None:
+            return _UNAUTHORIZED
+        right = await while_connected(receive, self._passwords.check(settings.users, *given))
+        if right is None:
+            return _TOO_MANY
+        return None if right else _UNAUTHORIZED
 
 
 def credentials(header: str) -> tuple[str, bytes] | None:
@@ -60,21 +78,37 @@ class Passwords:
     def __init__(self) -> None:
         self._key = os.urandom(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
-        self._one_at_a_time = asyncio.Lock()
+        self._checks = 0
+        # A check that is cancelled while it waits for this thread is never begun.
+        self._one_at_a_time = ThreadPoolExecutor(1, "password")
 
-    async def right(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool:
-        """Return whether the password is the user's; an unknown name costs the same time as a known one."""
-        known = name in users
-        hashed = users[name] if known else next(iter(users.values()))
-        ticket = self._ticket(name, hashed, password)
+    def remembers(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool:
+        """Return whether the password was found to be the user's before."""
+        if name not in users:
+            return False
+        ticket = self._ticket(name, users[name], password)
         if ticket in self._right:
             self._right.move_to_end(ticket)
-            return True
-        async with self._one_at_a_time:
-            fits = await asyncio.to_thread(_fits, password, hashed)
+        return ticket in self._right
+
+    async def check(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool | None:
+        """Return whether the password is the user's, or None, at once, if too many checks wait already.
+
+        An unknown name costs the same time as a known one.
+        """
+        if self._checks > _MOST_WAITING:
+            return None
+        known = name in users
+        hashed = users[name] if known else next(iter(users.values()))
+        loop = asyncio.get_running_loop()
+        self._checks += 1
+        try:
+            fits = await loop.run_in_executor(self._one_at_a_time, _fits, password, hashed)
+        finally:
+            self._checks -= 1
         if not (fits and known):
             return False
-        self._right[ticket] = None
+        self._right[self._ticket(name, hashed, password)] = None
         while len(self._right) > _REMEMBERED:
             self._right.popitem(last=False)
         return True

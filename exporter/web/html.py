@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import resources
 
-from exporter.commands.table import printable
+from exporter.model.wording import printable
 from exporter.web.http import HTML, Response
 
 

@@ -1,10 +1,13 @@
 """The little of HTTP that the handlers need: a request, a response, and ASGI between them and the server."""
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -56,6 +59,27 @@ def text(message: str, status: int = 200, headers: tuple[tuple[str, str], ...] =
 def failure(status: HTTPStatus, headers: tuple[tuple[str, str], ...] = ()) -> Response:
     """Answer with nothing but the status in words."""
     return text(f"{status.value} {status.phrase}", status.value, headers)
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of ``work``, which is cancelled once the client has disconnected.
+
+    Raises:
+        asyncio.CancelledError: the client has disconnected.
+    """
+    working = asyncio.create_task(work)
+    watching = asyncio.create_task(_disconnected(receive))
+    watching.add_done_callback(lambda _: working.cancel())
+    try:
+        return await working
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def send_response(send: Send, response: Response, extra: Mapping[str, str], *, head: bool) -> None:

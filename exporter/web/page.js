@@ -7,11 +7,12 @@
   let fresh = Date.now(), skew = 0, failed = 0, busy = false;
 
   const span = (seconds) => {
-    const left = Math.max(0, Math.floor(seconds));
-    const s = left % 60, m = Math.floor(left / 60) % 60, h = Math.floor(left / 3600) % 24, d = Math.floor(left / 86400);
-    if (d) return `${d} ${d === 1 ? "day" : "days"} ${h} h`;
-    if (h) return `${h} h ${m} min`;
-    return m ? `${m} min ${s} s` : `${s} s`;
+    const two = (all, size, unit, small) =>
+      `${Math.floor(all / size)} ${unit}` + (all % size ? ` ${all % size} ${small}` : "");
+    const s = Math.max(0, Math.round(seconds)), m = Math.round(s / 60), h = Math.round(s / 3600);
+    if (s < 60) return `${s} s`;
+    if (s < 3600) return two(s, 60, "min", "s");
+    return m < 1440 ? two(m, 60, "h", "min") : two(h, 24, h < 48 ? "day" : "days", "h");
   };
 
   const say = {
@@ -31,8 +32,8 @@
       if (at.getTimezoneOffset() === 0 || node.dataset.local) continue;
       node.dataset.local = "done";
       const day = at.getDate() === at.getUTCDate() ? {} : { weekday: "short" };
-      const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...day };
-      node.append(` (${at.toLocaleString("en-GB", options)} your time)`);
+      const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short", ...day };
+      node.append(` (${at.toLocaleString("en-GB", options)}, your time)`);
     }
   };
 
@@ -69,8 +70,14 @@
     // While text is selected, an event ID to be copied, the content stays; a later refresh replaces it.
     if (!String(getSelection())) {
       const focused = document.activeElement?.closest("main a")?.getAttribute("href");
+      const expanded = document.activeElement?.closest("main summary")?.parentNode.dataset.id;
+      const opened = [...document.querySelectorAll("main details[open]")].map((one) => one.dataset.id);
       document.getElementById("main").replaceWith(document.adoptNode(main));
       if (focused) main.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+      for (const one of main.querySelectorAll("details")) {
+        one.open = opened.includes(one.dataset.id);
+        if (one.dataset.id === expanded) one.firstElementChild.focus({ preventScroll: true });
+      }
       setClock();
     }
     localTimes();

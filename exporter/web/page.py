@@ -1,16 +1,18 @@
 """``/``: the landing page for people. The data are prepared here; the markup is in ``page.html``."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from exporter import __version__
 from exporter.health import Health
 from exporter.model import wording as words
-from exporter.model.events import SCHEDULED, STARTED, Target
+from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent, Target
 from exporter.model.lifecycle import TrackedEvent, Transition
-from exporter.model.snapshot import Snapshot
-from exporter.model.views import ApprovalView
+from exporter.model.severity import severity
+from exporter.model.snapshot import Minute, Snapshot
+from exporter.model.views import ApprovalView, WorkView
 from exporter.timefmt import rfc3339
 from exporter.web import html
 from exporter.web.http import Response
@@ -19,8 +21,24 @@ PENDING_SHOWN = 50
 PAST_SHOWN = 25
 RESOURCES_SHOWN = 20
 _DASH = " \N{EN DASH} "
+_PHASES = {SCHEDULED: Transition.SCHEDULED, STARTED: Transition.STARTED}
+_OUTCOMES = {
+    Transition.COMPLETED: "Completed",
+    Transition.CANCELLED: "Cancelled before it started",
+    Transition.VANISHED: "Gone unseen; outcome not known",
+}
+_APPROVALS = {
+    "hold": "Held",
+    "waiting": "Waits",
+    "limited": "Held by the limit",
+    "due": "Being approved",
+    "dry_run": "Would be approved (dry run)",
+    "approved": "Approved",
+    "failed": "Approving fails",
+}
 
 Approval = Callable[[TrackedEvent], ApprovalView]
+WORK_SHOWN = 12
 
 
 class Mood(StrEnum):
@@ -31,25 +49,56 @@ class Mood(StrEnum):
     ALARM = "alarm"
 
 
-def landing(snapshot: Snapshot, health: Health, now: datetime, approval: Approval) -> Response:
+_MOODS = {
+    "delivered": Mood.OK,
+    "succeeded": Mood.OK,
+    "refused": Mood.ALARM,
+    "expired": Mood.ALARM,
+    "failed": Mood.ALARM,
+    "timed_out": Mood.ALARM,
+}
+
+
+class More(NamedTuple):
+    """What the page shows beside the snapshot, as in `exporter.web.app.Site`."""
+
+    notice: str = ""
+    out_of_service: str = ""
+    work: Callable[[Collection[str]], Mapping[str, Sequence[WorkView]]] = lambda _: {}
+    polls: Sequence[Minute] = ()
+
+
+_NOTHING_MORE = More()
+
+
+def landing(
+    snapshot: Snapshot, health: Health, now: datetime, approval: Approval, more: More = _NOTHING_MORE
+) -> Response:
     """Render the page as of ``now``."""
-    current = by_urgency(snapshot.current, now)
+    current, ended = by_urgency(snapshot.current, now), snapshot.past[:PAST_SHOWN]
+    work = more.work({tracked.key for tracked in (*current, *ended)})
 
     def group(target: Target) -> dict[str, object]:
         events = [tracked for tracked in current if tracked.target is target]
-        cards = [_card(tracked, approval(tracked)) for tracked in events[:PENDING_SHOWN]]
+        cards = [
+            _card(tracked, approval(tracked)) | _work(work.get(tracked.key, ()))
+            for tracked in events[:PENDING_SHOWN]
+        ]
         return {"count": len(events), "cards": cards}
 
     return html.render(
         "exporter.web",
         title=title(snapshot, now),
+        notice=more.notice,
+        out_of_service=more.out_of_service,
+        polls=_polls(more.polls),
         mood=mood(snapshot, health, now),
         now=now,
         snapshot=snapshot,
         problems=health.problems(),
         own=group(Target.SELF),
         others=group(Target.OTHER),
-        past=[_past_row(tracked) for tracked in snapshot.past[:PAST_SHOWN]],
+        past=[_past_row(tracked) | _work(work.get(tracked.key, ())) for tracked in ended],
         most_names=RESOURCES_SHOWN,
         version=__version__,
         rfc3339=rfc3339,
@@ -61,7 +110,7 @@ def landing(snapshot: Snapshot, health: Health, now: datetime, approval: Approva
 def title(snapshot: Snapshot, now: datetime) -> str:
     """Return the title of the browser tab, a summary: ``1 pending: Reboot in 12 min - vm-1``."""
     own = [t.event for t in by_urgency(snapshot.current, now) if t.target is Target.SELF]
-    about = f"{len(own)} pending: {words.gist(own[0], now)}" if own else "Nothing pending"
+    about = f"{len(own)} pending: {_gist(own[0], now)}" if own else "Nothing pending"
     if not snapshot.up or snapshot.stands_still(now):
         state = "BLIND" if snapshot.ready else "Waiting for Azure"
         about = f"{state}{_DASH}{about}" if own else state
@@ -86,33 +135,78 @@ def by_urgency(events: Iterable[TrackedEvent], now: datetime) -> list[TrackedEve
     return sorted(events, key=urgency)
 
 
+def _gist(event: ScheduledEvent, now: datetime) -> str:
+    """Return in a few words what comes and when: ``Reboot in 12 min``."""
+    if event.event_status == STARTED:
+        return f"{event.event_type} under way"
+    if event.event_status != SCHEDULED or event.not_before is None:
+        return f"{event.event_type} {event.event_status.lower()}"
+    if event.not_before <= now:
+        return f"{event.event_type} any moment now"
+    return f"{event.event_type} {words.relative(event.not_before, now)}"
+
+
+def _approval(view: ApprovalView) -> str:
+    """Return how approving stands: ``Held (rule no-reboots): the rule holds it``."""
+    stand = _APPROVALS.get(view.state or "", view.state or "")
+    rule = f" (rule {view.rule})" if view.rule else ""
+    return f"{stand}{rule}: {view.reason}"
+
+
 def _card(tracked: TrackedEvent, approval: ApprovalView) -> dict[str, object]:
     event = tracked.event
     return {
         "event": event,
         "started": event.event_status == STARTED,
+        "severity": severity(_PHASES.get(event.event_status, Transition.ADVISED), event.event_type),
         "since": tracked.started,
         "noticed": tracked.since(Transition.STARTED) or tracked.first_seen,
         "starts": event.not_before if event.event_status == SCHEDULED else None,
-        "effect": words.effect(event),
-        "duration": words.expected_duration(event),
-        "source": words.source(event),
+        "effect": words.effect(event.event_type),
+        "duration": words.impact(event.duration_seconds),
+        "source": words.requester(event.event_source),
         "first_seen": tracked.first_seen,
-        "approval": words.approval(approval) if approval.state else None,
+        "approval": _approval(approval) if approval.state else None,
+    }
+
+
+def _work(done: Sequence[WorkView]) -> dict[str, object]:
+    """Return the newest messages and runs of hooks, each with a word for its state and a class for it."""
+
+    def rows(kind: str) -> dict[str, object]:
+        all_rows = [one for one in done if one.kind == kind and one.state]
+        shown = [{"view": one, "mood": _MOODS.get(one.state, Mood.WARN)} for one in all_rows[-WORK_SHOWN:]]
+        return {"rows": shown[::-1], "more": len(all_rows) - len(shown)}
+
+    return {"messages": rows("message"), "hooks": rows("hook")}
+
+
+def _polls(minutes: Sequence[Minute]) -> dict[str, object]:
+    """Return the last hour's polls as a row of bars, and in words."""
+    bars = [Mood.ALARM if one.failed else Mood.OK if one.succeeded else None for one in minutes]
+    failed = sum(one.failed for one in minutes)
+    last = next((one for one in reversed(minutes) if one.failed), None)
+    return {
+        "bars": bars,
+        "count": sum(one.succeeded for one in minutes) + failed,
+        "failed": failed,
+        "last": last,
     }
 
 
 def _past_row(tracked: TrackedEvent) -> dict[str, object]:
     duration = "unknown"
     if tracked.impact_seconds is not None:
-        duration = words.length(tracked.impact_seconds)
+        duration = words.duration(tracked.impact_seconds)
+        if tracked.paused_seconds is not None:
+            duration += f"; VM paused {words.duration(tracked.paused_seconds)}"
     elif tracked.outcome == "cancelled":
         duration = "did not start"
     return {
         "event": tracked.event,
         "id": tracked.ids[0],
         "ended": tracked.ended or tracked.first_seen,
-        "outcome": words.outcome(tracked),
+        "outcome": _OUTCOMES[tracked.outcome] if tracked.outcome else "Gone",
         "duration": duration,
         "own": tracked.target is Target.SELF,
     }
@@ -121,5 +215,5 @@ def _past_row(tracked: TrackedEvent) -> dict[str, object]:
 def _counted(gone: float, mode: str) -> str:
     """Return a remaining or elapsed time as text, worded as in ``page.js``, which keeps it up to date."""
     if mode == "in":
-        return f"in {words.span(-gone)}" if gone < 0 else "any moment now"
-    return f"for {words.span(gone)}" if mode == "for" else f"{words.span(gone)} ago"
+        return f"in {words.duration(-gone)}" if gone < 0 else "any moment now"
+    return f"for {words.duration(gone)}" if mode == "for" else f"{words.duration(gone)} ago"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exporter.clock import Clock
 from exporter.errors import ConfigurationError
-from exporter.health import Health, Trouble
+from exporter.health import DegradedReason, Health
 from exporter.web.settings import WebSettings
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class WebConfig:
                 try:
                     self._load(self._path)
                 except ConfigurationError as error:
-                    self._health.report(Trouble.RELOAD_FAILED, str(error), _SUBJECT)
+                    self._health.report(DegradedReason.RELOAD_FAILED, str(error), _SUBJECT)
             return self._settings
 
     def reload(self) -> None:
@@ -90,7 +90,7 @@ class WebConfig:
         if settings.files != self._settings.files:
             seen = _signature(settings.files)
         self._settings, self._seen = settings, seen
-        self._health.clear(Trouble.RELOAD_FAILED, _SUBJECT)
+        self._health.clear(DegradedReason.RELOAD_FAILED, _SUBJECT)
         log.info("web configuration read again", extra={"path": str(path)})
 
 

@@ -15,6 +15,8 @@ import msgspec
 from exporter import files as secret_files
 from exporter.config import yamlfile
 from exporter.config.yamlfile import YamlFile
+from exporter.config.yamlnodes import Keys
+from exporter.errors import Mistakes
 from exporter.timefmt import Duration
 from exporter.web.tls_section import TlsSection
 
@@ -74,14 +76,23 @@ class WebSettings:
         Raises:
             ConfigurationError: something is wrong; the message has file, line, key and remedy, and no secret.
         """
-        file = yamlfile.read(path)
-        content = yamlfile.convert(file, _WebFile)
-        tls, tls_files = _tls(file, content.tls_server_config)
+        file, mistakes = yamlfile.read(path), Mistakes()
+        content = yamlfile.convert_sound(file, _WebFile, mistakes)
+        with mistakes:
+            tls, tls_files = _tls(file, content.tls_server_config)
+        users = content.basic_auth_users or {}
+        for name, hashed in users.items():
+            with mistakes:
+                _check_user(file, name, hashed)
+        headers = _headers(file, content.http_server_config or _HttpSection(), mistakes)
+        with mistakes:
+            rate_limit = _rate_limit(file, content.rate_limit or _RateSection())
+        mistakes.check()
         secret_files.warn(_secret_files(path, content))
         return cls(
-            users=_users(file, content.basic_auth_users or {}),
-            headers=_headers(file, content.http_server_config or _HttpSection()),
-            rate_limit=_rate_limit(file, content.rate_limit or _RateSection()),
+            users={name: hashed.encode() for name, hashed in users.items()},
+            headers=headers,
+            rate_limit=rate_limit,
             tls=tls,
             files=(path, *tls_files),
         )
@@ -97,45 +108,47 @@ def _secret_files(path: Path, content: _WebFile) -> Iterator[Path]:
 
 
 def _tls(file: YamlFile, section: TlsSection | None) -> tuple[ssl.SSLContext | None, tuple[Path, ...]]:
-    if section is None or section == TlsSection():
+    faulty = any(keys[0] == "tls_server_config" for keys in file.faulty)
+    if section is None or section == TlsSection() or faulty:
         return None, ()
     from exporter.web import tls
 
     return tls.server_context(file, section)
 
 
-def _users(file: YamlFile, users: dict[str, str]) -> dict[str, bytes]:
-    for name, hashed in users.items():
-        keys = ("basic_auth_users", name)
-        if ":" in name:
-            raise file.error(
-                keys, "a user's name cannot hold a colon in basic authentication; choose another"
-            )
-        if not _BCRYPT.fullmatch(hashed):
-            raise file.error(
-                keys,
-                "is not a bcrypt hash ($2a$, $2b$ or $2y$, cost 4 to 31); "
-                "make one with: htpasswd -nBC 10 '' | tr -d ':\\n'",
-            )
-    return {name: hashed.encode() for name, hashed in users.items()}
-
-
-def _headers(file: YamlFile, section: _HttpSection) -> dict[str, str]:
-    place = ("http_server_config",)
-    if section.http2:
+def _check_user(file: YamlFile, name: str, hashed: str) -> None:
+    keys = ("basic_auth_users", name)
+    if ":" in name:
+        raise file.error(keys, "a user's name cannot hold a colon in basic authentication; choose another")
+    if not _BCRYPT.fullmatch(hashed):
         raise file.error(
-            (*place, "http2"), "this server speaks HTTP/1.1 only; leave it out, or set it to false"
+            keys,
+            "is not a bcrypt hash ($2a$, $2b$ or $2y$, cost 4 to 31); "
+            "make one with: htpasswd -nBC 10 '' | tr -d ':\\n'",
         )
+
+
+def _headers(file: YamlFile, section: _HttpSection, mistakes: Mistakes) -> dict[str, str]:
+    place = ("http_server_config",)
+    with mistakes:
+        if section.http2:
+            raise file.error(
+                (*place, "http2"), "this server speaks HTTP/1.1 only; leave it out, or set it to false"
+            )
     headers = section.headers or {}
     for name, value in headers.items():
-        keys = (*place, "headers", name)
-        if name not in _HEADERS:
-            raise file.error(keys, f"this header cannot be configured; these can: {', '.join(_HEADERS)}")
-        if _HEADERS[name] and value not in ("", *_HEADERS[name]):
-            raise file.error(keys, f"must be {' or '.join(_HEADERS[name])}")
-        if not value.isascii() or not all(letter.isprintable() for letter in value):
-            raise file.error(keys, "must be one line of printable ASCII, as HTTP headers are")
+        with mistakes:
+            _check_header(file, (*place, "headers", name), name, value)
     return {name: value for name, value in headers.items() if value}
+
+
+def _check_header(file: YamlFile, keys: Keys, name: str, value: str) -> None:
+    if name not in _HEADERS:
+        raise file.error(keys, f"this header cannot be configured; these can: {', '.join(_HEADERS)}")
+    if _HEADERS[name] and value not in ("", *_HEADERS[name]):
+        raise file.error(keys, f"must be {' or '.join(_HEADERS[name])}")
+    if not value.isascii() or not all(letter.isprintable() for letter in value):
+        raise file.error(keys, "must be one line of printable ASCII, as HTTP headers are")
 
 
 def _rate_limit(file: YamlFile, section: _RateSection) -> RateLimit | None:

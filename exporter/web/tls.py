@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from exporter import files
 from exporter.config.yamlfile import YamlFile
 from exporter.errors import ConfigurationError
 from exporter.web.tls_names import CIPHERS, CLIENT_AUTH, CURVES, TLS13_CIPHERS, VERSIONS, WITHOUT_CHECK
@@ -170,10 +171,10 @@ class _Builder:
 
     def _expect(self, path: Path, what: str, marker: bytes, name: str) -> None:
         try:
-            with path.open("rb") as file:
+            with files.open_to_read(path) as file:
                 found = marker in file.read(_MOST_BYTES)
         except OSError as error:
-            raise self._error(self._key(what), f"{path} cannot be read: {error.strerror}") from error
+            raise self._error(self._key(what), f"the file cannot be read: {error.strerror}") from error
         if not found:
             raise self._error(self._key(what), f"holds no PEM {name}")
 

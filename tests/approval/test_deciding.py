@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.approval.deciding import Decision, Facts, Stand, decide
+from exporter.approval.deciding import ApprovalState, Decision, Facts, decide
 from exporter.config import Approval, Mode, Rule
 from exporter.config.match import Match, Whom, Window
 from exporter.model.events import ScheduledEvent
@@ -47,7 +47,7 @@ def outcome(  # each with a default
 
 def test_a_rule_approves() -> None:
     """A Scheduled event that hits this VM, the first of its VMs, and that a rule lets go is due at once."""
-    assert outcome() == Decision(Stand.DUE, "freezes", "the rule approves it")
+    assert outcome() == Decision(ApprovalState.DUE, "freezes", "the rule approves it")
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_a_rule_approves() -> None:
 )
 def test_what_is_held(event: ScheduledEvent, instance: str | None, reason: str) -> None:
     """Whatever is not certain, or not covered, is held, and says why."""
-    assert outcome(event, instance=instance) == Decision(Stand.HOLD, "", reason)
+    assert outcome(event, instance=instance) == Decision(ApprovalState.HOLD, "", reason)
 
 
 def test_a_rule_that_means_others_approves_nothing_of_theirs() -> None:
     """Even a rule for any target approves only what hits this VM."""
     given = settings(Rule("all", "approve", Match(target=Whom.ANY)))
-    assert outcome(scheduled(resources=("other",)), given).stand is Stand.HOLD
+    assert outcome(scheduled(resources=("other",)), given).state is ApprovalState.HOLD
 
 
 @pytest.mark.parametrize("event", [started(), scheduled(event_status="Paused")])
@@ -92,18 +92,20 @@ def test_off_is_no_question() -> None:
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        ((HOLD, FREEZES), (Stand.HOLD, "nights")),
-        ((FREEZES, HOLD), (Stand.DUE, "freezes")),
+        ((HOLD, FREEZES), (ApprovalState.HOLD, "nights")),
+        ((FREEZES, HOLD), (ApprovalState.DUE, "freezes")),
         (
             (Rule("reboots", "hold", Match(event_types=("Reboot",))), HOLD, FREEZES),
-            (Stand.HOLD, "nights"),
+            (ApprovalState.HOLD, "nights"),
         ),
     ],
 )
-def test_the_first_rule_that_matches_decides(rules: tuple[Rule, ...], expected: tuple[Stand, str]) -> None:
+def test_the_first_rule_that_matches_decides(
+    rules: tuple[Rule, ...], expected: tuple[ApprovalState, str]
+) -> None:
     """Later rules are not asked."""
     found = outcome(given=settings(*rules))
-    assert (found.stand, found.rule) == expected
+    assert (found.state, found.rule) == expected
 
 
 def test_the_documented_sample_policy() -> None:
@@ -121,7 +123,7 @@ def test_the_documented_sample_policy() -> None:
         ("Platform", "Reboot", 5, False),
     ):
         event = scheduled(event_source=source, event_type=event_type, duration_seconds=duration)
-        assert (outcome(event, given).stand is Stand.DUE) is due
+        assert (outcome(event, given).state is ApprovalState.DUE) is due
 
 
 def test_business_hours_hold() -> None:
@@ -147,48 +149,48 @@ def test_who_leads(resources: tuple[str, ...], leader: str, due_after: float) ->
     given = settings(rule, leader=leader)
     event = scheduled(resources=resources)
     before = outcome(event, given, after=due_after - 0.001)
-    assert before.stand is Stand.WAITING
+    assert before.state is ApprovalState.WAITING
     assert before.reason.startswith("not before 2026-03-04T22:0")
-    assert outcome(event, given, after=due_after).stand is Stand.DUE
+    assert outcome(event, given, after=due_after).state is ApprovalState.DUE
 
 
 def test_a_delay_beyond_all_dates() -> None:
     """A delay that no calendar holds makes an event wait, and nothing else."""
     rule = msgspec.structs.replace(FREEZES, delay=Duration(1e12))
-    assert outcome(given=settings(rule)).stand is Stand.WAITING
+    assert outcome(given=settings(rule)).state is ApprovalState.WAITING
 
 
 @pytest.mark.parametrize(
-    ("hooks", "stand", "reason"),
+    ("hooks", "state", "reason"),
     [
-        ({}, Stand.WAITING, "the hook drain did not run for it"),
-        ({"drain": None}, Stand.WAITING, "the hook drain has not ended yet"),
-        ({"drain": HookOutcome.FAILED}, Stand.HOLD, "the hook drain failed"),
-        ({"drain": HookOutcome.TIMED_OUT}, Stand.HOLD, "the hook drain timed out"),
-        ({"drain": HookOutcome.SUCCEEDED}, Stand.DUE, "the rule approves it"),
-        ({"other": HookOutcome.SUCCEEDED}, Stand.WAITING, "the hook drain did not run for it"),
+        ({}, ApprovalState.WAITING, "the hook drain did not run for it"),
+        ({"drain": None}, ApprovalState.WAITING, "the hook drain has not ended yet"),
+        ({"drain": HookOutcome.FAILED}, ApprovalState.HOLD, "the hook drain failed"),
+        ({"drain": HookOutcome.TIMED_OUT}, ApprovalState.HOLD, "the hook drain timed out"),
+        ({"drain": HookOutcome.SUCCEEDED}, ApprovalState.DUE, "the rule approves it"),
+        ({"other": HookOutcome.SUCCEEDED}, ApprovalState.WAITING, "the hook drain did not run for it"),
     ],
 )
-def test_required_hooks(hooks: dict[str, HookOutcome | None], stand: Stand, reason: str) -> None:
+def test_required_hooks(hooks: dict[str, HookOutcome | None], state: ApprovalState, reason: str) -> None:
     """All of them must have succeeded for this very event."""
     rule = msgspec.structs.replace(FREEZES, require_hooks=("drain",))
-    assert outcome(given=settings(rule), facts=Facts(hooks=hooks)) == Decision(stand, "freezes", reason)
+    assert outcome(given=settings(rule), facts=Facts(hooks=hooks)) == Decision(state, "freezes", reason)
 
 
 def test_the_limit() -> None:
     """As many as allowed in an hour, and not one more; the reason says both numbers."""
     given = settings(max_per_hour=3)
-    assert outcome(given=given, facts=Facts(within_hour=2)).stand is Stand.DUE
+    assert outcome(given=given, facts=Facts(within_hour=2)).state is ApprovalState.DUE
     found = outcome(given=given, facts=Facts(within_hour=3))
-    assert found.stand is Stand.LIMITED
+    assert found.state is ApprovalState.LIMITED
     assert found.reason == "3 events were approved within 1h; approval.max_per_hour is 3"
 
 
 def test_a_dry_run() -> None:
     """It tells what it would do, and waits for what it would wait for."""
     given = settings(mode=Mode.DRY_RUN)
-    assert outcome(given=given).stand is Stand.DRY_RUN
-    assert outcome(scheduled(event_type="Reboot"), given).stand is Stand.HOLD
+    assert outcome(given=given).state is ApprovalState.DRY_RUN
+    assert outcome(scheduled(event_type="Reboot"), given).state is ApprovalState.HOLD
 
 
 @pytest.mark.parametrize("event", [scheduled(), started()])
@@ -196,15 +198,15 @@ def test_a_dry_run() -> None:
 def test_what_was_approved_stays_so(event: ScheduledEvent, mode: Mode) -> None:
     """Whatever the rules say now."""
     found = outcome(event, settings(HOLD, mode=mode), facts=Facts(approved_by="freezes"))
-    assert (found.stand, found.rule) == (Stand.APPROVED, "freezes")
+    assert (found.state, found.rule) == (ApprovalState.APPROVED, "freezes")
 
 
 def test_an_answer_that_was_lost() -> None:
     """What started after a request without an answer may be its doing; that is shown, and not claimed."""
     facts = Facts(asked_by="freezes")
-    assert outcome(facts=facts).stand is Stand.DUE
+    assert outcome(facts=facts).state is ApprovalState.DUE
     assert outcome(started(), facts=facts) == Decision(
-        Stand.FAILED, "freezes", "sent, but whether Azure took it is not known"
+        ApprovalState.FAILED, "freezes", "sent, but whether Azure took it is not known"
     )
 
 
@@ -220,7 +222,8 @@ def test_never_two_leaders_before_their_turn(resources: list[str], seconds: floa
     due = [
         name
         for name in ("a", "b", "c", "d")
-        if outcome(scheduled(resources=tuple(resources)), given, name, after=seconds).stand is Stand.DUE
+        if outcome(scheduled(resources=tuple(resources)), given, name, after=seconds).state
+        is ApprovalState.DUE
     ]
     turns = max(0, int((seconds - delay) // 60) + 1) if seconds >= delay else 0
     assert due == sorted(resources[:turns])

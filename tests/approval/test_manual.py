@@ -1,4 +1,4 @@
-"""Tests of `exporter.commands.approve`: what became of an approved event, and requests that are repeated."""
+"""Tests of `exporter.commands.approve`: the outcome of an approved event, and repeated requests."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,8 @@ from exporter.commands.approve import Followed
 from exporter.config import Config, Imds, Instance
 from exporter.config.values import Endpoint, PollInterval
 from exporter.errors import ImdsError, PollOutcome
-from exporter.model.events import Defect, Document, ScheduledEvent
+from exporter.model.documents import Defect, Document
+from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import Transition
 from tests import imds_server
 from tests.builders import FREEZE_ID, REBOOT_ID, body, document, raw_event, scheduled, started

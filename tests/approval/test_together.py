@@ -12,8 +12,10 @@ from exporter.config import Approval, Config, Mode, Rule
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import Health
 from exporter.metrics import ApprovalOutcome
+from exporter.model.findings import Finding
 from exporter.model.lifecycle import Known, TrackedEvent
 from exporter.model.snapshot import Snapshot
+from exporter.model.spans import Span
 from exporter.state import Store
 from tests.builders import body, raw_event, scheduled
 from tests.clocks import NOW, HandClock
@@ -23,7 +25,7 @@ REFUSED = ImdsError(PollOutcome.HTTP_ERROR, "status 400")
 SILENT = ImdsError(PollOutcome.TIMEOUT, "no answer")
 
 
-class Office:
+class ApproverFixture:
     """An approver of three events, and an IMDS that refuses some ids, or all with an error."""
 
     def __init__(self, store: Store, clock: HandClock) -> None:
@@ -33,14 +35,16 @@ class Office:
         self.fetch_error: ImdsError | None = None
         self.listed: tuple[str, ...] = IDS
         self.outcomes: list[ApprovalOutcome] = []
+        self.reported: list[Finding] = []
         self.approver = Approver(
             approvals=store.approvals,
             jobs=store.hook_jobs,
             snapshot=self.snapshot,
-            counts=self,
-            tracer=self,
+            count=self.decided,
+            trace=self.approved,
             clock=clock,
             known=Known(),
+            report=self.reported.append,
         )
         self.approver.configure(Config(), self)
 
@@ -80,10 +84,11 @@ class Office:
         self.outcomes.append(outcome)
 
     def approved(
-        self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime, *, instance: str | None
-    ) -> None:
+        self, tracked: TrackedEvent, rule: str, times: tuple[datetime, datetime], instance: str | None
+    ) -> list[Span]:
         """Take it in."""
-        assert (tracked.key in IDS, rule, begun, sent, instance) == (True, "all", NOW, NOW, "WestNO_0")
+        assert (tracked.key in IDS, rule, times, instance) == (True, "all", (NOW, NOW), "WestNO_0")
+        return []
 
     @property
     def states(self) -> list[str | None]:
@@ -92,65 +97,65 @@ class Office:
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
-    """Return an office that approves everything, until the end of the test."""
+def fixture(tmp_path: Path) -> Iterator[ApproverFixture]:
+    """Return an fixture that approves everything, until the end of the test."""
     with opened(tmp_path) as found:
         found.set_limit(10)
         yield found
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Office]:
-    """Open an office with a state of its own."""
+def opened(folder: Path) -> Iterator[ApproverFixture]:
+    """Open an fixture with a state of its own."""
     clock = HandClock()
     store = Store.open(folder, health=Health(clock), clock=clock)
     try:
-        yield Office(store, clock)
+        yield ApproverFixture(store, clock)
     finally:
         store.close()
 
 
-def test_one_document_and_one_request(office: Office) -> None:
+def test_one_document_and_one_request(fixture: ApproverFixture) -> None:
     """What is due at the same time goes together, the oldest first, and once."""
-    office.approver.look()
-    office.approver.look()
-    assert office.asked == ["document", "abc"]
-    assert office.states == ["approved"] * 3
-    assert [approval.key for approval in office.approver.take_sent()] == list(IDS)
+    fixture.approver.look()
+    fixture.approver.look()
+    assert fixture.asked == ["document", "abc"]
+    assert fixture.states == ["approved"] * 3
+    assert [finding.key for finding in fixture.reported] == list(IDS)
 
 
-def test_the_limit_holds_within_a_request(office: Office) -> None:
+def test_the_limit_holds_within_a_request(fixture: ApproverFixture) -> None:
     """What goes together counts one by one."""
-    office.set_limit(2)
-    office.approver.look()
-    assert office.asked == ["document", "ab"]
-    assert office.states == ["approved", "approved", "limited"]
+    fixture.set_limit(2)
+    fixture.approver.look()
+    assert fixture.asked == ["document", "ab"]
+    assert fixture.states == ["approved", "approved", "limited"]
 
 
-def test_only_what_the_fresh_document_lists_goes(office: Office) -> None:
+def test_only_what_the_fresh_document_lists_goes(fixture: ApproverFixture) -> None:
     """An event that has gone meanwhile is no part of the request; with none left there is none."""
-    office.listed = ("a", "c")
-    office.approver.look()
-    assert office.asked == ["document", "ac"]
-    office.listed = ()
-    office.approver.look()
-    assert office.asked[2:] == ["document"]
+    fixture.listed = ("a", "c")
+    fixture.approver.look()
+    assert fixture.asked == ["document", "ac"]
+    fixture.listed = ()
+    fixture.approver.look()
+    assert fixture.asked[2:] == ["document"]
 
 
-def test_an_id_that_is_refused_holds_back_no_other(office: Office) -> None:
+def test_an_id_that_is_refused_holds_back_no_other(fixture: ApproverFixture) -> None:
     """Where Azure refuses a request, each id is decided anew and sent by itself; only the bad one failed."""
-    office.bad = {"b"}
-    office.approver.look()
-    assert office.asked == ["document", "abc", "document", "a", "document", "b", "document", "c"]
-    assert office.states == ["approved", "failed", "approved"]
-    assert office.outcomes.count(ApprovalOutcome.FAILED) == 1
+    fixture.bad = {"b"}
+    fixture.approver.look()
+    assert fixture.asked == ["document", "abc", "document", "a", "document", "b", "document", "c"]
+    assert fixture.states == ["approved", "failed", "approved"]
+    assert fixture.outcomes.count(ApprovalOutcome.FAILED) == 1
 
 
 @pytest.mark.parametrize("step", ["fetch_error", "error"])
-def test_silence_is_waited_for_once(office: Office, step: str) -> None:
+def test_silence_is_waited_for_once(fixture: ApproverFixture, step: str) -> None:
     """An IMDS that does not answer costs one timeout for all, not one for each."""
-    setattr(office, step, SILENT)
-    office.approver.look()
-    assert office.asked == (["document"] if step == "fetch_error" else ["document", "abc"])
-    assert office.states == ["failed"] * 3
-    assert office.outcomes == [ApprovalOutcome.FAILED] * 3
+    setattr(fixture, step, SILENT)
+    fixture.approver.look()
+    assert fixture.asked == (["document"] if step == "fetch_error" else ["document", "abc"])
+    assert fixture.states == ["failed"] * 3
+    assert fixture.outcomes == [ApprovalOutcome.FAILED] * 3

@@ -16,6 +16,7 @@ from exporter.health import Health
 from exporter.metrics import ApprovalOutcome
 from exporter.model.lifecycle import Known, TrackedEvent
 from exporter.model.snapshot import Snapshot
+from exporter.model.spans import Span
 from exporter.state import Store
 from tests.builders import FREEZE_ID, NOT_BEFORE, body, raw_event, scheduled
 from tests.clocks import NOW, HandClock
@@ -23,7 +24,7 @@ from tests.clocks import NOW, HandClock
 ON = Config(approval=Approval(mode=Mode.ON, rules=(Rule("all", "approve"),)))
 
 
-class Office:
+class ApproverFixture:
     """An approver with an IMDS that lists one event and refuses POSTs, each after so many seconds."""
 
     def __init__(self, store: Store, clock: HandClock, takes: float) -> None:
@@ -36,10 +37,11 @@ class Office:
             approvals=store.approvals,
             jobs=store.hook_jobs,
             snapshot=self.snapshot,
-            counts=self,
-            tracer=self,
+            count=self.decided,
+            trace=self.approved,
             clock=clock,
             known=Known(),
+            report=lambda _: None,
         )
         self.approver.configure(Config(), self)
         # Not `configure`, which would start a thread.
@@ -73,10 +75,10 @@ class Office:
         self.failures += outcome is ApprovalOutcome.FAILED
 
     def approved(
-        self, tracked: TrackedEvent, rule: str, begun: datetime, sent: datetime, *, instance: str | None
-    ) -> None:
+        self, tracked: TrackedEvent, rule: str, times: tuple[datetime, datetime], instance: str | None
+    ) -> list[Span]:
         """Refuse to be told: nothing is ever approved here."""
-        raise AssertionError((tracked, rule, begun, sent, instance))
+        raise AssertionError((tracked, rule, times, instance))
 
     def look_for(self, seconds: float) -> None:
         """Look every second, as the thread does."""
@@ -91,12 +93,12 @@ class Office:
 
 
 @contextmanager
-def office(folder: Path, takes: float) -> Iterator[Office]:
-    """Return an office with a state of its own, until the end of the block."""
+def fixture(folder: Path, takes: float) -> Iterator[ApproverFixture]:
+    """Return an fixture with a state of its own, until the end of the block."""
     clock = HandClock()
     store = Store.open(folder, health=Health(clock), clock=clock)
     try:
-        yield Office(store, clock, takes)
+        yield ApproverFixture(store, clock, takes)
     finally:
         store.close()
 
@@ -104,7 +106,7 @@ def office(folder: Path, takes: float) -> Iterator[Office]:
 @pytest.mark.parametrize("takes", [0.0, 10.0, 30.0])
 def test_tries_are_at_most_20_s_apart(tmp_path: Path, takes: float) -> None:
     """From one try to the next, however long IMDS keeps a try waiting, unless that alone is longer."""
-    with office(tmp_path, takes) as tried:
+    with fixture(tmp_path, takes) as tried:
         tried.look_for(300)
         gaps = [later - earlier for earlier, later in itertools.pairwise(tried.tries)]
         assert len(gaps) > 5
@@ -115,7 +117,7 @@ def test_tries_are_at_most_20_s_apart(tmp_path: Path, takes: float) -> None:
 
 def test_it_gives_up_at_not_before(tmp_path: Path) -> None:
     """Nothing is tried once NotBefore has passed, and the reason tells both."""
-    with office(tmp_path, 0.0) as tried:
+    with fixture(tmp_path, 0.0) as tried:
         tried.look_for(15 * 60 + 60)
         assert NOW.timestamp() + tried.tries[-1] - 1000.0 < NOT_BEFORE.timestamp()
         assert tried.approver.view(tried.tracked).reason == "given up, as NotBefore has passed: no answer"
@@ -123,7 +125,7 @@ def test_it_gives_up_at_not_before(tmp_path: Path) -> None:
 
 def test_it_takes_up_again_when_azure_waits_longer(tmp_path: Path) -> None:
     """An event that is put off after its NotBefore is tried again until the new one."""
-    with office(tmp_path, 0.0) as tried:
+    with fixture(tmp_path, 0.0) as tried:
         tried.look_for(15 * 60 + 60)
         before = len(tried.tries)
         tried.reschedule(timedelta(hours=1))

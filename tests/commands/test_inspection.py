@@ -1,4 +1,4 @@
-"""Tests of `exporter.commands.events`: what IMDS says now, on the terminal, once or again and again."""
+"""Tests of `exporter.commands.events`: the events as the exporter or IMDS knows them, once or repeatedly."""
 
 import json
 import signal
@@ -46,7 +46,9 @@ def shown(
 ) -> tuple[str, str]:
     """Ask once; return output and warnings."""
     with serving(azure) as imds:
-        inspection.show(settings(imds.url, name), SystemClock(), as_json=as_json, watch=False)
+        inspection.show(
+            settings(imds.url, name), SystemClock(), exporter_url=None, as_json=as_json, watch=False
+        )
     return capsys.readouterr()
 
 
@@ -97,7 +99,7 @@ def test_what_is_not_understood_is_a_warning(capsys: pytest.CaptureFixture[str])
 def test_no_usable_answer_is_an_error(document: bytes) -> None:
     """Asked once, there is nothing to show."""
     with serving(Azure(document)) as imds, pytest.raises(ImdsError):
-        inspection.show(settings(imds.url), SystemClock(), as_json=False, watch=False)
+        inspection.show(settings(imds.url), SystemClock(), exporter_url=None, as_json=False, watch=False)
 
 
 @contextmanager
@@ -125,10 +127,9 @@ def test_watching_goes_on_through_errors(tmp_path: Path) -> None:
     with serving(azure) as imds, watching(imds.url, tmp_path) as (output, _):
         eventually(lambda: FREEZE_ID in output.read_text())
         azure.document = FAILURE
-        eventually(lambda: "does not answer: " in output.read_text())
-        failing = output.read_text().partition("does not answer: ")[2]
-        eventually(lambda: FREEZE_ID in output.read_text().partition("does not answer: ")[2])
-        assert "500" in failing.splitlines()[0]
+        eventually(lambda: "error: no usable answer: " in output.read_text())
+        eventually(lambda: FREEZE_ID in output.read_text().partition("error: no usable answer: ")[2])
+        assert "status 500" in " ".join(output.read_text().partition("error: ")[2].split())
         azure.document = answer(body(incarnation=2))
         eventually(lambda: "incarnation 2" in output.read_text())
         eventually(lambda: output.read_text().endswith("No events are pending.\n"))

@@ -8,7 +8,6 @@ import pytest
 from exporter.commands import table
 from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import TrackedEvent
-from exporter.model.snapshot import Snapshot
 from exporter.model.views import event_view
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
@@ -21,10 +20,11 @@ def rendered(event: ScheduledEvent, **fields: Any) -> list[str]:
 
 
 def test_a_row() -> None:
-    """A row says what, when, how long, who, whom and which."""
+    """A row says what, when, how long and which; the line below says whom and by whom."""
     assert rendered(scheduled()) == [
-        "TYPE    STATUS     STARTS  LASTS  SOURCE    TARGET  RESOURCES          EVENT ID",
-        f"Freeze  Scheduled  in 15m  5s     Platform  self    WestNO_0,WestNO_1  {FREEZE_ID}",
+        "TYPE    STATUS     STARTS  LASTS  EVENT ID",
+        f"Freeze  Scheduled  in 15m  5s     {FREEZE_ID}",
+        "  affects this VM: WestNO_0, WestNO_1; requested by Platform",
     ]
 
 
@@ -35,6 +35,7 @@ def test_a_row() -> None:
         (scheduled(not_before=None), {}, "unknown"),
         (started(), {"started": NOW - timedelta(seconds=90)}, "1m30s ago"),
         (scheduled(not_before=NOT_BEFORE + timedelta(days=6)), {}, "in 6d15m"),
+        (scheduled(not_before=NOT_BEFORE + timedelta(days=6, seconds=9)), {}, "in 6d15m "),
     ],
 )
 def test_when_it_starts(event: ScheduledEvent, fields: dict[str, Any], expected: str) -> None:
@@ -42,24 +43,47 @@ def test_when_it_starts(event: ScheduledEvent, fields: dict[str, Any], expected:
     assert expected in rendered(event, **fields)[1]
 
 
+def test_time_passes_faster_in_a_demo() -> None:
+    """With a speed, times are those of the simulation."""
+    event = scheduled(not_before=NOW + timedelta(seconds=15))
+    tracked = TrackedEvent(event, (event.event_id,), first_seen=NOW)
+    assert "in 15m " in table.render([event_view(tracked)], NOW, speed=60)[1]
+
+
 def test_nothing_that_azure_says_steers_the_terminal() -> None:
     """Escape sequences and line breaks are replaced."""
     rows = rendered(scheduled(event_type="\x1b[2J", resources=("a\nb",), event_id="\u202e"))
-    assert len(rows) == 2
+    assert len(rows) == 3
     assert all(row.isprintable() for row in rows)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"resources": tuple(f"a-rather-long-name-of-a-vm_{number}" for number in range(100))},
+        {"resources": ("x" * 256,), "event_source": "y" * 256},
+        {"resources": (), "event_source": "z" * 256},
+        {"event_type": "HostMaintenanceWithoutWarning", "event_status": "ScheduledForSomeTimeLater"},
+        {"event_type": "Terminate", "not_before": NOW + timedelta(days=700, hours=23)},
+    ],
+)
+def test_it_fits_on_80_columns(fields: dict[str, Any]) -> None:
+    """Whatever Azure sends, no line is longer, and the id of an event is whole."""
+    rows = rendered(scheduled(**fields))
+    assert max(map(len, rows)) <= table.WIDTH
+    assert rows[1].endswith(f"  {FREEZE_ID}")
+
+
 def test_many_resources_do_not_widen_the_table() -> None:
-    """Three are named and the rest is counted; none at all is a dash."""
+    """As many as fit are named, and the rest is counted; if Azure names none, that is said."""
     names = tuple(f"vm_{number}" for number in range(100))
-    assert "  vm_0,vm_1,vm_2 and 97 more  " in rendered(scheduled(resources=names))[1]
-    assert "  vm_0,vm_1,vm_2  " in rendered(scheduled(resources=names[:3]))[1]
-    assert f"  -          {FREEZE_ID}" in rendered(scheduled(resources=()))[1]
+    whom = rendered(scheduled(resources=names))[2]
+    assert whom.startswith("  affects this VM: vm_0, vm_1, vm_2")
+    assert whom.endswith(" more; requested by Platform")
+    assert rendered(scheduled(resources=("v" * 70,)))[2] == "  affects this VM: 1 VM; requested by Platform"
+    assert "Azure names none" in rendered(scheduled(resources=()))[2]
 
 
-def test_the_summary_says_whether_the_watch_works() -> None:
-    """It names the VM, where it asks, and why it gets no answer."""
-    snapshot = Snapshot(endpoint="http://imds", instance="vm_0", up=True, incarnation=3)
-    assert table.summary(snapshot, NOW) == "vm_0: http://imds answers; incarnation 3; 2026-03-04T22:00:00Z"
-    snapshot = Snapshot(endpoint="http://imds", last_error="refused")
-    assert table.summary(snapshot, NOW).startswith("an unnamed VM: http://imds does not answer: refused;")
+def test_an_unknown_duration_is_not_guessed() -> None:
+    """A duration that Azure does not give is unknown."""
+    assert "  unknown  " in rendered(scheduled(duration_seconds=None))[1]

@@ -10,7 +10,7 @@ from exporter import config
 from exporter.config import Config, Mode, Overrides
 from exporter.config.match import Whom
 from exporter.config.values import Endpoint, PollInterval
-from exporter.errors import ConfigurationError
+from exporter.errors import ConfigurationError, Mistakes
 from exporter.timefmt import Duration
 
 EVERYTHING = """
@@ -56,6 +56,8 @@ in_service:
   match: {event_types: [Reboot, Redeploy, Preempt, Terminate], max_notice: 5m}
 tracing:
   enabled: auto
+web:
+  external_url: ""
 """
 
 
@@ -75,6 +77,7 @@ def test_every_key(tmp_path: Path) -> None:
     assert settings.state == Config().state
     assert settings.in_service == Config().in_service
     assert settings.tracing == Config().tracing
+    assert settings.web == Config().web
     assert msgspec.structs.replace(settings.approval, rules=()) == Config().approval
     assert settings.notifications.retry_for == Config().notifications.retry_for == Duration(86400)
     assert settings.notifications.targets[0].url == "${ONCALL_URL}"
@@ -190,9 +193,9 @@ def test_errors_found_later_name_the_line_too(tmp_path: Path) -> None:
     """What is found wrong after reading is told like the rest; without a file, by the key alone."""
     file = tmp_path / "c.yml"
     file.write_text("notifications:\n  targets: []\n")
-    _, locate = config.load_located(file, Overrides())
+    _, locate = config.load_located(file, Overrides(), Mistakes())
     assert str(locate(("notifications", "targets"), "is odd")) == f"{file}:2: notifications.targets: is odd"
-    _, locate = config.load_located(None, Overrides())
+    _, locate = config.load_located(None, Overrides(), Mistakes())
     assert str(locate(("notifications", "targets"), "is odd")) == "notifications.targets: is odd"
 
 
@@ -209,3 +212,34 @@ def test_where_the_state_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", "/run/a:/run/b")
     assert config.state_directory(Config()) == Path("/run/a")
     assert config.state_directory(Config(state=config.State(directory="/c"))) == Path("/c")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("reboot", "did you mean Reboot?"),
+        ("Frezze", "did you mean Freeze?"),
+        ("Evacuate", "known are Freeze, Reboot, Redeploy, Preempt, Terminate"),
+    ],
+)
+def test_an_unknown_event_type_is_taken_and_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, word: str, hint: str
+) -> None:
+    """Azure may add types; the warning names file, line, key and the type that is meant, if it is a slip."""
+    file = tmp_path / "c.yml"
+    file.write_text(
+        f"metrics:\n  resources: true\nin_service: {{match: {{event_types: [Freeze, {word}]}}}}\n"
+    )
+    settings, locate = config.load_located(file, Overrides(), Mistakes())
+    config.warn(settings, locate)
+    assert settings.in_service.match.event_types == ("Freeze", word)
+    (record,) = caplog.records
+    assert record.__dict__["problem"] == (
+        f"{file}:3: in_service.match.event_types[1]: '{word}' is not a known event type; {hint}"
+    )
+
+
+def test_an_external_url_is_a_page(tmp_path: Path) -> None:
+    """A path is possible, as a proxy may add one."""
+    for url in ("https://vm-1.example.com:9843/", "http://10.0.0.4:9843", "https://proxy.example.com/vm-1/"):
+        assert read(tmp_path, f"web: {{external_url: '{url}'}}").web.external_url == url

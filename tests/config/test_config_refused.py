@@ -24,7 +24,7 @@ REFUSED = [
     ("approval: {rules: [{name: ' ', action: hold}]}", "1: approval.rules[0].name: is empty; give it a name"),
     (
         "hooks: [{name: c, command: [d]}]\napproval: {rules: [{name: a, action: hold, require_hooks: [b]}]}",
-        "2: approval.rules[0].require_hooks[0]: 'b' is not a hook; there are: c",
+        "2: approval.rules[0].require_hooks[0]: 'b' is not a hook; there are: 'c'",
     ),
     (
         "approval: {rules: [{name: a, action: hold, match: {transitions: [started]}}]}",
@@ -61,7 +61,7 @@ REFUSED = [
     ),
     (
         "in_service: {match: {windows: [{days: [monday]}]}}",
-        "1: in_service.match.windows[0].days[0]: monday is not possible; did you mean mon?",
+        "1: in_service.match.windows[0].days[0]: 'monday' is not possible; did you mean mon?",
     ),
     (
         "in_service: {match: {windows: [{to: 6:00}]}}",
@@ -89,7 +89,7 @@ REFUSED = [
     ),
     (
         "notifications: {targets: [{name: a, url: x}], routes: [{targets: [notify-1]}]}",
-        "1: notifications.routes[0].targets[0]: 'notify-1' is not a target; there are: a",
+        "1: notifications.routes[0].targets[0]: 'notify-1' is not a target; there are: 'a'",
     ),
     (
         "notifications: {targets: [{name: a, url: x}], routes: [{targets: a}]}",

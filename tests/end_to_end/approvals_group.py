@@ -26,7 +26,7 @@ _ANSWERS = 3
 class Post(msgspec.Struct, frozen=True):
     """One id that a VM let proceed.
 
-    ``at`` is wall-clock time in seconds since 1970, ``effective`` tells whether that started the event, and
+    ``at`` is wall-clock time in seconds since 1970, ``effective`` is whether that started the event, and
     ``listed`` whether one of the VM's newest answers had the event as Scheduled.
     """
 
@@ -162,7 +162,7 @@ class Vm:
 
 
 @contextlib.contextmanager
-def hall(group: Group, folder: Path, *names: str) -> Iterator[list[Vm]]:
+def virtual_machines(group: Group, folder: Path, *names: str) -> Iterator[list[Vm]]:
     """Open a door to IMDS for each VM, until the end of the block."""
     with contextlib.ExitStack() as stack:
         vms = []

@@ -73,13 +73,13 @@ class Bench:
             yield process
 
     def say(self, *events: Mapping[str, Any], step: int = 1) -> int:
-        """Let IMDS list these events, ``step`` incarnations later; return the incarnation."""
+        """Set the events that IMDS lists, ``step`` incarnations later, and return the incarnation."""
         self._incarnation += step
         self.imds.simulator.set_document(body(*events, incarnation=self._incarnation))
         return self._incarnation
 
     def tell(self, *events: Mapping[str, Any], step: int = 1) -> None:
-        """Let IMDS list these events, and wait until the exporter has seen it."""
+        """Set the events that IMDS lists, and wait until the exporter has seen them."""
         incarnation = self.say(*events, step=step)
         eventually(lambda: metric(self.url, "document_incarnation") == incarnation)
 
@@ -120,6 +120,6 @@ def bench(folder: Path, *, vm_name: str = NAME) -> Iterator[Bench]:
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
-    """Let the exporter end as a service manager would, within its 10 s and with status 0."""
+    """Stop the exporter as a service manager does; it must exit with status 0 within 10 s."""
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 0

@@ -13,11 +13,11 @@ from typing import Any
 import yaml
 
 from exporter.simulator import Simulator, SimulatorServer
+from tests.alerts.support import ALERTS, write_rules
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get, query, running
 from tests.notifications.receivers import Receiver, http_receiver
 
-ALERTS = Path(__file__).parent.parent.parent / "alerts"
 NAMES = [f"vm_{number}" for number in range(20)]
 SHARED = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
 REBOOT = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
@@ -41,7 +41,7 @@ class Site:
     alertmanager: str
 
     def announce(self, number: int, *events: dict[str, Any]) -> None:
-        """Let both halves of the fleet see a document; the second writes ids in small letters."""
+        """Show a document to both halves of the fleet, to the second with ids in lower case."""
         small = [event | {"EventId": event["EventId"].lower()} for event in events]
         for simulator, listed in zip(self.simulators, (events, small), strict=True):
             simulator.set_document({"DocumentIncarnation": number, "Events": list(listed)})
@@ -92,10 +92,7 @@ def prometheus_file(folder: Path, ports: dict[str, int], alertmanager: int) -> P
 
     The node's target is the exporter's own, under another job: both go down with the VM.
     """
-    for name in ("scheduled-events.rules.yml", "inhibition.rules.yml"):
-        text = (ALERTS / name).read_text()
-        assert "interval: 15s" in text
-        (folder / name).write_text(text.replace("interval: 15s", "interval: 1s"))
+    write_rules(folder)
     (folder / "node.rules.yml").write_text(json.dumps({"groups": [{"name": "node", "rules": [NODE_DOWN]}]}))
     targets = [{"targets": [f"127.0.0.1:{port}"], "labels": {"vm": name}} for name, port in ports.items()]
     only_up = [{"source_labels": ["__name__"], "regex": "azure_.*", "action": "drop"}]

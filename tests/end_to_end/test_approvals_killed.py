@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.approvals_group import Group, Vm, approving, hall, plan, scenario
+from tests.end_to_end.approvals_group import Group, Vm, approving, plan, scenario, virtual_machines
 from tests.end_to_end.program import eventually
 from tests.end_to_end.test_approvals import approved, names
 from tests.end_to_end.test_notifications import metric
@@ -42,7 +42,7 @@ FORBIDDEN = {
 @contextlib.contextmanager
 def one_vm(group: Group, folder: Path) -> Iterator[Vm]:
     """Open the only VM's door."""
-    with hall(group, folder, "web_0") as (vm,):
+    with virtual_machines(group, folder, "web_0") as (vm,):
         yield vm
 
 

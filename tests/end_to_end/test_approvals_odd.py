@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from exporter.simulator import Fault
-from tests.end_to_end.approvals_group import Group, Vm, approving, hall, plan, scenario
+from tests.end_to_end.approvals_group import Group, Vm, approving, plan, scenario, virtual_machines
 from tests.end_to_end.program import eventually, get
 from tests.end_to_end.test_approvals import approved, names
 from tests.end_to_end.test_notifications import metric
@@ -17,7 +17,7 @@ HOLD = approving({"name": "x", "action": "hold"})
 
 
 def reload(vm: Vm, process: Any, settings: dict[str, Any]) -> None:
-    """Have a configuration taken over while the exporter runs."""
+    """Reload the running exporter with a configuration."""
     name = "config_last_reload_success_timestamp_seconds"
     before = metric(vm.url, name)
     (vm.folder / f"{vm.name}.yml").write_text(json.dumps(settings))
@@ -28,7 +28,7 @@ def reload(vm: Vm, process: Any, settings: dict[str, Any]) -> None:
 def test_a_reload_counts_from_then_on(tmp_path: Path) -> None:
     """A rule that comes with a reload approves what is pending; one that goes approves nothing more."""
     group = Group()
-    with hall(group, tmp_path, "web_0") as (vm,), vm.running(HOLD) as process:
+    with virtual_machines(group, tmp_path, "web_0") as (vm,), vm.running(HOLD) as process:
         (one,) = group.start_scenario(scenario(plan()))
         eventually(lambda: vm.approval(one)["state"] == "hold")
         reload(vm, process, approving())
@@ -48,13 +48,13 @@ def test_a_reload_stops_an_approval_that_fails(tmp_path: Path) -> None:
     """What is being tried again is not, once the rule has gone."""
     group = Group()
     group.set_fault(Fault("error", endpoint="scheduledevents", method="POST"))
-    with hall(group, tmp_path, "web_0") as (vm,), vm.running(approving()) as process:
+    with virtual_machines(group, tmp_path, "web_0") as (vm,), vm.running(approving()) as process:
         (event_id,) = group.start_scenario(scenario(plan()))
         eventually(lambda: group.posted(event_id) >= 2)
         reload(vm, process, HOLD)
         eventually(lambda: vm.approval(event_id)["reason"] == "the rule holds it")
         # One may have been under way.
-        eventually(lambda: vm.lines("msg=approval ", "stand=hold"))
+        eventually(lambda: vm.lines("msg=approval ", "state=hold"))
         posted = group.posted(event_id)
         polls = group.picture().polls
         eventually(lambda: group.picture().polls > polls + 8)
@@ -65,7 +65,7 @@ def test_what_could_not_be_remembered_is_not_sent(tmp_path: Path) -> None:
     """Where the state cannot be written nothing is approved, and the reason says so."""
     group = Group()
     (tmp_path / "web_0").write_text("in the way of the directory")
-    with hall(group, tmp_path, "web_0") as (vm,), vm.running(approving()):
+    with virtual_machines(group, tmp_path, "web_0") as (vm,), vm.running(approving()):
         (event_id,) = group.start_scenario(scenario(plan()))
         eventually(lambda: vm.approval(event_id)["state"] == "failed")
         reason = "the state cannot be written, so nothing would remember it"
@@ -83,7 +83,7 @@ def test_an_approval_waits_for_its_hooks(tmp_path: Path) -> None:
     after = {"name": "after", "command": telling, "match": {"transitions": ["approved"]}}
     rule = {"name": "x", "action": "approve", "require_hooks": ["drain"]}
     given = approving(rule) | {"hooks": [hook, after, {"name": "bad", "command": ["false"]}]}
-    with hall(group, tmp_path, "web_0") as (vm,), vm.running(given):
+    with virtual_machines(group, tmp_path, "web_0") as (vm,), vm.running(given):
         (event_id,) = group.start_scenario(scenario(plan()))
         eventually(lambda: approved(vm, event_id))
         eventually(lambda: said.read_text() == "approved Scheduled\n")
@@ -97,7 +97,7 @@ def test_an_approval_waits_for_its_hooks(tmp_path: Path) -> None:
 def test_an_imds_that_fails_gets_no_post_unseen(tmp_path: Path, mode: Any) -> None:
     """Without a document fetched just before, nothing is sent; once there is one, it is."""
     group = Group()
-    with hall(group, tmp_path, "web_0") as (vm,):
+    with virtual_machines(group, tmp_path, "web_0") as (vm,):
         settings = approving({"name": "x", "action": "approve", "delay": "2s"})
         with vm.running(settings | {"imds": {"timeout": "1s"}}):
             (event_id,) = group.start_scenario(scenario(plan()))
@@ -116,7 +116,7 @@ def test_any_vm_that_is_hit_approves(tmp_path: Path) -> None:
     group = Group()
     settings = approving(leader="any", failover_after="1h")
     with (
-        hall(group, tmp_path, "web_0", "web_2") as vms,
+        virtual_machines(group, tmp_path, "web_0", "web_2") as vms,
         vms[0].running(settings),
         vms[1].running(settings),
     ):
@@ -138,7 +138,7 @@ def test_a_stop_does_not_wait_for_a_post(tmp_path: Path) -> None:
     """SIGTERM ends the exporter in time while IMDS keeps a POST waiting; the next start approves."""
     group = Group()
     group.answers.clear()
-    with hall(group, tmp_path, "web_0") as (vm,):
+    with virtual_machines(group, tmp_path, "web_0") as (vm,):
         with vm.running(approving()) as process:
             (event_id,) = group.start_scenario(scenario(plan()))
             eventually(lambda: group.received)
@@ -155,7 +155,7 @@ def test_an_answer_that_comes_after_the_start(tmp_path: Path) -> None:
     """Where the event starts before Azure's answer is there, the approval is still told, once."""
     group = Group()
     group.delays = (0.0, 1.0)
-    with hall(group, tmp_path, "web_0") as (vm,), vm.running(approving()):
+    with virtual_machines(group, tmp_path, "web_0") as (vm,), vm.running(approving()):
         (event_id,) = group.start_scenario(scenario(plan()))
         eventually(lambda: "started" in names(vm, event_id))
         eventually(lambda: approved(vm, event_id))

@@ -11,7 +11,7 @@ import pytest
 
 from exporter.simulator import EventPlan
 from tests.end_to_end import approvals_model as model
-from tests.end_to_end.approvals_group import Group, Vm, approving, hall, scenario
+from tests.end_to_end.approvals_group import Group, Vm, approving, scenario, virtual_machines
 from tests.end_to_end.program import eventually, get
 from tests.end_to_end.test_notifications import metric
 
@@ -87,7 +87,7 @@ def test_random_events(tmp_path: Path, seed: int) -> None:
     settings = approving(*rules, failover_after=f"{FAILOVER:g}s")
     plans = tuple(model.events(chance, COUNT, VMS))
     group = Group()
-    with hall(group, tmp_path, *WATCHED) as vms, contextlib.ExitStack() as running:
+    with virtual_machines(group, tmp_path, *WATCHED) as vms, contextlib.ExitStack() as running:
         for vm in vms:
             flags = ("--instance.name", WATCHED[vm.name])
             running.enter_context(vm.running(settings, *flags, named=False, interval="1s"))

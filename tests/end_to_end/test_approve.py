@@ -58,7 +58,7 @@ def test_it_shows_asks_and_posts(desk: Desk) -> None:
     shown, _, after = done.stdout.partition("Let this event start now, for all VMs named above? [y/N]: ")
     assert f"{desk.first} affects 3 VMs: web_0, web_1, web_2" in shown
     assert "Freeze  Scheduled" in shown
-    assert "self" in shown
+    assert "affects this VM: web_0, web_1, web_2" in shown
     assert after == f"Approved: {desk.first}\n"
     assert desk.approved == [desk.first]
 
@@ -91,7 +91,7 @@ def test_yes_asks_nothing(desk: Desk) -> None:
 
 
 def test_wait_ends_with_the_start(desk: Desk) -> None:
-    """--wait returns once the event is no longer Scheduled, and says what became of it, by its id."""
+    """--wait returns once the event is no longer Scheduled, and prints the outcome with its id."""
     done = desk.approve("--yes", "--wait", desk.first)
     assert done.returncode == 0
     assert done.stdout.endswith(f"{desk.first} has started\n")

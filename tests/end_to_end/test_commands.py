@@ -70,7 +70,7 @@ def test_a_second_exporter_on_one_state_directory_refuses_to_start(tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--imds.endpoint", "ftp://x"], "'ftp://x' is not a valid URL"),
+        (["--imds.endpoint", "ftp://x"], "is not a valid URL"),
         (["--poll.interval", "1x"], "'1x' is not a valid duration"),
         (["--poll.interval", "10ms"], "10ms is out of range"),
         (["--config.file", "missing.yml"], "missing.yml: cannot be read: No such file or directory"),
@@ -84,6 +84,17 @@ def test_a_bad_flag_gives_status_2_and_a_line(words: list[str], message: str) ->
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_state_directory_for_everybody_gives_status_2(tmp_path: Path) -> None:
+    """Nothing is read or written in a directory that others can write to."""
+    directory = tmp_path / "state"
+    directory.mkdir()
+    directory.chmod(0o777)
+    done = command("run", "--state.directory", str(directory), "--web.listen-address", "127.0.0.1:0")
+    assert done.returncode == 2
+    assert f"{directory} can be written by other users; run: chmod go-w {directory}" in done.stderr
+    assert list(directory.iterdir()) == []
 
 
 def test_check_config_names_file_line_and_key(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.model.lifecycle import Transition
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get
@@ -57,7 +58,7 @@ def test_a_hanging_receiver_holds_up_nothing(tmp_path: Path, mood: str) -> None:
 
 
 def test_mail_from_a_flag(tmp_path: Path) -> None:
-    """One flag is all that it takes to be told by mail."""
+    """One flag is all that it takes to be told by mail, with a part in plain text that reads well."""
     simulator = Simulator(vm_name=NAME, requests_per_second=0)
     port = free_port()
     with SimulatorServer(simulator) as imds, mail_receiver() as mailbox:
@@ -67,6 +68,31 @@ def test_mail_from_a_flag(tmp_path: Path) -> None:
             simulator.set_document(document(1, "a"))
             eventually(lambda: mailbox.mails)
     assert str(mailbox.mails[0]["subject"]).startswith("[INFO] Freeze scheduled: demo_0")
+    part = mailbox.mails[0].get_body(("plain",))
+    assert part is not None
+    lines = part.get_content().splitlines()
+    assert "- This VM: demo_0" in lines
+    assert "- Resource group: demo" in lines
+
+
+def test_a_message_links_to_the_page(tmp_path: Path) -> None:
+    """Messages link to what `web.external_url` says, and to the VM in Azure's portal."""
+    simulator = Simulator(vm_name=NAME, requests_per_second=0)
+    port = free_port()
+    with SimulatorServer(simulator) as imds, http_receiver() as receiver:
+        file = configuration(tmp_path, chat=receiver)
+        page = "https://vm-0.example.com:9843/"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"web": {"external_url": page}}))
+        with exporter(imds.url, tmp_path / "state", port, "--config.file", str(file)):
+            eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))
+            simulator.set_document(document(1, "a"))
+            eventually(lambda: receiver.requests)
+    lines = receiver.requests[0].json["message"].splitlines()
+    assert f"- Exporter: <{page}>" in lines
+    assert any(
+        line.startswith("- Azure portal: <https://portal.azure.com/#resource/subscriptions/")
+        for line in lines
+    )
 
 
 def test_a_reload_changes_targets(tmp_path: Path) -> None:
@@ -120,21 +146,27 @@ def test_no_secret_leaves_the_program(tmp_path: Path) -> None:
     assert CANARY not in "".join(path.read_bytes().decode("latin-1") for path in tmp_path.glob("state.db*"))
 
 
+SAMPLE = f"(test) [WARNING] Reboot scheduled: {NAME} in 15 min"
+
+
 def test_notify_test_says_what_arrived() -> None:
-    """A table of every transition and target; the status is 0 only if all arrived."""
+    """A sample for every target, with --all of every transition; the status is 0 only if all arrived."""
     with http_receiver() as well, http_receiver(503) as unwell:
         good, bad = f"json://{well.authority}/", f"json://{CANARY}@{unwell.authority}/"
         done = command("notify-test", "--notify", good, "--instance.name", NAME)
         assert done.returncode == 0
-        assert len(well.requests) == 8
+        assert [request.json["title"] for request in well.requests] == [SAMPLE]
+        done = command("notify-test", "--notify", good, "--instance.name", NAME, "--all")
+        assert done.returncode == 0
+        assert len(well.requests) == 1 + len(Transition)
         assert all(NAME in request.json["message"] for request in well.requests)
         done = command("notify-test", "--notify", good, "--notify", bad, "--instance.name", NAME)
     assert done.returncode == 1
     rows = done.stdout.splitlines()
     assert rows[0].split() == ["TARGET", "ADDRESS", "TRANSITION", "ARRIVED", "TOOK", "WHY", "NOT"]
-    assert [row.split()[2] for row in rows[1:9]] == [row.split()[2] for row in rows[9:]]
-    assert all("it answered 503 (Service Unavailable)" in row for row in rows[9:])
-    assert "8 of 16 messages did not arrive." in done.stderr
+    assert [row.split()[2:4] for row in rows[1:]] == [["scheduled", "yes"], ["scheduled", "NO"]]
+    assert "it answered 503 (Service Unavailable)" in rows[2]
+    assert "1 of 2 messages did not arrive." in done.stderr
     assert CANARY not in done.stdout + done.stderr
 
 
@@ -146,10 +178,11 @@ def test_notify_test_without_targets() -> None:
 
 
 @pytest.mark.parametrize("words", [["run"], ["notify-test"], ["demo"]])
-def test_a_bad_target_gives_status_2(words: list[str]) -> None:
-    """A URL that Apprise does not take ends the program with one line, without the URL."""
+def test_a_bad_target_gives_status_2(words: list[str], tmp_path: Path) -> None:
+    """A URL that Apprise does not take ends the program; its last line says so, without the URL."""
+    if words == ["run"]:
+        words = ["run", "--state.directory", str(tmp_path), "--web.listen-address", "127.0.0.1:0"]
     done = command(*words, "--notify", f"slack://{CANARY}")
     assert done.returncode == 2
-    assert "--notify: URL 1: Apprise does not take this slack:// URL" in done.stderr
+    assert "--notify: URL 1: Apprise does not take this slack:// URL" in done.stderr.splitlines()[-1]
     assert CANARY not in done.stderr
-    assert len(done.stderr.splitlines()) == 1

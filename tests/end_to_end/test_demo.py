@@ -1,13 +1,17 @@
 """Tests of `demo` and `simulate` as users run them."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pty
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -45,7 +49,11 @@ def test_demo_without_a_terminal(tmp_path: Path, number: signal.Signals) -> None
         eventually(lambda: "[INFO] Freeze scheduled: demo_0" in output.read_text())
         eventually(lambda: "TYPE    STATUS     STARTS" in output.read_text())
         (url,) = re.findall(r"API: (http://127\.0\.0\.1:\d+) ", output.read_text())
-        assert "demo_0" in get(f"{url}/")
+        assert "Simulated events at 60x: 15 minutes take 15 seconds." in output.read_text()
+        page = get(f"{url}/")
+        assert "demo_0" in page
+        assert "Simulated events at 60x" in page
+        assert re.search(r"Freeze scheduled: demo_0 in 1[45] min", output.read_text())
         assert "azure_scheduled_events_event_seconds_to_not_before{" in get(f"{url}/metrics")
         process.send_signal(number)
         assert process.wait(10) == 0
@@ -53,22 +61,42 @@ def test_demo_without_a_terminal(tmp_path: Path, number: signal.Signals) -> None
     assert list(folder.iterdir()) == []
 
 
-def test_demo_on_a_terminal() -> None:
-    """On a terminal the screen is drawn anew, with the events and the newest message."""
+@pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}])
+def test_demo_on_a_terminal(more: dict[str, str]) -> None:
+    """Each picture fits on 80 columns and 24 lines, headline and address included; colour unless refused."""
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    unset = ("NO_COLOR", "COLUMNS", "LINES")
+    usual = {name: value for name, value in os.environ.items() if name not in unset}
     process = subprocess.Popen(
-        [*PROGRAM, "demo", "--web.listen-address", "127.0.0.1:0"], stdin=slave, stdout=slave, stderr=slave
+        [*PROGRAM, "demo", "--web.listen-address", "127.0.0.1:0"],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=usual | {"TERM": "xterm-256color"} | more,
     )
     os.close(slave)
     seen = b""
     try:
-        while b"[INFO] Freeze scheduled: demo_0" not in seen or seen.count(b"\x1b[2J") < 2:
+        while b"Freeze started: demo_0" not in seen:
             seen += os.read(master, 4096)
     finally:
         process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # Linux's way to say that nobody writes any more
+            while piece := os.read(master, 4096):
+                seen += piece
         assert process.wait(10) == 0
         os.close(master)
-    assert b"Stop with Ctrl-C." in seen
+    assert (b"\x1b[36m" in seen) is (not more)
+    screens = re.sub(rb"\x1b\[[0-9;?]*[a-zA-GI-Z]", b"", seen).decode().split("\x1b[H")[1:-1]
+    screens = [screen for screen in screens if screen.strip()]
+    assert len(screens) > 10
+    for screen in screens:
+        lines = screen.replace("\r", "").split("\n")
+        assert len(lines) == 24
+        assert max(map(len, lines)) <= 80
+        assert lines[0].startswith("Simulated events at 60x: 15 minutes take 15 seconds.")
+        assert lines[1].startswith("Page, metrics and API: http://127.0.0.1:")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

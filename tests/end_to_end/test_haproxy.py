@@ -48,6 +48,7 @@ class Balancer:
             "    timeout connect 1s\n"
             "    timeout client 5s\n"
             "    timeout server 5s\n"
+            "    timeout check 5s\n"
             "frontend site\n"
             f"    bind 127.0.0.1:{self.port}\n"
             "    default_backend vms\n"
@@ -87,7 +88,7 @@ class Balancer:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[Bench]:
+def setting(tmp_path: Path) -> Iterator[Bench]:
     """Return a bench."""
     with bench(tmp_path) as made:
         made.configure()
@@ -102,10 +103,10 @@ def application() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def balancer(tmp_path: Path, house: Bench, application: Receiver) -> Balancer:
+def balancer(tmp_path: Path, setting: Bench, application: Receiver) -> Balancer:
     """Return a balancer in front of the application."""
     made = Balancer(tmp_path)
-    made.configure(application, house.port)
+    made.configure(application, setting.port)
     return made
 
 
@@ -122,20 +123,21 @@ def serves(balancer: Balancer) -> bool:
         return False
 
 
-def test_out_and_back(house: Bench, balancer: Balancer) -> None:
+def test_out_and_back(setting: Bench, balancer: Balancer) -> None:
     """The VM goes out 5 minutes before a reboot, stays out while it lasts, and is back when it is gone."""
-    with house.running(), balancer.running():
+    with setting.running(), balancer.running():
         eventually(lambda: balancer.sees("UP", "L7OK"))
-        house.tell(event(NotBefore=in_minutes(10)))
+        setting.tell(event(NotBefore=in_minutes(10)))
         assert balancer.sees("UP", "L7OK")
         assert serves(balancer)
-        house.tell(event(NotBefore=in_minutes(4)))
+        setting.tell(event(NotBefore=in_minutes(4)))
         eventually(lambda: balancer.sees("DOWN", "L7STS"))
-        assert balancer.server()["check_code"] == "503"
+        # HAProxy sets the code to 0 as each check begins.
+        eventually(lambda: balancer.server()["check_code"] == "503")
         assert not serves(balancer)
-        house.tell(event(status="Started", NotBefore=""))
+        setting.tell(event(status="Started", NotBefore=""))
         assert balancer.sees("DOWN", "L7STS")
-        house.tell()
+        setting.tell()
         eventually(lambda: balancer.sees("UP", "L7OK"))
         assert serves(balancer)
         assert balancer.server()["chkdown"] == "1"
@@ -144,30 +146,30 @@ def test_out_and_back(house: Bench, balancer: Balancer) -> None:
 @pytest.mark.parametrize(
     "fields", [{"EventType": "Freeze"}, {"Resources": ["demo_1"]}], ids=["a freeze", "another VM"]
 )
-def test_what_does_not_take_it_out(house: Bench, balancer: Balancer, fields: dict[str, Any]) -> None:
+def test_what_does_not_take_it_out(setting: Bench, balancer: Balancer, fields: dict[str, Any]) -> None:
     """Neither a freeze nor an event of another VM makes a single check fail."""
-    with house.running(), balancer.running():
+    with setting.running(), balancer.running():
         eventually(lambda: balancer.sees("UP", "L7OK"))
-        house.tell(event(NotBefore=in_minutes(1), **fields))
+        setting.tell(event(NotBefore=in_minutes(1), **fields))
         # To the next poll takes longer than to the next check, which therefore sees this.
-        house.tell(event(status="Started", NotBefore="", **fields))
-        house.tell()
+        setting.tell(event(status="Started", NotBefore="", **fields))
+        setting.tell()
         found = balancer.server()
     assert (found["status"], found["chkfail"], found["chkdown"]) == ("UP", "0", "0")
 
 
-def test_without_the_exporter(house: Bench, balancer: Balancer) -> None:
+def test_without_the_exporter(setting: Bench, balancer: Balancer) -> None:
     """To HAProxy an exporter that has ended is a VM that is out; it is back once the exporter is."""
-    with house.running() as process, balancer.running():
+    with setting.running() as process, balancer.running():
         eventually(lambda: balancer.sees("UP", "L7OK"))
         process.terminate()
         assert process.wait(10) == 0
         eventually(lambda: balancer.sees("DOWN", "L4CON"))
-        with house.running():
+        with setting.running():
             eventually(lambda: balancer.sees("UP", "L7OK"))
 
 
-def example(house: Bench, balancer: Balancer, application: Receiver) -> int:
+def example(setting: Bench, balancer: Balancer, application: Receiver) -> int:
     """Take over the example with addresses of loopback; return the port of its stats socket."""
     stats = free_port()
     text = (EXAMPLE / "haproxy.cfg").read_text()
@@ -177,7 +179,7 @@ def example(house: Bench, balancer: Balancer, application: Receiver) -> int:
             f"stats socket {balancer.socket} level admin\n    stats socket ipv4@127.0.0.1:{stats}",
         ),
         ("bind :80", f"bind 127.0.0.1:{balancer.port}"),
-        ("port 9843 inter 1s", f"port {house.port} inter 50ms"),
+        ("port 9843 inter 1s", f"port {setting.port} inter 50ms"),
         ("10.0.0.11:8080", application.authority),
         ("    server vm-2 10.0.0.12:8080\n", ""),
         ("server vm-1", "server vm"),
@@ -195,21 +197,21 @@ def test_the_example_is_valid() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_example(house: Bench, balancer: Balancer, application: Receiver) -> None:
+def test_the_example(setting: Bench, balancer: Balancer, application: Receiver) -> None:
     """Its check takes the VM out and puts it back; while no VM is left, the one that is out serves."""
-    example(house, balancer, application)
-    with house.running(), balancer.running():
+    example(setting, balancer, application)
+    with setting.running(), balancer.running():
         eventually(lambda: balancer.sees("UP", "L7OK"))
-        house.tell(event(NotBefore=in_minutes(4)))
+        setting.tell(event(NotBefore=in_minutes(4)))
         eventually(lambda: balancer.sees("DOWN", "L7STS"))
         eventually(lambda: serves(balancer))
-        house.tell()
+        setting.tell()
         eventually(lambda: balancer.sees("UP", "L7OK"))
 
 
-def test_the_example_of_a_hook(house: Bench, balancer: Balancer, application: Receiver) -> None:
+def test_the_example_of_a_hook(setting: Bench, balancer: Balancer, application: Receiver) -> None:
     """The hook drains the server from the announcement on, until the last event is gone."""
-    stats = example(house, balancer, application)
+    stats = example(setting, balancer, application)
     balancer.file.write_text(balancer.file.read_text().replace("option httpchk", "#"))
     settings = yaml.safe_load((EXAMPLE / "exporter.yml").read_text())
     (hook,) = settings["hooks"]
@@ -217,24 +219,24 @@ def test_the_example_of_a_hook(house: Bench, balancer: Balancer, application: Re
     hook["command"] = [
         sys.executable,
         str(EXAMPLE / "set_server.py"),
-        house.url,
+        setting.url,
         f"127.0.0.1:{stats}",
         "app/vm",
     ]
-    house.configure(hook, in_service=settings["in_service"])
+    setting.configure(hook, in_service=settings["in_service"])
     far, gone = {"NotBefore": in_minutes(600)}, ("a", "b")
-    with house.running(), balancer.running():
+    with setting.running(), balancer.running():
         eventually(lambda: balancer.server()["status"].startswith("UP"))
-        house.tell(*(event(name, **far) for name in gone))
+        setting.tell(*(event(name, **far) for name in gone))
         eventually(lambda: balancer.server()["status"] == "DRAIN")
-        house.tell(event("b", **far))
-        eventually(lambda: house.count("haproxy", "succeeded") == 3)
+        setting.tell(event("b", **far))
+        eventually(lambda: setting.count("haproxy", "succeeded") == 3)
         assert balancer.server()["status"] == "DRAIN"
-        house.tell()
+        setting.tell()
         eventually(lambda: balancer.server()["status"].startswith("UP"))
         hook["command"][-1] = "app/nonsense"
-        house.configure(hook, in_service=settings["in_service"])
-    with house.running(), balancer.running():
-        house.tell(event("c", **far))
-        eventually(lambda: house.count("haproxy", "failed") == 1)
-    assert "HAProxy says: No such server." in [line["line"] for line in house.log("hook says")]
+        setting.configure(hook, in_service=settings["in_service"])
+    with setting.running(), balancer.running():
+        setting.tell(event("c", **far))
+        eventually(lambda: setting.count("haproxy", "failed") == 1)
+    assert "HAProxy says: No such server." in [line["line"] for line in setting.log("hook says")]

@@ -13,6 +13,7 @@ from tests.end_to_end.hooking import EVENT, NAME, Bench, bench, event, hook, sto
 from tests.end_to_end.program import eventually, get
 from tests.end_to_end.test_notifications import metric
 from tests.notifications.receivers import http_receiver
+from tests.state_support import alter
 from tests.tracing.receiver import spans
 
 TRACE = EVENT.replace("-", "").lower()
@@ -28,26 +29,26 @@ HANG = 'echo "$EVENT_ID $1 hangs" >>"$HERE/notes"; trap "" TERM; sleep 600 & wai
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[Bench]:
+def setting(tmp_path: Path) -> Iterator[Bench]:
     """Return a bench."""
     with bench(tmp_path) as made:
         yield made
 
 
-def told(house: Bench) -> tuple[dict[str, str], Any]:
+def told(setting: Bench) -> tuple[dict[str, str], Any]:
     """Read what a hook was told: its variables, and its standard input."""
-    pairs = (house.folder / "env").read_text().rstrip("\0").split("\0")
-    return dict(pair.split("=", 1) for pair in pairs), json.loads((house.folder / "stdin").read_text())
+    pairs = (setting.folder / "env").read_text().rstrip("\0").split("\0")
+    return dict(pair.split("=", 1) for pair in pairs), json.loads((setting.folder / "stdin").read_text())
 
 
-def test_what_a_hook_is_told(house: Bench) -> None:
+def test_what_a_hook_is_told(setting: Bench) -> None:
     """The API's EVENT on standard input, the same in variables, and a trace that nobody records."""
-    house.configure(hook("note", TELL_ALL))
-    with house.running():
-        house.tell(event(Description="a\0 lone \ud83d line\n", DurationInSeconds=-1))
-        eventually(house.notes)
-        (shown,) = json.loads(get(f"{house.url}/api/v1/events"))["current"]
-    variables, read = told(house)
+    setting.configure(hook("note", TELL_ALL))
+    with setting.running():
+        setting.tell(event(Description="a\0 lone \ud83d line\n", DurationInSeconds=-1))
+        eventually(setting.notes)
+        (shown,) = json.loads(get(f"{setting.url}/api/v1/events"))["current"]
+    variables, read = told(setting)
     extra = {"transition": "scheduled", "at": shown["first_seen"], "instance": NAME, "attempt": 1}
     assert read == shown | extra
     wanted = {
@@ -70,55 +71,55 @@ def test_what_a_hook_is_told(house: Bench) -> None:
     assert len(span) == 16
 
 
-def test_a_hook_is_a_span(house: Bench) -> None:
+def test_a_hook_is_a_span(setting: Bench) -> None:
     """With a receiver, TRACEPARENT names the span that tells how the hook went, below the event's root."""
     failing = hook("fail", "exit 3", "scheduled")
-    house.configure(hook("note", TELL_ALL, "scheduled"), failing)
+    setting.configure(hook("note", TELL_ALL, "scheduled"), failing)
     with http_receiver() as receiver:
         otlp = f"http://{receiver.authority}"
-        with house.running(OTEL_EXPORTER_OTLP_ENDPOINT=otlp):
-            house.tell(event())
+        with setting.running(OTEL_EXPORTER_OTLP_ENDPOINT=otlp):
+            setting.tell(event())
             eventually(lambda: len([s for s in spans(receiver) if s.name.startswith("hook ")]) == 2)
-            house.tell(event(status="Started"))
-            house.tell()
+            setting.tell(event(status="Started"))
+            setting.tell()
             root = eventually(lambda: [s for s in spans(receiver) if not s.parent_id])[0]
         by_name = {span.name: span for span in spans(receiver)}
     note, failed = by_name["hook note"], by_name["hook fail"]
-    assert told(house)[0]["TRACEPARENT"] == f"00-{TRACE}-{note.span_id}-01"
+    assert told(setting)[0]["TRACEPARENT"] == f"00-{TRACE}-{note.span_id}-01"
     assert {note.parent_id, failed.parent_id} == {root.span_id}
     assert (note.failed, failed.failed) == (False, True)
     assert (note.fact("hook.outcome"), failed.fact("hook.outcome")) == ("succeeded", "failed")
     assert note.start <= note.end <= failed.start
 
 
-def test_in_order_and_side_by_side(house: Bench) -> None:
+def test_in_order_and_side_by_side(setting: Bench) -> None:
     """One event's hooks wait for each other, transition after transition; another event's do not."""
-    house.configure(hook("one", WAIT, "scheduled", "started"), hook("two", WAIT, "scheduled"))
-    with house.running():
-        house.tell(event("a"))
-        eventually(lambda: house.notes() == ["a one begins"])
-        house.tell(event("a", "Started"), event("b"))
-        (house.folder / "go-b").touch()
-        eventually(lambda: len(house.notes()) == 5)
-        assert house.notes()[1:] == ["b one begins", "b one ends", "b two begins", "b two ends"]
-        (house.folder / "go-a").touch()
-        eventually(lambda: len(house.notes()) == 10)
-    of_a = [line.removeprefix("a ") for line in house.notes() if line.startswith("a ")]
+    setting.configure(hook("one", WAIT, "scheduled", "started"), hook("two", WAIT, "scheduled"))
+    with setting.running():
+        setting.tell(event("a"))
+        eventually(lambda: setting.notes() == ["a one begins"])
+        setting.tell(event("a", "Started"), event("b"))
+        (setting.folder / "go-b").touch()
+        eventually(lambda: len(setting.notes()) == 5)
+        assert setting.notes()[1:] == ["b one begins", "b one ends", "b two begins", "b two ends"]
+        (setting.folder / "go-a").touch()
+        eventually(lambda: len(setting.notes()) == 10)
+    of_a = [line.removeprefix("a ") for line in setting.notes() if line.startswith("a ")]
     assert of_a == [f"{name} {what}" for name in ("one", "two", "one") for what in ("begins", "ends")]
 
 
-def test_all_transitions(house: Bench) -> None:
+def test_all_transitions(setting: Bench) -> None:
     """Hooks prepare, and hooks recover: each transition runs those that name it."""
     recovering = ("completed", "cancelled", "vanished")
-    house.configure(hook("prepare", NOTE, "scheduled", "started"), hook("recover", NOTE, *recovering))
-    with house.running():
-        house.tell(event("a"), event("b"), event("c"), event("d", Resources=["demo_1"]))
-        house.tell(event("a", "Started"), event("b"), event("c"))
-        house.tell(event("b"), event("c"))
-        house.tell(event("c"))
-        house.tell(step=2)
-        eventually(lambda: len(house.notes()) == 7)
-    lines = sorted(house.notes())
+    setting.configure(hook("prepare", NOTE, "scheduled", "started"), hook("recover", NOTE, *recovering))
+    with setting.running():
+        setting.tell(event("a"), event("b"), event("c"), event("d", Resources=["demo_1"]))
+        setting.tell(event("a", "Started"), event("b"), event("c"))
+        setting.tell(event("b"), event("c"))
+        setting.tell(event("c"))
+        setting.tell(step=2)
+        eventually(lambda: len(setting.notes()) == 7)
+    lines = sorted(setting.notes())
     assert lines == [
         "prepare scheduled 1",
         "prepare scheduled 1",
@@ -130,18 +131,18 @@ def test_all_transitions(house: Bench) -> None:
     ]
 
 
-def test_what_goes_wrong_holds_up_nothing(house: Bench) -> None:
+def test_what_goes_wrong_holds_up_nothing(setting: Bench) -> None:
     """A missing program, a failure and a crash are counted and logged, and the next hook runs."""
     absent: dict[str, Any] = {"name": "absent", "command": ["/no/such/program"]}
     says = "echo hello; echo oops >&2; printf 'a=\"b\" \\033[31m'; exit 3"
-    house.configure(absent, hook("says", says), hook("dies", "kill -SEGV $$"), hook("last", NOTE))
-    with house.running():
-        house.tell(event())
-        eventually(lambda: house.count("last", "succeeded") == 1)
-        assert [house.count(name, "failed") for name in ("absent", "says", "dies", "last")] == [1, 1, 1, 0]
-        assert metric(house.url, "hook_duration_seconds_count", hook="says") == 1
-    assert [line["line"] for line in house.log("hook says")] == ["hello", "oops", 'a="b" \x1b[31m']
-    ended = {line["hook"]: line for line in house.log("hook ended")}
+    setting.configure(absent, hook("says", says), hook("dies", "kill -SEGV $$"), hook("last", NOTE))
+    with setting.running():
+        setting.tell(event())
+        eventually(lambda: setting.count("last", "succeeded") == 1)
+        assert [setting.count(name, "failed") for name in ("absent", "says", "dies", "last")] == [1, 1, 1, 0]
+        assert metric(setting.url, "hook_duration_seconds_count", hook="says") == 1
+    assert [line["line"] for line in setting.log("hook says")] == ["hello", "oops", 'a="b" \x1b[31m']
+    ended = {line["hook"]: line for line in setting.log("hook ended")}
     assert ended["absent"]["reason"] == "cannot be started: no such file: /no/such/program"
     assert ended["says"]["reason"] == "exit status 3"
     assert ended["dies"]["reason"] == "killed by SIGSEGV"
@@ -150,73 +151,129 @@ def test_what_goes_wrong_holds_up_nothing(house: Bench) -> None:
     assert [ended[name]["level"] for name in ("says", "last")] == ["warning", "info"]
 
 
-def test_a_time_limit(house: Bench) -> None:
+def test_a_time_limit(setting: Bench) -> None:
     """At the limit the whole group is asked to end, and killed where it does not; the next hook runs."""
     obedient = hook("obedient", "sleep 600 & sleep 600", timeout="100ms")
-    house.configure(obedient, hook("stubborn", HANG, timeout="100ms"), hook("last", NOTE))
-    with house.running():
-        house.tell(event())
-        eventually(lambda: house.count("obedient", "timed_out") == 1)
-        eventually(lambda: house.notes() == [f"{EVENT} stubborn hangs"])
-        eventually(lambda: house.count("last", "succeeded") == 1)
-        assert house.count("stubborn", "timed_out") == 1
-        assert house.left() == []
-    reasons = {line["hook"]: line["reason"] for line in house.log("hook ended")}
+    setting.configure(obedient, hook("stubborn", HANG, timeout="100ms"), hook("last", NOTE))
+    with setting.running():
+        setting.tell(event())
+        eventually(lambda: setting.count("obedient", "timed_out") == 1)
+        eventually(lambda: setting.notes() == [f"{EVENT} stubborn hangs"])
+        eventually(lambda: setting.count("last", "succeeded") == 1)
+        assert setting.count("stubborn", "timed_out") == 1
+        assert setting.left() == []
+    reasons = {line["hook"]: line["reason"] for line in setting.log("hook ended")}
     assert reasons["obedient"] == "did not end within 100ms"
     assert reasons["stubborn"] == "did not end within 100ms; killed, as SIGTERM had not ended it after 5s"
 
 
-def test_the_name_comes_late(house: Bench) -> None:
+def test_the_name_comes_late(setting: Bench) -> None:
     """Nothing runs without the VM's name; once it is known, after a restart too, what was missed does."""
-    house.configure(hook("note", NOTE))
-    house.imds.simulator.set_fault(Fault(mode="error", endpoint="instance"))
-    with house.running() as process:
-        eventually(lambda: metric(house.url, "degraded", reason="instance_unknown") == 1)
-        house.tell(event("gone"))
-        house.tell(event(), event("other", Resources=["demo_1"]))
-        house.tell(event(DurationInSeconds=77), event("other", Resources=["demo_1"]))
-        assert house.notes() == []
+    setting.configure(hook("note", NOTE))
+    setting.imds.simulator.set_fault(Fault(mode="error", endpoint="instance"))
+    with setting.running() as process:
+        eventually(lambda: metric(setting.url, "degraded", reason="instance_unknown") == 1)
+        setting.tell(event("gone"))
+        setting.tell(event(), event("other", Resources=["demo_1"]))
+        setting.tell(event(DurationInSeconds=77), event("other", Resources=["demo_1"]))
+        assert setting.notes() == []
         stop(process)
-    with house.running() as process:
-        eventually(lambda: metric(house.url, "degraded", reason="instance_unknown") == 1)
-        house.configure(hook("note", NOTE), instance={"name": NAME})
+    with setting.running() as process:
+        eventually(lambda: metric(setting.url, "degraded", reason="instance_unknown") == 1)
+        setting.configure(hook("note", NOTE), instance={"name": NAME})
         process.send_signal(signal.SIGHUP)
-        eventually(lambda: len(house.notes()) == 2)
-        house.tell(event("other", Resources=["demo_1"]))
-        eventually(lambda: len(house.notes()) == 3)
-    assert house.notes() == ["note scheduled 1", "note updated 1", "note cancelled 1"]
+        eventually(lambda: len(setting.notes()) == 2)
+        setting.tell(event("other", Resources=["demo_1"]))
+        eventually(lambda: len(setting.notes()) == 3)
+    assert setting.notes() == ["note scheduled 1", "note updated 1", "note cancelled 1"]
 
 
-def test_a_reload_changes_hooks(house: Bench) -> None:
+def test_a_reload_changes_hooks(setting: Bench) -> None:
     """A new hook runs for what happens from then on; of one that is gone not even what waits runs."""
-    house.configure(hook("old", WAIT), hook("gone", NOTE))
-    with house.running() as process:
-        house.tell(event("a"))
-        eventually(lambda: house.notes() == ["a old begins"])
-        house.configure(hook("new", 'echo "$1 $EVENT_ID" >>"$HERE/notes"'))
+    setting.configure(hook("old", WAIT), hook("gone", NOTE))
+    with setting.running() as process:
+        setting.tell(event("a"))
+        eventually(lambda: setting.notes() == ["a old begins"])
+        setting.configure(hook("new", 'echo "$1 $EVENT_ID" >>"$HERE/notes"'))
         process.send_signal(signal.SIGHUP)
-        eventually(lambda: house.count("new", "succeeded") == 0)
-        (house.folder / "go-a").touch()
-        eventually(lambda: len(house.notes()) == 2)
-        house.tell(event("a"), event("b"))
-        eventually(lambda: len(house.notes()) == 3)
-        eventually(lambda: house.log("a hook that was to run is not configured any more"))
+        eventually(lambda: setting.count("new", "succeeded") == 0)
+        (setting.folder / "go-a").touch()
+        eventually(lambda: len(setting.notes()) == 2)
+        setting.tell(event("a"), event("b"))
+        eventually(lambda: len(setting.notes()) == 3)
+        eventually(lambda: setting.log("a hook that was to run is not configured any more"))
         stop(process)
-    assert house.notes() == ["a old begins", "a old ends", "new b"]
+    assert setting.notes() == ["a old begins", "a old ends", "new b"]
 
 
-def test_hanging_hooks_hold_up_only_their_kind(house: Bench) -> None:
+def test_hanging_hooks_hold_up_only_their_kind(setting: Bench) -> None:
     """Eight hooks that hang leave polling alone, and let a ninth event's run as soon as one of them ends."""
-    house.configure(hook("wait", WAIT))
+    setting.configure(hook("wait", WAIT))
     names = [f"e{number}" for number in range(9)]
-    with house.running():
-        house.tell(*(event(name) for name in names))
-        eventually(lambda: len(house.notes()) == 8)
-        polls = metric(house.url, "polls_total", outcome="success")
-        eventually(lambda: metric(house.url, "polls_total", outcome="success") >= polls + 3)
-        begun = [line.split()[0] for line in house.notes()]
+    with setting.running():
+        setting.tell(*(event(name) for name in names))
+        eventually(lambda: len(setting.notes()) == 8)
+        polls = metric(setting.url, "polls_total", outcome="success")
+        eventually(lambda: metric(setting.url, "polls_total", outcome="success") >= polls + 3)
+        begun = [line.split()[0] for line in setting.notes()]
         assert len(set(begun)) == 8
         (late,) = set(names) - set(begun)
-        (house.folder / f"go-{begun[0]}").touch()
-        eventually(lambda: f"{late} wait begins" in house.notes())
-        assert [line for line in house.notes() if line.endswith("ends")] == [f"{begun[0]} wait ends"]
+        (setting.folder / f"go-{begun[0]}").touch()
+        eventually(lambda: f"{late} wait begins" in setting.notes())
+        assert [line for line in setting.notes() if line.endswith("ends")] == [f"{begun[0]} wait ends"]
+
+
+def test_a_failure_is_told_at_once_and_once(setting: Bench) -> None:
+    """A failed hook is a transition also while IMDS does not answer; a kill and a restart repeat nothing."""
+    with http_receiver() as chat:
+        target = {"name": "chat", "url": f"json://{chat.authority}/"}
+        setting.configure(
+            hook("drain", f"{WAIT}\nexit 3", "scheduled"),
+            hook("alarm", "exit 4", "hook_failed"),
+            notifications={"targets": [target]},
+        )
+        flags = ("--instance.name", NAME)
+        with setting.running(*flags) as process:
+            setting.tell(event())
+            eventually(lambda: setting.notes() == [f"{EVENT} drain begins"])
+            setting.imds.simulator.set_fault(Fault(mode="error"))
+            eventually(lambda: metric(setting.url, "up") == 0)
+            (setting.folder / f"go-{EVENT}").touch()
+            eventually(lambda: setting.count("alarm", "failed") == 1)
+            eventually(lambda: len(chat.requests) == 2)
+            assert metric(setting.url, "up") == 0
+            process.kill()
+        setting.imds.simulator.set_fault(None)
+        with setting.running(*flags):
+            setting.tell()
+            eventually(lambda: len(chat.requests) == 3)
+            (shown,) = json.loads(get(f"{setting.url}/api/v1/events"))["past"]
+    assert "hook drain failed: exit status 3" in chat.requests[1].json["message"]
+    assert [entry["transition"] for entry in shown["transitions"]] == [
+        "scheduled",
+        "hook_failed",
+        "cancelled",
+    ]
+    assert (shown["transitions"][1]["hook"], shown["transitions"][1]["run"]) == ("drain", 1)
+
+
+def test_a_kill_between_the_end_of_a_hook_and_its_transition(setting: Bench) -> None:
+    """The outcome is in the state by then, and becomes a transition after the restart, IMDS or not."""
+    setting.configure(hook("drain", WAIT, "scheduled"))
+    with setting.running() as process:
+        setting.tell(event())
+        eventually(lambda: setting.notes() == [f"{EVENT} drain begins"])
+        process.kill()
+        process.wait()
+    ended = '{"attempts":1,"done":"2026-03-04T22:00:00Z","outcome":"timed_out"}'
+    alter(setting.folder / "state", "UPDATE entries SET value = ? WHERE kind = 'hook'", ended.encode())
+    with setting.running():
+        eventually(
+            lambda: (
+                metric(setting.url, "transitions_total", event_type="Reboot", transition="hook_failed") == 1
+            )
+        )
+        assert setting.notes() == [f"{EVENT} drain begins"]
+    assert [line["detail"] for line in setting.log("transition") if "detail" in line] == [
+        "hook drain timed out"
+    ]

@@ -23,111 +23,113 @@ BEGIN_AND_END = (
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[Bench]:
+def setting(tmp_path: Path) -> Iterator[Bench]:
     """Return a bench."""
     with bench(tmp_path) as made:
         yield made
 
 
-def test_once_across_restarts(house: Bench) -> None:
+def test_once_across_restarts(setting: Bench) -> None:
     """What ran does not run again, neither after a stop nor after a kill."""
-    house.configure(hook("note", NOTE))
-    with house.running() as process:
-        house.tell(event())
-        eventually(lambda: house.count("note", "succeeded") == 1)
+    setting.configure(hook("note", NOTE))
+    with setting.running() as process:
+        setting.tell(event())
+        eventually(lambda: setting.count("note", "succeeded") == 1)
         stop(process)
-    with house.running() as process:
-        house.tell(event(), event("another"))
-        eventually(lambda: house.count("note", "succeeded") == 1)
+    with setting.running() as process:
+        setting.tell(event(), event("another"))
+        eventually(lambda: setting.count("note", "succeeded") == 1)
         process.kill()
-    with house.running():
-        house.tell(event(status="Started"), event("another"))
-        eventually(lambda: house.count("note", "succeeded") == 1)
-    assert house.notes() == ["note scheduled 1", "note scheduled 1", "note started 1"]
+    with setting.running():
+        setting.tell(event(status="Started"), event("another"))
+        eventually(lambda: setting.count("note", "succeeded") == 1)
+    assert setting.notes() == ["note scheduled 1", "note scheduled 1", "note started 1"]
 
 
-def test_a_killed_exporter_runs_a_hook_again(house: Bench) -> None:
+def test_a_killed_exporter_runs_a_hook_again(setting: Bench) -> None:
     """A hook that ran when the exporter was killed runs once more, and is told that it is the second time."""
     code = NOTE + '; [ "$EVENT_ATTEMPT" = 2 ] || sleep 600'
-    house.configure(hook("first", code), hook("second", NOTE))
-    with house.running() as process:
-        house.tell(event())
-        eventually(house.notes)
+    setting.configure(hook("first", code), hook("second", NOTE))
+    with setting.running() as process:
+        setting.tell(event())
+        eventually(setting.notes)
         process.kill()
-    with house.running():
-        eventually(lambda: house.count("second", "succeeded") == 1)
-    assert house.notes() == ["first scheduled 1", "first scheduled 2", "second scheduled 1"]
+    with setting.running():
+        eventually(lambda: setting.count("second", "succeeded") == 1)
+    assert setting.notes() == ["first scheduled 1", "first scheduled 2", "second scheduled 1"]
 
 
-def test_a_stop_waits_for_no_hook(house: Bench) -> None:
+def test_a_stop_waits_for_no_hook(setting: Bench) -> None:
     """A hook that ignores SIGTERM is killed with all it started, within the 10 s, and runs again later."""
-    house.configure(hook("hangs", HANG), hook("next", NOTE))
-    with house.running() as process:
-        house.tell(event("a"), event("b"))
-        eventually(lambda: len(house.notes()) == 2)
+    setting.configure(hook("hangs", HANG), hook("next", NOTE))
+    with setting.running() as process:
+        setting.tell(event("a"), event("b"))
+        eventually(lambda: len(setting.notes()) == 2)
         begun = time.monotonic()
         stop(process)
         assert time.monotonic() - begun < 10
-        eventually(lambda: house.left() == [])
-    house.configure(hook("hangs", NOTE), hook("next", NOTE))
-    with house.running():
-        eventually(lambda: house.count("next", "succeeded") == 2)
-    again = sorted(house.notes()[2:])
+        eventually(lambda: setting.left() == [])
+    setting.configure(hook("hangs", NOTE), hook("next", NOTE))
+    with setting.running():
+        eventually(lambda: setting.count("next", "succeeded") == 2)
+    again = sorted(setting.notes()[2:])
     assert again == ["hangs scheduled 2", "hangs scheduled 2", "next scheduled 1", "next scheduled 1"]
-    assert [line["level"] for line in house.log("hook ended early; it runs again after the next start")] == [
+    assert [
+        line["level"] for line in setting.log("hook ended early; it runs again after the next start")
+    ] == [
         "warning",
         "warning",
     ]
 
 
-def test_a_service_manager_ends_hooks_too(house: Bench) -> None:
+def test_a_service_manager_ends_hooks_too(setting: Bench) -> None:
     """A stop that sends SIGTERM to all processes at once, as systemd's does: what that ended runs again."""
-    house.configure(hook("hangs", NOTE + '; [ "$EVENT_ATTEMPT" = 2 ] || sleep 600'))
-    with house.running() as process:
-        house.tell(event("a"), event("b"))
-        eventually(lambda: len(house.notes()) == 2)
-        for pid in house.left():
+    setting.configure(hook("hangs", NOTE + '; [ "$EVENT_ATTEMPT" = 2 ] || sleep 600'))
+    with setting.running() as process:
+        setting.tell(event("a"), event("b"))
+        eventually(lambda: len(setting.notes()) == 2)
+        for pid in setting.left():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
         stop(process)
-    with house.running():
-        eventually(lambda: house.count("hangs", "succeeded") == 2)
-    assert house.notes()[2:] == ["hangs scheduled 2", "hangs scheduled 2"]
+    with setting.running():
+        eventually(lambda: setting.count("hangs", "succeeded") == 2)
+    assert setting.notes()[2:] == ["hangs scheduled 2", "hangs scheduled 2"]
 
 
-def test_what_waits_is_kept(house: Bench) -> None:
+def test_what_waits_is_kept(setting: Bench) -> None:
     """More events than run at once: those that waited when the exporter stopped run for the first time."""
-    house.configure(hook("wait", WAIT))
+    setting.configure(hook("wait", WAIT))
     names = [f"e{number}" for number in range(12)]
-    with house.running() as process:
-        house.tell(*map(event, names))
-        eventually(lambda: len(house.notes()) == 8)
+    with setting.running() as process:
+        setting.tell(*map(event, names))
+        eventually(lambda: len(setting.notes()) == 8)
         stop(process)
     for name in names:
-        (house.folder / f"go-{name}").touch()
-    with house.running():
-        eventually(lambda: house.count("wait", "succeeded") == 12)
-    begun = [line.split()[0] for line in house.notes() if line.endswith("begins")]
+        (setting.folder / f"go-{name}").touch()
+    with setting.running():
+        eventually(lambda: setting.count("wait", "succeeded") == 12)
+    begun = [line.split()[0] for line in setting.notes() if line.endswith("begins")]
     assert sorted(begun) == sorted(names + begun[:8])
 
 
-def test_a_night_of_kills(house: Bench) -> None:
+def test_a_night_of_kills(setting: Bench) -> None:
     """Killed again and again: only runs under way are repeated, only runs for what is over are dropped."""
     chance = random.Random(7)
-    house.configure(hook("one", BEGIN_AND_END), hook("two", BEGIN_AND_END))
+    setting.configure(hook("one", BEGIN_AND_END), hook("two", BEGIN_AND_END))
     for night in range(KILLS):
         status = ("Scheduled", "Started")[night % 2]
-        house.say(*(event(f"{letter}{night // 2}", status) for letter in "abc"))
-        with house.running() as process:
+        setting.say(*(event(f"{letter}{night // 2}", status) for letter in "abc"))
+        with setting.running() as process:
             time.sleep(chance.uniform(0.0, 0.3))
             process.kill()
-    with house.running():
-        house.tell()
-        steps = life(house)
+    with setting.running():
+        setting.tell()
+        steps = life(setting)
         ends = {step for step in steps if step[1] in ("completed", "cancelled", "vanished")}
         assert len({step[0] for step in ends}) == len({step[0] for step in steps})
-        eventually(lambda: {tuple(line.split()) for line in house.notes("ended")} >= ends)
-    runs = sum_up(house.notes())
+        eventually(lambda: {tuple(line.split()) for line in setting.notes("ended")} >= ends)
+    runs = sum_up(setting.notes())
     for event_id in {key[0] for key in steps}:
         ran = [key for key in runs if key[0] == event_id]
         assert ran == [key for key in steps if key[0] == event_id and key in runs]
@@ -136,9 +138,9 @@ def test_a_night_of_kills(house: Bench) -> None:
     assert sum(map(len, runs.values())) <= len(steps) + KILLS * 3
 
 
-def life(house: Bench) -> list[tuple[str, ...]]:
+def life(setting: Bench) -> list[tuple[str, ...]]:
     """Return event, transition and hook of every run that there is to be, those of one event in order."""
-    shown = json.loads(get(f"{house.url}/api/v1/events"))
+    shown = json.loads(get(f"{setting.url}/api/v1/events"))
     assert shown["current"] == []
     return [
         (event["id"], step["transition"], name)

@@ -29,7 +29,7 @@ def another_thread(process: "subprocess.Popen[bytes]") -> int:
 
 
 def send(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-    """Let that thread take a signal."""
+    """Send a signal to that thread."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.tgkill(process.pid, another_thread(process), number):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -171,21 +171,20 @@ def test_a_stop_amid_a_flood_of_reloads(tmp_path: Path) -> None:
 
     Requests that wait are answered 503, or cut.
     """
-    address, port = tmp_path / "address", free_port()
-    address.write_text("json://127.0.0.1:9")
-    file = tmp_path / "exporter.yml"
-    file.write_text(f"notifications: {{targets: [{{name: a, url_file: {address}}}]}}")
-    flags = ("--config.file", str(file), "--web.enable-lifecycle")
+    checks, python, port = tmp_path / "checks", tmp_path / "python", free_port()
+    python.write_text(f"#!/bin/sh\necho begun >> {checks}\nexec sleep 600\n")
+    python.chmod(0o755)
+    flags = ("--notify", "json://127.0.0.1:9", "--web.enable-lifecycle")
+    environ, module = {"HELD_PYTHON": str(python)}, "tests.end_to_end.held_check"
     with (
         SimulatorServer(Simulator()) as imds,
-        exporter(imds.url, tmp_path, port, *flags) as process,
+        exporter(imds.url, tmp_path / "state", port, *flags, environ=environ, module=module) as process,
         contextlib.ExitStack() as stack,
     ):
         eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))
-        address.unlink()
-        os.mkfifo(address)
         process.send_signal(signal.SIGHUP)
-        stack.enter_context(held_reading(address))
+        # That of the start, which hangs as well, and that of the reload.
+        eventually(lambda: checks.read_text().count("begun") == 2)
         peers = [
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(100)
         ]

@@ -17,6 +17,7 @@ from tests.builders import raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get, prometheus
 from tests.end_to_end.test_notifications import configuration, metric
 from tests.notifications.receivers import Receiver, http_receiver
+from tests.state_support import on_disk
 from tests.tracing.receiver import Arrived, spans
 
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
@@ -80,7 +81,9 @@ def test_one_trace_across_vms_and_restarts(tmp_path: Path) -> None:
         root, announced, began = (mine[n] for n in ("scheduled_event Reboot", "scheduled", "started"))
         assert {s.parent_id for s in found if s.resource["host.name"] == vm} == {"", root.span_id}
         assert root.start == announced.start < announced.end == began.start < began.end == root.end
-        assert [name for name, _ in root.events] == ["updated"]
+        ((name, _, attributes),) = root.events
+        assert name == "updated"
+        assert attributes["azure.scheduled_event.duration_seconds.new"] == 9
         assert root.fact("outcome") == "completed"
         assert root.fact("not_before") == "2026-03-04T22:15:00Z"
         assert root.resource["service.name"] == "azure-scheduled-events-exporter"
@@ -155,6 +158,39 @@ def test_a_receiver_that_comes_late(tmp_path: Path) -> None:
         with http_receiver(port=receiver_port) as receiver:
             eventually(lambda: len(spans(receiver)) == 2)
     assert f"traces to http://127.0.0.1:{receiver_port}: Connection refused" in log.read_text()
+
+
+def test_spans_outlive_a_kill(tmp_path: Path) -> None:
+    """What no receiver took is sent after the next start with the same ids, and nothing of it twice."""
+    simulator = Simulator(vm_name="vm_0", requests_per_second=0)
+    port = free_port()
+    state = tmp_path / "a"
+    with SimulatorServer(simulator) as imds, http_receiver(503) as receiver, http_receiver() as chat:
+        file = tmp_path / "exporter.yml"
+        file.write_text(json.dumps({"hooks": [{"name": "drain", "command": ["false"]}]}))
+        flags = (*QUICK, "--notify", f"json://{chat.authority}/", "--config.file", str(file))
+        environ = environment(receiver, OTEL_EXPORTER_OTLP_TIMEOUT="1")
+        with exporter(imds.url, state, port, *flags, environ=environ) as process:
+            for number, status in enumerate(("Scheduled", "Started", None), start=1):
+                simulator.set_document(document(number, status))
+                # Of each transition and of the hook that failed for it.
+                eventually(lambda: len(chat.requests) == 2 * number)  # noqa: B023  # called at once
+            eventually(lambda: len(on_disk(state, "span")) == 12)
+            process.kill()
+            process.wait()
+        receiver.mood = 200
+        for _ in range(2):
+            with exporter(imds.url, state, port, *flags, environ=environ):
+                eventually(lambda: seen(port, 3) and on_disk(state, "span") == {})
+    found = spans(receiver)
+    assert len({span.span_id for span in found}) == len(found) == 12
+    (root,) = (span for span in found if not span.parent_id)
+    assert {span.parent_id for span in found} == {"", root.span_id}
+    assert {request.headers["traceparent"] for request in chat.requests} == {
+        f"00-{TRACE}-{span.span_id}-01" for span in found if span.name == "notify notify-1"
+    }
+    assert root.resource["host.name"] == "vm_0"
+    assert "cloud.region" in root.resource
 
 
 def test_spans_survive_a_clean_stop(tmp_path: Path) -> None:
@@ -232,15 +268,25 @@ def test_events_of_others_are_traced_where_asked_for(tmp_path: Path) -> None:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, True),
     ],
 )
-def test_the_sdk_is_imported_where_it_is_used(variables: dict[str, str], *, imported: bool) -> None:
+def test_the_sdk_is_imported_where_it_is_used(
+    tmp_path: Path, variables: dict[str, str], *, imported: bool
+) -> None:
     """With nothing set there is no SDK, no thread, no word."""
     program = (
-        "import os, sys, threading, time\n"
-        "from exporter.app import App, Options\n"
+        "import os, pathlib, sys, threading, time\n"
+        "from prometheus_client import CollectorRegistry\n"
         "from exporter.clock import SystemClock\n"
-        "app = App(Options(), SystemClock())\n"
-        "app._client = type('Client', (), {'instance': lambda self: time.sleep(60)})()\n"
-        "app._tracer.configure(app._config)\n"
+        "from exporter.config import Config\n"
+        "from exporter.health import Health\n"
+        "from exporter.metrics import Metrics\n"
+        "from exporter.state import Store\n"
+        "from exporter.tracing import Tracer\n"
+        "clock = SystemClock()\n"
+        "health = Health(clock)\n"
+        "store = Store.open(pathlib.Path(os.environ['STATE']), health=health, clock=clock)\n"
+        "metrics = Metrics(CollectorRegistry())\n"
+        "tracer = Tracer(store.spans, metrics, health, clock, vm=lambda: None, environ=os.environ)\n"
+        "tracer.configure(Config())\n"
         "deadline = time.monotonic() + 20\n"
         "while os.environ['WAIT'] and 'opentelemetry.sdk.trace' not in sys.modules:\n"
         "    assert time.monotonic() < deadline\n"
@@ -251,7 +297,7 @@ def test_the_sdk_is_imported_where_it_is_used(variables: dict[str, str], *, impo
     clean = {key: value for key, value in os.environ.items() if not key.startswith("OTEL_")}
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=clean | variables | {"WAIT": "1" if imported else ""},
+        env=clean | variables | {"WAIT": "1" if imported else "", "STATE": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,

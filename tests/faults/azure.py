@@ -33,7 +33,7 @@ FAULTS = ("error", "hang", "reset", "garbage", "short", "drip", "slow", "stale",
 
 
 class Talk(msgspec.Struct):
-    """A request about scheduled events and what became of it; times are of the monotonic clock.
+    """A request about scheduled events and its result; times are of the monotonic clock.
 
     ``document`` is what it was answered with, None for a failure. ``approves`` has the ids that it approved,
     in small letters, whether or not that was answered. ``closed`` is when the client hung up.

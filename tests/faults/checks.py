@@ -55,6 +55,40 @@ def updates(world: World, shown: Shown) -> Counter[What]:
     return found
 
 
+def failures(scene: Scene, shown: Shown) -> Counter[What]:
+    """Each run of a hook that failed is a transition of its life, once; return them."""
+    found: Counter[What] = Counter()
+    for key, lives in shown.items():
+        for life in lives:
+            entries = [entry for entry in life["transitions"] if entry["transition"] == "hook_failed"]
+            told = {
+                (entry["hook"], key, ran_for["transition"], ran_for["at"])
+                for entry in entries
+                for ran_for in [life["transitions"][entry["run"] - 1]]
+            }
+            assert len(told) == len(entries), f"{key}: a failed hook is told twice: {entries}"
+            strange = told - {run.what for run in scene.hooks.runs if run.status != 0}
+            assert not strange, f"told as failed, and did not: {strange}"
+            found[key, "hook_failed"] += len(entries)
+            times = {entry["at"] for entry in life["transitions"]}
+            missing = {
+                run.what
+                for run in scene.hooks.runs
+                if run.status and run.id == key and run.at in times and _ended_for_good(scene, run)
+            } - told
+            assert not missing, f"failed, and not told: {missing}"
+    return +found
+
+
+def _ended_for_good(scene: Scene, run: Run) -> bool:
+    """Return whether the exporter must know how a run ended."""
+    process = scene.processes[run.life - 1]
+    if run.ended is None or process.ended is None:
+        return run.ended is not None
+    kept = process.told_to_end > run.ended + 0.5 and not _stood(scene, run.life)
+    return kept and not scene.in_doubt(run.ended, process.ended[0])
+
+
 def messages(scene: Scene, receiver: Receiver, world: World, uncertain: Counter[What]) -> None:
     """Everything is told, nothing else, in order; twice only around a kill, a pause or a lost answer.
 
@@ -78,7 +112,9 @@ def messages(scene: Scene, receiver: Receiver, world: World, uncertain: Counter[
         assert not unexcused, f"told again, although it had arrived: {unexcused}"
         for what in batch:
             before.setdefault(what, []).append(request)
-        strange = [what for what in batch if what not in possible and what[1] != "approved"]
+        strange = [
+            what for what in batch if what not in possible and what[1] not in ("approved", "hook_failed")
+        ]
         assert not strange, f"told of what did not happen: {strange}"
     missing = must - found
     assert not missing, f"never told: {dict(missing)}"
@@ -132,7 +168,8 @@ def _in_order(receiver: Receiver, world: World, excused: set[What]) -> None:
         if entry.transition not in UNCERTAIN:
             rank = max(_ORDER.index(entry.transition) - len(ENDINGS) + 1, 0)
             places.setdefault(_what(entry), []).append((entry.step, rank))
-    newest, seen = (0, 0), Counter[What]()
+    newest: dict[str, tuple[int, int]] = {}
+    seen = Counter[What]()
     for _, batch in batches(receiver):
         for what in batch:
             number = seen[what]
@@ -140,8 +177,8 @@ def _in_order(receiver: Receiver, world: World, excused: set[What]) -> None:
             if what in excused or number >= len(places.get(what, ())):
                 continue
             place = places[what][number]
-            assert place >= newest, f"{what} was told after what happened later"
-            newest = place
+            assert place >= newest.get(what[0], place), f"{what} was told after what happened to it later"
+            newest[what[0]] = place
 
 
 def hooks(scene: Scene, world: World, shown: Shown) -> None:

@@ -90,7 +90,7 @@ class Director:
             self.scene.counts[name] += 1
 
     def _begin(self, fault: Fault) -> bool:
-        """Let a fault happen; False where it cannot now."""
+        """Inject a fault; return False where that is not possible now."""
         scene, value = self.scene, fault.value
         match fault.kind:
             case "imds":
@@ -148,7 +148,7 @@ class Director:
         self._later(name, fault, mend)
 
     def _later(self, name: str, fault: Fault, undo: Callable[[], None]) -> None:
-        """Have a fault undone when its time is over; a newer one of its kind puts that off."""
+        """Undo a fault when its time is over; a newer one of its kind postpones that."""
         self._lift[name] = fault.at + fault.seconds
 
         def lift(*, force: bool = False) -> None:

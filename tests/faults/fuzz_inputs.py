@@ -39,6 +39,7 @@ _LANGUAGES = {
     "documents": _JSON,
     "configurations": _YAML,
     "web-configurations": _YAML,
+    "secrets": _YAML,
     "requests": _HTTP,
 }
 

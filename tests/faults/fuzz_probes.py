@@ -20,12 +20,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporter import config
 from exporter.config import Hook, Overrides, Route, Rule, Templates
-from exporter.errors import ConfigurationError
-from exporter.health import Trouble
+from exporter.errors import ConfigurationError, Mistakes
+from exporter.health import DegradedReason
 from exporter.logs import FieldsFormatter
 from exporter.metrics import Metrics
 from exporter.model.events import Target
 from exporter.model.views import NO_APPROVAL
+from exporter.notifications import addresses, rendering
 from exporter.notifications.rendering import Renderer
 from exporter.serving import AsgiServer, listen
 from exporter.state import Store
@@ -34,65 +35,67 @@ from exporter.web.app import create_app
 from exporter.web.settings import WebSettings
 from tests.builders import body, scheduled
 from tests.clocks import NOW
-from tests.house import House
+from tests.watch_fixture import WatchFixture
 from tests.web import support
 from tests.web.certificates import Pki
 
 Owner = Route | Rule | Hook
 Probe = Callable[[bytes], None]
 LONGEST_MESSAGE = 10_000
+# Stands in the corpus wherever a secret may stand.
+CANARY = "h4nd3lC4n4ry77"
 HEALTHY = b"GET /-/healthy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 def document(answer: bytes) -> None:
     """Go all the way of a document: state, metrics in both formats, page, API, messages, log lines."""
-    house = House(metrics=config.Metrics(events="all", resources=True))
+    fixture = WatchFixture(metrics=config.Metrics(events="all", resources=True))
     with logged("exporter", logging.INFO) as log:
-        house.poll(body())
-        house.poll(answer)
-        _look(house)
-        house.poll(body(incarnation=9))
-        _look(house)
+        fixture.poll(body())
+        fixture.poll(answer)
+        _look(fixture)
+        fixture.poll(body(incarnation=9))
+        _look(fixture)
     for record in log:
         for style in ("logfmt", "json"):
             line = FieldsFormatter(style).format(record)
             assert line.isprintable(), line
             assert record.exc_info is None, line
-    _write_down(house)
+    _write_down(fixture)
     renderers = [Renderer(Templates(format=style)) for style in ("markdown", "html", "text")]
-    for message in house.memory.messages:
+    for message in fixture.memory.messages:
         for renderer in renderers:
             rendered = renderer.render(message, NOW)
             (rendered.title + rendered.body).encode()
-    if house.memory.messages:
-        renderers[0].digest(house.memory.messages, NOW, limit=2000)
+    if fixture.memory.messages:
+        renderers[0].digest(fixture.memory.messages, NOW, limit=2000)
 
 
-def _look(house: House) -> None:
-    snapshot = house.watch.snapshot
-    list(text_string_to_metric_families(generate_latest(house.registry).decode()))
+def _look(fixture: WatchFixture) -> None:
+    snapshot = fixture.watch.snapshot
+    list(text_string_to_metric_families(generate_latest(fixture.registry).decode()))
     list(
         openmetrics_parser.text_string_to_metric_families(
-            openmetrics.generate_latest(house.registry).decode()
+            openmetrics.generate_latest(fixture.registry).decode()
         )
     )
-    page.landing(snapshot, house.health, NOW, lambda _: NO_APPROVAL)
+    page.landing(snapshot, fixture.health, NOW, lambda _: NO_APPROVAL)
     msgspec.json.decode(api.events(snapshot, lambda _: NO_APPROVAL).body)
-    msgspec.json.decode(api.status(snapshot, house.health).body)
+    msgspec.json.decode(api.status(snapshot, fixture.health, api.Served(NOW)).body)
 
 
-def _write_down(house: House) -> None:
+def _write_down(fixture: WatchFixture) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(Path(folder), health=house.health, clock=house.clock)
+        store = Store.open(Path(folder), health=fixture.health, clock=fixture.clock)
         try:
-            for step in house.memory.steps:
-                store.record(step, house.memory.messages)
-            assert store.load() == house.memory.steps[-1].known
+            for step in fixture.memory.steps:
+                store.record(step, fixture.memory.messages)
+            assert store.load() == fixture.memory.steps[-1].known
             store.outbox.waiting("someone", 1000)
         finally:
             store.close()
-    troubles = {trouble for trouble, _ in house.troubles()}
-    assert not troubles & {Trouble.STATE_CORRUPT, Trouble.STATE_UNWRITABLE}, house.troubles()
+    reasons = {reason for reason, _ in fixture.problems()}
+    assert not reasons & {DegradedReason.STATE_CORRUPT, DegradedReason.STATE_UNWRITABLE}, fixture.problems()
 
 
 def configuration(text: bytes) -> None:
@@ -131,6 +134,31 @@ def _is_told(error: ConfigurationError, file: Path) -> None:
     assert str(error).startswith(f"{file}:"), error
     assert str(error).isprintable(), error
     assert len(str(error)) < LONGEST_MESSAGE + len(file.read_bytes())
+
+
+def secrets(text: bytes) -> None:
+    """Read what has canaries for its secrets as both kinds of configuration: no error repeats one."""
+    for name, load in (("config.yml", _load_all), ("web.yml", WebSettings.load)):
+        file = _written(text, name)
+        with logged("exporter", logging.DEBUG) as log:
+            try:
+                load(file)
+            except ConfigurationError as error:
+                message = str(error)
+            else:
+                message = ""
+        said = [message, *map(FieldsFormatter("logfmt").format, log)]
+        assert CANARY not in "\n".join(said), said
+
+
+def _load_all(file: Path) -> None:
+    mistakes = Mistakes()
+    found, locate = config.load_located(file, Overrides(), mistakes)
+    with mistakes:
+        rendering.check(found.notifications.templates, locate)
+    for address in addresses.resolve(found.notifications, (), locate, {}, mistakes):
+        assert CANARY not in addresses.shown(address.url)
+    mistakes.check()
 
 
 def request(sent: bytes) -> None:
@@ -215,5 +243,6 @@ PROBES: dict[str, Probe] = {
     "documents": document,
     "configurations": configuration,
     "web-configurations": web_configuration,
+    "secrets": secrets,
     "requests": request,
 }

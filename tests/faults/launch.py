@@ -12,7 +12,7 @@ from exporter.imds import ImdsClient
 
 
 def set_clock(path: str) -> None:
-    """Let the wall clock be wrong by the seconds that a file says."""
+    """Shift the wall clock by the seconds in a file."""
     descriptor = os.open(path, os.O_RDONLY)
 
     def now(self: SystemClock) -> datetime:  # noqa: ARG001  # a method's name for it
@@ -22,7 +22,7 @@ def set_clock(path: str) -> None:
 
 
 def sign_requests(life: str) -> None:
-    """Have every request to IMDS say which process asks, and which of its threads."""
+    """Add the process and the thread to every request to IMDS."""
     send = ImdsClient._send
 
     def signed(self: ImdsClient, request: requests.PreparedRequest, timeout: float) -> tuple[int, bytes]:

@@ -1,8 +1,8 @@
 """What must have happened, worked out from the documents that were handed out, not from the product.
 
-Nobody outside can tell whether a program that was killed, or stopped, right after an answer has still taken
-it in, and whether what it noted while its disk was out of order is there after a kill. So there are several
-possible worlds; what the exporter tells of itself at a quiet moment must be one of them.
+From outside it is unknown whether a program that was killed, or stopped, right after an answer has still
+taken it in, and whether what it noted while its disk was out of order is there after a kill. So there are
+several possible worlds; what the exporter tells of itself at a quiet moment must be one of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ OVER = {"completed": "completed", "canceled": "cancelled", "cancelled": "cancell
 # The lives of each event, by its first id in small letters: its target, and its transitions in order. Those
 # that depend on more than the documents are left out.
 View = dict[str, list[tuple[str, ...]]]
-UNCERTAIN = ("updated", "approved")
+UNCERTAIN = ("updated", "approved", "hook_failed")
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -135,7 +135,7 @@ def view(lives: Iterable[tuple[str, Iterable[str]]]) -> list[tuple[str, ...]]:
 
 
 def advance(state: State, document: Document) -> State:
-    """Take a document into account, as the README's words on transitions say."""
+    """Take a document into account, as docs/events.md says of transitions."""
     step = 1 + max((told.step for told in state.told), default=0)
     is_next = state.incarnation is not None and document.incarnation == state.incarnation + 1
     listed, fresh = _sorted(state, document)

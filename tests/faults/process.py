@@ -77,12 +77,12 @@ class Process:
         return self._deaf.is_set()
 
     def stop(self) -> None:
-        """Have it stand still."""
+        """Suspend it."""
         self.stops.append(Spell(time.monotonic()))
         self.signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Have it go on."""
+        """Resume it."""
         if self.stopped:
             self.signal(signal.SIGCONT)
             self.stops[-1].until = time.monotonic() + 0.2
@@ -93,13 +93,13 @@ class Process:
             self._popen.send_signal(number)
 
     def limit_files(self, size: int) -> None:
-        """Let writes beyond that many bytes of a file fail; -1 lets all succeed."""
+        """Make writes beyond that many bytes of a file fail; -1 removes the limit."""
         with contextlib.suppress(ProcessLookupError):
             _, hard = resource.prlimit(self._popen.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(self._popen.pid, resource.RLIMIT_FSIZE, (size if size >= 0 else hard, hard))
 
     def close_log(self) -> None:
-        """Have nobody read its log any more."""
+        """Stop reading its log."""
         self._deaf.set()
         self._reader.join()
 
@@ -158,7 +158,7 @@ class Api:
         return found
 
     def status(self) -> dict[str, object]:
-        """Return the state of the watch and the house."""
+        """Return the state of the watch and the active problems."""
         found: dict[str, object] = json.loads(get(f"{self.url}/api/v1/status"))
         return found
 

@@ -93,6 +93,7 @@ class Quiet:
     def _check(self, world: World, shown: Shown) -> None:
         scene = self._scene
         told = self._leaves.check(world, shown) + checks.updates(world, shown)
+        told += checks.failures(scene, shown)
         for chat in scene.chats:
             checks.messages(scene, chat, world, told)
         checks.hooks(scene, world, shown)

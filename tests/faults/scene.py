@@ -130,7 +130,7 @@ class Scene:
         os.close(descriptor)
 
     def fill_disk(self, size: int) -> None:
-        """Let no file of the exporter's grow beyond that size."""
+        """Limit the size of the exporter's files."""
         if not self.disk_in_doubt:
             # What it is about to write now will fail already.
             since = self.process.stops[-1].since if self.process.stopped else time.monotonic()
@@ -139,7 +139,7 @@ class Scene:
         self.process.limit_files(size)
 
     def free_disk(self) -> None:
-        """Let the disk be well; whether all is written then, `look_at_disk` finds."""
+        """Remove the limit; `look_at_disk` checks that everything is written then."""
         self.disk_limited = False
         if self.alive:
             self.process.limit_files(-1)
@@ -157,13 +157,13 @@ class Scene:
         return True
 
     def reload(self, rules: str) -> None:
-        """Have the configuration read again, with other rules in it."""
+        """Reload the configuration with other rules."""
         before = self.api.samples()["config_last_reload_success_timestamp_seconds"]
         self._configure(rules)
         self._ask_for(Reloading(time.monotonic(), rules, before))
 
     def reload_badly(self, number: int) -> None:
-        """Have a configuration read that is wrong; what is in force is to stay so."""
+        """Reload an invalid configuration, which must change nothing."""
         problem = self.reload_problem()
         self._file.write_text(SPOILT[number])
         self._ask_for(Reloading(time.monotonic(), self._force, problem=problem, bad=True))

@@ -44,7 +44,7 @@ def scene(*processes: Process, disk: tuple[Spell, ...] = (), runs: Sequence[Run]
 def receiver(*told: tuple[str, str], answered: bool = True) -> Receiver:
     """Return a receiver that was told this, a message for each."""
     bodies = [
-        json.dumps({"title": f"[INFO] Reboot {what}: vm_0", "message": f"- Event: Reboot `{event_id}`"})
+        json.dumps({"title": f"[INFO] Reboot {what}: vm_0", "message": f"- Event: Reboot {event_id}"})
         for event_id, what in told
     ]
     return Receiver(
@@ -58,7 +58,7 @@ def receiver(*told: tuple[str, str], answered: bool = True) -> Receiver:
         ([SCHEDULED], "never told: {('a-1', 'cancelled'): 1}"),
         ([SCHEDULED, CANCELLED, ("B-2", "started")], "told of what did not happen: [('b-2', 'started')]"),
         ([SCHEDULED, SCHEDULED, CANCELLED], "told again, although it had arrived: [('a-1', 'scheduled')]"),
-        ([CANCELLED, SCHEDULED], "('a-1', 'scheduled') was told after what happened later"),
+        ([CANCELLED, SCHEDULED], "('a-1', 'scheduled') was told after what happened to it later"),
     ],
 )
 def test_messages_that_are_wrong(told: list[tuple[str, str]], problem: str) -> None:
@@ -99,14 +99,15 @@ def test_several_lives() -> None:
         checks.messages(scene(life()), receiver(SCHEDULED, *told), world, Counter())
 
 
-def test_the_order_of_one_document() -> None:
-    """Of one document, endings are told first."""
+def test_the_order_holds_per_event() -> None:
+    """What happens to one event may be told before what happened to another one earlier."""
     other = msgspec.structs.replace(REBOOT, id="B-2", type="Freeze")
     world = World().saw(Document(1, (REBOOT,))).saw(Document(2, (other,)))
     announced = ("B-2", "scheduled")
     checks.messages(scene(life()), receiver(SCHEDULED, CANCELLED, announced), world, Counter())
-    with pytest.raises(AssertionError, match="after what happened later"):
-        checks.messages(scene(life()), receiver(SCHEDULED, announced, CANCELLED), world, Counter())
+    checks.messages(scene(life()), receiver(announced, SCHEDULED, CANCELLED), world, Counter())
+    with pytest.raises(AssertionError, match="after what happened to it later"):
+        checks.messages(scene(life()), receiver(CANCELLED, announced, SCHEDULED), world, Counter())
 
 
 def shows(
@@ -163,6 +164,21 @@ def test_hooks_that_are_wrong() -> None:
     found([*runs, msgspec.structs.replace(runs[0], at="at another time")], "ran for nothing")
     found([*runs, msgspec.structs.replace(runs[0], begun=3.0)], "ran twice in one life")
     found([runs[0], msgspec.structs.replace(runs[1], begun=0.5)], "in another order")
+
+
+def test_hooks_that_failed() -> None:
+    """A run that failed is a transition of its life, once, and no other run is."""
+    lived, untold = shows("scheduled", "hook_failed"), shows("scheduled")
+    lived["transitions"][1] |= {"hook": "tell", "run": 1}
+    failed = msgspec.structs.replace(ran("tell", lived, 0), status=1)
+    assert checks.failures(scene(life(), runs=[failed]), {"a-1": [lived]}) == {("a-1", "hook_failed"): 1}
+    with pytest.raises(AssertionError, match="failed, and not told"):
+        checks.failures(scene(life(), runs=[failed]), {"a-1": [untold]})
+    with pytest.raises(AssertionError, match="told as failed, and did not"):
+        checks.failures(scene(life(), runs=[msgspec.structs.replace(failed, status=0)]), {"a-1": [lived]})
+    lived["transitions"].append(lived["transitions"][1])
+    with pytest.raises(AssertionError, match="told twice"):
+        checks.failures(scene(life(), runs=[failed]), {"a-1": [lived]})
 
 
 def test_an_approval_is_told_of() -> None:

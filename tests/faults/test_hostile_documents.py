@@ -8,9 +8,10 @@ import pytest
 
 from exporter.errors import InvalidDocumentError, PollOutcome
 from exporter.imds.client import BODY_LIMIT
-from exporter.model.events import ScheduledEvent, decode_document
+from exporter.model.documents import decode_document
+from exporter.model.events import ScheduledEvent
 from tests.builders import REBOOT_ID, body, raw_event
-from tests.house import House
+from tests.watch_fixture import WatchFixture
 
 # A hundredfold of what it takes here; what grows with the square of the input would take hours.
 SOON_SECONDS = 5.0
@@ -103,13 +104,13 @@ def size(event: ScheduledEvent) -> int:
 
 def test_a_broken_eight_mebibytes_cost_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """The poll fails as any other, what was known stays, and the next good document holds."""
-    house = House()
-    house.poll(body(raw_event()))
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event()))
     caplog.clear()
     begun = time.monotonic()
-    assert house.poll(junk(b"1", BODY_LIMIT // 2 - 20)) is PollOutcome.INVALID_DOCUMENT
-    assert house.poll(junk(b"1", 300_000)) is PollOutcome.INVALID_DOCUMENT
+    assert fixture.poll(junk(b"1", BODY_LIMIT // 2 - 20)) is PollOutcome.INVALID_DOCUMENT
+    assert fixture.poll(junk(b"1", 300_000)) is PollOutcome.INVALID_DOCUMENT
     assert time.monotonic() - begun < SOON_SECONDS
     assert [record.message for record in caplog.records] == ["poll failed"] * 2
-    assert len(house.watch.snapshot.current) == 1
-    assert house.poll(body(raw_event(), incarnation=2)) is PollOutcome.SUCCESS
+    assert len(fixture.watch.snapshot.current) == 1
+    assert fixture.poll(body(raw_event(), incarnation=2)) is PollOutcome.SUCCESS

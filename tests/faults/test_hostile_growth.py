@@ -18,23 +18,23 @@ from exporter.notifications.routing import compose
 from exporter.state import Store
 from tests.builders import body, document, raw_event, scheduled
 from tests.clocks import NOW, HandClock
-from tests.house import House
+from tests.watch_fixture import WatchFixture
 
 NAMELESS = ImdsError(PollOutcome.HTTP_ERROR, "no")
 
 
 def test_counters_keep_few_unknown_types() -> None:
     """The first twenty have series of their own for good; the rest share one, and nothing is uncounted."""
-    house = House(metrics=config.Metrics(events="all"))
-    house.poll()
+    fixture = WatchFixture(metrics=config.Metrics(events="all"))
+    fixture.poll()
     for turn in range(3):
         found = [raw_event(EventId=f"{turn}-{n}", EventType=f"Type{turn}-{n}") for n in range(200)]
-        house.poll(body(*found, incarnation=turn + 1))
-    house.poll(body(incarnation=10))
-    assert house.counted("scheduled", "Type0-0") == 1
-    assert house.counted("scheduled", "Type2-0") is None
-    assert house.counted("scheduled", "other") == 580
-    types = set(re.findall(rb'event_type="(Type[^"]*)"', generate_latest(house.registry)))
+        fixture.poll(body(*found, incarnation=turn + 1))
+    fixture.poll(body(incarnation=10))
+    assert fixture.counted("scheduled", "Type0-0") == 1
+    assert fixture.counted("scheduled", "Type2-0") is None
+    assert fixture.counted("scheduled", "other") == 580
+    types = set(re.findall(rb'event_type="(Type[^"]*)"', generate_latest(fixture.registry)))
     assert len(types) == 20
 
 
@@ -98,5 +98,5 @@ def test_approvals_are_asked_for_without_the_disk(tmp_path: Path) -> None:
         assert store.approvals.known() == [found]
     store.close()
     again = Store.open(tmp_path, health=Health(clock), clock=clock)
-    assert again.approvals.sent() == [found]
+    assert again.approvals.known() == [found]
     again.close()

@@ -1,9 +1,13 @@
 """The running program under more than it will ever see: times, memory, threads and files stay bounded."""
 
+import asyncio
+import base64
 import contextlib
 import gzip
 import http.client
+import itertools
 import json
+import multiprocessing
 import shutil
 import signal
 import socket
@@ -14,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import bcrypt
+import pytest
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from exporter.model.events import EVENT_TYPES
@@ -37,19 +43,21 @@ class Running(NamedTuple):
     documents: list[bytes]
     imds: ImdsServer
     log: Path
+    authorization: str = ""
 
     def get(self, path: str, method: str = "GET", **headers: str) -> bytes:
         """Ask once, within the time that an answer may take; return the body of a 200."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
         with contextlib.closing(connection):
-            connection.request(method, path, headers=headers)
+            known = {"Authorization": self.authorization} if self.authorization else {}
+            connection.request(method, path, headers=known | headers)
             answered = connection.getresponse()
             content = answered.read()
             assert answered.status == 200, content[:200]
             return gzip.decompress(content) if answered.getheader("Content-Encoding") == "gzip" else content
 
     def show(self, document: bytes, incarnation: int) -> None:
-        """Have IMDS give a document, and wait until the program knows it."""
+        """Set the document of IMDS, and wait until the program knows it."""
         self.documents[0] = answer(document)
         eventually(lambda: json.loads(self.get("/api/v1/status"))["document_incarnation"] == incarnation)
 
@@ -78,7 +86,7 @@ class Running(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(folder: Path, *flags: str, config: str = "{}") -> Iterator[Running]:
+def running(folder: Path, *flags: str, config: str = "{}", authorization: str = "") -> Iterator[Running]:
     """Run it with a configuration against an IMDS that is idle at first."""
     documents = [answer(body(incarnation=1))]
 
@@ -89,7 +97,7 @@ def running(folder: Path, *flags: str, config: str = "{}") -> Iterator[Running]:
     file.write_text(config)
     flags = ("--instance.name", "WestNO_0", "--config.file", str(file), *flags)
     with serving(azure) as imds, exporter(imds.url, folder / "state", port, *flags, log=log) as process:
-        found = Running(process, port, documents, imds, log)
+        found = Running(process, port, documents, imds, log, authorization)
         eventually(lambda: found.get("/-/ready"))
         yield found
 
@@ -118,12 +126,9 @@ approval: {{mode: dry_run, leader: any, rules: [{{name: all, action: approve}}]}
             program.show(many(2), 2)
             eventually(lambda: program.value('notifications_total{outcome="failed",target="t"}'))
             receiver.mood = 200
-            families = openmetrics_parser.text_string_to_metric_families(
-                program.get("/metrics", **OPENMETRICS).decode()
-            )
-            counts = {family.name: len(family.samples) for family in families}
-            assert counts["azure_scheduled_events_event_info"] == MANY
-            assert counts["azure_scheduled_events_event_resource_info"] == 2 * MANY
+            exposed = program.get("/metrics", **OPENMETRICS)
+            assert exposed.count(b"\nazure_scheduled_events_event_info{") == MANY
+            assert exposed.count(b"\nazure_scheduled_events_event_resource_info{") == 2 * MANY
             assert len(program.get("/")) < 200_000
             assert len(json.loads(program.get("/api/v1/events"))["current"]) == MANY
             decided = 'approvals_total{outcome="dry_run",rule="all"}'
@@ -215,6 +220,67 @@ def test_fifty_peers_that_ask_and_never_read(tmp_path: Path) -> None:
             program.get("/metrics")
             assert time.monotonic() - begun < 4
         assert program.status("VmRSS") - before < 16 * 1024
+        program.stop()
+
+
+async def guess(port: int, number: int) -> None:
+    """Try wrong passwords for ever, each over a connection of its own."""
+    for trial in itertools.count():
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            guessed = base64.b64encode(f"prom:{number} {trial}".encode()).decode()
+            request = f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {guessed}\r\n\r\n"
+            writer.write(request.encode())
+            await reader.read(1000)
+            writer.close()
+
+
+async def send_half(port: int, number: int) -> None:
+    """Send half requests for ever, and leave them open until the server closes them."""
+    headers = b"a: b\r\n" * 1000 if number % 2 else b"a: " + b"b" * 15_000
+    while True:
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n" + headers)
+            writer.write(b"\r\n" + b"x" * 8000)
+            await reader.read(1000)
+            writer.close()
+
+
+def attack(kind: str, port: int) -> None:
+    """Attack a port over 260 connections, until this process ends."""
+
+    async def run() -> None:
+        one = {"guess": guess, "send_half": send_half}[kind]
+        await asyncio.gather(*(one(port, number) for number in range(260)))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["guess", "send_half"])
+def test_an_attack_keeps_out_nobody_who_is_known(kind: str, tmp_path: Path) -> None:
+    """Every scrape with a password that was right before succeeds, and memory stays within 8 MiB."""
+    web = tmp_path / "web.yml"
+    web.write_text(f"basic_auth_users: {{prom: '{bcrypt.hashpw(b'right', bcrypt.gensalt(10)).decode()}'}}")
+    right = "Basic " + base64.b64encode(b"prom:right").decode()
+    with running(tmp_path, "--web.config.file", str(web), authorization=right) as program:
+        kept = http.client.HTTPConnection("127.0.0.1", program.port, timeout=ANSWER_SECONDS)
+        for _ in range(5):
+            program.get("/metrics")
+        before = program.status("VmRSS")
+        attacker = multiprocessing.get_context("spawn").Process(target=attack, args=(kind, program.port))
+        attacker.start()
+        try:
+            eventually(lambda: program.files() > 100)
+            for _ in range(30):
+                program.get("/metrics")
+                kept.request("GET", "/metrics", headers={"Authorization": right})
+                assert kept.getresponse().read().startswith(b"#")
+        finally:
+            attacker.kill()
+            attacker.join()
+        kept.close()
+        assert program.status("VmHWM") - before < 8 * 1024
         program.stop()
 
 

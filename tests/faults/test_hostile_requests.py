@@ -43,10 +43,10 @@ PATHS = {
     "a fragment": (b"/metrics#x", 404),
     "nothing": (b"", 400),
     "a query alone": (b"?x", 200),
-    "a long one": (b"/" + b"a" * 60_000, 404),
+    "a long one": (b"/" + b"a" * 15_000, 404),
     "too long": (b"/" + b"a" * 700_000, 431),
     "a secret's place": (b"/api/v1/events/../../../web.yml", 404),
-    "thousands of names": (b"/metrics?" + b"name[]=a%00&" * 4000, 200),
+    "a thousand names": (b"/metrics?" + b"name[]=a%00&" * 1000, 200),
 }
 HEADS = {
     "HTTP/1.0": (get(b"/-/healthy", version=b"HTTP/1.0"), 200),
@@ -61,7 +61,8 @@ HEADS = {
     "CONNECT": (get(b"x:1", method=b"CONNECT"), 404),
     "a long method": (get(b"/", method=b"A" * 5000), 405),
     "a method with brackets": (get(b"/", method=b"(G)"), 400),
-    "8,000 headers": (get(b"/-/healthy", b"X: y\r\n" * 8000), 200),
+    "99 headers and the host": (get(b"/-/healthy", b"X: y\r\n" * 99), 200),
+    "one header more": (get(b"/-/healthy", b"X: y\r\n" * 100), 431),
     "30,000 headers": (get(b"/-/healthy", b"X: y\r\n" * 30_000), 431),
     "a header of 10 MB": (get(b"/", b"X: " + b"a" * 10**7 + b"\r\n"), 431),
     "a header without a colon": (get(b"/", b"nonsense\r\n"), 400),
@@ -69,8 +70,8 @@ HEADS = {
     "a folded header": (get(b"/-/healthy", b"X: a\r\n b\r\n"), 200),
     "a body on GET": (get(b"/-/healthy", b"Content-Length: 5\r\n") + b"hello", 200),
     "chunks on GET": (get(b"/-/healthy", CHUNKED) + b"5;e=1\r\nhello\r\n0\r\n\r\n", 200),
-    "60,000 chunks": (get(b"/", CHUNKED, method=b"POST") + b"1\r\nx\r\n" * 60_000 + b"0\r\n\r\n", 405),
-    "70,000 chunks": (get(b"/", CHUNKED, method=b"POST") + b"1\r\nx\r\n" * 70_000 + b"0\r\n\r\n", 413),
+    "16,000 chunks": (get(b"/", CHUNKED, method=b"POST") + b"1\r\nx\r\n" * 16_000 + b"0\r\n\r\n", 405),
+    "17,000 chunks": (get(b"/", CHUNKED, method=b"POST") + b"1\r\nx\r\n" * 17_000 + b"0\r\n\r\n", 413),
     "a chunk below 0": (get(b"/", CHUNKED, method=b"POST") + b"-5\r\nhello", 400),
     "two lengths": (get(b"/", b"Content-Length: 3\r\nContent-Length: 4\r\n") + b"abcd", 400),
     "a length below 0": (get(b"/", b"Content-Length: -1\r\n"), 400),
@@ -83,7 +84,7 @@ HEADS = {
     "an upgrade to WebSocket": (get(b"/", b"Connection: Upgrade\r\nUpgrade: websocket\r\n"), 200),
     "an upgrade to HTTP/2": (get(b"/", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"), 200),
     "Accept of bytes": (get(b"/metrics", b"Accept: \xff;;q=x;version=\xfe\r\n"), 200),
-    "Accept of 60 kB": (get(b"/metrics", b"Accept: " + b"a/b," * 15_000 + b"\r\n"), 200),
+    "Accept of 15 kB": (get(b"/metrics", b"Accept: " + b"a/b," * 3750 + b"\r\n"), 200),
     "TLS": (bytes.fromhex("16030100c8010000c40303") + bytes(180), 400),
     "a proxy's line": (b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + get(b"/"), 400),
     "five megabytes without a line": (b"a" * 5_000_000, 431),
@@ -117,7 +118,7 @@ def test_a_request(name: str, port: int, caplog: pytest.LogCaptureFixture) -> No
     begun = time.monotonic()
     found = status(port, sent)
     # Whoever sends more than is read may be cut before the answer has arrived.
-    assert found == expected or (found == 0 and expected in {413, 431} and len(sent) > 65_536)
+    assert found == expected or (found == 0 and expected in {413, 431} and len(sent) > 16_384)
     assert time.monotonic() - begun < 5
     assert status(port, get(b"/-/healthy")) == 200
     assert caplog.messages == []
@@ -144,11 +145,11 @@ def test_a_body_of_two_lengths_is_refused(method: bytes) -> None:
         assert is_closed(peer)
 
 
-CREDENTIALS = [b"", b"=", b"====", b"\xff\xfe" * 1000, b"a b c", b"QQ" * 20_000]
+CREDENTIALS = [b"", b"=", b"====", b"\xff\xfe" * 1000, b"a b c", b"QQ" * 7000]
 CREDENTIALS += [
     base64.b64encode(text) for text in (b"alice", b"alice:", b":", b"\xff:\xff", b"alice:secret\0")
 ]
-CREDENTIALS += [base64.b64encode(b"alice:" + b"s" * 40_000), base64.b64encode(b"\0" * 100)]
+CREDENTIALS += [base64.b64encode(b"alice:" + b"s" * 11_000), base64.b64encode(b"\0" * 100)]
 
 
 def test_credentials_of_garbage(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from exporter.model import advance as exporter_advance
-from exporter.model.events import decode_document
+from exporter.model.documents import decode_document
 from exporter.model.lifecycle import Known, Transition
 from tests.clocks import NOW
 from tests.faults.model import State, View, World, advance, view
@@ -60,7 +60,7 @@ OVER = event(status="Canceled")
     ],
 )
 def test_a_life(documents: list[tuple[int, list[Event]]], happened: list[str]) -> None:
-    """The model says of an event's life what the README's table of transitions says."""
+    """The model says of an event's life what the table of transitions in docs/events.md says."""
     assert after(*documents) == {"a-1": [mine(*happened)]}
 
 

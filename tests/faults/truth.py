@@ -101,7 +101,7 @@ class Truth:
         return self.documents[-1]
 
     def change(self) -> Document:
-        """Let something happen, and return the document that tells of it."""
+        """Change something, and return the document that shows it."""
         kind = self._chance.choices(("one", "two", "reset"), (20, 3, 1))[0]
         for _ in range(2 if kind == "two" else 1):
             self._incarnation += 1
@@ -111,7 +111,7 @@ class Truth:
         return self._publish()
 
     def clear(self) -> Document:
-        """Let everything come to its end."""
+        """End everything."""
         self._incarnation += 1
         self._gone += self._events
         self._events = []
@@ -181,7 +181,7 @@ class Truth:
         self._replace(self._events[-1], status="Advisory")
 
     def _decide(self) -> None:
-        """Let what was only advised come, or not."""
+        """Schedule or withdraw what was only advised."""
         event = self._pick("advisory")
         status = self._chance.choice(("Scheduled", "Scheduled", "Started", ""))
         if status:
@@ -226,13 +226,13 @@ class Truth:
         self._replace(event, **{name: fields[name]})
 
     def _join_or_leave(self) -> None:
-        """Let this VM join the event, or leave it."""
+        """Add this VM to the event, or remove it."""
         event = self._pick(*_PENDING)
         others = tuple(name for name in event.names if name != VM)
         self._replace(event, resources=(others or ("vm_1",)) if event.mine else (*others, VM))
 
     def _renew(self) -> None:
-        """Let an event be Started under a new id, as Microsoft's own mock server does."""
+        """Start an event under a new id, as Microsoft's own mock server does."""
         event = self._pick("scheduled", "started")
         self._replace(event, id=self._new_id(), status="Started", not_before="")
 

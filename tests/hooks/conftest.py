@@ -10,7 +10,7 @@ from tests.hooks.support import kill, marked, nothing_leaks
 
 @pytest.fixture(autouse=True)
 def _tidy() -> Iterator[None]:
-    """Let no test leave descriptors, children or threads behind, nor processes, even if it fails."""
+    """Fail a test that leaves descriptors, children, threads or processes behind."""
     with nothing_leaks():
         try:
             yield

@@ -13,7 +13,6 @@ from pathlib import Path
 from exporter.clock import SystemClock
 from exporter.hooks.command import run
 from exporter.hooks.jobs import Command
-from exporter.hooks.withheld import Withheld
 from exporter.model.jobs import CommandResult
 from tests.end_to_end.program import eventually
 
@@ -52,7 +51,7 @@ def ran(
     *argv: str,
     stdin: bytes = b"{}",
     environment: Mapping[str, str] | None = None,
-    withheld: Withheld | None = None,
+    inherited: Mapping[str, str] | None = None,
     timeout: float = 60.0,
     stop: threading.Event | None = None,
     output: Callable[[str], None] = lambda _: None,
@@ -66,7 +65,7 @@ def ran(
         lines.append(line)
         output(line)
 
-    command = Command(argv, stdin, {MARK: mark, **(environment or {})}, timeout, withheld or Withheld())
+    command = Command(argv, stdin, {MARK: mark, **(environment or {})}, timeout, inherited or os.environ)
     clock = ImpatientClock(lambda: late(lines, mark))
     result = run(command, output=take, stop=stop or threading.Event(), clock=clock)
     return Ran(result, lines, mark)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from exporter.hooks import lines as limits
+from exporter.hooks import posix
 from exporter.hooks.command import status_in_words
 from exporter.model.jobs import HookOutcome
 from tests.hooks.support import printed, python, ran, shell
@@ -161,3 +162,13 @@ def test_the_end_of_a_command_is_not_waited_for_by_the_clock() -> None:
 def test_a_command_that_gets_an_odd_signal_goes_on(number: signal.Signals) -> None:
     """Signals that end nothing end nothing here either."""
     assert ran(*shell(f"kill -{number.value} $$; exit 5")).result.status == 5
+
+
+@pytest.mark.parametrize(("own", "hooks"), [("-500\n", "0"), ("0\n", "unchanged"), ("100\n", "unchanged")])
+def test_a_hook_is_not_protected_from_the_oom_killer(tmp_path: Path, own: str, hooks: str) -> None:
+    """The unit protects the exporter, which is small; what a hook takes is its own affair."""
+    for name, content in (("self", own), ("7", "unchanged")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "oom_score_adj").write_text(content)
+    posix._leave_oom_protection(tmp_path, 7)
+    assert (tmp_path / "7" / "oom_score_adj").read_text() == hooks

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from exporter.hooks.environment import MOST_BYTES, clean, cut, environment
+from exporter.config import Config, Hook, Notifications, Target
+from exporter.hooks.environment import MOST_BYTES, clean, cut, environment, inherited
 from exporter.model.lifecycle import TrackedEvent, Transition
 from exporter.model.views import EventView, event_view
+from exporter.notifications.addresses import variables
 from tests.builders import FREEZE_ID, scheduled
 from tests.clocks import NOW
-from tests.hooks.support import python, ran
+from tests.hooks.support import python, ran, shell
 
 VIEW = event_view(TrackedEvent(scheduled(), (FREEZE_ID,), first_seen=NOW))
 
@@ -143,3 +145,68 @@ def test_the_largest_variables_arrive() -> None:
     code = "print(sum(len(os.environb[name]) for name in map(str.encode, sys.argv[1:])))"
     done = ran(*python(code), *given_, environment=given_)
     assert done.lines == [str(sum(len(os.fsencode(value)) for value in given_.values()))]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_inherited"),
+    [
+        ("SCHEDULED_EVENTS_NOTIFY", False),
+        ("SCHEDULED_EVENTS_CONFIG_FILE", False),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", False),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", False),
+        ("OTEL_RESOURCE_ATTRIBUTES", False),
+        ("CREDENTIALS_DIRECTORY", False),
+        ("NOTIFY_SOCKET", False),
+        ("ONCALL_URL", False),
+        ("oncall_url", True),
+        ("MY_OTEL_EXPORTER_OTLP_HEADERS", True),
+        ("CREDENTIALS_DIRECTORY_TOO", True),
+        ("PATH", True),
+    ],
+)
+def test_what_hooks_inherit(name: str, is_inherited: bool) -> None:
+    """Nothing that may lead to a secret of the exporter, nor what the configuration names; all else."""
+    assert (name in inherited({name: "x"}, ["ONCALL_URL"])) is is_inherited
+
+
+def test_names_without_regard_to_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows finds ${oncall_url} in ONCALL_URL, and hands it on under that name."""
+    monkeypatch.setattr("sys.platform", "win32")
+    assert inherited({"ONCALL_URL": "x", "Otel_Headers": "x"}, ["oncall_url"]) == {}
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "https_proxy", "all_proxy"])
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://user:secret@proxy:3128", "http://proxy:3128"),
+        ("http://user:p@secret/word@proxy:3128/", "http://proxy:3128/"),
+        ("user:secret@proxy:3128", "proxy:3128"),
+        ("http://proxy:3128", "http://proxy:3128"),
+    ],
+)
+def test_proxies_without_passwords(name: str, address: str, shown: str) -> None:
+    """A hook can use the proxy if that asks for no password."""
+    assert inherited({name: address, "OTHER": address}) == {name: shown, "OTHER": address}
+
+
+def test_the_variables_of_a_configuration() -> None:
+    """All of all values count, whether they are used there or not, but not those of a hook's own command."""
+    targets = (
+        Target("a", url="slack://${TOKEN_A}/${TOKEN_B}"),
+        Target("b", url_file="/run/secrets/${NOT_READ}"),
+        Target("c", url="json://host/$PLAIN"),
+    )
+    hooks = (Hook("a", ("sh", "-c", "echo ${ITS_OWN}")),)
+    found = variables(Config(notifications=Notifications(targets=targets), hooks=hooks))
+    assert found == {"TOKEN_A", "TOKEN_B", "NOT_READ"}
+
+
+def test_a_command_gets_what_it_inherits() -> None:
+    """Nothing else of the exporter's variables is there; what the event says comes under whatever name."""
+    done = ran(
+        *shell("echo ${HOME-unset} $EVENT_ID $KEPT"),
+        environment={"EVENT_ID": "x"},
+        inherited={"KEPT": "canary", "EVENT_ID": "y", "PATH": "/usr/bin:/bin"},
+    )
+    assert done.lines == ["unset x canary"]

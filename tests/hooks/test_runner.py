@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -17,8 +18,10 @@ from exporter.config.match import Match, Whom
 from exporter.health import Health
 from exporter.hooks.jobs import compose
 from exporter.hooks.runner import MOST_AT_ONCE, HookRunner
+from exporter.model.findings import Finding
 from exporter.model.jobs import CommandResult, HookOutcome, Job
 from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition, TransitionRecord
+from exporter.model.spans import Span
 from exporter.state import Store
 from exporter.timefmt import Duration
 from tests.builders import scheduled
@@ -39,21 +42,24 @@ def occurrence(
     return Occurrence(tracked, transition, NOW)
 
 
-class Yard:
+class HooksFixture:
     """A runner with everything around it; hooks write what they do to files in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = SystemClock()
         self.ended: list[tuple[str, HookOutcome]] = []
+        self.reported: list[Finding] = []
         self.hooks: tuple[Hook, ...] = ()
         self.open()
 
     def open(self) -> None:
         """Start as a new process does."""
         self.store = Store.open(self.folder / "state", health=Health(self.clock), clock=self.clock)
-        self.runner = HookRunner(self.store.hook_jobs, self, self, self.clock)
-        self.runner.configure(self.hooks)
+        self.runner = HookRunner(
+            self.store.hook_jobs, self.hook_ended, self, self.clock, report=self.reported.append
+        )
+        self.runner.configure(self.hooks, os.environ)
 
     def use(self, **scripts: str) -> None:
         """Configure a hook for each script, in this order."""
@@ -61,7 +67,7 @@ class Yard:
             Hook(name, ("/bin/sh", "-c", f"cd {self.folder} || exit 9; {script}"), timeout=Duration(20))  # type: ignore[arg-type]  # a duration is what the file gives
             for name, script in scripts.items()
         )
-        self.runner.configure(self.hooks)
+        self.runner.configure(self.hooks, os.environ)
 
     def happen(self, *occurrences: Occurrence) -> None:
         """Write down what is to run, and have it run, as the poller does."""
@@ -81,11 +87,14 @@ class Yard:
         """Name the job."""
         return f"trace of {job.key}"
 
-    def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> None:
+    def hooked(self, _job: Job, begun: datetime, ended: datetime, result: CommandResult) -> list[Span]:
         """Trace."""
         assert begun <= ended
-        assert job.hook in dict(self.ended)
         assert result.outcome in HookOutcome
+        return []
+
+    def wake(self) -> None:
+        """Export nothing."""
 
     def lines(self, file: str) -> list[str]:
         """Return what was written to a file."""
@@ -94,94 +103,94 @@ class Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
+def fixture(tmp_path: Path) -> Iterator[HooksFixture]:
     """Set up, and end all threads."""
-    found = Yard(tmp_path)
+    found = HooksFixture(tmp_path)
     yield found
     found.runner.begin_stop()
     assert found.runner.join(20)
     found.store.close()
 
 
-def test_hooks_of_an_event_run_in_order(yard: Yard) -> None:
+def test_hooks_of_an_event_run_in_order(fixture: HooksFixture) -> None:
     """Transition by transition, and within one in the order of the file; each of them once."""
-    yard.use(b="echo b $EVENT_ID >> log", a="sleep 0.05; echo a $EVENT_ID >> log")
-    yard.happen(occurrence(number=1), occurrence(number=2))
-    yard.happen(occurrence(number=1))
-    eventually(yard.idle)
-    assert yard.lines("log") == ["b a", "a a", "b a", "a a"]
-    assert yard.ended == [("b", HookOutcome.SUCCEEDED), ("a", HookOutcome.SUCCEEDED)] * 2
+    fixture.use(b="echo b $EVENT_ID >> log", a="sleep 0.05; echo a $EVENT_ID >> log")
+    fixture.happen(occurrence(number=1), occurrence(number=2))
+    fixture.happen(occurrence(number=1))
+    eventually(fixture.idle)
+    assert fixture.lines("log") == ["b a", "a a", "b a", "a a"]
+    assert fixture.ended == [("b", HookOutcome.SUCCEEDED), ("a", HookOutcome.SUCCEEDED)] * 2
 
 
-def test_hooks_of_different_events_run_side_by_side(yard: Yard) -> None:
+def test_hooks_of_different_events_run_side_by_side(fixture: HooksFixture) -> None:
     """Each waits for the other, which only works side by side."""
-    yard.use(meet="touch $EVENT_ID; until [ -e a ] && [ -e b ]; do sleep 0.02; done")
-    yard.happen(occurrence("a"), occurrence("b"))
-    eventually(yard.idle)
-    assert yard.ended == [("meet", HookOutcome.SUCCEEDED)] * 2
+    fixture.use(meet="touch $EVENT_ID; until [ -e a ] && [ -e b ]; do sleep 0.02; done")
+    fixture.happen(occurrence("a"), occurrence("b"))
+    eventually(fixture.idle)
+    assert fixture.ended == [("meet", HookOutcome.SUCCEEDED)] * 2
 
 
-def test_only_so_many_run_at_once(yard: Yard) -> None:
+def test_only_so_many_run_at_once(fixture: HooksFixture) -> None:
     """More events wait their turn, and get it."""
-    yard.use(wait="echo $EVENT_ID >> begun; until [ -e go ]; do sleep 0.02; done")
-    yard.happen(*(occurrence(f"e{number:02}") for number in range(MOST_AT_ONCE + 3)))
-    eventually(lambda: len(yard.lines("begun")) == MOST_AT_ONCE)
-    assert len(yard.runner._busy) == MOST_AT_ONCE
-    (yard.folder / "go").touch()
-    eventually(yard.idle)
-    assert len(yard.ended) == MOST_AT_ONCE + 3
-    assert not [thread for thread in threading.enumerate() if thread.name == "hooks"]
+    fixture.use(wait="echo $EVENT_ID >> begun; until [ -e go ]; do sleep 0.02; done")
+    fixture.happen(*(occurrence(f"e{number:02}") for number in range(MOST_AT_ONCE + 3)))
+    eventually(lambda: len(fixture.lines("begun")) == MOST_AT_ONCE)
+    assert len(fixture.runner._busy) == MOST_AT_ONCE
+    (fixture.folder / "go").touch()
+    eventually(fixture.idle)
+    assert len(fixture.ended) == MOST_AT_ONCE + 3
+    assert len([thread for thread in threading.enumerate() if thread.name == "hooks"]) == MOST_AT_ONCE
 
 
-def test_a_newer_update_replaces_one_that_waits(yard: Yard) -> None:
+def test_a_newer_update_replaces_one_that_waits(fixture: HooksFixture) -> None:
     """A hook runs for the newest content, not for each that came while it ran."""
-    yard.use(a="echo $EVENT_DURATION >> log; until [ -e go ]; do sleep 0.02; done")
-    yard.happen(occurrence(transition=Transition.UPDATED, duration_seconds=1))
-    eventually(lambda: yard.lines("log") == ["1"])
+    fixture.use(a="echo $EVENT_DURATION >> log; until [ -e go ]; do sleep 0.02; done")
+    fixture.happen(occurrence(transition=Transition.UPDATED, duration_seconds=1))
+    eventually(lambda: fixture.lines("log") == ["1"])
     for number in (2, 3, 4):
-        yard.happen(occurrence(number=number, transition=Transition.UPDATED, duration_seconds=number))
-    (yard.folder / "go").touch()
-    eventually(yard.idle)
-    assert yard.lines("log") == ["1", "4"]
+        fixture.happen(occurrence(number=number, transition=Transition.UPDATED, duration_seconds=number))
+    (fixture.folder / "go").touch()
+    eventually(fixture.idle)
+    assert fixture.lines("log") == ["1", "4"]
 
 
-def test_the_end_of_a_life_drops_what_has_not_begun(yard: Yard) -> None:
+def test_the_end_of_a_life_drops_what_has_not_begun(fixture: HooksFixture) -> None:
     """When an event is over, only what runs already and the hooks for its end are of use."""
-    yard.use(
+    fixture.use(
         drain="echo drain >> log; until [ -e go ]; do sleep 0.02; done",
         more="echo more >> log",
     )
-    yard.happen(occurrence())
-    eventually(lambda: yard.lines("log") == ["drain"])
+    fixture.happen(occurrence())
+    eventually(lambda: fixture.lines("log") == ["drain"])
     ending = occurrence(number=2, transition=Transition.COMPLETED)
-    jobs = yard.runner.compose([ending], VM, NOW)
-    yard.store.record(Step(Known(), (ending,), (ending,), (), (), new_incarnation=True), jobs=jobs)
-    (yard.folder / "go").touch()
-    eventually(yard.idle)
-    assert yard.lines("log") == ["drain", "drain", "more"]
+    jobs = fixture.runner.compose([ending], VM, NOW)
+    fixture.store.record(Step(Known(), (ending,), (ending,), (), (), new_incarnation=True), jobs=jobs)
+    (fixture.folder / "go").touch()
+    eventually(fixture.idle)
+    assert fixture.lines("log") == ["drain", "drain", "more"]
 
 
-def test_hooks_of_two_lives_of_an_event_run_in_order(yard: Yard) -> None:
+def test_hooks_of_two_lives_of_an_event_run_in_order(fixture: HooksFixture) -> None:
     """The node is uncordoned for the life that ended before it is drained for the one that begins."""
-    yard.use(a="sleep 0.05; echo $EVENT_TRANSITION >> log")
+    fixture.use(a="sleep 0.05; echo $EVENT_TRANSITION >> log")
     ending = occurrence(transition=Transition.CANCELLED)
     again = occurrence(transition=Transition.SCHEDULED)
-    yard.happen(ending, Occurrence(msgspec.structs.replace(again.tracked, life=2), again.transition, NOW))
-    eventually(yard.idle)
-    assert yard.lines("log") == ["cancelled", "scheduled"]
+    fixture.happen(ending, Occurrence(msgspec.structs.replace(again.tracked, life=2), again.transition, NOW))
+    eventually(fixture.idle)
+    assert fixture.lines("log") == ["cancelled", "scheduled"]
 
 
-def test_what_a_hook_is_told(yard: Yard) -> None:
+def test_what_a_hook_is_told(fixture: HooksFixture) -> None:
     """The API's EVENT with transition, time and VM on standard input; the same in variables."""
-    yard.use(tell="cat > input; env > variables")
-    yard.happen(occurrence(description="x\ny"))
-    eventually(yard.idle)
-    told = json.loads((yard.folder / "input").read_text())
+    fixture.use(tell="cat > input; env > variables")
+    fixture.happen(occurrence(description="x\ny"))
+    eventually(fixture.idle)
+    told = json.loads((fixture.folder / "input").read_text())
     assert told["id"] == "a"
     assert told["resources"] == ["WestNO_0", "WestNO_1"]
     assert told["not_before"] == "2026-03-04T22:15:00Z"
     assert (told["transition"], told["at"], told["instance"]) == ("started", "2026-03-04T22:00:00Z", VM)
-    variables = yard.lines("variables")
+    variables = fixture.lines("variables")
     assert {
         "EVENT_ID=a",
         "EVENT_TRANSITION=started",
@@ -192,15 +201,19 @@ def test_what_a_hook_is_told(yard: Yard) -> None:
     } <= set(variables)
 
 
-def test_a_failure_holds_up_nothing(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_holds_up_nothing(fixture: HooksFixture, caplog: pytest.LogCaptureFixture) -> None:
     """A hook that fails has failed; the next one runs; nothing runs again."""
     caplog.set_level(logging.INFO)
-    yard.use(bad="echo oops; exit 3", gone="", good="echo good >> log")
-    yard.hooks = (yard.hooks[0], msgspec.structs.replace(yard.hooks[1], command=("/no/such",)), yard.hooks[2])
-    yard.runner.configure(yard.hooks)
-    yard.happen(occurrence())
-    eventually(yard.idle)
-    assert yard.ended == [
+    fixture.use(bad="echo oops; exit 3", gone="", good="echo good >> log")
+    fixture.hooks = (
+        fixture.hooks[0],
+        msgspec.structs.replace(fixture.hooks[1], command=("/no/such",)),
+        fixture.hooks[2],
+    )
+    fixture.runner.configure(fixture.hooks, os.environ)
+    fixture.happen(occurrence())
+    eventually(fixture.idle)
+    assert fixture.ended == [
         ("bad", HookOutcome.FAILED),
         ("gone", HookOutcome.FAILED),
         ("good", HookOutcome.SUCCEEDED),
@@ -212,60 +225,75 @@ def test_a_failure_holds_up_nothing(yard: Yard, caplog: pytest.LogCaptureFixture
         "exit status 0",
     ]
     assert [vars(r)["line"] for r in caplog.records if r.getMessage() == "hook says"] == ["oops"]
-    assert yard.store.hook_jobs.results("a") == dict(yard.ended)
+    assert fixture.store.hook_jobs.results("a") == dict(fixture.ended)
+    assert [(one.hook, one.run, one.detail, one.instance) for one in fixture.reported] == [
+        ("bad", 1, "hook bad failed: exit status 3", VM),
+        ("gone", 1, "hook gone failed: cannot be started: no such file: /no/such", VM),
+    ]
+    assert [(one.transition, one.hook, one.detail) for one in fixture.store.findings()] == [
+        (Transition.HOOK_FAILED, "bad", "hook bad failed"),
+        (Transition.HOOK_FAILED, "gone", "hook gone failed"),
+    ]
 
 
-def test_a_hook_that_was_under_way_runs_again(yard: Yard) -> None:
+def test_a_hook_that_was_under_way_runs_again(fixture: HooksFixture) -> None:
     """After a sudden end it is told that this is another attempt; what had ended does not run again."""
-    yard.use(first="echo first >> log", second="echo $EVENT_ATTEMPT >> attempts; [ -e go ] || sleep 60")
-    yard.happen(occurrence())
-    eventually(lambda: yard.lines("attempts") == ["1"])
-    yard.runner.begin_stop()
-    assert yard.runner.join(20)
-    yard.store.close()
-    (yard.folder / "go").touch()
-    yard.open()
-    eventually(yard.idle)
-    assert yard.lines("attempts") == ["1", "2"]
-    assert yard.lines("log") == ["first"]
-    assert yard.ended == [("first", HookOutcome.SUCCEEDED), ("second", HookOutcome.SUCCEEDED)]
+    fixture.use(first="echo first >> log", second="echo $EVENT_ATTEMPT >> attempts; [ -e go ] || sleep 60")
+    fixture.happen(occurrence())
+    eventually(lambda: fixture.lines("attempts") == ["1"])
+    fixture.runner.begin_stop()
+    assert fixture.runner.join(20)
+    fixture.store.close()
+    (fixture.folder / "go").touch()
+    fixture.open()
+    eventually(fixture.idle)
+    assert fixture.lines("attempts") == ["1", "2"]
+    assert fixture.lines("log") == ["first"]
+    assert fixture.ended == [("first", HookOutcome.SUCCEEDED), ("second", HookOutcome.SUCCEEDED)]
 
 
-def test_a_hook_that_is_removed(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hook_that_is_removed(fixture: HooksFixture, caplog: pytest.LogCaptureFixture) -> None:
     """What waits for a hook that is configured no more is forgotten, with a word."""
-    yard.use(old="echo old >> log", other="echo other >> log")
-    queue(yard.store, yard.runner.compose([occurrence()], VM, NOW))
-    yard.use(other="echo other >> log")
-    eventually(yard.idle)
-    assert yard.lines("log") == ["other"]
+    fixture.use(old="echo old >> log", other="echo other >> log")
+    queue(fixture.store, fixture.runner.compose([occurrence()], VM, NOW))
+    fixture.use(other="echo other >> log")
+    eventually(fixture.idle)
+    assert fixture.lines("log") == ["other"]
     assert "a hook that was to run is not configured any more" in caplog.text
-    assert yard.store.hook_jobs.results("a") == {"old": None, "other": HookOutcome.SUCCEEDED}
+    assert fixture.store.hook_jobs.results("a") == {"old": None, "other": HookOutcome.SUCCEEDED}
 
 
-def test_what_cannot_be_read_is_left_out(yard: Yard) -> None:
+def test_what_cannot_be_read_is_left_out(fixture: HooksFixture) -> None:
     """A damaged row holds up no other."""
-    yard.use(a="echo a >> log")
-    queue(yard.store, yard.runner.compose([occurrence(number=1), occurrence(number=2)], VM, NOW))
-    yard.store.close()
-    alter(yard.folder / "state", "UPDATE entries SET value = '{' WHERE key LIKE '%,1,%'")
-    yard.open()
-    eventually(yard.idle)
-    assert yard.lines("log") == ["a"]
+    fixture.use(a="echo a >> log")
+    queue(fixture.store, fixture.runner.compose([occurrence(number=1), occurrence(number=2)], VM, NOW))
+    fixture.store.close()
+    alter(fixture.folder / "state", "UPDATE entries SET value = '{' WHERE key LIKE '%,1,%'")
+    fixture.open()
+    eventually(fixture.idle)
+    assert fixture.lines("log") == ["a"]
 
 
-def test_nothing_begins_after_the_stop(yard: Yard) -> None:
+def test_nothing_begins_after_the_stop(fixture: HooksFixture) -> None:
     """What happens while the program ends is written down, and runs after the next start."""
-    yard.use(a="echo a >> log")
-    yard.runner.begin_stop()
-    yard.happen(occurrence())
-    assert yard.runner.join(1)
-    assert yard.store.hook_jobs.events() == ["a"]
-    assert yard.lines("log") == []
+    fixture.use(a="echo a >> log")
+    fixture.runner.begin_stop()
+    fixture.happen(occurrence())
+    assert fixture.runner.join(1)
+    assert fixture.store.hook_jobs.events() == ["a"]
+    assert fixture.lines("log") == []
 
 
 def hook(name: str, **match: Any) -> Hook:
     """Return a hook."""
     return Hook(name, ("true",), Match(**match))
+
+
+def test_hooks_for_failures_of_hooks() -> None:
+    """Only those run that name `hook_failed`: the others would run again for each hook that fails."""
+    hooks = [hook("a"), hook("b", transitions=(Transition.HOOK_FAILED,))]
+    found = compose(hooks, [occurrence(transition=Transition.HOOK_FAILED)], instance=VM, now=NOW)
+    assert [job.hook for job in found] == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -278,6 +306,7 @@ def hook(name: str, **match: Any) -> Hook:
         ([hook("a")], "other", []),
         ([hook("a", target=Whom.OTHER), hook("b", target=Whom.ANY)], "other", ["a", "b"]),
         ([hook("a"), hook("b", target=Whom.ANY)], None, []),
+        ([hook("a", transitions=(Transition.HOOK_FAILED,))], VM, []),
     ],
 )
 def test_which_hooks_run(hooks: Sequence[Hook], instance: str | None, expected: list[str]) -> None:

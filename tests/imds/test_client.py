@@ -9,7 +9,8 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.errors import ImdsError, PollOutcome
-from exporter.imds import ImdsClient, InstanceFacts, RateLimiter
+from exporter.imds import ImdsClient, RateLimiter
+from exporter.model.vm import VirtualMachine
 from tests.clocks import HandClock
 from tests.imds_server import Connection, ImdsServer, Request, answer, serving
 
@@ -129,23 +130,44 @@ def test_instance() -> None:
         "vmScaleSetName": "myset",
         "vmSize": ["odd"],
         "platformFaultDomain": 1,
+        "osProfile": {"computerName": "myset000003"},
+        "azEnvironment": "AzureChinaCloud",
         "tags": "a:b",
     }
     with serving(answer(json.dumps({"compute": compute, "network": {}}).encode())) as server:
         client = make_client(server)
         facts = client.instance()
         client.close()
-    assert facts == InstanceFacts(
+    assert facts == VirtualMachine(
         name="myset_3",
         vm_id="02aab8a4-74ef-476e-8182-f6d2ba4166a6",
-        resource_group_name="group",
+        resource_group="group",
         subscription_id="8d10da13",
         location="westeurope",
-        vm_scale_set_name="myset",
-        platform_fault_domain="1",
+        scale_set="myset",
+        fault_domain="1",
+        computer_name="myset000003",
+        environment="AzureChinaCloud",
     )
     assert server.requests[0].path == "/metadata/instance?api-version=2021-12-13"
     assert server.requests[0].headers["metadata"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("environment", "portal"),
+    [
+        ("", "https://portal.azure.com"),
+        ("AzurePublicCloud", "https://portal.azure.com"),
+        ("AzureUSGovernmentCloud", "https://portal.azure.us"),
+        ("AzureChinaCloud", "https://portal.azure.cn"),
+    ],
+)
+def test_the_page_in_the_portal(environment: str, portal: str) -> None:
+    """It is that of the VM's cloud, quoted as a URL must be; an unknown cloud has none."""
+    vm = VirtualMachine(resource_id="/subscriptions/s/resourceGroups/r (1)/x", environment=environment)
+    assert vm.portal_url == f"{portal}/#resource/subscriptions/s/resourceGroups/r%20%281%29/x"
+    assert VirtualMachine(environment=environment).portal_url == ""
+    assert VirtualMachine(resource_id="/x", environment="AzureStack").portal_url == ""
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"compute": null}', b'\xef\xbb\xbf{"compute": {}}'])
@@ -153,7 +175,7 @@ def test_instance_without_facts(body: bytes) -> None:
     """A document that says nothing about this VM gives empty facts."""
     with serving(answer(body)) as server:
         client = make_client(server)
-        assert client.instance() == InstanceFacts()
+        assert client.instance() == VirtualMachine()
         client.close()
 
 

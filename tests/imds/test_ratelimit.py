@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exporter.clock import SystemClock
 from exporter.errors import ImdsError, PollOutcome
-from exporter.imds import Backoff, ImdsClient, RateLimiter, next_delay
+from exporter.imds import ImdsClient, PollPauses, RateLimiter
 from tests.clocks import HandClock
 from tests.imds_server import answer, serving
 
@@ -44,31 +44,16 @@ def test_limiter_interrupted() -> None:
     assert caught.value.reason is PollOutcome.THROTTLED
 
 
-@given(st.integers(1, 10_000), st.floats(0.0, 1e6), INTERVALS, CHANCES)
-def test_bounds(failures: int, failing_for: float, interval: float, chance: float) -> None:
-    """A pause is at most 10 s in the first minute, 30 s after; within that, at least the interval."""
-    longest = 10.0 if failing_for < 60 else 30.0
-    pause = next_delay(failures, failing_for, interval, chance)
-    assert min(max(interval, 0.2), longest) <= pause <= longest
-
-
-@given(st.integers(1, 100), st.floats(0.0, 1e6), INTERVALS, CHANCES)
-def test_growth(failures: int, failing_for: float, interval: float, chance: float) -> None:
-    """With every further failure the pause grows, until it is as long as it may be."""
-    now, later = (next_delay(n, failing_for, interval, chance) for n in (failures, failures + 1))
-    assert now <= later
-
-
 @given(INTERVALS, st.lists(st.tuples(st.booleans(), st.floats(0.0, 150.0), CHANCES), max_size=60))
-def test_backoff(interval: float, polls: list[tuple[bool, float, float]]) -> None:
+def test_pauses(interval: float, polls: list[tuple[bool, float, float]]) -> None:
     """Whatever the polls do, every pause keeps its bounds, and a success brings the interval back."""
     clock = HandClock()
     chances = iter([chance for success, _, chance in polls if not success])
-    backoff = Backoff(interval, clock=clock, chance=lambda: next(chances))
+    pauses = PollPauses(interval, clock=clock, chance=lambda: next(chances))
     failing_since: float | None = None
     for success, took, _ in polls:
         clock.pass_seconds(took)
-        pause = backoff.after(success, took)
+        pause = pauses.after(success, took)
         if success:
             failing_since = None
             assert pause == max(interval - took, 0.2)
@@ -80,28 +65,22 @@ def test_backoff(interval: float, polls: list[tuple[bool, float, float]]) -> Non
 
 
 def test_first_failures() -> None:
-    """At one poll a second, the pauses are 1 to 2 s, then 2 to 4, then 4 to 8; a success forgets it all."""
-    backoff = Backoff(1.0, clock=HandClock(), chance=lambda: 1.0)
-    assert [backoff.after(False, 0.0) for _ in range(5)] == [2.0, 4.0, 8.0, 10.0, 10.0]
-    assert backoff.after(True, 0.25) == 0.75
-    assert backoff.after(False, 0.0) == 2.0
+    """At one poll a second, the pauses double from 1 s to 10 s; after a success they start over."""
+    pauses = PollPauses(1.0, clock=HandClock(), chance=lambda: 0.0)
+    assert [pauses.after(False, 0.0) for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert pauses.after(True, 0.25) == 0.75
+    assert pauses.after(False, 0.0) == 1.0
 
 
 def test_after_the_first_minute() -> None:
     """Pauses of up to 30 s begin a minute after the first failure."""
     clock = HandClock()
-    backoff = Backoff(1.0, clock=clock, chance=lambda: 1.0)
-    pauses = []
-    for _ in range(12):
-        pauses.append(backoff.after(False, 0.0))
-        clock.pass_seconds(pauses[-1])
-    assert pauses == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0, 10.0, 30.0, 30.0, 30.0, 30.0]
-
-
-def test_scatter() -> None:
-    """Two VMs that fail together do not come back together."""
-    assert next_delay(10, 600.0, 1.0, 0.0) == 15.0
-    assert next_delay(10, 600.0, 1.0, 1.0) == 30.0
+    pauses = PollPauses(1.0, clock=clock, chance=lambda: 0.0)
+    found = []
+    for _ in range(13):
+        found.append(pauses.after(False, 0.0))
+        clock.pass_seconds(found[-1])
+    assert found == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0, 10.0, 30.0, 30.0, 30.0, 30.0]
 
 
 def test_rate_seen_by_the_server() -> None:

@@ -9,7 +9,8 @@ import msgspec
 
 from exporter.errors import InvalidDocumentError
 from exporter.model.advance import advance
-from exporter.model.events import ScheduledEvent, decode_document
+from exporter.model.documents import decode_document
+from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import Known, Occurrence, TrackedEvent
 from tests.model import life
 from tests.model.histories import NAME, Step

@@ -64,7 +64,7 @@ class _Azure:
         self._ids = 0
 
     def answer(self) -> bytes:
-        """Let time pass, and return what IMDS says then."""
+        """Advance the clock, and return the document of IMDS."""
         chance = self._chance
         if chance.random() < 0.03:
             return chance.choice((b"", b"<html>", b"[]", b'{"DocumentIncarnation": 7, "Events": [{'))
@@ -198,7 +198,7 @@ class _Azure:
             event[name] = value
 
     def _move(self) -> None:
-        """Let this VM, or another, join or leave."""
+        """Add this VM or another, or remove it."""
         self._pick()["Resources"] = self._resources()
 
     def _say(self) -> None:

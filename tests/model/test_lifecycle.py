@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from exporter.model.advance import advance
-from exporter.model.events import Defect, Document, Target
+from exporter.model.documents import Defect, Document
+from exporter.model.events import Target
 from exporter.model.lifecycle import (
     Change,
     Known,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from exporter.model.advance import advance
-from exporter.model.events import Defect, Document
+from exporter.model.documents import Defect, Document
 from exporter.model.lifecycle import HISTORY, Transition
 from tests.builders import FREEZE_ID, scheduled, started
 from tests.lives import Life, at, happened

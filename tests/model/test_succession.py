@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from exporter.model.events import Defect
+from exporter.model.documents import Defect
 from exporter.model.lifecycle import Transition
 from tests.builders import scheduled, started
 from tests.lives import Life, at, happened, path

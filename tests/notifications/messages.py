@@ -40,6 +40,7 @@ def message(
     *,
     instance: str | None = "vm_0",
     changes: tuple[Change, ...] = (),
+    detail: str = "",
     **fields: Any,
 ) -> Message:
     """Return the message of a transition at NOW; the event has the life that leads there."""
@@ -54,5 +55,5 @@ def message(
         started = NOW - timedelta(seconds=598)
         life |= {"status": STARTED, "not_before": None, "started": started, "impact_seconds": 598.0}
     return Message(
-        "oncall", REBOOT_ID.lower(), 1, transition, NOW, instance, view(**(life | fields)), changes
+        "oncall", REBOOT_ID.lower(), 1, transition, NOW, instance, view(**(life | fields)), changes, detail
     )

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import pytest
 import trustme
 from aiosmtpd.controller import Controller
 
@@ -114,7 +116,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
         do_PUT = do_GET = do_POST  # noqa: N815  # the names that http.server asks for
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler
 
@@ -234,3 +236,19 @@ def tls_proxy(answers: dict[str, tuple[int, bytes]]) -> Iterator[TlsProxy]:
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
+
+
+@contextlib.contextmanager
+def in_place_of_services(
+    answers: dict[str, tuple[int, bytes]], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> Iterator[TlsProxy]:
+    """Run the proxy, and send all HTTPS of this process and its children through it."""
+    with tls_proxy(answers) as proxy:
+        authority = folder / "ca.pem"
+        proxy.authority.cert_pem.write_to_path(str(authority))
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
+        yield proxy

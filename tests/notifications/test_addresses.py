@@ -1,16 +1,17 @@
 """Tests of `exporter.notifications.addresses` and `planning`: finding targets, and what is refused."""
 
-from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from exporter import config
-from exporter.config import Overrides, yamlfile
-from exporter.errors import ConfigurationError
-from exporter.notifications import planning
+from exporter.config import Overrides
+from exporter.errors import ConfigurationError, Mistakes
+from exporter.notifications import checking, planning
 from exporter.notifications.addresses import Address, NotifyUrls, resolve, shown
 from exporter.notifications.notifier import Plan
+from tests.end_to_end.program import eventually
 
 CANARY = "canary0123456789abcdef"
 NOT_TAKEN = "Apprise does not take this slack:// URL; see the service's page in its documentation"
@@ -24,16 +25,18 @@ def plan(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) ->
     """Load a configuration, and plan what it asks for."""
     file = folder / "c.yml"
     file.write_text(text)
-    settings, locate = config.load_located(file, Overrides())
-    return planning.plan(settings.notifications, urls, locate, environ)
+    return planning.load(file, Overrides(), urls, environ)[1]
 
 
 def url_of(folder: Path, target: str, **environ: str) -> str:
     """Return the URL that a target resolves to."""
     file = folder / "c.yml"
     file.write_text(f"notifications: {{targets: [{{name: a, {target}}}]}}")
-    settings, locate = config.load_located(file, Overrides())
-    (address,) = resolve(settings.notifications, (), locate, environ)
+    mistakes = Mistakes()
+    settings, locate = config.load_located(file, Overrides(), mistakes)
+    found = resolve(settings.notifications, (), locate, environ, mistakes)
+    mistakes.check()
+    (address,) = found
     return address.url
 
 
@@ -60,15 +63,15 @@ def test_a_plan_has_every_target(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("url: '${ONCALL}'", "url: the environment has no variable ONCALL; set it, or use url_file"),
-        ("url: '${EMPTY}'", "url: the environment has no variable EMPTY; set it, or use url_file"),
+        ("url: '${ONCALL}'", "url: the environment has no variable 'ONCALL'; set it, or use url_file"),
+        ("url: '${EMPTY}'", "url: the environment has no variable 'EMPTY'; set it, or use url_file"),
         ("url: '${A:-json://u:CANARY@h/}'", f"url: {ONLY_NAMES}"),
         ("url: '${json://u:CANARY@h/}'", f"url: {ONLY_NAMES}"),
         ("url: 'json://a.test/, slack://CANARY'", f"url: {NOT_TAKEN.replace('slack', 'json')}"),
         ("url_file: 'json://u:CANARY@h/'", f"url_file: must be the path of a file, but {NO_PLACE}"),
-        ("url_file: FOLDER/missing", "url_file: FOLDER/missing cannot be read: No such file or directory"),
-        ("url_file: FOLDER/empty", "url_file: FOLDER/empty is empty; put one Apprise URL there"),
-        ("url_file: FOLDER/two", "url_file: FOLDER/two has more than one URL; put one Apprise URL there"),
+        ("url_file: FOLDER/missing", "url_file: the file cannot be read: No such file or directory"),
+        ("url_file: FOLDER/empty", "url_file: the file is empty; put one Apprise URL there"),
+        ("url_file: FOLDER/two", "url_file: the file has more than one URL; put one Apprise URL there"),
         ("url: CANARY", f"url: {NO_URL}"),
         ("url: 'foo://CANARY'", f"url: {UNKNOWN}"),
         ("url: 'slack://CANARY'", f"url: {NOT_TAKEN}"),
@@ -103,6 +106,24 @@ def test_flags_that_are_refused(tmp_path: Path, urls: tuple[str, ...], message: 
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    ("url", "label"),
+    [
+        ("json://u:secret@example.com:80/x", "json://example.com"),
+        ("json://u:p@secret.word@example.com/", "json://..."),
+        ("json://u:p/secret.word@example.com/", "json://..."),
+        ("json://first.last:se?cret@example.com/", "json://..."),
+        ("json://first.last:123#cret@example.com/", "json://..."),
+        ("mailto://u:p@mail.example.com?to=ops@example.com", "mailto://mail.example.com"),
+        ("mailto://u:p@secret.word@mail.example.com", "mailto://..."),
+        ("slack://secret.token/", "slack://..."),
+    ],
+)
+def test_the_host_is_shown_where_it_surely_is_one(url: str, label: str) -> None:
+    """A password with an unencoded character that splits the URL in the wrong place shows nothing."""
+    assert shown(url) == label
+
+
 def test_tags_of_an_apprise_file(tmp_path: Path) -> None:
     """An existing Apprise configuration is used by tag; a tag that it does not have is refused."""
     file = tmp_path / "apprise.yml"
@@ -111,10 +132,10 @@ def test_tags_of_an_apprise_file(tmp_path: Path) -> None:
     assert list(plan(tmp_path, text.format(file, "oncall")).senders) == ["a"]
     with pytest.raises(ConfigurationError) as caught:
         plan(tmp_path, text.format(file, "offcall"))
-    problem = f"{file} has no service with the tag 'offcall' that Apprise takes; add it there"
+    problem = "notifications.apprise_config has no service with this tag that Apprise takes; add it there"
     assert str(caught.value) == f"{tmp_path / 'c.yml'}:1: notifications.targets[0].tag: {problem}"
     with pytest.raises(
-        ConfigurationError, match=r"1: notifications\.apprise_config: .* cannot be read: No such"
+        ConfigurationError, match=r"1: notifications\.apprise_config: the file cannot be read: No such"
     ):
         plan(tmp_path, text.format(tmp_path / "missing.yml", "oncall"))
 
@@ -180,9 +201,41 @@ def test_checking_goes_on_where_no_child_can_be_started(
 ) -> None:
     """Without an interpreter of its own the check is done in this process."""
     monkeypatch.setattr("sys.executable", str(tmp_path / "none"))
-    environ: Mapping[str, str] = {}
     with pytest.raises(ConfigurationError, match="URL 1: Apprise knows no service foo://"):
-        planning.checked_addresses(config.Notifications(), ("foo://x",), yamlfile.error_without_file, environ)
+        plan(tmp_path, "", ("foo://x",))
+
+
+def test_a_check_that_is_stopped_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process is killed, nothing is wrong, and no further check begins."""
+    started = tmp_path / "started"
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 600\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    checker, found = checking.Checker(), (Address("a", url="foo://x"),)
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(checker.check, found, _refuse)
+        eventually(started.exists)
+        checker.stop()
+        result.result(timeout=30)
+    checker.check(found, _refuse)
+
+
+def _refuse(address: Address, problem: str) -> ConfigurationError:
+    raise AssertionError(address, problem)
+
+
+def test_a_check_that_takes_too_long_refuses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The targets are used as they are, and the log says so."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 600\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.setattr(checking, "_SECONDS", 0.1)
+    checking.Checker().check((Address("a", url="foo://x"),), _refuse)
+    assert caplog.messages == ["targets are used unchecked: the check took too long"]
 
 
 def test_nothing_in_the_current_directory_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,11 @@ from exporter.config import Route
 from exporter.model.messages import Delivery, Rendered
 from exporter.notifications.notifier import Notifier, Plan
 from tests.end_to_end.program import eventually
-from tests.notifications.office import OK, Office, PlainWriter, ScriptedSender
+from tests.notifications.workbench import OK, PlainWriter, ScriptedSender, Workbench
 
 
-class Bureau(Office):
-    """An office with a notifier, which hires its own workers."""
+class NotifierBench(Workbench):
+    """A workbench with a notifier, which makes its own workers."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -36,9 +36,9 @@ class Bureau(Office):
 
 
 @pytest.fixture
-def bureau(tmp_path: Path) -> Iterator[Bureau]:
+def notifying(tmp_path: Path) -> Iterator[NotifierBench]:
     """Set up, and end all threads."""
-    found = Bureau(tmp_path)
+    found = NotifierBench(tmp_path)
     yield found
     assert found.notifier.stop(10)
     found.store.close()
@@ -49,18 +49,18 @@ def threads() -> int:
     return sum(thread.name.startswith("notify ") for thread in threading.enumerate())
 
 
-def test_a_target_that_has_nothing_to_do_has_no_thread(bureau: Bureau) -> None:
+def test_a_target_that_has_nothing_to_do_has_no_thread(notifying: NotifierBench) -> None:
     """Configured targets cost nothing until there is something to say."""
-    bureau.notifier.configure(bureau.plan("a", "b"))
-    bureau.notifier.wake()
+    notifying.notifier.configure(notifying.plan("a", "b"))
+    notifying.notifier.wake()
     assert threads() == 0
-    assert bureau.notifier.pending() == {"a": 0, "b": 0}
-    bureau.tell("x", target="a")
-    eventually(lambda: bureau.senders["a"].bodies == ["x/1"])
+    assert notifying.notifier.pending() == {"a": 0, "b": 0}
+    notifying.tell("x", target="a")
+    eventually(lambda: notifying.senders["a"].bodies == ["x/1"])
     assert threads() == 1
 
 
-def test_a_hanging_target_holds_up_no_other_and_no_stop(bureau: Bureau) -> None:
+def test_a_hanging_target_holds_up_no_other_and_no_stop(notifying: NotifierBench) -> None:
     """Each target waits for itself alone, and the stop for none longer than it is told."""
     release, entered = threading.Event(), threading.Event()
 
@@ -69,36 +69,38 @@ def test_a_hanging_target_holds_up_no_other_and_no_stop(bureau: Bureau) -> None:
         release.wait(30)
         return OK
 
-    bureau.notifier.configure(bureau.plan("a", "b"))
-    bureau.senders["a"].answer = hang
-    bureau.tell("x", target="a")
+    notifying.notifier.configure(notifying.plan("a", "b"))
+    notifying.senders["a"].answer = hang
+    notifying.tell("x", target="a")
     assert entered.wait(10)
-    bureau.tell("y", target="b")
-    eventually(lambda: bureau.senders["b"].bodies == ["y/1"])
-    eventually(lambda: bureau.notifier.pending() == {"a": 1, "b": 0})
-    assert bureau.notifier.stop(0.05) is False
+    notifying.tell("y", target="b")
+    eventually(lambda: notifying.senders["b"].bodies == ["y/1"])
+    eventually(lambda: notifying.notifier.pending() == {"a": 1, "b": 0})
+    assert notifying.notifier.stop(0.05) is False
     release.set()
-    assert bureau.notifier.stop(10) is True
-    assert bureau.notifier.pending() == {"a": 0, "b": 0}
+    assert notifying.notifier.stop(10) is True
+    assert notifying.notifier.pending() == {"a": 0, "b": 0}
 
 
-def test_what_a_former_process_left_is_sent(bureau: Bureau) -> None:
+def test_what_a_former_process_left_is_sent(notifying: NotifierBench) -> None:
     """Messages that wait at the start go out without anything new happening."""
-    bureau.post("x", target="a")
-    bureau.notifier.configure(bureau.plan("a"))
-    eventually(lambda: bureau.senders["a"].bodies == ["x/1"])
+    notifying.post("x", target="a")
+    notifying.notifier.configure(notifying.plan("a"))
+    eventually(lambda: notifying.senders["a"].bodies == ["x/1"])
 
 
-def test_a_target_that_goes_and_comes_back(bureau: Bureau, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_target_that_goes_and_comes_back(
+    notifying: NotifierBench, caplog: pytest.LogCaptureFixture
+) -> None:
     """Messages for a target that is configured no more are warned of, and go out should it come back."""
-    bureau.notifier.configure(bureau.plan("a"))
-    bureau.notifier.configure(bureau.plan("b"))
-    bureau.tell("x", target="a")
+    notifying.notifier.configure(notifying.plan("a"))
+    notifying.notifier.configure(notifying.plan("b"))
+    notifying.tell("x", target="a")
     with caplog.at_level(logging.WARNING):
-        bureau.notifier.configure(bureau.plan("b"))
+        notifying.notifier.configure(notifying.plan("b"))
     (record,) = caplog.records
     assert record.getMessage() == "messages wait for a target that is not configured"
     assert (record.__dict__["target"], record.__dict__["count"]) == ("a", 1)
-    assert bureau.notifier.pending() == {"b": 0, "a": 1}
-    bureau.notifier.configure(bureau.plan("a", "b"))
-    eventually(lambda: bureau.senders["a"].bodies == ["x/1"])
+    assert notifying.notifier.pending() == {"b": 0, "a": 1}
+    notifying.notifier.configure(notifying.plan("a", "b"))
+    eventually(lambda: notifying.senders["a"].bodies == ["x/1"])

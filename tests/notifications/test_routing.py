@@ -9,6 +9,7 @@ from exporter.config.match import Match, Whom
 from exporter.model.events import Target
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import Message
+from exporter.model.vm import VirtualMachine
 from exporter.notifications.routing import compose, effective_routes
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, scheduled
 from tests.clocks import NOW
@@ -81,5 +82,71 @@ def test_a_message_has_the_facts_of_its_moment() -> None:
         instance="WestNO_0",
         event=message.event,
         changes=(Change("not_before", NOT_BEFORE, later),),
+        incident=f"{FREEZE_ID}/WestNO_0",
     )
     assert (message.event.target, message.event.not_before) == (Target.SELF, later)
+
+
+def test_a_message_has_the_facts_of_its_time() -> None:
+    """What is known of this VM goes with the message: after a restart IMDS may not answer."""
+    life = Life("WestNO_0")
+    step = life.feed(scheduled())
+    vm = VirtualMachine(name="WestNO_0", resource_group="rg")
+    known, unknown = (
+        compose([Route(("a",))], step.occurrences, instance="WestNO_0", now=life.now, vm=one)[0]
+        for one in (vm, None)
+    )
+    assert known.vm == vm
+    assert unknown.vm == VirtualMachine()
+
+
+@pytest.mark.parametrize(
+    ("route", "instance", "incident"),
+    [
+        (Route(("a",)), "WestNO_0", f"{FREEZE_ID}/WestNO_0"),
+        (Route(("a",)), None, FREEZE_ID),
+        (Route(("a",), Match(target=Whom.ANY)), "WestNO_0", FREEZE_ID),
+        (Route(("a",), Match(target=Whom.OTHER)), "WestNO_9", FREEZE_ID),
+    ],
+)
+def test_incidents_are_this_vms_unless_the_route_is_about_others(
+    route: Route, instance: str | None, incident: str
+) -> None:
+    """Where all VMs tell of an event, whoever is left can close its incident."""
+    life = Life(instance)
+    step = life.feed(scheduled())
+    (message,) = compose([route], step.occurrences, instance=instance, now=life.now)
+    assert message.incident == incident
+    assert not message.resolves
+    step = life.feed()
+    (message,) = compose([route], step.occurrences, instance=instance, now=life.now)
+    assert (message.incident, message.resolves) == (incident, True)
+
+
+@pytest.mark.parametrize(
+    ("instance", "resources", "told"),
+    [
+        ("westno_0", ("WestNO_0", "WestNO_1"), True),
+        ("WestNO_1", ("WestNO_0", "WestNO_1"), False),
+        ("WestNO_1", (), True),
+        (None, ("WestNO_0", "WestNO_1"), True),
+    ],
+)
+def test_the_first_vm_tells_for_all(instance: str | None, resources: tuple[str, ...], told: bool) -> None:
+    """With ``leader: first`` twenty VMs send one message; in doubt each sends its own."""
+    life = Life(instance)
+    step = life.feed(scheduled(resources=resources))
+    route = Route(("a",), leader="first")
+    assert bool(compose([route], step.occurrences, instance=instance, now=life.now)) is told
+
+
+def test_the_key_of_an_incident_stays_for_a_life() -> None:
+    """What was opened before this VM knew its name is closed under the same key."""
+    life = Life(None)
+    route = Route(("a",))
+    step = life.feed(scheduled())
+    (opened,) = compose([route], step.occurrences, instance=None, now=life.now)
+    life.instance = "WestNO_0"
+    step = life.feed()
+    (closed,) = compose([route], step.occurrences, instance="WestNO_0", now=life.now)
+    assert opened.incident == closed.incident == FREEZE_ID

@@ -10,7 +10,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from exporter.model.messages import Delivery, Rendered, Severity, TextFormat
+from exporter.model.messages import Delivery, Rendered, TextFormat
+from exporter.model.severity import Severity
 from exporter.notifications import services
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import MOST_STUCK, AppriseSender
@@ -71,7 +72,9 @@ def test_redirects_are_not_followed(receiver: Receiver) -> None:
     with http_receiver(302) as elsewhere:
         elsewhere.answer_headers = {"Location": f"http://{receiver.authority}/"}
         found = sender(f"json://user:{CANARY}@{elsewhere.authority}/").send(MESSAGE)
-    assert found == Delivery(delivered=False, reason="it answered 302 (Found)")
+    where = f"http://{receiver.authority}"
+    reason = f"it answered 302 (Found), a redirect to {where}; correct the target's URL"
+    assert found == Delivery(delivered=False, reason=reason)
     assert receiver.requests == []
 
 
@@ -86,7 +89,7 @@ def test_a_receiver_that_never_answers_ends_the_try(receiver: Receiver, mood: st
     receiver.mood = mood
     target = sender(f"json://{receiver.authority}/?rto=30", timeout=0.1)
     reasons = [target.send(MESSAGE).reason for _ in range(MOST_STUCK + 1)]
-    assert reasons == ["it did not answer within 0.1 s"] * 3 + ["the last 3 tries hang still"]
+    assert reasons == ["it did not answer within 0.1 s"] * 3 + ["the last 3 attempts still hang"]
     stuck = [thread for thread in threading.enumerate() if thread.name == "send to oncall"]
     assert len(stuck) == MOST_STUCK
     assert all(thread.daemon for thread in stuck)
@@ -124,9 +127,9 @@ def test_each_try_has_time_and_is_one() -> None:
         services.Service(plugin)
         return plugin.socket_connect_timeout, plugin.socket_read_timeout, plugin.retry
 
-    assert limits("json://h.test/?retry=3&wait=20") == (5.0, 10.0, 0)
+    assert limits("json://h.test/?retry=3&wait=20") == (5.0, 60.0, 0)
     assert limits("json://h.test/?cto=2&rto=3") == (2.0, 3.0, 0)
-    assert limits("mailto://h.test/?from=a@example.com&to=b@example.com") == (15.0, 10.0, 0)
+    assert limits("mailto://h.test/?from=a@example.com&to=b@example.com") == (60.0, 60.0, 0)
 
 
 def test_forms_and_xml_have_it_all(receiver: Receiver) -> None:
@@ -155,10 +158,11 @@ def test_a_tag_is_all_its_services(tmp_path: Path, receiver: Receiver) -> None:
             f"  - json://{receiver.authority}/three: [{{tag: other}}]\n"
         )
         target = AppriseSender(Address("a", apprise_config=str(file), tag="oncall"))
+        had: set[str] = set()
         assert target.address == "tag oncall"
-        assert target.send(MESSAGE).reason == "JSON: it answered 500 (Internal Server Error)"
+        assert target.send(MESSAGE, had).reason == "JSON: it answered 500 (Internal Server Error)"
         other.mood = 200
-        assert target.send(MESSAGE).delivered
+        assert target.send(MESSAGE, had).delivered
         assert [request.path for request in receiver.requests] == ["/one"]
         assert [request.path for request in other.requests] == ["/two"]
         assert target.send(MESSAGE).delivered
@@ -227,3 +231,16 @@ def test_each_format_is_taken(receiver: Receiver, text_format: TextFormat) -> No
     rendered = Rendered("t", "<p>vm_0</p>" if text_format == "html" else "vm_0", text_format, Severity.INFO)
     assert sender(f"json://{receiver.authority}/").send(rendered).delivered
     assert "vm_0" in receiver.requests[0].json["message"]
+
+
+def test_a_netrc_replaces_no_header(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver gets the header that the URL has."""
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login somebody password else\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    url = f"json://{receiver.authority}/?+Authorization=Bearer%20x"
+    assert sender(url).send(MESSAGE) == Delivery(delivered=True)
+    assert receiver.requests[0].headers["authorization"] == "Bearer x"

@@ -11,16 +11,18 @@ import pytest
 
 from exporter.config import Notifications, Templates
 from exporter.config.yamlfile import error_without_file
+from exporter.errors import Mistakes
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Message, TextFormat
-from exporter.notifications.addresses import Address
-from exporter.notifications.planning import checked_addresses
+from exporter.notifications.addresses import Address, resolve
+from exporter.notifications.checking import Checker
+from exporter.notifications.planning import check
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.sending import AppriseSender
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW
 from tests.notifications.messages import message
-from tests.notifications.receivers import Received, TlsProxy, mail_receiver, tls_proxy
+from tests.notifications.receivers import Received, TlsProxy, in_place_of_services, mail_receiver
 
 SLACK = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/"
 TELEGRAM = "tgram://123456789:ABCdefghijklmnopqrstuvwxyz123456789/12345"
@@ -42,20 +44,20 @@ FORMATS: tuple[TextFormat, ...] = ("markdown", "text", "html")
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[TlsProxy]:
     """Stand in for the services: all HTTPS goes to a proxy here."""
-    with tls_proxy(ANSWERS) as found:
-        authority = tmp_path / "ca.pem"
-        found.authority.cert_pem.write_to_path(str(authority))
-        for name in ("HTTPS_PROXY", "https_proxy"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{found.port}")
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
+    with in_place_of_services(ANSWERS, monkeypatch, tmp_path) as found:
         yield found
 
 
-def address_of(url: str) -> Address:
+def checked(url: str) -> Address:
     """Return the address as the program has it once it is checked."""
-    (found,) = checked_addresses(Notifications(), [url], error_without_file, {})
+    (found,) = addresses = resolve(Notifications(), [url], error_without_file, {}, Mistakes())
+    check(Notifications(), addresses, error_without_file, Checker())
+    return found
+
+
+def address_of(url: str) -> Address:
+    """Return the address of a URL whose plugin is known."""
+    found = checked(url)
     assert found.plugin is not None
     return found
 
@@ -107,11 +109,10 @@ WORKFLOW = "https://prod-1.logic.azure.com:443/workflows/643e69f83c8944/triggers
 )
 def test_urls_as_the_services_show_them(proxy: TlsProxy, url: str, path: str) -> None:
     """What people copy from the service's own page goes where it leads, and so do two URLs in one."""
-    (address,) = checked_addresses(Notifications(), [url], error_without_file, {})
-    sender = AppriseSender(address)
+    sender = AppriseSender(checked(url))
     assert sender.send(Renderer(Templates()).render(message(), NOW, limit=sender.body_limit)).delivered
     assert len(proxy.requests) == 1 + (" " in url)
-    assert path in proxy.requests[0].path
+    assert any(path in request.path for request in proxy.requests)
 
 
 @pytest.mark.parametrize("text_format", FORMATS)
@@ -160,7 +161,7 @@ def test_mail(text_format: TextFormat) -> None:
         url = f"mailto://127.0.0.1:{mailbox.port}/?from=azse@example.com&to=ops@example.com"
         deliver(url, message(description="Größe <b>&"), text_format)
     (mail,) = mailbox.mails
-    assert mail["subject"] == "[WARNING] Reboot scheduled: vm_0 in 15 minutes"
+    assert mail["subject"] == "[WARNING] Reboot scheduled: vm_0 in 15 min"
     assert mail["to"] == "ops@example.com"
     assert mail["x-application"] == "Azure Scheduled Events"
     plain = mail.get_body(("plain",))
@@ -176,9 +177,11 @@ def test_mail(text_format: TextFormat) -> None:
 LOADED = """
 import sys
 from exporter.config import Notifications
-from exporter.notifications import planning
+from exporter.notifications import addresses, checking, planning
 from exporter.config.yamlfile import error_without_file
-(address,) = planning.checked_addresses(Notifications(), [sys.argv[1]], error_without_file, {})
+from exporter.errors import Mistakes
+(address,) = found = addresses.resolve(Notifications(), [sys.argv[1]], error_without_file, {}, Mistakes())
+planning.check(Notifications(), found, error_without_file, checking.Checker())
 from exporter.notifications.services import open_services
 (service,) = open_services(address)
 print(service.name, sum(name.startswith("apprise.plugins.") for name in sys.modules) < 20)

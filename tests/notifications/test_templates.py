@@ -1,6 +1,7 @@
 """Tests of the user's templates: what is refused at the start, and what is made of those that are not."""
 
 import logging
+import re
 import subprocess
 import sys
 from typing import Any
@@ -11,15 +12,22 @@ from exporter.config import Templates
 from exporter.errors import ConfigurationError
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import TextFormat
+from exporter.notifications import templating
+from exporter.notifications.context import Vm
 from exporter.notifications.rendering import Renderer, check
-from tests.builders import NOT_BEFORE, REBOOT_ID
+from tests.builders import REBOOT_ID
 from tests.clocks import NOW
+from tests.notifications.golden_cases import EXPORTER_URL, SUBSCRIPTION, VM, of
 from tests.notifications.messages import message
 
-NAMES = "event, transition, instance, at, now, time_left, severity, changes, headline, explanation, facts"
+NAMES = (
+    "event, transition, instance, vm, at, now, time_left, severity, changes, detail, headline, explanation, "
+    "facts"
+)
 EVENT = (
     "id, ids, type, source, status, target, resources, description, not_before, duration_seconds, "
-    "first_seen, started, ended, outcome, transitions, approval, impact_seconds, doubts"
+    "first_seen, started, ended, outcome, transitions, approval, impact_seconds, "
+    "paused_seconds, doubts"
 )
 LINE = "line 1 of the template: "
 TRIED = "; tried with transition advised"
@@ -166,7 +174,7 @@ def test_every_variable_can_be_used() -> None:
         "2026-03-04 22:00:00 UTC",
         "900",
         "warning",
-        "Reboot updated: vm_0 now in 15 minutes",
+        "Reboot updated: vm_0 in 15 min",
         "duration_seconds unknown 9",
     ]
 
@@ -186,9 +194,7 @@ def test_the_filters_write_for_people(text_format: TextFormat, expected: str) ->
     text = (
         "{{ time_left | duration }}, {{ event.not_before | relative }}, {{ at | utc }}, {{ none | relative }}"
     )
-    assert (
-        body(text, text_format=text_format) == "15 minutes, in 15 minutes, 2026-03-04 22:00:00 UTC, unknown"
-    )
+    assert body(text, text_format=text_format) == "15 min, in 15 min, 2026-03-04 22:00:00 UTC, unknown"
 
 
 def test_times_are_datetimes() -> None:
@@ -281,19 +287,68 @@ def test_a_template_that_says_nothing_gives_way_to_ours() -> None:
     assert Renderer(Templates(title=blank, body=blank)).render(message(), NOW) == ours
 
 
-def test_jinja_is_imported_for_a_renderer_only() -> None:
-    """A fleet whose exporters send nothing does not pay for Jinja2; checking without templates neither."""
+def test_jinja_is_not_imported() -> None:
+    """Nobody pays for Jinja2 with memory: it is for the process that fills in templates alone."""
     code = (
         "import sys; from exporter.config import Templates; from exporter.notifications import rendering; "
-        "rendering.check(Templates(), lambda keys, text: None); before = 'jinja2' in sys.modules; "
-        "rendering.Renderer(Templates()); print(before, 'jinja2' in sys.modules)"
+        "from tests.notifications.messages import message; from tests.clocks import NOW; "
+        "rendering.check(Templates(), lambda keys, text: None); "
+        "rendering.Renderer(Templates()).render(message(), NOW); before = 'jinja2' in sys.modules; "
+        "rendering.Renderer(Templates(body='x')).render(message(), NOW); "
+        "print(before, 'jinja2' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True"]
+    assert done.stdout.split() == ["False", "False"]
 
 
-def test_the_change_of_a_not_before_is_a_datetime_again() -> None:
-    """The outbox keeps times as text; a template gets them as times."""
-    changes = (Change("not_before", "2026-03-04T22:10:00Z", NOT_BEFORE),)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ 9 ** (9 ** 9) }}",
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% set ns = namespace(s='xxxx') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+        "{{ 'x' | center(10 ** 9) }}",
+        "{{ 'x' * 2000000 }}",
+    ],
+)
+def test_a_template_without_end_gives_way_to_ours(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Time, memory and length are bounded, at the start as for a message, and the log says so."""
+    refusal = problem(body=text)
+    assert re.search("takes more than 2 s|writes more than 1048576 characters|MemoryError", refusal), refusal
+    sent = Renderer(Templates(body=text)).render(message(), NOW)
+    assert sent == Renderer(Templates()).render(message(), NOW)
+    assert caplog.messages == ["a template fails; messages go out as the program writes them"]
+
+
+def test_a_template_sees_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that fills it in has only what Python needs."""
+    monkeypatch.setenv("ONCALL_URL", "canary")
+    assert set(templating._environment()) <= {"PYTHONPATH", "SYSTEMROOT"}
+
+
+def test_every_fact_about_the_vm_can_be_used() -> None:
+    """A template gets what IMDS knows of this VM, and the links; "" where nothing is known."""
+    text = "|".join(f"{{{{ vm.{name} }}}}" for name in Vm.__struct_fields__)
+    check(Templates(body=text), locate)
+    sent = of(Transition.SCHEDULED, "Reboot")
+    assert Renderer(Templates(body=text), EXPORTER_URL).render(sent, NOW).body.split("|") == [
+        "rg_web",
+        SUBSCRIPTION,
+        "westeurope",
+        "2",
+        "web",
+        "Standard_D4s_v5",
+        VM.vm_id,
+        VM.resource_id,
+        f"https://portal.azure.com/#resource{VM.resource_id}",
+        EXPORTER_URL,
+    ]
+    assert body(text) == "|" * (len(Vm.__struct_fields__) - 1)
+    assert problem(body="{{ vm.name }}").startswith(f"{LINE}vm has no 'name'; it has resource_group, ")
+
+
+def test_a_change_of_not_before_is_a_datetime() -> None:
+    """A template gets it as the event's own times, though the outbox keeps it as text."""
     text = "{% for change in changes %}{{ change.old.minute }} {{ change.new.minute }}{% endfor %}"
-    assert body(text, transition=Transition.UPDATED, changes=changes) == "10 15"
+    found = Renderer(Templates(body=text)).render(of(Transition.UPDATED, "Reboot"), NOW)
+    assert found.body == "25 15"

@@ -1,4 +1,4 @@
-"""Tests of how a message belongs to its event's trace: spans of what became of it, and the header."""
+"""Tests of how a message belongs to its event's trace: the span of its delivery, and the header."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,20 +6,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporter.model.messages import Outcome, Rendered, Severity
+from exporter.model.messages import Outcome, Rendered
+from exporter.model.severity import Severity
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import AppriseSender
-from tests.notifications.office import OK, REFUSED, Office
 from tests.notifications.receivers import Receiver, http_receiver
+from tests.notifications.workbench import DOWN, OK, Workbench
 
 HEADER = "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01"
 MESSAGE = Rendered("title", "body", "text", Severity.INFO, HEADER)
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
+def workbench(tmp_path: Path) -> Iterator[Workbench]:
     """Set up a target whose messages are given up after an hour."""
-    found = Office(tmp_path, retry_for=3600)
+    found = Workbench(tmp_path, retry_for=3600)
     yield found
     found.store.close()
 
@@ -31,33 +32,33 @@ def receiver() -> Iterator[Receiver]:
         yield found
 
 
-def test_what_became_of_messages_is_traced(office: Office) -> None:
+def test_what_became_of_messages_is_traced(workbench: Workbench) -> None:
     """A message that arrived is told once, with when; so is one that was given up."""
-    office.post("a")
-    office.work()
-    arrived = office.clock.now()
-    office.sender.answer = lambda _: REFUSED
-    office.post("b")
-    office.clock.pass_seconds(3601)
-    office.work()
-    assert office.traced.messages == [
+    workbench.post("a")
+    workbench.work()
+    arrived = workbench.clock.now()
+    workbench.sender.answer = lambda _: DOWN
+    workbench.post("b")
+    workbench.clock.pass_seconds(3601)
+    workbench.work()
+    assert workbench.traced.messages == [
         ("a/1", arrived, Outcome.DELIVERED),
-        ("b/1", office.clock.now(), Outcome.EXPIRED),
+        ("b/1", workbench.clock.now(), Outcome.EXPIRED),
     ]
 
 
-def test_a_message_carries_its_trace(office: Office) -> None:
+def test_a_message_carries_its_trace(workbench: Workbench) -> None:
     """A single message does; a digest, which is about several events, does not."""
-    office.post("a")
-    office.work()
-    office.sender.answer = lambda _: REFUSED
-    office.post(*(f"{number:02}" for number in range(12)))
-    office.work()
-    office.sender.answer = lambda _: OK
-    office.clock.pass_seconds(20)
-    office.work()
-    assert [rendered.traceparent for rendered in office.sender.sent] == ["to a/1", ""]
-    assert len(office.traced.messages) == 13
+    workbench.post("a")
+    workbench.work()
+    workbench.sender.answer = lambda _: DOWN
+    workbench.post(*(f"{number:02}" for number in range(12)))
+    workbench.work()
+    workbench.sender.answer = lambda _: OK
+    workbench.clock.pass_seconds(20)
+    workbench.work()
+    assert [rendered.traceparent for rendered in workbench.sender.sent] == ["to a/1", ""]
+    assert len(workbench.traced.messages) == 13
 
 
 @pytest.mark.parametrize("scheme", ["json", "form", "xml"])

@@ -10,224 +10,224 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exporter.health import Trouble
-from exporter.model.messages import Delivery, Rendered
-from exporter.notifications.worker import Duty
-from tests.notifications.office import OK, REFUSED, Office, PlainWriter
+from exporter.health import DegradedReason
+from exporter.model.messages import Delivery, Outcome, Rendered
+from exporter.notifications.ports import DeliveryConfig
+from tests.notifications.workbench import DOWN, OK, REFUSED, UNANSWERED, PlainWriter, Workbench
 from tests.state_support import alter
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
+def workbench(tmp_path: Path) -> Iterator[Workbench]:
     """Set up a target that takes everything."""
-    found = Office(tmp_path)
+    found = Workbench(tmp_path)
     yield found
     found.store.close()
 
 
 @pytest.fixture
-def impatient(tmp_path: Path) -> Iterator[Office]:
+def impatient(tmp_path: Path) -> Iterator[Workbench]:
     """Set up a target whose messages are given up after an hour."""
-    found = Office(tmp_path, retry_for=3600)
+    found = Workbench(tmp_path, retry_for=3600)
     yield found
     found.store.close()
 
 
-def test_messages_go_out_in_order(office: Office) -> None:
+def test_messages_go_out_in_order(workbench: Workbench) -> None:
     """What was written down first is sent first, each for itself."""
-    office.post("a", "b")
-    office.post("c")
-    office.work()
-    assert office.sender.bodies == ["a/1", "b/1", "c/1"]
-    assert office.store.outbox.counts() == {}
+    workbench.post("a", "b")
+    workbench.post("c")
+    workbench.work()
+    assert workbench.sender.bodies == ["a/1", "b/1", "c/1"]
+    assert workbench.store.outbox.counts() == {}
 
 
-def test_the_same_transition_is_told_once(office: Office) -> None:
+def test_the_same_transition_is_told_once(workbench: Workbench) -> None:
     """A message that has been delivered is never written down again, not even after a restart."""
-    office.post("a")
-    office.work()
-    office.post("a")
-    office.restart()
-    office.post("a")
-    office.work()
-    assert office.sender.bodies == ["a/1"]
-    office.post("a", sequence=2)
-    office.work()
-    assert office.sender.bodies == ["a/1", "a/2"]
+    workbench.post("a")
+    workbench.work()
+    workbench.post("a")
+    workbench.restart()
+    workbench.post("a")
+    workbench.work()
+    assert workbench.sender.bodies == ["a/1"]
+    workbench.post("a", sequence=2)
+    workbench.work()
+    assert workbench.sender.bodies == ["a/1", "a/2"]
 
 
-def test_a_failed_message_is_tried_again_before_those_after_it(office: Office) -> None:
-    """A target that fails gets its messages in order once it works."""
-    office.sender.answer = lambda _: REFUSED
-    office.post("a", "b")
-    office.work()
-    assert office.sender.bodies == []
-    office.sender.answer = lambda _: OK
-    office.work()
-    assert office.sender.bodies == []
-    office.clock.pass_seconds(1)
-    office.work()
-    assert office.sender.bodies == ["a/1", "b/1"]
-    assert office.tally.failures == 1
-    assert office.tally.delays == [1, 1]
+def test_a_target_that_fails_gets_its_messages_in_order(workbench: Workbench) -> None:
+    """Once two messages have failed, the others wait with them, and go out in their order."""
+    workbench.sender.answer = lambda _: DOWN
+    workbench.post("a", "b", "c")
+    workbench.work()
+    assert workbench.sender.tried == ["a/1", "b/1"]
+    workbench.sender.answer = lambda _: OK
+    workbench.work()
+    assert workbench.sender.bodies == []
+    workbench.clock.pass_seconds(2)
+    workbench.work()
+    assert sorted(workbench.sender.bodies) == ["a/1", "b/1", "c/1"]
+    assert workbench.tally.failures == 2
+    assert workbench.tally.delays == [2, 2, 2]
 
 
-def test_what_waited_for_a_target_that_was_down_is_one_digest(office: Office) -> None:
+def test_what_waited_for_a_target_that_was_down_is_one_digest(workbench: Workbench) -> None:
     """More than ten that piled up go out as one, and what comes after goes out by itself again."""
-    office.sender.answer = lambda _: REFUSED
-    office.post(*"abcdefghijk")
-    office.work()
-    office.sender.answer = lambda _: OK
-    office.clock.pass_seconds(60)
-    office.work()
-    assert office.sender.bodies == [",".join(f"{key}/1" for key in "abcdefghijk")]
-    office.post(*"lmnopqrstuvw")
-    office.work()
-    assert office.sender.bodies[1:] == [f"{key}/1" for key in "lmnopqrstuvw"]
-    assert len(office.tally.delays) == 23
+    workbench.sender.answer = lambda _: DOWN
+    workbench.post(*"abcdefghijk")
+    workbench.work()
+    workbench.sender.answer = lambda _: OK
+    workbench.clock.pass_seconds(60)
+    workbench.work()
+    assert workbench.sender.bodies == [",".join(f"{key}/1" for key in "abcdefghijk")]
+    workbench.post(*"lmnopqrstuvw")
+    workbench.work()
+    assert workbench.sender.bodies[1:] == [f"{key}/1" for key in "lmnopqrstuvw"]
+    assert len(workbench.tally.delays) == 23
 
 
-def test_ten_that_waited_go_out_one_by_one(office: Office) -> None:
+def test_ten_that_waited_go_out_one_by_one(workbench: Workbench) -> None:
     """Up to ten are still messages of their own."""
-    office.sender.answer = lambda _: REFUSED
-    office.post(*"abcdefghij")
-    office.work()
-    office.sender.answer = lambda _: OK
-    office.clock.pass_seconds(60)
-    office.work()
-    assert len(office.sender.bodies) == 10
+    workbench.sender.answer = lambda _: DOWN
+    workbench.post(*"abcdefghij")
+    workbench.work()
+    workbench.sender.answer = lambda _: OK
+    workbench.clock.pass_seconds(60)
+    workbench.work()
+    assert len(workbench.sender.bodies) == 10
 
 
-def test_what_waited_while_the_exporter_was_down_is_a_digest(office: Office) -> None:
+def test_what_waited_while_the_exporter_was_down_is_a_digest(workbench: Workbench) -> None:
     """Messages that a dead process left behind waited too."""
-    office.post(*"abcdefghijkl")
-    office.restart()
-    office.work()
-    assert len(office.sender.bodies) == 1
+    workbench.post(*"abcdefghijkl")
+    workbench.restart()
+    workbench.work()
+    assert len(workbench.sender.bodies) == 1
 
 
-def test_a_digest_holds_what_the_service_takes(office: Office) -> None:
+def test_a_digest_holds_what_the_service_takes(workbench: Workbench) -> None:
     """Where not all fit into one, the next ones follow, and nothing is left out."""
-    office.sender.body_limit = 12
-    office.post(*(f"{number:02}" for number in range(30)))
-    office.restart()
-    office.work()
-    assert ",".join(office.sender.bodies) == ",".join(f"{number:02}/1" for number in range(30))
-    assert [body.count("/") for body in office.sender.bodies] == [12, 12, *[1] * 6]
+    workbench.sender.body_limit = 12
+    workbench.post(*(f"{number:02}" for number in range(30)))
+    workbench.restart()
+    workbench.work()
+    assert ",".join(workbench.sender.bodies) == ",".join(f"{number:02}/1" for number in range(30))
+    assert [body.count("/") for body in workbench.sender.bodies] == [12, 12, *[1] * 6]
 
 
-def test_a_late_message_says_so(office: Office) -> None:
+def test_a_late_message_says_so(workbench: Workbench) -> None:
     """What is older than five seconds says when it happened."""
-    office.post("a")
-    office.clock.pass_seconds(5)
-    office.post("b")
-    office.clock.pass_seconds(1)
-    office.work()
-    assert [rendered.title for rendered in office.sender.sent] == ["late", ""]
+    workbench.post("a")
+    workbench.clock.pass_seconds(5)
+    workbench.post("b")
+    workbench.clock.pass_seconds(1)
+    workbench.work()
+    assert [rendered.title for rendered in workbench.sender.sent] == ["late", ""]
 
 
-def test_what_is_too_old_is_given_up(impatient: Office, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_too_old_is_given_up(impatient: Workbench, caplog: pytest.LogCaptureFixture) -> None:
     """After retry_for, and a last try, a message is counted as expired, and logged with what was in it."""
-    office = impatient
-    office.sender.answer = lambda _: REFUSED
-    office.post("a")
-    office.clock.pass_seconds(1800)
-    office.post("b")
-    office.clock.pass_seconds(1801)
-    office.work()
-    assert office.tally.given_up == 1
-    assert office.store.outbox.counts() == {"oncall": 1}
+    workbench = impatient
+    workbench.sender.answer = lambda _: DOWN
+    workbench.post("a")
+    workbench.clock.pass_seconds(1800)
+    workbench.post("b")
+    workbench.clock.pass_seconds(1801)
+    workbench.work()
+    assert workbench.tally.lost[Outcome.EXPIRED] == 1
+    assert workbench.store.outbox.counts() == {"oncall": 1}
     (record,) = [record for record in caplog.records if record.getMessage() == "message given up"]
     facts = ("target", "transition", "event_type", "instance")
     assert [record.__dict__[fact] for fact in facts] == ["oncall", "scheduled", "Reboot", "vm_0"]
 
 
-def test_a_clock_that_jumps_loses_nothing(impatient: Office) -> None:
+def test_a_clock_that_jumps_loses_nothing(impatient: Workbench) -> None:
     """What the clock makes old is tried before it would be given up."""
-    office = impatient
-    office.post("a")
-    office.clock.pass_seconds(7200)
-    office.work()
-    assert office.sender.bodies == ["a/1"]
-    office.post("b")
-    office.clock.pass_seconds(-7200)
-    office.work()
-    assert office.sender.bodies == ["a/1", "b/1"]
-    assert office.tally.delays[-1] == 0
+    workbench = impatient
+    workbench.post("a")
+    workbench.clock.pass_seconds(7200)
+    workbench.work()
+    assert workbench.sender.bodies == ["a/1"]
+    workbench.post("b")
+    workbench.clock.pass_seconds(-7200)
+    workbench.work()
+    assert workbench.sender.bodies == ["a/1", "b/1"]
+    assert workbench.tally.delays[-1] == 0
 
 
-def test_a_failing_target_is_said_once(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_target_is_said_once(workbench: Workbench, caplog: pytest.LogCaptureFixture) -> None:
     """A trouble that lasts is one line and one problem, and is over with the first delivery."""
     caplog.set_level(logging.INFO, "exporter.health")
-    office.sender.answer = lambda _: REFUSED
-    office.post("a")
+    workbench.sender.answer = lambda _: DOWN
+    workbench.post("a")
     for _ in range(5):
-        office.clock.pass_seconds(20)
-        office.work()
+        workbench.clock.pass_seconds(20)
+        workbench.work()
     message = "target oncall (json://receiver.test): it refuses connections"
-    assert [(p.trouble, p.message) for p in office.health.problems()] == [
-        (Trouble.NOTIFICATIONS_FAILING, message)
+    assert [(p.reason, p.message) for p in workbench.health.problems()] == [
+        (DegradedReason.NOTIFICATIONS_FAILING, message)
     ]
-    office.sender.answer = lambda _: OK
-    office.clock.pass_seconds(20)
-    office.work()
-    assert office.health.problems() == ()
+    workbench.sender.answer = lambda _: OK
+    workbench.clock.pass_seconds(20)
+    workbench.work()
+    assert workbench.health.problems() == ()
     assert [r.getMessage() for r in caplog.records if r.name == "exporter.health"] == [
         "degraded",
         "recovered",
     ]
 
 
-def test_an_error_in_a_sender_is_a_failed_try(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_in_a_sender_is_a_failed_try(workbench: Workbench, caplog: pytest.LogCaptureFixture) -> None:
     """No exception ends the worker, and its text, which may be a secret, is not shown."""
 
     def explode(_: Rendered) -> Delivery:
         raise ValueError("CANARY")
 
-    office.sender.answer = explode
-    office.post("a")
-    office.work()
-    assert office.tally.failures == 1
-    assert "CANARY" not in caplog.text + str(office.health.problems())
-    office.sender.answer = lambda _: OK
-    office.clock.pass_seconds(1)
-    office.work()
-    assert office.sender.bodies == ["a/1"]
+    workbench.sender.answer = explode
+    workbench.post("a")
+    workbench.work()
+    assert workbench.tally.failures == 1
+    assert "CANARY" not in caplog.text + str(workbench.health.problems())
+    workbench.sender.answer = lambda _: OK
+    workbench.clock.pass_seconds(1)
+    workbench.work()
+    assert workbench.sender.bodies == ["a/1"]
 
 
-def test_a_new_assignment_is_tried_at_once(office: Office) -> None:
+def test_a_new_assignment_is_tried_at_once(workbench: Workbench) -> None:
     """A reload that mends the target does not have to wait out the delay."""
-    office.sender.answer = lambda _: REFUSED
-    office.post("a")
-    office.work()
-    office.sender.answer = lambda _: OK
-    office.worker.stop()
-    office.worker.assign(office.duty())
-    office.work()
-    assert office.sender.bodies == ["a/1"]
+    workbench.sender.answer = lambda _: DOWN
+    workbench.post("a")
+    workbench.work()
+    workbench.sender.answer = lambda _: OK
+    workbench.worker.stop()
+    workbench.worker.assign(workbench.delivery_config())
+    workbench.work()
+    assert workbench.sender.bodies == ["a/1"]
 
 
-def test_a_message_that_cannot_be_read_holds_up_no_other(office: Office) -> None:
+def test_a_message_that_cannot_be_read_holds_up_no_other(workbench: Workbench) -> None:
     """A damaged row is given up, and what comes after it goes out."""
-    office.post("a", "b")
-    office.store.close()
-    alter(office.directory, "UPDATE entries SET value = '{' WHERE key LIKE '%\"a\"%'")
-    office.open()
-    office.work()
-    assert office.sender.bodies == ["b/1"]
-    assert office.tally.given_up == 1
+    workbench.post("a", "b")
+    workbench.store.close()
+    alter(workbench.directory, "UPDATE entries SET value = '{' WHERE key LIKE '%\"a\"%'")
+    workbench.open()
+    workbench.work()
+    assert workbench.sender.bodies == ["b/1"]
+    assert workbench.tally.lost[Outcome.EXPIRED] == 1
 
 
-def test_a_target_that_is_configured_no_more_keeps_its_messages(office: Office) -> None:
+def test_a_target_that_is_configured_no_more_keeps_its_messages(workbench: Workbench) -> None:
     """They wait in case it comes back, and are given up when they are too old."""
-    office.post("a")
-    office.worker.stop()
-    office.worker.assign(Duty(None, PlainWriter, 3600))
-    office.work()
-    assert office.store.outbox.counts() == {"oncall": 1}
-    office.clock.pass_seconds(3601)
-    office.work()
-    assert office.tally.given_up == 1
+    workbench.post("a")
+    workbench.worker.stop()
+    workbench.worker.assign(DeliveryConfig(None, PlainWriter, 3600))
+    workbench.work()
+    assert workbench.store.outbox.counts() == {"oncall": 1}
+    workbench.clock.pass_seconds(3601)
+    workbench.work()
+    assert workbench.tally.lost[Outcome.EXPIRED] == 1
 
 
 ACTIONS = st.lists(
@@ -238,8 +238,8 @@ ACTIONS = st.lists(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(actions=ACTIONS)
 def test_whatever_happens(actions: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Every message arrives, in order, with at most one repeated send for each kill."""
-    office = Office(tmp_path_factory.mktemp("state"))
+    """Every message arrives, each event's in order, with at most one repeated send for each kill."""
+    workbench = Workbench(tmp_path_factory.mktemp("state"))
     posted: list[str] = []
     arrived: list[str] = []
     kills = 0
@@ -248,41 +248,49 @@ def test_whatever_happens(actions: list[str], tmp_path_factory: pytest.TempPathF
     def answer(rendered: Rendered) -> Delivery:
         if not failing:
             arrived.append(rendered.body)
-        return REFUSED if failing else OK
+        return DOWN if failing else OK
 
-    office.sender.answer = answer
+    workbench.sender.answer = answer
     for action in [*actions, "recover", "wait", "work"]:
         if action.startswith("post"):
-            keys = [f"{len(posted) + n:03}" for n in range(13 if "many" in action else 1)]
-            posted += keys
-            office.post(*keys)
+            post_in_turn(workbench, posted, 13 if "many" in action else 1)
         elif action in ("fail", "recover"):
             failing = action == "fail"
         elif action == "work":
-            office.work()
+            workbench.work()
         elif action == "wait":
-            office.clock.pass_seconds(301)
+            workbench.clock.pass_seconds(301)
         elif action == "restart":
-            office.restart()
+            workbench.restart()
         else:
-            kills += kill_after_sending(office)
-    office.store.close()
+            kills += kill_after_sending(workbench)
+    workbench.store.close()
     assert repeats(arrived) <= kills
     first_seen = list(dict.fromkeys(key for body in arrived for key in body.split(",")))
-    assert first_seen == [f"{key}/1" for key in posted]
+    assert sorted(first_seen) == sorted(posted)
+    for event in "01234":
+        assert [one for one in first_seen if one[0] == event] == [one for one in posted if one[0] == event]
+
+
+def post_in_turn(workbench: Workbench, posted: list[str], count: int) -> None:
+    """Write messages down about five events in turn."""
+    for _ in range(count):
+        event, sequence = str(len(posted) % 5), len(posted) // 5
+        posted.append(f"{event}/{sequence}")
+        workbench.post(event, sequence=sequence)
 
 
 class KilledError(BaseException):
     """The end of the process."""
 
 
-def kill_after_sending(office: Office) -> int:
+def kill_after_sending(workbench: Workbench) -> int:
     """End the process between the sending of a message and its noting; return 1 if it got there."""
-    with mock.patch.object(office.store.outbox, "finish", side_effect=KilledError) as finish:
+    with mock.patch.object(workbench.store.outbox, "finish", side_effect=KilledError) as finish:
         with contextlib.suppress(KilledError):
-            office.worker.step()
+            workbench.work()
         reached = finish.call_count
-    office.restart()
+    workbench.restart()
     return reached
 
 
@@ -295,3 +303,62 @@ def repeats(bodies: list[str]) -> int:
         count += bool(keys & seen)
         seen |= keys
     return count
+
+
+def test_a_refused_message_is_given_up(workbench: Workbench, caplog: pytest.LogCaptureFixture) -> None:
+    """After three attempts, across restarts too, it is counted, logged, and a problem for a while."""
+    workbench.sender.answer = lambda rendered: REFUSED if rendered.body == "bad/1" else OK
+    workbench.post("bad", "a")
+    workbench.work()
+    assert workbench.sender.bodies == ["a/1"]
+    (problem,) = workbench.health.problems()
+    assert problem.message == "target oncall (json://receiver.test): it answered 400 (Bad Request)"
+    workbench.restart()
+    workbench.work()
+    workbench.clock.pass_seconds(600)
+    workbench.work()
+    assert workbench.sender.tried.count("bad/1") == 3
+    assert workbench.tally.lost == {Outcome.REFUSED: 1, Outcome.EXPIRED: 0}
+    assert workbench.store.outbox.counts() == {}
+    (problem,) = workbench.health.problems()
+    assert problem.message.endswith("it answered 400 (Bad Request); 1 given up after 3 attempts")
+    (record,) = [record for record in caplog.records if record.getMessage() == "message given up"]
+    assert (record.__dict__["outcome"], record.__dict__["reason"]) == ("refused", REFUSED.reason)
+    workbench.post("b")
+    workbench.work()
+    assert workbench.health.problems() == ()
+
+
+def test_a_message_that_is_not_answered_is_repeated_twice(workbench: Workbench) -> None:
+    """It may have arrived each time; then it is given up, and its event goes on."""
+    workbench.sender.answer = lambda rendered: UNANSWERED if rendered.body == "a/1" else OK
+    workbench.post("a")
+    workbench.post("a", sequence=2)
+    for _ in range(10):
+        workbench.work()
+        workbench.clock.pass_seconds(300)
+    assert workbench.sender.tried == ["a/1", "a/1", "a/1", "a/2"]
+    assert workbench.tally.lost[Outcome.EXPIRED] == 1
+    assert workbench.health.problems() == ()
+
+
+def test_a_problem_lasts_while_a_message_fails(workbench: Workbench) -> None:
+    """That others are delivered does not hide it."""
+    workbench.sender.answer = lambda rendered: DOWN if rendered.body == "bad/1" else OK
+    workbench.post("bad", "a")
+    workbench.work()
+    assert workbench.sender.bodies == ["a/1"]
+    assert len(workbench.health.problems()) == 1
+    workbench.sender.answer = lambda _: OK
+    workbench.clock.pass_seconds(300)
+    workbench.work()
+    assert workbench.health.problems() == ()
+
+
+def test_a_stop_notes_what_arrives_meanwhile(workbench: Workbench) -> None:
+    """An attempt under way when the exporter stops is not repeated after the restart."""
+    workbench.post("a")
+    workbench.worker.step()
+    workbench.worker.stop()
+    assert workbench.worker.join(1)
+    assert workbench.store.outbox.counts() == {}

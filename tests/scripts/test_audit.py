@@ -1,15 +1,18 @@
 """`scripts.audit` against a stand-in for the service of known vulnerabilities, with the real pip-audit."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.end_to_end.program import free_port
 from tests.imds_server import Connection, Request, Respond, answer, serving
 
+ROOT = Path(__file__).parent.parent.parent
 PINNED = "".join(f"{name}==1.0 --hash=sha256:{'0' * 64}\n" for name in ("harmless", "holey"))
 KNOWN = {
     "id": "TEST-2026-1",
@@ -30,10 +33,11 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def audit(file: Path, url: str) -> "subprocess.CompletedProcess[str]":
+def audit(file: Path, url: str, strict: str = "") -> "subprocess.CompletedProcess[str]":
     """Run the script as `make audit` does, but for the address."""
     command = [sys.executable, "-m", "scripts.audit", "--osv-url", url, str(file)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    environ = os.environ | {"AUDIT_STRICT": strict}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
 
 
 def osv(vulnerable: str) -> tuple[list[dict[str, object]], Respond]:
@@ -84,6 +88,16 @@ def test_without_a_network_it_says_so(file: Path) -> None:
     done = audit(file, f"http://127.0.0.1:{free_port()}")
     assert done.returncode == 0
     assert "NOT AUDITED: the vulnerability service could not be asked" in done.stderr
+
+
+def test_ci_does_not_pass_unasked(file: Path) -> None:
+    """Where the workflow says so, no answer is a failure."""
+    done = audit(file, f"http://127.0.0.1:{free_port()}", strict="1")
+    assert done.returncode == 1
+    assert "NOT AUDITED: the vulnerability service could not be asked" in done.stderr
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    (step,) = [one for one in workflow["jobs"]["lint"]["steps"] if "audit" in one.get("run", "")]
+    assert step["env"] == {"AUDIT_STRICT": "1"}
 
 
 def test_what_cannot_be_asked_at_all_fails(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ def test_a_hook_that_prints_all_it_has_tells_no_secret(tmp_path: Path) -> None:
             "OTEL_EXPORTER_OTLP_TRACES_HEADERS": f"api-key={CANARY}",
         }
         flags = ("--config.file", str(configuration(tmp_path)), *FLAGS)
-        environ = secrets | {"NO_SECRET": "shown"}
+        secrets["HTTP_PROXY"] = f"http://user:{CANARY}@127.0.0.1:9"
+        secrets["OTEL_SERVICE_NAME"] = secrets["NOTIFY_SOCKET"] = CANARY
+        environ = secrets | {"NO_SECRET": "shown", "NO_PROXY": "127.0.0.1"}
         with exporter(imds.url, tmp_path / "state", port, *flags, environ=environ, log=log):
             eventually(lambda: runs(tmp_path) and azure.approvals and len(receiver.requests) >= 2)
             answers = [get(f"http://127.0.0.1:{port}{path}") for path in READABLE]

@@ -19,9 +19,19 @@ def test_every_exception_has_its_reason() -> None:
     """Behind each noqa of a rule on security there are words."""
     lines = [
         line
-        for path in (*ROOT.glob("exporter/**/*.py"), *ROOT.glob("scripts/*.py"))
+        for folder in ("exporter", "scripts", "benchmarks", "dashboards", "examples")
+        for path in ROOT.glob(f"{folder}/**/*.py")
         for line in path.read_text().splitlines()
         if re.search(r"# noqa: .*\bS\d", line)
     ]
     assert lines
     assert [line for line in lines if not re.search(r"# noqa: [A-Z0-9, ]*\d\s+(?:#|-) \S+ \w+", line)] == []
+
+
+def test_every_folder_with_exceptions_has_its_reason() -> None:
+    """Behind each line that excepts a folder from rules on security there are words, too."""
+    text = (ROOT / "pyproject.toml").read_text()
+    section = text.partition("[tool.ruff.lint.per-file-ignores]\n")[2].partition("\n[")[0]
+    lines = [line for line in section.splitlines() if re.search(r'"S\d', line)]
+    assert lines
+    assert [line for line in lines if not re.search(r"\]\s+# \w+ \w+", line)] == []

@@ -46,7 +46,7 @@ COUNTED = re.compile(
 
 
 @dataclass
-class House:
+class Running:
     """A running exporter that has nothing left to do, and all that it could touch."""
 
     folder: Path
@@ -95,21 +95,21 @@ class House:
 
 
 @contextlib.contextmanager
-def house(folder: Path, *flags: str) -> Iterator[House]:
+def running_in(folder: Path, *flags: str) -> Iterator[Running]:
     """Run an exporter with everything on until it has nothing to do."""
     azure, port = Azure(), free_port()
     given = ("--config.file", str(configuration(folder)), *FLAGS, *flags)
     with serving(azure.respond) as imds, http_receiver() as receiver:
         environ = {"ONCALL_URL": f"json://{receiver.authority}"}
         with exporter(imds.url, folder / "state", port, *given, environ=environ):
-            found = House(folder, azure, receiver, port)
+            found = Running(folder, azure, receiver, port)
             eventually(found.settled)
             yield found
 
 
 def test_no_request_changes_anything(tmp_path: Path) -> None:
     """Every method on every route, and on paths that others have for such things, leaves all as it was."""
-    with house(tmp_path) as running:
+    with running_in(tmp_path) as running:
         before, reloaded = running.state(), running.reloaded()
         assert [json.loads(approval)["StartRequests"][0]["EventId"] for approval in before["approvals"]] == [
             FREEZE_ID
@@ -129,7 +129,7 @@ def test_no_request_changes_anything(tmp_path: Path) -> None:
 
 def test_a_reload_by_post_is_all_that_can_be_allowed(tmp_path: Path) -> None:
     """With the flag POST reads the configuration again, no other method does, and nothing else changes."""
-    with house(tmp_path, "--web.enable-lifecycle") as running:
+    with running_in(tmp_path, "--web.enable-lifecycle") as running:
         before, reloaded = running.state(), running.reloaded()
         for method, path in itertools.product(METHODS, ROUTES):
             if (method, path) != ("POST", "/-/reload"):

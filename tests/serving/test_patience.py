@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.serving.support import GET, Gate, answer, ask, connect, is_closed, serving
+from exporter.serving import TRUST, Receive, Scope, Send
+from tests.serving.support import GET, Gate, answer, ask, connect, echo, is_closed, serving
 
 
 def test_an_idle_server_does_not_wake() -> None:
@@ -124,6 +125,61 @@ def test_room_is_made_by_those_that_rest() -> None:
         gate.open.set()
         for peer in (*busy, newest):
             assert answer(peer)
+
+
+async def _gatekeeper(scope: Scope, receive: Receive, send: Send) -> None:
+    """Trust whoever sends ``Authorization``."""
+    if any(name == b"authorization" for name, _ in scope["headers"]):
+        await send({"type": TRUST})
+    await echo(scope, receive, send)
+
+
+def test_a_trusted_connection_never_makes_room() -> None:
+    """It stays while others come and go, until the application no longer trusts its newest request."""
+    trusted = GET[:-2] + b"Authorization: x\r\n\r\n"
+    with serving(_gatekeeper, max_connections=3) as server, ExitStack() as stack:
+
+        def flood() -> None:
+            peers = [stack.enter_context(connect(server)) for _ in range(20)]
+            assert all(is_closed(peer) for peer in peers[:-3])
+
+        peer = stack.enter_context(connect(server))
+        for request in (trusted, trusted, GET):
+            peer.sendall(request)
+            assert answer(peer)
+            flood()
+        assert is_closed(peer)
+
+
+def test_where_all_are_trusted_a_new_connection_is_closed() -> None:
+    """Whoever is there may stay."""
+    with serving(_gatekeeper, max_connections=2) as server, ExitStack() as stack:
+        peers = [stack.enter_context(connect(server)) for _ in range(2)]
+        for peer in peers:
+            peer.sendall(GET[:-2] + b"Authorization: x\r\n\r\n")
+            assert answer(peer)
+        assert is_closed(stack.enter_context(connect(server)))
+        for peer in peers:
+            peer.sendall(GET)
+            assert answer(peer)
+
+
+@pytest.mark.parametrize("more", [b"", b"x" * 40_000], ids=["hangs up", "sends on"])
+def test_the_application_hears_of_who_has_gone(more: bytes) -> None:
+    """While it works on an answer it can wait for the client to go, or to send more than is kept."""
+    heard = threading.Event()
+
+    async def app(_: Scope, receive: Receive, __: Send) -> None:
+        assert (await receive())["type"] == "http.request"
+        assert (await receive())["type"] == "http.disconnect"
+        heard.set()
+
+    with serving(app) as server:
+        with connect(server) as peer:
+            peer.sendall(GET + more)
+            if more:
+                assert heard.wait(10)
+        assert heard.wait(10)
 
 
 def test_tls_amid_silent_handshakes(

@@ -56,8 +56,10 @@ def test_the_page_works(browser: webdriver.Chrome) -> None:
 
         click("#clear")
         wait.until(lambda _: text("#count") == "0")
+        assert text("#said").endswith(" UTC: All events cancelled.")
         click("button[aria-label='Start: Live migration']")
         wait.until(lambda _: text("#count") == "1")
+        assert text("#said").endswith("Started “Live migration”.")
         assert "starts in 15 min 0 s" in text(".event.Scheduled")
         click(".event .acts button")
         wait.until(lambda _: "ends in 10 min 0 s" in text(".event"))
@@ -68,6 +70,9 @@ def test_the_page_works(browser: webdriver.Chrome) -> None:
         wait.until(lambda _: text("#current span") == "Active: throttle until removed.")
         click("#mend")
         wait.until(lambda _: text("#current span") == "No active fault.")
+        click("#stop")
+        wait.until(lambda _: "Everything stopped" in text("#said") and text("#count") == "0")
+        assert text("#coming") == ""
 
         simulator.first_call_wait()
         wait.until(lambda _: "Service\non\n" in text("#facts"))

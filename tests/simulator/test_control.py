@@ -85,6 +85,16 @@ def test_the_state_follows_a_changed_event() -> None:
     assert after["id"] != before["id"]
 
 
+def test_everything_can_be_stopped(client: Client) -> None:
+    """No event is left, none comes, the playlist ends, and requests meet no fault any more."""
+    client.ask("/api/v1/scenarios/live-migration/start", "POST", headers=JSON)
+    client.ask("/api/v1/faults", "PUT", json={"mode": "drop"})
+    assert client.ask("/api/v1/stop", "POST", headers={}).status_code == 415
+    assert client.ask("/api/v1/stop", "POST", headers=JSON).status_code == 200
+    state = client.ask("/api/v1/state").json()
+    assert (state["event_count"], state["coming"], state["next"], state["fault"]) == (0, [], None, None)
+
+
 def test_an_event_that_returns_is_coming() -> None:
     """A bundled scenario is started by name; between its end and its return the event is not listed."""
     clock = HandClock()

@@ -12,34 +12,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.model.advance import advance
-from exporter.model.events import SCHEDULED, STARTED, Document, ScheduledEvent
+from exporter.model.documents import Document
+from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.lifecycle import HISTORY, Known
 from exporter.state.journal import Journal, Table
-from tests.state_support import START, House, nth_step, on_disk, replay
+from tests.state_support import START, StateFixture, nth_step, on_disk, replay
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def fixture(tmp_path: Path) -> Iterator[StateFixture]:
     """Return a state directory that does not exist yet."""
-    house = House(tmp_path / "deep" / "state")
-    yield house
-    house.close()
+    fixture = StateFixture(tmp_path / "deep" / "state")
+    yield fixture
+    fixture.close()
 
 
-def test_new_directory_holds_nothing(house: House) -> None:
+def test_new_directory_holds_nothing(fixture: StateFixture) -> None:
     """A missing directory is made, for its owner alone, and nothing is known in it."""
-    assert house.open().load() == Known()
-    assert house.directory.stat().st_mode & 0o777 == 0o700
-    assert house.path.stat().st_mode & 0o777 == 0o600
-    assert house.health.problems() == ()
+    assert fixture.open().load() == Known()
+    assert fixture.directory.stat().st_mode & 0o777 == 0o700
+    assert fixture.path.stat().st_mode & 0o777 == 0o600
+    assert fixture.health.problems() == ()
 
 
-def test_known_survives_a_restart(house: House) -> None:
+def test_known_survives_a_restart(fixture: StateFixture) -> None:
     """What was recorded is there after a restart, in the order in which it came."""
-    store = house.open()
+    store = fixture.open()
     for number in range(1, 6):
         store.record(nth_step(replay(number - 1), number))
-    loaded = house.open().load()
+    loaded = fixture.open().load()
     assert loaded == replay(5)
     assert list(loaded.current) == list(replay(5).current)
     assert list(loaded.past) == list(replay(5).past)
@@ -71,23 +72,23 @@ _MOVES = st.tuples(st.timedeltas(timedelta(0), timedelta(days=60)), _DOCUMENTS, 
 def test_any_history_survives_restarts(moves: list[tuple[timedelta, Document, bool]]) -> None:
     """After any documents, with restarts in between, exactly what was known is known."""
     with TemporaryDirectory() as directory:
-        house = House(Path(directory))
-        store = house.open()
+        fixture = StateFixture(Path(directory))
+        store = fixture.open()
         known = Known()
         for passed, document, restart in moves:
-            house.clock.advance(passed.total_seconds())
-            step = advance(known, document, house.clock.now(), instance="vm_0", watching=not restart)
+            fixture.clock.advance(passed.total_seconds())
+            step = advance(known, document, fixture.clock.now(), instance="vm_0", watching=not restart)
             store.record(step)
             known = step.known
             if restart:
-                store.note_last_success(house.clock.now())
-                store = house.open()
+                store.note_last_success(fixture.clock.now())
+                store = fixture.open()
                 assert store.load() == known
-        store.note_last_success(house.clock.now())
-        loaded = house.open().load()
-        assert loaded == msgspec.structs.replace(known, last_success=house.clock.now())
-        house.close()
-        assert house.health.problems() == ()
+        store.note_last_success(fixture.clock.now())
+        loaded = fixture.open().load()
+        assert loaded == msgspec.structs.replace(known, last_success=fixture.clock.now())
+        fixture.close()
+        assert fixture.health.problems() == ()
 
 
 def _files(directory: Path) -> dict[str, tuple[int, int]]:
@@ -102,14 +103,14 @@ def _bytes_written() -> str:
     return next(line for line in counters.read_text().splitlines() if line.startswith("write_bytes"))
 
 
-def test_unchanged_document_writes_nothing(house: House) -> None:
+def test_unchanged_document_writes_nothing(fixture: StateFixture) -> None:
     """A poll that brings nothing new touches no file."""
-    store = house.open()
+    store = fixture.open()
     known = nth_step(Known(), 1).known
     store.record(nth_step(Known(), 1))
-    files, written = _files(house.directory), _bytes_written()
+    files, written = _files(fixture.directory), _bytes_written()
     for _ in range(300):
-        house.clock.advance(1)
+        fixture.clock.advance(1)
         step = advance(
             known,
             Document(1, tuple(t.event for t in known.current.values())),
@@ -121,60 +122,60 @@ def test_unchanged_document_writes_nothing(house: House) -> None:
         store.record(step)
         store.retry()
         known = step.known
-    assert (_files(house.directory), _bytes_written()) == (files, written)
+    assert (_files(fixture.directory), _bytes_written()) == (files, written)
 
 
-def test_new_incarnation_alone_is_remembered(house: House) -> None:
+def test_new_incarnation_alone_is_remembered(fixture: StateFixture) -> None:
     """A document with the same events and a new number leaves the number for the next start."""
-    store = house.open()
+    store = fixture.open()
     for incarnation in (1, 2):
         store.record(
             advance(Known(incarnation=1), Document(incarnation), START, instance="vm_0", watching=True)
         )
-    assert house.open().load() == Known(incarnation=2, last_success=START)
+    assert fixture.open().load() == Known(incarnation=2, last_success=START)
 
 
-def test_last_success_is_noted_at_a_clean_stop(house: House) -> None:
+def test_last_success_is_noted_at_a_clean_stop(fixture: StateFixture) -> None:
     """The time of the last valid document outlives a clean stop, though the document changed nothing."""
     later = datetime.fromisoformat("2026-11-21T09:00:00.000001+00:00")
-    store = house.open()
+    store = fixture.open()
     store.record(nth_step(Known(), 1))
     store.note_last_success(later)
-    files = _files(house.directory)
+    files = _files(fixture.directory)
     store.note_last_success(later)
-    assert _files(house.directory) == files
-    loaded = house.open().load()
+    assert _files(fixture.directory) == files
+    loaded = fixture.open().load()
     assert loaded == msgspec.structs.replace(replay(1), last_success=later)
 
 
-def test_last_success_without_any_record(house: House) -> None:
+def test_last_success_without_any_record(fixture: StateFixture) -> None:
     """A stop may note the time even where no document was ever recorded."""
-    house.open().note_last_success(START)
-    assert house.open().load() == Known(last_success=START)
+    fixture.open().note_last_success(START)
+    assert fixture.open().load() == Known(last_success=START)
 
 
-def test_history_is_kept_for_ninety_days(house: House) -> None:
+def test_history_is_kept_for_ninety_days(fixture: StateFixture) -> None:
     """What ended over 90 days ago is not loaded, and its row goes with the next write."""
-    store = house.open()
+    store = fixture.open()
     for number in (1, 2, 3):
         store.record(nth_step(replay(number - 1), number))
     ended = {tracked.ended for tracked in replay(3).past.values()}
     assert ended == {START + timedelta(microseconds=3)}
-    house.clock.advance(HISTORY.total_seconds())
-    store = house.open()
+    fixture.clock.advance(HISTORY.total_seconds())
+    store = fixture.open()
     assert len(store.load().past) == 5
-    house.clock.advance(1)
-    store = house.open()
+    fixture.clock.advance(1)
+    store = fixture.open()
     known = store.load()
     assert known.past == {}
     assert len(known.current) == 10
-    store.record(advance(known, Document(4), house.clock.now(), instance="vm_0", watching=False))
-    assert len(on_disk(house.directory, "event")) == 10
+    store.record(advance(known, Document(4), fixture.clock.now(), instance="vm_0", watching=False))
+    assert len(on_disk(fixture.directory, "event")) == 10
 
 
-def test_forgotten_events_are_deleted(house: House) -> None:
+def test_forgotten_events_are_deleted(fixture: StateFixture) -> None:
     """An event that the life cycle forgets leaves no row behind."""
-    store = house.open()
+    store = fixture.open()
     known = Known()
     for number in (1, 2, 3):
         step = nth_step(known, number)
@@ -187,9 +188,9 @@ def test_forgotten_events_are_deleted(house: House) -> None:
     assert store.load().past == {}
 
 
-def test_transaction_is_all_or_nothing(house: House) -> None:
+def test_transaction_is_all_or_nothing(fixture: StateFixture) -> None:
     """An error of ours in the middle of a transaction leaves no part of it, in memory or on disk."""
-    journal = Journal(house.directory, house.health, house.clock)
+    journal = Journal(fixture.directory, fixture.health, fixture.clock)
     table = Table(journal, "number", str, int)
     journal.open()
 
@@ -209,13 +210,13 @@ def test_transaction_is_all_or_nothing(house: House) -> None:
         transaction.delete(table, "nine")
         assert table.entries == {}
     assert table.snapshot() == [("one", 3)]
-    assert on_disk(house.directory, "number") == {"one": 3}
+    assert on_disk(fixture.directory, "number") == {"one": 3}
     journal.close()
 
 
-def test_reading_does_not_wait_for_the_disk(house: House) -> None:
+def test_reading_does_not_wait_for_the_disk(fixture: StateFixture) -> None:
     """While a transaction is written, other threads read what was there before it."""
-    store = house.open()
+    store = fixture.open()
     store.approvals.decide("a", "A", "rule", START)
     with store._journal.transaction():
         # This thread holds what a writer holds while it waits for the disk.
@@ -226,9 +227,9 @@ def test_reading_does_not_wait_for_the_disk(house: House) -> None:
         assert store.load() == Known()
 
 
-def test_threads_share_the_store(house: House) -> None:
+def test_threads_share_the_store(fixture: StateFixture) -> None:
     """Several threads may write and read at once; each write takes effect whole."""
-    store = house.open()
+    store = fixture.open()
     store.record(nth_step(Known(), 1))
 
     def work(offset: int) -> None:
@@ -243,4 +244,4 @@ def test_threads_share_the_store(house: House) -> None:
         thread.join()
     last_success = store.load().last_success
     assert last_success in {START + timedelta(seconds=100 * offset + 24) for offset in range(4)}
-    assert house.open().load().last_success == last_success
+    assert fixture.open().load().last_success == last_success

@@ -8,51 +8,51 @@ from pathlib import Path
 
 import pytest
 
-from exporter.health import Trouble
+from exporter.health import DegradedReason
 from exporter.model.lifecycle import Known
-from tests.state_support import House, no_room_for_files, nth_step, on_disk, replay
+from tests.state_support import StateFixture, no_room_for_files, nth_step, on_disk, replay
 
 _RETRY = 10.0
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def fixture(tmp_path: Path) -> Iterator[StateFixture]:
     """Return a state directory that does not exist yet."""
-    house = House(tmp_path / "state")
-    yield house
-    house.close()
+    fixture = StateFixture(tmp_path / "state")
+    yield fixture
+    fixture.close()
 
 
-def _unwritable(house: House, reason: str) -> str:
-    return f"cannot write the state in {house.directory}: {reason}; continuing in memory"
+def _unwritable(fixture: StateFixture, reason: str) -> str:
+    return f"cannot write the state in {fixture.directory}: {reason}; continuing in memory"
 
 
-def test_failing_writes_are_caught_up(house: House) -> None:
+def test_failing_writes_are_caught_up(fixture: StateFixture) -> None:
     """While writes fail the store goes on from memory; the disk is retried every 10 s, and catches up."""
-    store = house.open()
+    store = fixture.open()
     store.record(nth_step(Known(), 1))
     with no_room_for_files():
         for number in (2, 3, 4):
             store.record(nth_step(replay(number - 1), number))
-            house.clock.advance(_RETRY)
+            fixture.clock.advance(_RETRY)
         store.retry()
         assert store.load() == replay(4)
-        assert house.problem(Trouble.STATE_UNWRITABLE).startswith(
-            f"cannot write the state in {house.directory}: disk I/O error (SQLITE_IOERR"
+        assert fixture.problem(DegradedReason.STATE_UNWRITABLE).startswith(
+            f"cannot write the state in {fixture.directory}: disk I/O error (SQLITE_IOERR"
         )
     store.retry()
-    assert house.problem(Trouble.STATE_UNWRITABLE) != ""
-    house.clock.advance(_RETRY)
+    assert fixture.problem(DegradedReason.STATE_UNWRITABLE) != ""
+    fixture.clock.advance(_RETRY)
     store.retry()
-    assert house.health.problems() == ()
-    assert on_disk(house.directory, "watch")["progress"]["incarnation"] == 4
-    assert house.open().load() == replay(4)
-    assert house.aside() == []
+    assert fixture.health.problems() == ()
+    assert on_disk(fixture.directory, "watch")["progress"]["incarnation"] == 4
+    assert fixture.open().load() == replay(4)
+    assert fixture.aside() == []
 
 
-def test_full_disk_is_caught_up_by_a_record(house: House) -> None:
+def test_full_disk_is_caught_up_by_a_record(fixture: StateFixture) -> None:
     """A file that cannot grow is reported as a full disk; the next record after 10 s writes all of it."""
-    store = house.open()
+    store = fixture.open()
     connection = store._journal._disk._connection
     assert connection is not None
     connection.execute("PRAGMA max_page_count = 1")
@@ -61,48 +61,48 @@ def test_full_disk_is_caught_up_by_a_record(house: House) -> None:
         step = nth_step(known, number)
         store.record(step)
         known = step.known
-        if house.health.problems():
+        if fixture.health.problems():
             break
-    assert house.problem(Trouble.STATE_UNWRITABLE) == _unwritable(
-        house, "database or disk is full (SQLITE_FULL)"
+    assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(
+        fixture, "database or disk is full (SQLITE_FULL)"
     )
-    house.clock.advance(_RETRY)
+    fixture.clock.advance(_RETRY)
     step = nth_step(known, number + 1)
     store.record(step)
-    assert house.health.problems() == ()
-    assert house.open().load() == step.known
+    assert fixture.health.problems() == ()
+    assert fixture.open().load() == step.known
 
 
-def test_stop_is_the_last_chance_to_catch_up(house: House) -> None:
+def test_stop_is_the_last_chance_to_catch_up(fixture: StateFixture) -> None:
     """A stop tries the disk once more, without waiting for the 10 s."""
-    store = house.open()
+    store = fixture.open()
     with no_room_for_files():
         store.record(nth_step(Known(), 1))
     store.close()
-    assert house.open().load() == replay(1)
+    assert fixture.open().load() == replay(1)
 
 
-def test_start_on_a_full_disk(house: House) -> None:
+def test_start_on_a_full_disk(fixture: StateFixture) -> None:
     """A new state directory on a full disk keeps nobody from starting."""
-    house.directory.mkdir()
+    fixture.directory.mkdir()
     with no_room_for_files():
-        store = house.open()
+        store = fixture.open()
         assert store.load() == Known()
         store.record(nth_step(Known(), 1))
-        assert house.problem(Trouble.STATE_UNWRITABLE) != ""
-    house.clock.advance(_RETRY)
+        assert fixture.problem(DegradedReason.STATE_UNWRITABLE) != ""
+    fixture.clock.advance(_RETRY)
     store.retry()
-    assert house.health.problems() == ()
-    assert house.open().load() == replay(1)
+    assert fixture.health.problems() == ()
+    assert fixture.open().load() == replay(1)
 
 
-def test_start_on_a_full_disk_after_a_kill(house: House) -> None:
+def test_start_on_a_full_disk_after_a_kill(fixture: StateFixture) -> None:
     """What a killed exporter left, the last of it in SQLite's log, is known on a full disk too."""
-    store = house.open()
+    store = fixture.open()
     store.record(nth_step(Known(), 1))
     store.record(nth_step(replay(1), 2))
-    killed = House(house.directory.with_name("killed"))
-    shutil.copytree(house.directory, killed.directory)
+    killed = StateFixture(fixture.directory.with_name("killed"))
+    shutil.copytree(fixture.directory, killed.directory)
     assert (killed.directory / "state.db-wal").stat().st_size > 0
     with no_room_for_files():
         store = killed.open()
@@ -142,58 +142,58 @@ def _file_is_a_directory(root: Path) -> Path:
 )
 def test_impossible_directory(tmp_path: Path, make: Callable[[Path], Path], reason: str) -> None:
     """A directory that cannot be is reported with the system's reason; the store works from memory."""
-    house = House(make(tmp_path))
-    store = house.open()
-    assert house.problem(Trouble.STATE_UNWRITABLE) == _unwritable(house, reason)
+    fixture = StateFixture(make(tmp_path))
+    store = fixture.open()
+    assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(fixture, reason)
     store.record(nth_step(Known(), 1))
-    store.note_last_success(house.clock.now())
-    house.clock.advance(_RETRY)
+    store.note_last_success(fixture.clock.now())
+    fixture.clock.advance(_RETRY)
     store.retry()
     assert store.load().current == replay(1).current
-    house.close()
+    fixture.close()
 
 
-def test_removed_directory_is_written_anew(house: House) -> None:
+def test_removed_directory_is_written_anew(fixture: StateFixture) -> None:
     """Where someone removes the directory, the next poll brings back all of it, lock included."""
-    store = house.open()
+    store = fixture.open()
     store.record(nth_step(Known(), 1))
-    shutil.rmtree(house.directory)
+    shutil.rmtree(fixture.directory)
     store.retry()
-    assert {path.name for path in house.directory.iterdir()} >= {"state.db", "state.lock"}
-    assert house.health.problems() == ()
-    assert house.open().load() == replay(1)
+    assert {path.name for path in fixture.directory.iterdir()} >= {"state.db", "state.lock"}
+    assert fixture.health.problems() == ()
+    assert fixture.open().load() == replay(1)
 
 
-def test_replaced_file_is_written_anew(house: House) -> None:
+def test_replaced_file_is_written_anew(fixture: StateFixture) -> None:
     """Where someone puts an old copy in place of the file, the next record makes it new."""
-    house.remember(1)
-    copy = house.path.with_name("copy")
-    shutil.copy(house.path, copy)
-    store = house.open()
+    fixture.remember(1)
+    copy = fixture.path.with_name("copy")
+    shutil.copy(fixture.path, copy)
+    store = fixture.open()
     store.record(nth_step(replay(1), 2))
-    copy.replace(house.path)
+    copy.replace(fixture.path)
     for name in ("state.db-wal", "state.db-shm"):
-        house.path.with_name(name).unlink()
+        fixture.path.with_name(name).unlink()
     store.record(nth_step(replay(2), 3))
-    assert house.health.problems() == ()
-    assert house.open().load() == replay(3)
+    assert fixture.health.problems() == ()
+    assert fixture.open().load() == replay(3)
 
 
-def test_busy_file_does_not_hold_up_the_poller(house: House) -> None:
+def test_busy_file_does_not_hold_up_the_poller(fixture: StateFixture) -> None:
     """A file that another process keeps locked is reported like any disk that fails, and caught up with."""
-    store = house.open()
-    with closing(sqlite3.connect(house.path, isolation_level=None)) as other:
+    store = fixture.open()
+    with closing(sqlite3.connect(fixture.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         store.record(nth_step(Known(), 1))
-        assert house.problem(Trouble.STATE_UNWRITABLE) == _unwritable(
-            house, "database is locked (SQLITE_BUSY)"
+        assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(
+            fixture, "database is locked (SQLITE_BUSY)"
         )
-        house.clock.advance(_RETRY)
+        fixture.clock.advance(_RETRY)
         store.retry()
-        assert house.problem(Trouble.STATE_UNWRITABLE) == _unwritable(
-            house, "database is locked (SQLITE_BUSY)"
+        assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(
+            fixture, "database is locked (SQLITE_BUSY)"
         )
-    house.clock.advance(_RETRY)
+    fixture.clock.advance(_RETRY)
     store.retry()
-    assert house.health.problems() == ()
-    assert house.open().load() == replay(1)
+    assert fixture.health.problems() == ()
+    assert fixture.open().load() == replay(1)

@@ -8,101 +8,102 @@ from pathlib import Path
 
 import pytest
 
-from exporter.health import Trouble
+from exporter.health import DegradedReason
 from exporter.model.lifecycle import Known
 from exporter.state import disk
 from exporter.state.disk import APPLICATION_ID, Row
-from tests.state_support import House, alter, nth_step, on_disk, replay
+from tests.state_support import StateFixture, alter, nth_step, on_disk, replay
 
 _ASIDE = "state.db.corrupt-20261121T013000Z"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def fixture(tmp_path: Path) -> Iterator[StateFixture]:
     """Return an empty state directory."""
-    house = House(tmp_path)
-    yield house
-    house.close()
+    fixture = StateFixture(tmp_path)
+    yield fixture
+    fixture.close()
 
 
-def _assert_begun_anew(house: House, reason: str, aside: str = _ASIDE) -> None:
-    store = house.open()
+def _assert_begun_anew(fixture: StateFixture, reason: str, aside: str = _ASIDE) -> None:
+    store = fixture.open()
     assert store.load() == Known()
-    assert aside in house.aside()
-    assert house.problem(Trouble.STATE_CORRUPT) == (
-        f"{house.path} cannot be used: {reason}; it was moved to {aside}, and a new one begun"
+    assert aside in fixture.aside()
+    assert fixture.problem(DegradedReason.STATE_CORRUPT) == (
+        f"{fixture.path} cannot be used: {reason}; it was moved to {aside}, and a new one begun; "
+        "rules approve nothing until 2026-11-21T02:30:00Z"
     )
-    assert house.problem(Trouble.STATE_UNWRITABLE) == ""
+    assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == ""
     store.record(nth_step(Known(), 1))
-    assert house.open().load() == replay(1)
+    assert fixture.open().load() == replay(1)
 
 
-def test_garbage_is_moved_aside(house: House) -> None:
+def test_garbage_is_moved_aside(fixture: StateFixture) -> None:
     """A file that is not a SQLite file is kept under another name, with its content, and a new one begun."""
-    house.path.write_bytes(b"no database at all" * 500)
-    _assert_begun_anew(house, "it is not a SQLite file")
-    assert (house.directory / _ASIDE).read_bytes() == b"no database at all" * 500
+    fixture.path.write_bytes(b"no database at all" * 500)
+    _assert_begun_anew(fixture, "it is not a SQLite file")
+    assert (fixture.directory / _ASIDE).read_bytes() == b"no database at all" * 500
 
 
-def test_name_aside_is_never_reused(house: House) -> None:
+def test_name_aside_is_never_reused(fixture: StateFixture) -> None:
     """A second bad file within the second gets a name of its own; companions go with their file."""
-    (house.directory / _ASIDE).write_text("the first")
-    house.path.write_bytes(b"garbage" * 500)
-    house.path.with_name("state.db-wal").write_bytes(b"log")
-    house.open()
-    assert house.aside() == [_ASIDE, f"{_ASIDE}.1", f"{_ASIDE}.1-wal"]
-    assert (house.directory / _ASIDE).read_text() == "the first"
+    (fixture.directory / _ASIDE).write_text("the first")
+    fixture.path.write_bytes(b"garbage" * 500)
+    fixture.path.with_name("state.db-wal").write_bytes(b"log")
+    fixture.open()
+    assert fixture.aside() == [_ASIDE, f"{_ASIDE}.1", f"{_ASIDE}.1-wal"]
+    assert (fixture.directory / _ASIDE).read_text() == "the first"
 
 
-def test_foreign_database_is_moved_aside(house: House) -> None:
+def test_foreign_database_is_moved_aside(fixture: StateFixture) -> None:
     """Another program's SQLite file is left as it was, under another name."""
-    alter(house.directory, "CREATE TABLE theirs (a)")
-    alter(house.directory, "PRAGMA application_id = 7")
-    before = house.path.read_bytes()
-    _assert_begun_anew(house, "it belongs to another program")
-    assert (house.directory / _ASIDE).read_bytes() == before
+    alter(fixture.directory, "CREATE TABLE theirs (a)")
+    alter(fixture.directory, "PRAGMA application_id = 7")
+    before = fixture.path.read_bytes()
+    _assert_begun_anew(fixture, "it belongs to another program")
+    assert (fixture.directory / _ASIDE).read_bytes() == before
 
 
-def test_newer_version_is_moved_aside(house: House) -> None:
+def test_newer_version_is_moved_aside(fixture: StateFixture) -> None:
     """A newer version's file is kept for it, and named so."""
-    house.remember(3)
-    alter(house.directory, "PRAGMA user_version = 99")
-    reason = "a newer exporter wrote it (version 99, this one knows 1)"
-    _assert_begun_anew(house, reason, "state.db.newer-20261121T013000Z")
+    fixture.remember(3)
+    alter(fixture.directory, "PRAGMA user_version = 99")
+    reason = "a newer exporter wrote it (version 99, this one knows 2)"
+    _assert_begun_anew(fixture, reason, "state.db.newer-20261121T013000Z")
 
 
-def test_former_layout_is_moved_aside(house: House) -> None:
+def test_former_layout_is_moved_aside(fixture: StateFixture) -> None:
     """A file in the layout of development versions is kept, and the message says why it is not read."""
-    alter(house.directory, "CREATE TABLE events (a)")
-    alter(house.directory, "PRAGMA application_id = 0x617A7365")
-    _assert_begun_anew(house, "it has the layout of an earlier, unreleased version of the exporter")
+    alter(fixture.directory, "CREATE TABLE events (a)")
+    alter(fixture.directory, "PRAGMA application_id = 0x617A7365")
+    _assert_begun_anew(fixture, "it has the layout of an earlier, unreleased version of the exporter")
 
 
-def test_damaged_pages_are_found_at_the_start(house: House) -> None:
+def test_damaged_pages_are_found_at_the_start(fixture: StateFixture) -> None:
     """Damage in the middle of the file is found when it is opened, not when the row is needed."""
-    house.remember(3)
-    content = bytearray(house.path.read_bytes())
+    fixture.remember(3)
+    content = bytearray(fixture.path.read_bytes())
     content[4096:8192] = b"\xa5" * 4096
-    house.path.write_bytes(content)
-    store = house.open()
+    fixture.path.write_bytes(content)
+    store = fixture.open()
     assert store.load() == Known()
-    assert house.aside() == [_ASIDE]
-    assert "it is damaged: " in house.problem(Trouble.STATE_CORRUPT)
+    assert fixture.aside() == [_ASIDE]
+    assert "it is damaged: " in fixture.problem(DegradedReason.STATE_CORRUPT)
 
 
-def test_truncated_file_is_moved_aside(house: House) -> None:
+def test_truncated_file_is_moved_aside(fixture: StateFixture) -> None:
     """A file that lost its end is not trusted."""
-    house.remember(3)
-    house.path.write_bytes(house.path.read_bytes()[:5000])
-    assert house.open().load() == Known()
-    assert house.aside() == [_ASIDE]
+    fixture.remember(3)
+    fixture.path.write_bytes(fixture.path.read_bytes()[:5000])
+    assert fixture.open().load() == Known()
+    assert fixture.aside() == [_ASIDE]
 
 
-def test_missing_table_is_damage(house: House) -> None:
+def test_missing_table_is_damage(fixture: StateFixture) -> None:
     """A file of ours without one of its tables is not trusted."""
-    house.remember(3)
-    alter(house.directory, "DROP TABLE entries")
-    _assert_begun_anew(house, "it is damaged: no such table: entries")
+    fixture.remember(3)
+    alter(fixture.directory, "DROP TABLE entries")
+    _assert_begun_anew(fixture, "it is damaged: no such table: entries")
 
 
 @pytest.mark.parametrize(
@@ -120,56 +121,56 @@ def test_missing_table_is_damage(house: House) -> None:
         "UPDATE entries SET value = '{\"last_success\": \"2026-11-21T09:00:00\"}' WHERE kind = 'watch'",
     ],
 )
-def test_senseless_rows_are_damage(house: House, change: str) -> None:
+def test_senseless_rows_are_damage(fixture: StateFixture, change: str) -> None:
     """Rows that can no longer be understood put the whole file aside."""
-    house.remember(3)
-    alter(house.directory, change)
-    store = house.open()
+    fixture.remember(3)
+    alter(fixture.directory, change)
+    store = fixture.open()
     assert store.load() == Known()
-    assert house.aside() == [_ASIDE]
-    assert "its content makes no sense: " in house.problem(Trouble.STATE_CORRUPT)
+    assert fixture.aside() == [_ASIDE]
+    assert "its content makes no sense: " in fixture.problem(DegradedReason.STATE_CORRUPT)
     store.record(nth_step(Known(), 1))
-    assert house.open().load() == replay(1)
+    assert fixture.open().load() == replay(1)
 
 
-def test_damage_during_the_run_costs_nothing(house: House) -> None:
+def test_damage_during_the_run_costs_nothing(fixture: StateFixture) -> None:
     """Damage met while writing puts the file aside; what is known goes into the new one."""
-    house.remember(3)
-    store = house.open()
+    fixture.remember(3)
+    store = fixture.open()
     connection = store._journal._disk._connection
     assert connection is not None
     connection.execute("PRAGMA shrink_memory")
-    size = house.path.stat().st_size
-    with house.path.open("r+b") as file:
+    size = fixture.path.stat().st_size
+    with fixture.path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xa5" * (size - 4096))
     store.record(nth_step(replay(3), 4))
-    assert "it is damaged: database disk image is malformed" in house.problem(Trouble.STATE_CORRUPT)
-    assert len([name for name in house.aside() if not name.endswith(("-wal", "-shm"))]) == 1
+    assert "it is damaged: database disk image is malformed" in fixture.problem(DegradedReason.STATE_CORRUPT)
+    assert len([name for name in fixture.aside() if not name.endswith(("-wal", "-shm"))]) == 1
     assert store.load() == replay(4)
-    assert house.open().load() == replay(4)
+    assert fixture.open().load() == replay(4)
 
 
-def test_alien_change_during_the_run_costs_nothing(house: House) -> None:
+def test_alien_change_during_the_run_costs_nothing(fixture: StateFixture) -> None:
     """A table dropped behind the exporter's back is noticed at the next write, and nothing is lost."""
-    house.remember(3)
-    store = house.open()
-    alter(house.directory, "DROP TABLE entries")
+    fixture.remember(3)
+    store = fixture.open()
+    alter(fixture.directory, "DROP TABLE entries")
     store.record(nth_step(replay(3), 4))
-    assert "no such table: entries" in house.problem(Trouble.STATE_CORRUPT)
-    assert house.open().load() == replay(4)
+    assert "no such table: entries" in fixture.problem(DegradedReason.STATE_CORRUPT)
+    assert fixture.open().load() == replay(4)
 
 
-def test_empty_file_is_a_new_one(house: House) -> None:
+def test_empty_file_is_a_new_one(fixture: StateFixture) -> None:
     """A file of no bytes, as a crash at the very first start leaves it, is no cause for complaint."""
-    house.path.touch()
-    assert house.open().load() == Known()
-    assert house.health.problems() == ()
+    fixture.path.touch()
+    assert fixture.open().load() == Known()
+    assert fixture.health.problems() == ()
 
 
-def test_upgrades_keep_what_is_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upgrades_keep_what_is_known(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of an older version is read step by step, and written anew in the newest one."""
-    house.remember(3)
+    fixture.remember(3)
 
     def rename(rows: Iterable[Row]) -> Iterable[Row]:
         return ((kind.replace("old-", ""), key, value) for kind, key, value in rows)
@@ -178,31 +179,32 @@ def test_upgrades_keep_what_is_known(house: House, monkeypatch: pytest.MonkeyPat
         yield from rows
         yield "watch", b'"second"', b"{}"
 
-    alter(house.directory, "UPDATE entries SET kind = 'old-' || kind")
+    alter(fixture.directory, "UPDATE entries SET kind = 'old-' || kind")
+    alter(fixture.directory, "PRAGMA user_version = 1")
     monkeypatch.setattr(disk, "UPGRADES", (rename, add))
-    assert house.open().load() == replay(3)
-    house.close()
-    assert set(on_disk(house.directory, "watch")) == {"progress", "second"}
-    with closing(sqlite3.connect(house.path)) as connection:
+    assert fixture.open().load() == replay(3)
+    fixture.close()
+    assert set(on_disk(fixture.directory, "watch")) == {"progress", "second"}
+    with closing(sqlite3.connect(fixture.path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (3,)
         assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
-    assert house.open().load() == replay(3)
-    assert house.health.problems() == ()
+    assert fixture.open().load() == replay(3)
+    assert fixture.health.problems() == ()
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_any_damage_is_survived(house: House, seed: int) -> None:
+def test_any_damage_is_survived(fixture: StateFixture, seed: int) -> None:
     """Whatever bytes of the file change, the store opens; it knows all, or begins anew and says so."""
     dice = random.Random(seed)
-    house.remember(4)
-    content = bytearray(house.path.read_bytes())
+    fixture.remember(4)
+    content = bytearray(fixture.path.read_bytes())
     for _ in range(dice.choice((1, 4, 64))):
         content[dice.randrange(len(content))] = dice.randrange(256)
-    house.path.write_bytes(content)
-    store = house.open()
-    assert house.problem(Trouble.STATE_UNWRITABLE) == ""
+    fixture.path.write_bytes(content)
+    store = fixture.open()
+    assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == ""
     known = store.load()
-    assert known == Known() or not house.aside()
+    assert known == Known() or not fixture.aside()
     step = nth_step(known, 9)
     store.record(step)
-    assert house.open().load() == step.known
+    assert fixture.open().load() == step.known

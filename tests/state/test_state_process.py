@@ -11,7 +11,7 @@ import pytest
 
 from exporter.errors import StateDirectoryInUseError
 from exporter.model.lifecycle import Known
-from tests.state_support import House, nth_step, replay
+from tests.state_support import StateFixture, nth_step, replay
 
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -27,7 +27,7 @@ def _worker(directory: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _kill_after(directory: Path, steps: int, seconds: float) -> int:
-    """Let a worker record, kill it, and return the last number it printed; 0 where it printed none."""
+    """Run a worker that records, kill it, and return the last number that it printed, or 0."""
     with _worker(directory) as worker:
         assert worker.stdout is not None
         printed = [worker.stdout.readline() for _ in range(steps)]
@@ -43,18 +43,18 @@ def _kill_after(directory: Path, steps: int, seconds: float) -> int:
 def test_kill_at_any_moment_loses_nothing(tmp_path: Path, seed: int) -> None:
     """After each SIGKILL all acknowledged steps are there, at most one more, and nothing is damaged."""
     dice = random.Random(seed)
-    house = House(tmp_path)
+    fixture = StateFixture(tmp_path)
     reached = 0
     for _ in range(5):
         steps = dice.choice([0, 1, dice.randrange(2, 40)])
         acknowledged = _kill_after(tmp_path, steps, dice.uniform(0, 0.25 if steps == 0 else 0.01)) or reached
-        known = house.open().load()
-        house.close()
+        known = fixture.open().load()
+        fixture.close()
         reached = known.incarnation or 0
         assert reached in {acknowledged, acknowledged + 1}
         assert known == replay(reached)
-        assert house.health.problems() == ()
-        assert house.aside() == []
+        assert fixture.health.problems() == ()
+        assert fixture.aside() == []
 
 
 def test_kill_at_every_write_loses_nothing(tmp_path: Path) -> None:
@@ -67,29 +67,29 @@ def test_kill_at_every_write_loses_nothing(tmp_path: Path) -> None:
     acknowledged = dict.fromkeys(sizes, 0) | {int(size): int(n) for size, n in map(str.split, printed)}
     assert len(set(acknowledged.values())) > 3
     for size, number in acknowledged.items():
-        house = House(tmp_path / str(size))
-        known = house.open().load()
-        house.close()
+        fixture = StateFixture(tmp_path / str(size))
+        known = fixture.open().load()
+        fixture.close()
         assert known.incarnation in {number or None, number + 1}
         assert known == replay(known.incarnation or 0)
-        assert house.health.problems() == ()
-        assert house.aside() == []
+        assert fixture.health.problems() == ()
+        assert fixture.aside() == []
 
 
 def test_second_exporter_is_refused(tmp_path: Path) -> None:
     """A second exporter on the same directory does not start, and says where and who the first one is."""
-    house = House(tmp_path)
-    store = house.open()
+    fixture = StateFixture(tmp_path)
+    store = fixture.open()
     message = (
         f"{tmp_path} is in use by another exporter (pid {os.getpid()}); give each its own state.directory"
     )
     with pytest.raises(StateDirectoryInUseError) as caught:
-        House(tmp_path).open()
+        StateFixture(tmp_path).open()
     assert str(caught.value) == message
     store.record(nth_step(Known(), 1))
-    house.close()
-    assert house.open().load() == replay(1)
-    house.close()
+    fixture.close()
+    assert fixture.open().load() == replay(1)
+    fixture.close()
 
 
 def test_killed_exporter_leaves_no_lock(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_killed_exporter_leaves_no_lock(tmp_path: Path) -> None:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
         with pytest.raises(StateDirectoryInUseError, match=rf"\(pid {worker.pid}\)"):
-            House(tmp_path).open()
+            StateFixture(tmp_path).open()
         worker.kill()
-    house = House(tmp_path)
-    assert house.open().load() == Known()
-    house.close()
+    fixture = StateFixture(tmp_path)
+    assert fixture.open().load() == Known()
+    fixture.close()

@@ -13,13 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from exporter.health import Trouble
+from exporter.health import DegradedReason
 from exporter.model.jobs import HookOutcome, Job
 from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition
 from exporter.state.journal import Journal, Table
 from tests.builders import scheduled
 from tests.notifications.messages import message, view
-from tests.state_support import START, House, no_room_for_files, on_disk
+from tests.state_support import START, StateFixture, no_room_for_files, on_disk
 
 Entries = dict[str, str]
 
@@ -30,7 +30,7 @@ class FailingDisk(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = TemporaryDirectory()
-        self.house = House(Path(self.folder.name, "0"))
+        self.fixture = StateFixture(Path(self.folder.name, "0"))
         self.beyond: int | None = None
         self.memory: Entries = {}
         # What a restart may find: all since the last state that was acknowledged as on disk.
@@ -43,7 +43,7 @@ class FailingDisk(RuleBasedStateMachine):
 
     def open(self) -> None:
         """Start as a new process does."""
-        self.journal = Journal(self.house.directory, self.house.health, self.house.clock)
+        self.journal = Journal(self.fixture.directory, self.fixture.health, self.fixture.clock)
         self.table = Table(self.journal, "text", str, str)
         with self.disk():
             self.journal.open()
@@ -54,16 +54,16 @@ class FailingDisk(RuleBasedStateMachine):
             self.caught_up()
 
     def disk(self) -> AbstractContextManager[None]:
-        """Let the disk be as full as it is."""
+        """Apply the current limit of the disk."""
         return nullcontext() if self.beyond is None else no_room_for_files(self.beyond)
 
     def is_failing(self) -> bool:
         """Return whether a problem with the disk is reported."""
-        return self.house.problem(Trouble.STATE_UNWRITABLE) != ""
+        return self.fixture.problem(DegradedReason.STATE_UNWRITABLE) != ""
 
     def caught_up(self) -> None:
         """Check that the disk has exactly what memory has."""
-        found = on_disk(self.house.directory, "text")
+        found = on_disk(self.fixture.directory, "text")
         assert list(found.items()) == list(self.memory.items())
         self.possible = [dict(self.memory)]
         self.tampered = False
@@ -96,18 +96,18 @@ class FailingDisk(RuleBasedStateMachine):
 
     @rule(beyond=st.sampled_from((0, 4096, 30_000, 60_000, 200_000)))
     def fill(self, beyond: int) -> None:
-        """Let no file grow beyond some size."""
+        """Limit the size of files."""
         self.beyond = beyond
 
     @rule()
     def free(self) -> None:
-        """Let files grow again."""
+        """Remove the limit on the size of files."""
         self.beyond = None
 
     @rule(seconds=st.sampled_from((1.0, 9.0, 10.0)))
     def wait(self, seconds: float) -> None:
-        """Let time pass, and poll."""
-        self.house.clock.advance(seconds)
+        """Advance the clock, and poll."""
+        self.fixture.clock.advance(seconds)
         with self.disk():
             self.journal.retry()
 
@@ -122,7 +122,7 @@ class FailingDisk(RuleBasedStateMachine):
     @rule(content=st.sampled_from(("nothing", "garbage", "copy")))
     def tamper(self, content: str) -> None:
         """Remove the file, or put another one in its place."""
-        path, copy = self.house.path, Path(self.folder.name, "copy")
+        path, copy = self.fixture.path, Path(self.folder.name, "copy")
         if content == "copy" and not copy.exists():
             return
         self.tampered = True
@@ -136,11 +136,11 @@ class FailingDisk(RuleBasedStateMachine):
         if content != "nothing":
             copy.with_name("placed").rename(path)
 
-    @precondition(lambda self: self.house.path.exists())
+    @precondition(lambda self: self.fixture.path.exists())
     @rule()
     def keep_a_copy(self) -> None:
         """Keep what the file holds without its log."""
-        shutil.copy(self.house.path, Path(self.folder.name, "copy"))
+        shutil.copy(self.fixture.path, Path(self.folder.name, "copy"))
 
     @rule()
     def restart(self) -> None:
@@ -155,10 +155,10 @@ class FailingDisk(RuleBasedStateMachine):
     def kill(self) -> None:
         """Die, and start again: what is found is what the disk has at this moment."""
         self.lives += 1
-        killed = House(Path(self.folder.name, str(self.lives)))
-        shutil.copytree(self.house.directory, killed.directory)
+        killed = StateFixture(Path(self.folder.name, str(self.lives)))
+        shutil.copytree(self.fixture.directory, killed.directory)
         self.journal.close()
-        self.house = killed
+        self.fixture = killed
         self.open()
 
     @invariant()
@@ -194,15 +194,15 @@ class Work(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = TemporaryDirectory()
-        self.house = House(Path(self.folder.name))
-        self.store = self.house.open()
+        self.fixture = StateFixture(Path(self.folder.name))
+        self.store = self.fixture.open()
         self.messages: dict[tuple[str, str, int], Entry] = {}
         self.jobs: dict[tuple[str, int, str], Entry] = {}
 
     @rule(receivers=st.lists(names, unique=True, min_size=1), life=lives, sequence=sequences)
     def tell(self, receivers: list[str], life: str, sequence: int) -> None:
         """Queue messages about a transition, each of which is sent once."""
-        at = self.house.clock.now()
+        at = self.fixture.clock.now()
         facts = {"key": life, "sequence": sequence, "at": at}
         messages = [msgspec.structs.replace(message(), target=target, **facts) for target in receivers]
         self.store.record(_step(), messages)
@@ -215,7 +215,7 @@ class Work(RuleBasedStateMachine):
         waiting = self.store.outbox.waiting(receiver, count)
         expected = [name for name, one in self.messages.items() if name[0] == receiver and not one.done]
         assert [(receiver, one.key, one.sequence) for one in waiting] == expected[:count]
-        self.store.outbox.finish(receiver, waiting, self.house.clock.now())
+        self.store.outbox.finish(receiver, waiting, self.fixture.clock.now())
         for name in expected[:count]:
             self.messages[name].done = True
 
@@ -227,7 +227,7 @@ class Work(RuleBasedStateMachine):
     )
     def hook(self, hooks: list[str], life: str, sequence: int, transition: Transition) -> None:
         """Queue hooks for a transition; for an update instead of those for updates that have not begun."""
-        now, event = self.house.clock.now(), view(id=life[0].upper())
+        now, event = self.fixture.clock.now(), view(id=life[0].upper())
         jobs = [Job(hook, life, sequence, transition, now, "vm", event, "VM") for hook in hooks]
         self.store.record(_step(), jobs=jobs)
         known = set(self.jobs)
@@ -254,7 +254,7 @@ class Work(RuleBasedStateMachine):
         one.attempts += 1
         assert self.store.hook_jobs.begin(waiting) == one.attempts
         if ends:
-            self.store.hook_jobs.finish(waiting, outcome, self.house.clock.now())
+            self.store.hook_jobs.finish(waiting, outcome, self.fixture.clock.now())
             one.done, one.outcome = True, outcome
 
     @rule(life=lives)
@@ -279,11 +279,11 @@ class Work(RuleBasedStateMachine):
     def restart(self, reopen: bool) -> None:
         """Stop and start, or fail to write for a while."""
         if reopen:
-            self.store = self.house.open()
+            self.store = self.fixture.open()
         else:
             with no_room_for_files():
-                self.store.note_last_success(self.house.clock.now() + timedelta(seconds=1))
-            self.house.clock.advance(10)
+                self.store.note_last_success(self.fixture.clock.now() + timedelta(seconds=1))
+            self.fixture.clock.advance(10)
             self.store.retry()
 
     @invariant()
@@ -303,7 +303,7 @@ class Work(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """End it."""
-        self.house.close()
+        self.fixture.close()
         self.folder.cleanup()
 
 

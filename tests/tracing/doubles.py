@@ -1,9 +1,12 @@
 """What stands in for the tracer, and for what it needs."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from exporter.model.lifecycle import Occurrence
 from exporter.model.messages import Message, Outcome
+from exporter.model.spans import Span, TraceJobs
+from exporter.tracing.spans import event_spans
 
 
 class Traced:
@@ -11,19 +14,26 @@ class Traced:
 
     def __init__(self) -> None:
         self.occurrences: list[tuple[Occurrence, str | None]] = []
+        self.woken = 0
         self.messages: list[tuple[str, datetime, Outcome]] = []
 
-    def happened(self, occurrence: Occurrence, instance: str | None) -> None:
-        """Keep a transition."""
-        self.occurrences.append((occurrence, instance))
+    def compose(self, occurrences: Sequence[Occurrence], instance: str | None) -> TraceJobs:
+        """Keep transitions, and return their spans."""
+        self.occurrences += [(one, instance) for one in occurrences]
+        return TraceJobs([span for one in occurrences for span in event_spans(one, "vm")])
+
+    def wake(self) -> None:
+        """Count."""
+        self.woken += 1
 
     def traceparent(self, message: Message) -> str:
         """Name the message."""
         return f"to {message.key}/{message.sequence}"
 
-    def notified(self, message: Message, at: datetime, outcome: Outcome) -> None:
+    def notified(self, message: Message, at: datetime, outcome: Outcome) -> list[Span]:
         """Keep a message by its key and number."""
         self.messages.append((f"{message.key}/{message.sequence}", at, outcome))
+        return []
 
 
 class SpanTally:

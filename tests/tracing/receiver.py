@@ -34,7 +34,7 @@ class Arrived(msgspec.Struct, frozen=True):
     end: datetime
     attributes: dict[str, Any]
     resource: dict[str, Any]
-    events: tuple[tuple[str, datetime], ...]
+    events: tuple[tuple[str, datetime, dict[str, Any]], ...]
     failed: bool
     kind: str
     schemas: tuple[str, str]
@@ -72,7 +72,9 @@ def _arrived(span: Any, resource: dict[str, Any], schemas: tuple[str, str]) -> A
         end=_time(span.end_time_unix_nano),
         attributes=_values(span.attributes),
         resource=resource,
-        events=tuple((event.name, _time(event.time_unix_nano)) for event in span.events),
+        events=tuple(
+            (event.name, _time(event.time_unix_nano), _values(event.attributes)) for event in span.events
+        ),
         failed=span.status.code == Status.STATUS_CODE_ERROR,
         kind=Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_").lower(),
         schemas=schemas,

@@ -5,7 +5,7 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,12 +13,14 @@ import pytest
 import trustme
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from exporter.health import Health, Trouble
-from exporter.imds import InstanceFacts
+from exporter.health import DegradedReason, Health
+from exporter.model.spans import Span, SpanEvent
+from exporter.model.vm import VirtualMachine
+from exporter.state import Store
 from exporter.tracing.export import ExportOutcome, SpanExporter, console_exporter, otlp_exporter
-from exporter.tracing.processor import BatchProcessor
 from exporter.tracing.resource import resource_attributes
-from exporter.tracing.spans import Span
+from exporter.tracing.worker import Worker
+from exporter.work import Backoff
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually, free_port
 from tests.notifications.receivers import Receiver, http_receiver
@@ -37,20 +39,20 @@ SPAN = Span(
         "azure.scheduled_event.resources": ("a", "b"),
         "n": 5,
     },
-    marks=(("updated", NOW),),
+    events=(SpanEvent("updated", NOW, {"azure.scheduled_event.description.new": "b"}),),
     error="too late",
     kind="client",
 )
-FACTS = InstanceFacts(
+FACTS = VirtualMachine(
     name="web_3",
     vm_id="02aab8a4",
     resource_id="/subscriptions/s/x",
-    resource_group_name="group",
+    resource_group="group",
     subscription_id="s",
     location="westeurope",
     zone="2",
-    vm_scale_set_name="web",
-    vm_size="Standard_D2s_v5",
+    scale_set="web",
+    size="Standard_D2s_v5",
 )
 
 
@@ -63,7 +65,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
         yield found
 
 
-def otlp(facts: InstanceFacts = FACTS) -> SpanExporter:
+def otlp(facts: VirtualMachine = FACTS) -> SpanExporter:
     """Make an exporter, as the environment is now."""
     return otlp_exporter(lambda: resource_attributes(facts, None))
 
@@ -91,7 +93,7 @@ def test_a_span_arrives_as_it_is(receiver: Receiver) -> None:
             "n": 5,
         },
         resource=arrived.resource,
-        events=SPAN.marks,
+        events=(("updated", NOW, {"azure.scheduled_event.description.new": "b"}),),
         failed=True,
         kind="client",
         schemas=("https://opentelemetry.io/schemas/1.44.0",) * 2,
@@ -295,61 +297,77 @@ def test_the_console(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class Sending:
-    """A processor with the SDK's exporter and everything around it."""
+    """A worker with the SDK's exporter and everything around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.clock = HandClock()
         self.health = Health(self.clock)
         self.tally = SpanTally()
-        self.processor = BatchProcessor(
+        self.store = Store.open(folder, health=self.health, clock=self.clock)
+        self.store.spans.lanes = ("otlp",)
+        self.worker = Worker(
+            "otlp",
             "the receiver",
             otlp,
+            spans=self.store.spans,
+            knows_vm=lambda: True,
             counts=self.tally,
             health=self.health,
             clock=self.clock,
-            chance=lambda: 0.0,
+            backoff=Backoff(self.clock, chance=lambda: 0.0),
         )
+        self.worker.start()
+
+    def put(self, found: Sequence[Span]) -> None:
+        """Stage spans, and have them exported."""
+        self.store.spans.stage(found)
+        self.worker.wake()
+
+    def end(self) -> None:
+        """End the thread."""
+        assert self.worker.stop(10)
+        self.store.close()
 
     def wait_for(self, count: int) -> None:
-        """Let time pass until so many spans are exported."""
+        """Wait until so many spans are exported."""
 
         def look() -> bool:
             self.clock.pass_seconds(1)
-            self.processor.put([])
+            self.worker.wake()
             return self.tally.exported == count
 
         eventually(look)
 
 
 @pytest.fixture
-def sending(receiver: Receiver) -> Iterator[Sending]:
+def sending(receiver: Receiver, tmp_path: Path) -> Iterator[Sending]:
     """Set up, and end the thread."""
-    found = Sending()
+    found = Sending(tmp_path)
     yield found
     receiver.released.set()
-    assert found.processor.stop(10)
+    found.end()
 
 
-def test_a_receiver_that_comes_up_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receiver_that_comes_up_late(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All spans arrive once when a receiver that was down is up."""
     port = free_port()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
-    sending = Sending()
-    sending.processor.put(numbered(3))
+    sending = Sending(tmp_path)
+    sending.put(numbered(3))
     eventually(sending.health.problems)
-    sending.processor.put(numbered(5)[3:])
+    sending.put(numbered(5)[3:])
     with http_receiver(port=port) as receiver:
         sending.wait_for(5)
     assert sorted(span.name for span in spans(receiver)) == [f"span {n}" for n in range(5)]
     assert sending.health.problems() == ()
-    assert sending.processor.stop(10)
+    sending.end()
 
 
 def test_a_receiver_that_refuses_one_span(sending: Sending, receiver: Receiver) -> None:
     """A span that is answered with 400 is dropped, and all others arrive once."""
     receiver.mood = lambda body: 400 if b"span 7" in body else 200
-    sending.processor.put(numbered(20))
+    sending.put(numbered(20))
     sending.wait_for(19)
     assert sorted(span.name for span in spans(receiver)) == sorted(f"span {n}" for n in range(20) if n != 7)
     assert sending.tally.dropped == 1
@@ -358,13 +376,13 @@ def test_a_receiver_that_refuses_one_span(sending: Sending, receiver: Receiver) 
 def test_a_receiver_that_fails_over_one_span(sending: Sending, receiver: Receiver) -> None:
     """A span over which a receiver fails waits, while all others arrive once."""
     receiver.mood = lambda body: 500 if b"span 7" in body else 200
-    sending.processor.put(numbered(20))
+    sending.put(numbered(20))
     sending.wait_for(19)
     assert sorted(span.name for span in spans(receiver)) == sorted(f"span {n}" for n in range(20) if n != 7)
     assert (sending.tally.dropped, len(sending.health.problems())) == (0, 1)
 
 
-def test_a_stop_while_a_receiver_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_while_a_receiver_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A stop ends in time, long before the export would."""
     asked = threading.Event()
 
@@ -375,17 +393,20 @@ def test_a_stop_while_a_receiver_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     with http_receiver(hang) as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{receiver.authority}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
-        sending = Sending()
-        sending.processor.put([SPAN])
+        sending = Sending(tmp_path)
+        sending.put([SPAN])
         assert asked.wait(30)
         begun = time.monotonic()
-        assert not sending.processor.stop(0.2)
+        assert not sending.worker.stop(0.2)
         assert time.monotonic() - begun < 30
-        assert sending.tally.dropped == 1
+        assert sending.tally.dropped == 0
+        receiver.mood = 200
+        receiver.released.set()
+        sending.end()
 
 
 def test_a_stop_while_the_sdk_waits_to_try_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """A stop does not wait for the SDK's own back-off: what is queued is sent at once."""
     asked = threading.Event()
@@ -398,22 +419,36 @@ def test_a_stop_while_the_sdk_waits_to_try_again(
         receiver.answer_headers = {"Retry-After": "50"}
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{receiver.authority}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
-        sending = Sending()
-        sending.processor.put([SPAN])
+        sending = Sending(tmp_path)
+        sending.put([SPAN])
         assert asked.wait(30)
         receiver.mood = 200
-        assert sending.processor.stop(30)
+        assert sending.worker.stop(30)
         assert (len(spans(receiver)), sending.tally.exported, sending.tally.dropped) == (1, 1, 0)
         assert "degraded" not in caplog.text
+        sending.end()
 
 
 def test_a_problem_is_told_in_words(sending: Sending, receiver: Receiver) -> None:
     """The reason why spans are not accepted is a problem until they are."""
     receiver.mood = 403
-    sending.processor.put([SPAN])
+    sending.put([SPAN])
     (problem,) = eventually(sending.health.problems)
-    assert problem.trouble is Trouble.TRACING_FAILING
+    assert problem.reason is DegradedReason.TRACING_FAILING
     assert problem.message == "traces to the receiver: the receiver answered with status 403"
     receiver.mood = 200
     sending.wait_for(1)
     assert sending.health.problems() == ()
+
+
+def test_a_netrc_replaces_no_header(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver gets the header that the standard variable has."""
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login somebody password else\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("NETRC", raising=False)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x")
+    assert otlp().export([SPAN]) == ExportOutcome(1)
+    assert receiver.requests[0].headers["authorization"] == "Bearer x"

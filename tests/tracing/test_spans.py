@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from exporter.config import Route
 from exporter.model.events import ScheduledEvent, trace_id
+from exporter.model.findings import hook_failure, note
+from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Step
 from exporter.model.messages import Outcome
+from exporter.model.spans import Span, SpanEvent
 from exporter.notifications.routing import compose
-from exporter.tracing.spans import Span, approval_span, event_spans, notification_span
+from exporter.tracing.spans import approval_span, event_spans, life_event, notification_span
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
 from tests.lives import Life, at
@@ -107,8 +110,44 @@ def test_updates_are_span_events() -> None:
         after=timedelta(minutes=1),
     )
     *_, root = spans(life.feed())
-    assert root.marks == (("updated", at(2)), ("updated", at(62)))
+    assert root.events == (SpanEvent("updated", at(2)), SpanEvent("updated", at(62)))
     assert root.attributes["azure.scheduled_event.not_before"] == "2026-03-04T22:20:00Z"
+
+
+def test_changes_are_attributes_of_span_events() -> None:
+    """An update that was kept has what changed, old and new, and a failed hook its name."""
+    life = Life()
+    life.feed(scheduled(duration_seconds=None))
+    update = life.feed(
+        scheduled(
+            not_before=NOT_BEFORE + timedelta(minutes=5),
+            resources=tuple(f"WestNO_{number}" for number in range(200)),
+            description="x" * 2000,
+        )
+    )
+    kept = life_event(update.occurrences[0])
+    assert kept is not None
+    assert (kept.life, kept.sequence) == (FREEZE_ID.lower(), 2)
+    resources = kept.event.attributes["azure.scheduled_event.resources.new"]
+    assert kept.event.attributes == {
+        "azure.scheduled_event.not_before.old": "2026-03-04T22:15:00Z",
+        "azure.scheduled_event.not_before.new": "2026-03-04T22:20:00Z",
+        "azure.scheduled_event.duration_seconds.new": 5,
+        "azure.scheduled_event.resources.old": ("WestNO_0", "WestNO_1"),
+        "azure.scheduled_event.resources.new": resources,
+        "azure.scheduled_event.description.old": "Virtual machine is being paused.",
+        "azure.scheduled_event.description.new": "x" * 1000,
+    }
+    assert isinstance(resources, tuple)
+    assert len(resources) == 100
+    failure = note(update.known, hook_failure(kept.life, ("drain", 1), HookOutcome.FAILED, at(3)), VM)
+    assert failure is not None
+    assert life_event(failure.occurrences[0]) is None
+    life.known = failure.known
+    (end,) = life.feed().occurrences
+    *_, root = event_spans(end, VM, lambda life: {2: kept.event} if life == kept.life else {})
+    failed = SpanEvent("hook_failed", at(3), {"azure.scheduled_event.hook.name": "drain"})
+    assert root.events == (kept.event, failed)
 
 
 def test_each_vm_has_spans_of_its_own() -> None:

@@ -10,17 +10,17 @@ from exporter.model.lifecycle import Known
 from exporter.watch.in_service import out_of_service
 from tests.builders import REBOOT_ID, body, raw_event, scheduled
 from tests.clocks import NOW
-from tests.house import TIMEOUT, House
 from tests.lives import Life
+from tests.watch_fixture import TIMEOUT, WatchFixture
 
 IN_5_MINUTES = "Wed, 04 Mar 2026 22:05:00 GMT"
 IN_6_MINUTES = "Wed, 04 Mar 2026 22:06:00 GMT"
 REBOOT = {"EventType": "Reboot", "EventId": REBOOT_ID}
 
 
-def reason(house: House) -> str:
+def reason(fixture: WatchFixture) -> str:
     """Ask with the default match."""
-    return out_of_service(house.watch.snapshot, InService().match, house.clock.now())
+    return out_of_service(fixture.watch.snapshot, InService().match, fixture.clock.now())
 
 
 @pytest.mark.parametrize(
@@ -36,42 +36,42 @@ def reason(house: House) -> str:
 )
 def test_by_default(fields: dict[str, Any], expected: str) -> None:
     """What ends what the VM does takes it out 5 minutes before; a freeze, and others' events, do not."""
-    house = House()
-    house.poll(body(raw_event(**fields)))
-    assert reason(house) == expected
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event(**fields)))
+    assert reason(fixture) == expected
 
 
 def test_back_in_service() -> None:
     """It goes out as the time comes near, and is back as soon as the event is gone."""
-    house = House()
-    house.poll(body(raw_event(**REBOOT, NotBefore=IN_6_MINUTES)))
-    house.clock.pass_seconds(60)
-    assert reason(house)
-    house.poll(body(incarnation=2))
-    assert reason(house) == ""
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event(**REBOOT, NotBefore=IN_6_MINUTES)))
+    fixture.clock.pass_seconds(60)
+    assert reason(fixture)
+    fixture.poll(body(incarnation=2))
+    assert reason(fixture) == ""
 
 
 def test_what_was_known_before_the_start_takes_nothing_out() -> None:
     """In service until a document of this process says otherwise, and still so while IMDS fails."""
     life = Life()
     life.feed(scheduled(event_type="Reboot", not_before=NOW))
-    house = House(life.known)
-    house.poll(TIMEOUT)
-    assert reason(house) == ""
+    fixture = WatchFixture(life.known)
+    fixture.poll(TIMEOUT)
+    assert reason(fixture) == ""
 
 
 @pytest.mark.parametrize("error", [TIMEOUT])
 def test_a_failing_imds_changes_nothing(error: ImdsError) -> None:
     """The last known events hold while IMDS does not answer."""
-    house = House()
-    house.poll(body(raw_event(**REBOOT, NotBefore=IN_5_MINUTES)))
-    house.poll(error)
-    assert reason(house)
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event(**REBOOT, NotBefore=IN_5_MINUTES)))
+    fixture.poll(error)
+    assert reason(fixture)
 
 
 def test_without_a_name_it_stays() -> None:
     """A VM that does not know which events are its own is not taken out for a neighbour's."""
-    house = House(Known())
-    house.imds.facts = TIMEOUT
-    house.poll(body(raw_event(**REBOOT, NotBefore=IN_5_MINUTES)))
-    assert reason(house) == ""
+    fixture = WatchFixture(Known())
+    fixture.imds.facts = TIMEOUT
+    fixture.poll(body(raw_event(**REBOOT, NotBefore=IN_5_MINUTES)))
+    assert reason(fixture) == ""

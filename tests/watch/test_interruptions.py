@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from exporter.model.events import Target
+from exporter.model.findings import Pause
 from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
 from exporter.model.snapshot import Snapshot
 from exporter.watch.interruptions import Interruptions
@@ -76,7 +77,9 @@ def test_a_pause_counts_for_what_was_started(
     """Once per type of event, for this VM; one that is gone since the pause too; and it is logged."""
     caplog.set_level(logging.INFO)
     pauses = Pauses()
-    Interruptions(lambda: snapshot, pauses, HandClock()).paused(5.5)
+    reported: list[Pause] = []
+    Interruptions(lambda: snapshot, pauses.paused, HandClock(), report=reported.append).paused(5.5)
+    assert [len(pause.keys) > 0 for pause in reported] == [True] * bool(counted)
     assert pauses.counted == [(event_type, 5.5) for event_type in counted]
     assert [(r.getMessage(), vars(r)["seconds"]) for r in caplog.records] == [("pause", 5.5)]
 
@@ -85,9 +88,12 @@ def test_announced_beside_observed(caplog: pytest.LogCaptureFixture) -> None:
     """The log line has what Azure announced, to be compared; so has that of a step of the clock."""
     caplog.set_level(logging.INFO)
     pauses = Pauses()
-    found = Interruptions(lambda: Snapshot(instance="WestNO_0", current=(under_way(),)), pauses, HandClock())
+    snapshot = Snapshot(instance="WestNO_0", current=(under_way(),))
+    reported: list[Pause] = []
+    found = Interruptions(lambda: snapshot, pauses.paused, HandClock(), report=reported.append)
     found.paused(7.0)
     found.set_forward(28.0)
     assert [vars(record)["announced_seconds"] for record in caplog.records] == [[5], [5]]
     assert caplog.records[1].getMessage() == "clock set forward"
     assert len(pauses.counted) == 1
+    assert reported == [Pause((FREEZE_ID.lower(),), 7.0)]

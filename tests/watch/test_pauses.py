@@ -78,7 +78,7 @@ class Sleeps:
         self.at_the_last: Callable[[], None] = lambda: None
 
     def __call__(self, seconds: float) -> None:
-        """Let time pass as planned: seconds of both clocks, and then of the wall clock alone."""
+        """Advance both clocks as planned, and then the wall clock alone."""
         self.asked.append(seconds)
         both, wall_alone = next(self._plan, (seconds, 0.0))
         self._clock.pass_seconds(both)

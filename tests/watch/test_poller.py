@@ -14,10 +14,12 @@ from exporter.config import Config, Imds
 from exporter.config.values import PollInterval
 from exporter.errors import PollOutcome
 from exporter.imds import ImdsClient
+from exporter.model.findings import Finding, Pause
+from exporter.model.lifecycle import Transition
 from exporter.watch import Watch
 from exporter.watch.poller import Poller
 from exporter.watchdog import Watchdog
-from tests.clocks import HandClock
+from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually
 
 RARELY = Config(imds=Imds(poll_interval=PollInterval(3600)))
@@ -42,6 +44,8 @@ class Watching:
 
     def __init__(self) -> None:
         self.polls: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Finding | Pause] = queue.SimpleQueue()
+        self.recorded: queue.SimpleQueue[Finding | Pause] = queue.SimpleQueue()
         self.configured: list[str] = []
         self.error: Exception | None = None
         self.released = threading.Event()
@@ -50,6 +54,11 @@ class Watching:
     def configure(self, _settings: Config, endpoint: str) -> None:
         """Note it."""
         self.configured.append(endpoint)
+
+    def record_findings(self) -> None:
+        """Take what workers reported."""
+        while not self.inbox.empty():
+            self.recorded.put(self.inbox.get())
 
     def poll(self, client: Client) -> PollOutcome:
         """Tell, and do as told."""
@@ -76,7 +85,7 @@ class Polled:
         return client
 
     def checks(self, seconds: int) -> list[str | None]:
-        """Have the watchdog check once a second; return what it finds."""
+        """Check with the watchdog once a second, and return what it finds."""
         found = []
         for _ in range(seconds):
             self.clock.pass_seconds(1)
@@ -138,6 +147,29 @@ def test_of_two_new_configurations_the_last_holds() -> None:
         assert polled.next() == "b"
         assert skipped.closed
         assert not used.closed
+
+
+def test_a_finding_does_not_wait_for_the_next_poll() -> None:
+    """What a worker reports is recorded at once, and no poll is made for it."""
+    finding = Finding("a", Transition.APPROVED, NOW)
+    with polling() as polled:
+        polled.configure(Client("a"))
+        polled.poller.start()
+        polled.next()
+        polled.poller.report(finding)
+        assert polled.watch.recorded.get(timeout=PATIENCE) == finding
+        assert polled.poller.stop(PATIENCE)
+    assert polled.watch.polls.empty()
+
+
+def test_a_wake_is_a_poll() -> None:
+    """Whoever asks for a poll gets one before the interval is over."""
+    with polling() as polled:
+        polled.configure(Client("a"))
+        polled.poller.start()
+        polled.next()
+        polled.poller.wake()
+        assert polled.next() == "a"
 
 
 def test_a_stop_gives_up_on_a_poll_that_hangs() -> None:

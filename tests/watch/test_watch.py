@@ -9,11 +9,12 @@ from prometheus_client.exposition import choose_encoder
 
 from exporter import config
 from exporter.errors import ImdsError, PollOutcome
-from exporter.model.events import Document, decode_document, trace_id
+from exporter.model.documents import Document, decode_document
+from exporter.model.events import trace_id
 from exporter.model.lifecycle import Known, Transition
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, body, raw_event, scheduled
 from tests.clocks import NOW
-from tests.house import IDLE, TIMEOUT, House
+from tests.watch_fixture import IDLE, TIMEOUT, WatchFixture
 
 STARTED = {"EventStatus": "Started", "NotBefore": ""}
 OTHERS = {"Resources": ["WestNO_7"]}
@@ -33,75 +34,75 @@ def facts(record: logging.LogRecord, *names: str) -> dict[str, Any]:
 
 def test_before_the_first_poll() -> None:
     """A watch that has not polled is neither up nor ready, and has no success to tell of."""
-    house = House()
-    assert (house.watch.snapshot.up, house.watch.snapshot.ready) == (False, False)
-    assert house.value("up") == 0
-    assert house.value("last_success_timestamp_seconds") is None
-    assert house.value("document_incarnation") is None
+    fixture = WatchFixture()
+    assert (fixture.watch.snapshot.up, fixture.watch.snapshot.ready) == (False, False)
+    assert fixture.value("up") == 0
+    assert fixture.value("last_success_timestamp_seconds") is None
+    assert fixture.value("document_incarnation") is None
 
 
 def test_a_good_answer() -> None:
     """A valid document makes the watch up and ready, and tells when that was and which one."""
-    house = House()
-    house.imds.takes = 0.2
-    assert house.poll(body(raw_event(), incarnation=4)) is PollOutcome.SUCCESS
-    seen = house.watch.snapshot
+    fixture = WatchFixture()
+    fixture.imds.takes = 0.2
+    assert fixture.poll(body(raw_event(), incarnation=4)) is PollOutcome.SUCCESS
+    seen = fixture.watch.snapshot
     assert (seen.up, seen.ready, seen.incarnation, seen.last_error) == (True, True, 4, "")
-    assert seen.last_success == house.clock.now()
+    assert seen.last_success == fixture.clock.now()
     assert [tracked.event for tracked in seen.current] == [scheduled()]
-    assert house.value("up") == 1
-    assert house.value("last_success_timestamp_seconds") == house.clock.now().timestamp()
-    assert house.value("document_incarnation") == 4
-    assert house.value("polls_total", outcome="success") == 1
-    assert house.value("poll_duration_seconds_sum") == pytest.approx(0.2)
-    assert house.watch.known == Known(
-        4, house.clock.now(), house.memory.steps[0].known.current, house.memory.steps[0].known.past
+    assert fixture.value("up") == 1
+    assert fixture.value("last_success_timestamp_seconds") == fixture.clock.now().timestamp()
+    assert fixture.value("document_incarnation") == 4
+    assert fixture.value("polls_total", outcome="success") == 1
+    assert fixture.value("poll_duration_seconds_sum") == pytest.approx(0.2)
+    assert fixture.watch.known == Known(
+        4, fixture.clock.now(), fixture.memory.steps[0].known.current, fixture.memory.steps[0].known.past
     )
 
 
 @pytest.mark.parametrize("reason", [reason for reason in PollOutcome if reason is not PollOutcome.SUCCESS])
 def test_known_events_stay_while_imds_fails(reason: PollOutcome) -> None:
     """A failed poll makes the watch not up, counts with its reason, and changes nothing else."""
-    house = House()
-    house.poll(body(raw_event()))
-    before = house.watch.snapshot
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event()))
+    before = fixture.watch.snapshot
     for _ in range(3):
-        assert house.poll(ImdsError(reason, "no luck")) is reason
-    after = house.watch.snapshot
+        assert fixture.poll(ImdsError(reason, "no luck")) is reason
+    after = fixture.watch.snapshot
     assert (after.up, after.ready, after.last_error) == (False, True, "no luck")
     assert (after.current, after.last_success, after.incarnation) == (
         before.current,
         before.last_success,
         before.incarnation,
     )
-    assert house.value("up") == 0
-    assert house.value("pending", event_type="Freeze", event_status="Scheduled", target="self") == 1
-    assert house.value("polls_total", outcome=reason.value) == 3
-    assert house.value("poll_duration_seconds_count") == 4
+    assert fixture.value("up") == 0
+    assert fixture.value("pending", event_type="Freeze", event_status="Scheduled", target="self") == 1
+    assert fixture.value("polls_total", outcome=reason.value) == 3
+    assert fixture.value("poll_duration_seconds_count") == 4
 
 
 def test_a_first_poll_that_fails_leaves_the_watch_not_ready() -> None:
     """Readiness comes with a valid document, and not before."""
-    house = House()
-    house.poll(TIMEOUT)
-    assert not house.watch.snapshot.ready
+    fixture = WatchFixture()
+    fixture.poll(TIMEOUT)
+    assert not fixture.watch.snapshot.ready
 
 
 def test_an_answer_that_is_no_document() -> None:
     """Garbage is a failed poll of its own kind."""
-    house = House()
-    assert house.poll(b"<html>") is PollOutcome.INVALID_DOCUMENT
-    assert house.watch.snapshot.last_error.startswith("not a document of scheduled events: ")
-    assert house.value("polls_total", outcome="invalid_document") == 1
-    assert house.memory.steps == []
+    fixture = WatchFixture()
+    assert fixture.poll(b"<html>") is PollOutcome.INVALID_DOCUMENT
+    assert fixture.watch.snapshot.last_error.startswith("not a document of scheduled events: ")
+    assert fixture.value("polls_total", outcome="invalid_document") == 1
+    assert fixture.memory.steps == []
 
 
 def test_failure_and_recovery_are_logged_once(log: pytest.LogCaptureFixture) -> None:
     """Each kind of failure is one line while it lasts, and so is its end."""
-    house = House()
+    fixture = WatchFixture()
     other = ImdsError(PollOutcome.THROTTLED, "429")
     for answer in (IDLE, TIMEOUT, TIMEOUT, TIMEOUT, other, other, IDLE, IDLE):
-        house.poll(answer)
+        fixture.poll(answer)
     told = [(record.getMessage(), getattr(record, "reason", None)) for record in log.records]
     assert told == [
         ("IMDS answers", None),
@@ -118,10 +119,10 @@ def test_failure_and_recovery_are_logged_once(log: pytest.LogCaptureFixture) -> 
 
 def test_every_poll_lets_the_disk_be_tried_again() -> None:
     """A disk that was full is seen to, whether IMDS answers or not."""
-    house = House()
-    house.poll()
-    house.poll(TIMEOUT)
-    assert house.memory.retries == 2
+    fixture = WatchFixture()
+    fixture.poll()
+    fixture.poll(TIMEOUT)
+    assert fixture.memory.retries == 2
 
 
 def test_an_unchanged_answer_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,53 +134,53 @@ def test_an_unchanged_answer_is_not_decoded_again(monkeypatch: pytest.MonkeyPatc
         return decode_document(answer)
 
     monkeypatch.setattr("exporter.watch.watch.decode_document", decode)
-    house = House()
+    fixture = WatchFixture()
     answer = body(raw_event())
     for one in (answer, answer, TIMEOUT, answer):
-        house.poll(one)
+        fixture.poll(one)
     assert decoded == [answer]
-    assert len(house.memory.steps) == 1
-    assert (house.watch.snapshot.up, house.watch.snapshot.last_success) == (True, house.clock.now())
-    assert house.watch.known.last_success == house.clock.now()
+    assert len(fixture.memory.steps) == 1
+    assert (fixture.watch.snapshot.up, fixture.watch.snapshot.last_success) == (True, fixture.clock.now())
+    assert fixture.watch.known.last_success == fixture.clock.now()
 
 
 def test_a_start_is_not_watched_over_failed_polls() -> None:
     """An event that starts while IMDS is silent for over 30 s is complete at its end, without an impact."""
-    house = House()
-    house.poll(IDLE)
+    fixture = WatchFixture()
+    fixture.poll(IDLE)
     for _ in range(31):
-        house.poll(TIMEOUT)
+        fixture.poll(TIMEOUT)
     for answer in (body(raw_event(**STARTED)), body(incarnation=2)):
-        house.poll(answer)
-    assert house.counted("completed") == 1
-    assert house.value("impact_seconds_count", event_type="Freeze") == 0
+        fixture.poll(answer)
+    assert fixture.counted("completed") == 1
+    assert fixture.value("impact_seconds_count", event_type="Freeze") == 0
 
 
 def test_a_whole_life_is_counted() -> None:
     """Transitions, notice and impact arrive in the metrics, each once."""
-    house = House()
-    house.poll()
-    house.poll(body(raw_event()))
-    house.poll(after=900)
-    house.poll(body(raw_event(**STARTED), incarnation=2))
-    house.poll(body(incarnation=3), after=7)
-    house.poll(body(incarnation=3), after=7)
-    assert [t for t in Transition if house.counted(t.value)] == ["scheduled", "started", "completed"]
+    fixture = WatchFixture()
+    fixture.poll()
+    fixture.poll(body(raw_event()))
+    fixture.poll(after=900)
+    fixture.poll(body(raw_event(**STARTED), incarnation=2))
+    fixture.poll(body(incarnation=3), after=7)
+    fixture.poll(body(incarnation=3), after=7)
+    assert [t for t in Transition if fixture.counted(t.value)] == ["scheduled", "started", "completed"]
     notice = (NOT_BEFORE - NOW - timedelta(seconds=2)).total_seconds()
-    assert house.value("notice_seconds_sum", event_type="Freeze") == notice
-    assert house.value("impact_seconds_sum", event_type="Freeze") == 7
-    assert house.value("event_resources", event_id=FREEZE_ID, event_type="Freeze") is None
+    assert fixture.value("notice_seconds_sum", event_type="Freeze") == notice
+    assert fixture.value("impact_seconds_sum", event_type="Freeze") == 7
+    assert fixture.value("event_resources", event_id=FREEZE_ID, event_type="Freeze") is None
 
 
 @pytest.mark.parametrize(("events", "expected"), [("self", 0), ("all", 1)])
 def test_events_of_other_vms(events: Any, expected: int, log: pytest.LogCaptureFixture) -> None:
     """Other VMs' events are pending and logged always, and counted only where all are wanted."""
-    house = House(metrics=config.Metrics(events=events))
-    house.poll(body(raw_event(**OTHERS), raw_event(EventId=REBOOT_ID, EventType="Reboot")))
-    assert house.counted("scheduled") == expected
-    assert house.counted("scheduled", "Reboot") == 1
-    assert house.value("pending", event_type="Freeze", event_status="Scheduled", target="other") == 1
-    assert house.value("event_resources", event_id=FREEZE_ID, event_type="Freeze") == (
+    fixture = WatchFixture(metrics=config.Metrics(events=events))
+    fixture.poll(body(raw_event(**OTHERS), raw_event(EventId=REBOOT_ID, EventType="Reboot")))
+    assert fixture.counted("scheduled") == expected
+    assert fixture.counted("scheduled", "Reboot") == 1
+    assert fixture.value("pending", event_type="Freeze", event_status="Scheduled", target="other") == 1
+    assert fixture.value("event_resources", event_id=FREEZE_ID, event_type="Freeze") == (
         1 if expected else None
     )
     told = [record for record in log.records if record.getMessage() == "transition"]
@@ -188,10 +189,10 @@ def test_events_of_other_vms(events: Any, expected: int, log: pytest.LogCaptureF
 
 def test_exemplars_lead_to_the_trace() -> None:
     """A counted transition carries the event's trace id where the format allows: OpenMetrics."""
-    house = House()
-    house.poll(body(raw_event()))
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event()))
     encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
-    text = encode(house.registry).decode()
+    text = encode(fixture.registry).decode()
     (line,) = (one for one in text.splitlines() if "transitions_total" in one and 'trace_id="' in one)
     assert line.startswith(
         'azure_scheduled_events_transitions_total{event_type="Freeze",transition="scheduled"} 1.0 # '
@@ -201,13 +202,13 @@ def test_exemplars_lead_to_the_trace() -> None:
 
 def test_a_transition_is_one_line_with_all_its_facts(log: pytest.LogCaptureFixture) -> None:
     """Whoever has only the log has all that Azure said, and what it was before."""
-    house = House()
-    house.poll()
+    fixture = WatchFixture()
+    fixture.poll()
     log.clear()
-    house.poll(body(raw_event(DurationInSeconds=9)))
-    house.poll(body(raw_event(), incarnation=2))
-    house.poll(body(raw_event(**STARTED), incarnation=3))
-    house.poll(body(incarnation=4), after=7)
+    fixture.poll(body(raw_event(DurationInSeconds=9)))
+    fixture.poll(body(raw_event(), incarnation=2))
+    fixture.poll(body(raw_event(**STARTED), incarnation=3))
+    fixture.poll(body(incarnation=4), after=7)
     assert [record.getMessage() for record in log.records] == ["transition"] * 4
     assert [record.levelname for record in log.records] == ["INFO"] * 4
     told = [record.__dict__["transition"] for record in log.records]
@@ -243,9 +244,9 @@ def test_a_transition_is_one_line_with_all_its_facts(log: pytest.LogCaptureFixtu
 
 def test_an_uneventful_poll_is_silent(log: pytest.LogCaptureFixture) -> None:
     """A poll that brings nothing new, even under a new number, leaves no line."""
-    house = House()
-    house.poll(body(raw_event()))
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event()))
     log.clear()
-    house.poll()
-    house.poll(body(raw_event(), incarnation=2))
+    fixture.poll()
+    fixture.poll(body(raw_event(), incarnation=2))
     assert log.records == []

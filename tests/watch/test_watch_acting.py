@@ -1,13 +1,16 @@
 """Tests of `exporter.watch`: what it hands on to hooks, approvals and the watcher for pauses."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+import msgspec
 
 from exporter.errors import ImdsError, PollOutcome
-from exporter.imds import InstanceFacts
-from exporter.model.lifecycle import Transition
-from exporter.state.approvals import Approval
+from exporter.model.findings import Finding, Pause, hook_failure
+from exporter.model.jobs import HookOutcome
+from exporter.model.lifecycle import Transition, TransitionRecord
+from exporter.model.vm import VirtualMachine
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
-from tests.house import House
+from tests.watch_fixture import WatchFixture
 
 KEY = FREEZE_ID.lower()
 NO_NAME = ImdsError(PollOutcome.TIMEOUT, "no answer")
@@ -15,91 +18,162 @@ NO_NAME = ImdsError(PollOutcome.TIMEOUT, "no answer")
 
 def test_hooks_are_written_down_with_what_happened() -> None:
     """The jobs go into the transaction of the transition, and then they are run."""
-    house = House()
-    house.poll(body(raw_event()))
-    assert [(job.hook, job.key, job.transition) for job in house.memory.jobs] == [
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event()))
+    assert [(job.hook, job.key, job.transition) for job in fixture.memory.jobs] == [
         ("a", KEY, Transition.SCHEDULED)
     ]
-    assert house.hooks.woken == 1
-    house.poll()
-    assert house.hooks.woken == 1
+    assert fixture.hooks.woken == 1
+    fixture.poll()
+    assert fixture.hooks.woken == 1
 
 
 def test_hooks_wait_for_the_name() -> None:
     """Until this VM knows its name none runs; then those for the last transition of what is pending do."""
-    house = House()
-    house.imds.facts = NO_NAME
-    house.poll(body(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Reboot"), incarnation=1))
-    house.poll(body(raw_event(EventStatus="Started", NotBefore=""), incarnation=2))
-    assert house.memory.jobs == []
-    house.imds.facts = InstanceFacts(name="WestNO_0")
-    house.poll(after=60)
-    assert [(job.key, job.transition, job.instance) for job in house.memory.jobs] == [
+    fixture = WatchFixture()
+    fixture.imds.facts = NO_NAME
+    fixture.poll(body(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Reboot"), incarnation=1))
+    fixture.poll(body(raw_event(EventStatus="Started", NotBefore=""), incarnation=2))
+    assert fixture.memory.jobs == []
+    fixture.imds.facts = VirtualMachine(name="WestNO_0")
+    fixture.poll(after=60)
+    assert [(job.key, job.transition, job.instance) for job in fixture.memory.jobs] == [
         (KEY, Transition.STARTED, "WestNO_0")
     ]
-    assert house.hooks.woken == 1
-    house.configure()
-    house.poll()
-    assert len(house.memory.jobs) == 1
+    assert fixture.hooks.woken == 1
+    fixture.configure()
+    fixture.poll()
+    assert len(fixture.memory.jobs) == 1
 
 
 def test_a_name_that_is_not_meant() -> None:
     """A VM that turns out not to be affected runs nothing for what it saw before."""
-    house = House()
-    house.imds.facts = NO_NAME
-    house.poll(body(raw_event()))
-    house.imds.facts = InstanceFacts(name="other")
-    house.poll(after=60)
-    assert house.memory.jobs == []
+    fixture = WatchFixture()
+    fixture.imds.facts = NO_NAME
+    fixture.poll(body(raw_event()))
+    fixture.imds.facts = VirtualMachine(name="other")
+    fixture.poll(after=60)
+    assert fixture.memory.jobs == []
 
 
 def test_an_approval_becomes_a_transition() -> None:
     """What Azure took is recorded with its time, told, counted, and handed to the hooks; once."""
-    house = House()
-    house.poll(body(raw_event()))
-    at = house.clock.now() + timedelta(seconds=0.5)
-    approval = Approval(KEY, FREEZE_ID, "all", at, at)
-    house.approvals.sent = [approval]
-    house.poll()
-    (tracked,) = house.watch.known.current.values()
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event()))
+    at = fixture.clock.now() + timedelta(seconds=0.5)
+    fixture.find(Finding(KEY, Transition.APPROVED, at))
+    (tracked,) = fixture.watch.known.current.values()
     assert [(r.transition, r.at) for r in tracked.transitions][1:] == [(Transition.APPROVED, at)]
-    assert house.counted("approved") == 1
-    assert [message.transition for message in house.memory.messages][1:] == [Transition.APPROVED]
-    assert [job.transition for job in house.memory.jobs][1:] == [Transition.APPROVED]
-    assert house.watch.snapshot.current == (tracked,)
-    house.approvals.sent = [approval]
-    house.poll()
-    assert house.counted("approved") == 1
+    assert fixture.counted("approved") == 1
+    assert [message.transition for message in fixture.memory.messages][1:] == [Transition.APPROVED]
+    assert [job.transition for job in fixture.memory.jobs][1:] == [Transition.APPROVED]
+    assert fixture.watch.snapshot.current == (tracked,)
+    fixture.find(Finding(KEY, Transition.APPROVED, at))
+    assert fixture.counted("approved") == 1
+
+
+def test_a_pause_goes_with_the_life_and_its_end() -> None:
+    """What was observed while IMDS was silent is added up, is no transition, and is told at the end."""
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event(EventStatus="Started", NotBefore="")))
+    fixture.find(Pause((KEY, "unknown"), 4.0), Pause((KEY,), 0.5), Pause(("unknown",), 9.0))
+    (tracked,) = fixture.watch.snapshot.current
+    assert tracked.paused_seconds == 4.5
+    assert len(tracked.transitions) == 1
+    assert len(fixture.memory.steps) == 3
+    fixture.poll(body(incarnation=2))
+    assert [message.event.paused_seconds for message in fixture.memory.messages] == [None, 4.5]
+    fixture.find(Pause((KEY,), 0.5))
+    assert fixture.watch.snapshot.past[0].paused_seconds == 5.0
 
 
 def test_an_approval_of_what_is_gone() -> None:
     """An event that has ended by then keeps its end; one that nobody knows is left alone."""
-    house = House()
-    house.poll(body(raw_event(), incarnation=1))
-    house.poll(body(incarnation=2))
-    at = house.clock.now()
-    house.approvals.sent = [Approval(KEY, FREEZE_ID, "all", at, at), Approval("x", "x", "all", at, at)]
-    house.poll()
-    (tracked,) = house.watch.known.past.values()
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event(), incarnation=1))
+    fixture.poll(body(incarnation=2))
+    at = fixture.clock.now()
+    fixture.find(Finding("x", Transition.APPROVED, at), Finding(KEY, Transition.APPROVED, at))
+    (tracked,) = fixture.watch.known.past.values()
     assert tracked.has(Transition.APPROVED)
     assert tracked.outcome is Transition.CANCELLED
-    assert house.watch.snapshot.past == (tracked,)
+    assert fixture.watch.snapshot.past == (tracked,)
+
+
+def test_a_finding_is_recorded_while_imds_fails() -> None:
+    """What workers find out is a transition at once, whatever IMDS does."""
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event()))
+    fixture.poll(NO_NAME)
+    fixture.find(Finding(KEY, Transition.APPROVED, fixture.clock.now()))
+    assert fixture.counted("approved") == 1
+    assert not fixture.watch.snapshot.up
+
+
+def test_what_was_left_waits_for_the_name() -> None:
+    """A finding of the process before is not recorded under no name; one that brings a name is at once."""
+    before = WatchFixture()
+    before.poll(body(raw_event()))
+    fixture = WatchFixture(before.watch.known)
+    at = fixture.clock.now()
+    fixture.find(Finding(KEY, Transition.APPROVED, at))
+    assert fixture.memory.steps == []
+    fixture.find(failure(at, instance="WestNO_0"))
+    assert [message.transition for message in fixture.memory.messages] == [Transition.HOOK_FAILED]
+    fixture.poll(body(raw_event()))
+    assert [message.transition for message in fixture.memory.messages][1:] == [Transition.APPROVED]
+    assert [job.transition for job in fixture.memory.jobs] == [Transition.APPROVED]
+
+
+def failure(at: datetime, run: int = 1, *, instance: str | None = None) -> Finding:
+    """Return the finding that the hook a failed."""
+    found = hook_failure(KEY, ("a", run), HookOutcome.FAILED, at, reason="exit status 3")
+    return msgspec.structs.replace(found, instance=instance)
+
+
+def test_a_failed_hook_becomes_a_transition() -> None:
+    """It is recorded, told with the reason, counted and traced, once for each run."""
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event()))
+    at = fixture.clock.now()
+    fixture.find(failure(at))
+    (tracked,) = fixture.watch.known.current.values()
+    assert tracked.transitions[1:] == (TransitionRecord(Transition.HOOK_FAILED, at, "a", 1),)
+    message = fixture.memory.messages[-1]
+    assert (message.transition, message.sequence) == (Transition.HOOK_FAILED, 2)
+    assert message.detail == "hook a failed: exit status 3"
+    assert fixture.counted("hook_failed") == 1
+    assert fixture.traced.occurrences[-1][0].transition is Transition.HOOK_FAILED
+    fixture.find(failure(at))
+    assert fixture.counted("hook_failed") == 1
+    fixture.poll(body(raw_event(EventStatus="Started", NotBefore=""), incarnation=2))
+    fixture.find(failure(at, run=3))
+    assert fixture.counted("hook_failed") == 2
+
+
+def test_a_hook_that_fails_for_a_failure() -> None:
+    """A hook for `hook_failed` that fails makes no further one, or it would run without end."""
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event()))
+    at = fixture.clock.now()
+    fixture.find(failure(at), failure(at, run=2))
+    assert fixture.counted("hook_failed") == 1
 
 
 def test_the_approver_looks_when_something_changed() -> None:
     """It is woken by every new document, and by nothing else."""
-    house = House()
-    house.poll(body(raw_event()))
-    woken = house.approvals.woken
-    house.poll()
-    assert house.approvals.woken == woken
-    house.poll(body(incarnation=5))
-    assert house.approvals.woken == woken + 1
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event()))
+    woken = fixture.approvals.woken
+    fixture.poll()
+    assert fixture.approvals.woken == woken
+    fixture.poll(body(incarnation=5))
+    assert fixture.approvals.woken == woken + 1
 
 
 def test_pauses_are_watched_for_while_an_event_is_started() -> None:
     """Only for events that are known to hit this VM."""
-    house = House()
+    fixture = WatchFixture()
     seen = []
     for number, events in enumerate(
         [
@@ -111,6 +185,6 @@ def test_pauses_are_watched_for_while_an_event_is_started() -> None:
         ],
         start=1,
     ):
-        house.poll(body(*events, incarnation=number))
-        seen.append(house.pauses.active)
+        fixture.poll(body(*events, incarnation=number))
+        seen.append(fixture.pauses.active)
     assert seen == [False, False, True, False, False]

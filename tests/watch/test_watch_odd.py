@@ -7,13 +7,13 @@ import pytest
 
 from exporter.config import Instance, Metrics
 from exporter.errors import ImdsError, PollOutcome
-from exporter.health import Trouble
-from exporter.imds import InstanceFacts
+from exporter.health import DegradedReason
 from exporter.model.lifecycle import Known
+from exporter.model.vm import VirtualMachine
 from tests.builders import ABSENT, FREEZE_ID, REBOOT_ID, body, raw_event, scheduled
 from tests.clocks import NOW
-from tests.house import IDLE, TIMEOUT, House
 from tests.lives import Life
+from tests.watch_fixture import IDLE, TIMEOUT, WatchFixture
 
 OTHERS = {"Resources": ["WestNO_7"]}
 UNKNOWN_NAME = "IMDS does not return this VM's name ({}): all events count as its own; set instance.name"
@@ -21,108 +21,124 @@ UNKNOWN_NAME = "IMDS does not return this VM's name ({}): all events count as it
 
 def test_the_name_is_learned_before_the_first_document_is_taken() -> None:
     """What the first document lists for other VMs is never taken for this one's."""
-    house = House()
-    house.poll(body(raw_event(**OTHERS)))
-    assert house.watch.snapshot.instance == "WestNO_0"
-    assert house.counted("scheduled") == 0
-    assert house.value("pending", event_type="Freeze", event_status="Scheduled", target="other") == 1
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event(**OTHERS)))
+    assert fixture.watch.snapshot.instance == "WestNO_0"
+    assert fixture.counted("scheduled") == 0
+    assert fixture.value("pending", event_type="Freeze", event_status="Scheduled", target="other") == 1
 
 
 def test_the_name_is_asked_for_once() -> None:
     """A name that is known is not asked for again."""
-    house = House()
+    fixture = WatchFixture()
     for _ in range(30):
-        house.poll()
-    assert house.imds.asked.count("instance") == 1
+        fixture.poll()
+    assert fixture.imds.asked.count("instance") == 1
 
 
-def test_a_configured_name_is_not_asked_for() -> None:
-    """Where the configuration tells the name, IMDS is not asked."""
-    house = House(instance=Instance(name="WestNO_7"))
-    house.poll(body(raw_event(**OTHERS)))
-    assert "instance" not in house.imds.asked
-    assert house.counted("scheduled") == 1
+def test_a_configured_name_is_used() -> None:
+    """A configured name goes before the one that IMDS has; the other facts are those of IMDS."""
+    fixture = WatchFixture(instance=Instance(name="WestNO_7"))
+    fixture.poll(body(raw_event(**OTHERS)))
+    assert fixture.counted("scheduled") == 1
+    assert fixture.watch.snapshot.instance == "WestNO_7"
+    assert fixture.watch.snapshot.vm == VirtualMachine(name="WestNO_0")
+
+
+def test_facts_are_asked_for_until_they_are_known() -> None:
+    """With a configured name, IMDS is asked for the other facts every five minutes, without a problem."""
+    fixture = WatchFixture(instance=Instance(name="WestNO_7"))
+    fixture.imds.facts = TIMEOUT
+    for _ in range(301):
+        fixture.poll()
+    assert fixture.imds.asked.count("instance") == 2
+    assert fixture.problems() == []
+    fixture.imds.facts = VirtualMachine(size="Standard_D2s_v5")
+    fixture.poll(after=300)
+    fixture.poll(after=300)
+    assert fixture.imds.asked.count("instance") == 3
+    assert fixture.watch.snapshot.vm == VirtualMachine(size="Standard_D2s_v5")
 
 
 def test_the_name_is_not_asked_for_while_documents_fail() -> None:
     """An IMDS that does not answer is not asked twice a poll."""
-    house = House()
-    house.poll(TIMEOUT)
-    assert house.imds.asked == ["document"]
+    fixture = WatchFixture()
+    fixture.poll(TIMEOUT)
+    assert fixture.imds.asked == ["document"]
 
 
 @pytest.mark.parametrize(
-    ("facts", "reason"), [(TIMEOUT, str(TIMEOUT)), (InstanceFacts(), "compute.name is empty")]
+    ("facts", "reason"), [(TIMEOUT, str(TIMEOUT)), (VirtualMachine(), "compute.name is empty")]
 )
 def test_an_unknown_name_is_tried_again_every_10_seconds(
-    facts: InstanceFacts | ImdsError, reason: str
+    facts: VirtualMachine | ImdsError, reason: str
 ) -> None:
-    """Until the name is known every event is this VM's, the house is degraded, and IMDS is asked again."""
-    house = House()
-    house.imds.facts = facts
-    house.poll(body(raw_event(**OTHERS)))
-    assert house.watch.snapshot.instance is None
-    assert house.value("pending", event_type="Freeze", event_status="Scheduled", target="self") == 1
+    """Until the name is known every event is this VM's, the fixture is degraded, and IMDS is asked again."""
+    fixture = WatchFixture()
+    fixture.imds.facts = facts
+    fixture.poll(body(raw_event(**OTHERS)))
+    assert fixture.watch.snapshot.instance is None
+    assert fixture.value("pending", event_type="Freeze", event_status="Scheduled", target="self") == 1
     asked = []
     for second in range(1, 26):
-        before = house.imds.asked.count("instance")
-        house.poll()
-        if house.imds.asked.count("instance") > before:
+        before = fixture.imds.asked.count("instance")
+        fixture.poll()
+        if fixture.imds.asked.count("instance") > before:
             asked.append(second)
     assert asked == [10, 20]
-    assert house.troubles() == [(Trouble.INSTANCE_UNKNOWN, UNKNOWN_NAME.format(reason))]
-    assert house.value("degraded", reason="instance_unknown") == 1
-    house.imds.facts = InstanceFacts(name="WestNO_0")
+    assert fixture.problems() == [(DegradedReason.INSTANCE_UNKNOWN, UNKNOWN_NAME.format(reason))]
+    assert fixture.value("degraded", reason="instance_unknown") == 1
+    fixture.imds.facts = VirtualMachine(name="WestNO_0")
     for _ in range(10):
-        house.poll()
-    assert house.troubles() == []
-    assert house.value("pending", event_type="Freeze", event_status="Scheduled", target="other") == 1
+        fixture.poll()
+    assert fixture.problems() == []
+    assert fixture.value("pending", event_type="Freeze", event_status="Scheduled", target="other") == 1
 
 
 def test_a_slow_name_does_not_take_the_time_from_polling() -> None:
     """Where IMDS hangs when asked for the name, it is asked for during a tenth of the time at most."""
-    house = House()
-    house.imds.facts, house.imds.facts_take = TIMEOUT, 10.0
-    house.poll()
+    fixture = WatchFixture()
+    fixture.imds.facts, fixture.imds.facts_take = TIMEOUT, 10.0
+    fixture.poll()
     for _ in range(90):
-        house.poll()
-    assert house.imds.asked.count("instance") == 2
+        fixture.poll()
+    assert fixture.imds.asked.count("instance") == 2
 
 
 def test_a_failing_name_does_not_fail_the_poll() -> None:
     """The document counts, whatever becomes of the facts about the VM."""
-    house = House()
-    house.imds.facts = TIMEOUT
-    assert house.poll() is PollOutcome.SUCCESS
-    assert house.watch.snapshot.up
+    fixture = WatchFixture()
+    fixture.imds.facts = TIMEOUT
+    assert fixture.poll() is PollOutcome.SUCCESS
+    assert fixture.watch.snapshot.up
 
 
 def test_a_reload_may_give_a_name_and_take_it_back() -> None:
     """A configured name goes before the one IMDS gave, which stands again once it is removed."""
-    house = House()
-    house.poll()
-    house.configure(instance=Instance(name="Mine"))
-    assert house.watch.snapshot.instance == "Mine"
-    house.configure()
-    assert house.watch.snapshot.instance == "WestNO_0"
+    fixture = WatchFixture()
+    fixture.poll()
+    fixture.configure(instance=Instance(name="Mine"))
+    assert fixture.watch.snapshot.instance == "Mine"
+    fixture.configure()
+    assert fixture.watch.snapshot.instance == "WestNO_0"
 
 
 def test_a_reload_that_names_the_vm_ends_the_trouble() -> None:
     """Who follows the advice to set the name is rid of the complaint."""
-    house = House()
-    house.imds.facts = TIMEOUT
-    house.poll()
-    house.configure(instance=Instance(name="Mine"))
-    assert house.troubles() == []
+    fixture = WatchFixture()
+    fixture.imds.facts = TIMEOUT
+    fixture.poll()
+    fixture.configure(instance=Instance(name="Mine"))
+    assert fixture.problems() == []
 
 
 def test_defects_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """What is wrong with an event is one line and one count, however often and wherever it is listed."""
-    house = House()
+    fixture = WatchFixture()
     bad, vague = raw_event(EventType=ABSENT), raw_event(EventId=REBOOT_ID, NotBefore="soon")
-    house.poll(body(bad, vague))
-    house.poll()
-    house.poll(body(vague, raw_event(EventId="new"), bad, incarnation=2))
+    fixture.poll(body(bad, vague))
+    fixture.poll()
+    fixture.poll(body(vague, raw_event(EventId="new"), bad, incarnation=2))
     told = [record for record in caplog.records if record.getMessage() == "event not understood"]
     problems = [
         f"event {FREEZE_ID}: Object missing required field `EventType`",
@@ -133,20 +149,20 @@ def test_defects_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -
         ("WARNING", True),
         ("WARNING", False),
     ]
-    assert house.value("invalid_events_total") == 2
-    assert house.value("degraded", reason="invalid_event") == 1
+    assert fixture.value("invalid_events_total") == 2
+    assert fixture.value("degraded", reason="invalid_event") == 1
 
 
 def test_the_trouble_with_defects_tells_how_many_and_ends_with_them() -> None:
-    """The house is degraded while the newest document has defects, and not longer."""
-    house = House()
-    house.poll(body(None, 7, raw_event()))
+    """The fixture is degraded while the newest document has defects, and not longer."""
+    fixture = WatchFixture()
+    fixture.poll(body(None, 7, raw_event()))
     problem = "event number 0: Expected `object`, got `null` (and 1 more)"
-    assert house.troubles() == [(Trouble.INVALID_EVENT, problem)]
-    assert [tracked.event for tracked in house.watch.snapshot.current] == [scheduled()]
-    house.poll(body(raw_event(), incarnation=2))
-    assert house.troubles() == []
-    assert house.value("invalid_events_total") == 2
+    assert fixture.problems() == [(DegradedReason.INVALID_EVENT, problem)]
+    assert [tracked.event for tracked in fixture.watch.snapshot.current] == [scheduled()]
+    fixture.poll(body(raw_event(), incarnation=2))
+    assert fixture.problems() == []
+    assert fixture.value("invalid_events_total") == 2
 
 
 def remembered() -> Known:
@@ -159,70 +175,70 @@ def remembered() -> Known:
 
 def test_after_a_restart_remembered_events_show_before_the_first_answer() -> None:
     """What was known is shown at once, with `up` 0, and keeps the time at which it was first seen."""
-    house = House(remembered())
+    fixture = WatchFixture(remembered())
     labels = {"event_id": FREEZE_ID, "event_type": "Freeze"}
     first_seen = (NOW + timedelta(seconds=2)).timestamp()
     for _ in range(2):
-        seen = house.watch.snapshot
+        seen = fixture.watch.snapshot
         assert (seen.up, seen.ready, seen.incarnation) == (False, False, 2)
         assert [tracked.event for tracked in seen.past] == [
             scheduled(event_id=REBOOT_ID, event_type="Reboot")
         ]
-        assert house.value("up") == 0
-        assert house.value("event_first_seen_timestamp_seconds", **labels) == first_seen
-        house.poll(TIMEOUT)
+        assert fixture.value("up") == 0
+        assert fixture.value("event_first_seen_timestamp_seconds", **labels) == first_seen
+        fixture.poll(TIMEOUT)
 
 
 def test_after_a_restart_nothing_is_reported_twice(caplog: pytest.LogCaptureFixture) -> None:
     """A document that says what was known already is not news to the new process."""
     caplog.set_level(logging.INFO, "exporter")
-    house = House(remembered())
-    house.poll(body(raw_event(), incarnation=2))
+    fixture = WatchFixture(remembered())
+    fixture.poll(body(raw_event(), incarnation=2))
     assert [record.getMessage() for record in caplog.records] == ["IMDS answers"]
-    assert house.counted("scheduled") == 0
-    assert [step.writes for step in house.memory.steps] == [False]
+    assert fixture.counted("scheduled") == 0
+    assert [step.writes for step in fixture.memory.steps] == [False]
 
 
 def test_what_ended_while_the_exporter_was_down_is_told() -> None:
-    """The first document after a restart tells what became of the events, and has no measure of impact."""
+    """The first document after a restart ends the events, without a measure of impact."""
     life = Life()
     life.feed(scheduled(), scheduled(event_id=REBOOT_ID, event_type="Reboot", event_status="Started"))
-    house = House(life.known)
-    house.poll(body(incarnation=2))
-    assert house.counted("cancelled") == 1
-    assert house.counted("completed", "Reboot") == 1
-    assert house.value("impact_seconds_count", event_type="Reboot") == 0
+    fixture = WatchFixture(life.known)
+    fixture.poll(body(incarnation=2))
+    assert fixture.counted("cancelled") == 1
+    assert fixture.counted("completed", "Reboot") == 1
+    assert fixture.value("impact_seconds_count", event_type="Reboot") == 0
 
 
 def test_the_snapshot_is_newest_first() -> None:
     """What came last, and what went last, stands first."""
-    house = House()
+    fixture = WatchFixture()
     a, b, c = (raw_event(EventId=name) for name in "abc")
     for number, listed in enumerate(([a, b, c], [a, b], [a], [a])):
-        house.poll(body(*listed, incarnation=number))
-    house.poll(body(a, raw_event(EventId="d"), incarnation=9))
-    seen = house.watch.snapshot
+        fixture.poll(body(*listed, incarnation=number))
+    fixture.poll(body(a, raw_event(EventId="d"), incarnation=9))
+    seen = fixture.watch.snapshot
     assert [tracked.key for tracked in seen.current] == ["d", "a"]
     assert [tracked.key for tracked in seen.past] == ["b", "c"]
 
 
 def test_a_reload_changes_which_events_have_series() -> None:
     """`metrics.events` takes effect with the next scrape."""
-    house = House()
-    house.poll(body(raw_event(**OTHERS)))
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event(**OTHERS)))
     labels = {"event_id": FREEZE_ID, "event_type": "Freeze"}
-    assert house.value("event_resources", **labels) is None
-    house.configure(metrics=Metrics(events="all", resources=True))
-    assert house.value("event_resources", **labels) == 1
-    assert house.value("event_resource_info", resource="WestNO_7", **labels) == 1
+    assert fixture.value("event_resources", **labels) is None
+    fixture.configure(metrics=Metrics(events="all", resources=True))
+    assert fixture.value("event_resources", **labels) == 1
+    assert fixture.value("event_resource_info", resource="WestNO_7", **labels) == 1
 
 
 def test_a_reset_of_the_incarnation_is_no_news() -> None:
     """An endpoint that starts counting anew changes the number alone."""
-    house = House()
-    house.poll(body(raw_event(), incarnation=7))
-    house.poll(body(raw_event(), incarnation=1))
-    assert house.value("document_incarnation") == 1
-    assert house.counted("scheduled") == 1
-    house.poll(IDLE)
-    assert house.counted("vanished") == 1
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event(), incarnation=7))
+    fixture.poll(body(raw_event(), incarnation=1))
+    assert fixture.value("document_incarnation") == 1
+    assert fixture.counted("scheduled") == 1
+    fixture.poll(IDLE)
+    assert fixture.counted("vanished") == 1

@@ -145,12 +145,20 @@ class Answer:
         return self.body.decode()
 
 
-async def call(app: AsgiApp, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
-    """Ask an application without a server; a header's name has underscores for its hyphens."""
+async def call(
+    app: AsgiApp, path: str, method: str = "GET", query: str = "", *, leave: bool = False, **headers: str
+) -> Answer:
+    """Ask an application without a server; a header's name has underscores for its hyphens.
+
+    With ``leave`` the client disconnects after the request.
+    """
     answer = Answer()
+    unread: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        if not (unread or leave):
+            await asyncio.Event().wait()
+        return unread.pop() if unread else {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -174,7 +182,7 @@ async def call(app: AsgiApp, path: str, method: str = "GET", query: str = "", **
 def ask(where: Site | AsgiApp, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
     """Ask a site once."""
     app = create_app(where) if isinstance(where, Site) else where
-    return asyncio.run(call(app, path, method, query, **headers))
+    return asyncio.run(call(app, path, method, query, leave=False, **headers))
 
 
 @contextmanager

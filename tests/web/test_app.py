@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from exporter.errors import ConfigurationError, StoppingError
-from exporter.health import Health, Trouble
+from exporter.health import DegradedReason, Health
 from exporter.model.lifecycle import Transition
 from exporter.web.app import create_app
 from exporter.web.http import Message
@@ -195,6 +195,7 @@ def test_events_have_the_documented_shape() -> None:
             "transitions": [{"transition": "scheduled", "at": "2026-03-04T21:59:00Z"}],
             "approval": {"state": None, "rule": None, "reason": None},
             "impact_seconds": None,
+            "paused_seconds": None,
             "doubts": [],
         }
     ]
@@ -206,7 +207,7 @@ def test_status_tells_of_the_watch_and_the_house() -> None:
     """A problem makes it degraded, with its reason."""
     health = Health(StillClock())
     assert json.loads(ask(site(snapshot(), health=health), "/api/v1/status").text)["state"] == "ok"
-    health.report(Trouble.STATE_UNWRITABLE, "/x: read-only file system")
+    health.report(DegradedReason.STATE_UNWRITABLE, "/x: read-only file system")
     body = json.loads(ask(site(snapshot(), health=health), "/api/v1/status").text)
     assert body.pop("version")
     assert body == {
@@ -214,6 +215,8 @@ def test_status_tells_of_the_watch_and_the_house() -> None:
         "ready": True,
         "last_success": "2026-03-04T21:59:59Z",
         "last_error": "",
+        "started": "2026-03-04T22:00:00Z",
+        "last_scrape": None,
         "document_incarnation": 7,
         "instance": "WestNO_0",
         "endpoint": "http://169.254.169.254",

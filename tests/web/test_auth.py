@@ -5,7 +5,10 @@ import asyncio
 import base64
 import inspect
 import json
+import socket
+import threading
 import time
+from collections.abc import Iterator, Mapping
 
 import bcrypt
 import pytest
@@ -15,7 +18,7 @@ from exporter.web.app import create_app
 from exporter.web.auth import Passwords, credentials
 from exporter.web.http import AsgiApp
 from exporter.web.settings import RateLimit, WebSettings
-from tests.web.support import StillClock, ask, call, site, snapshot
+from tests.web.support import Answer, StillClock, ask, call, served, site, snapshot
 
 USERS = {
     "alice": bcrypt.hashpw(b"wonder:land", bcrypt.gensalt(4)),
@@ -30,6 +33,13 @@ def _header(name: str, password: str) -> str:
 
 def _protected() -> AsgiApp:
     return create_app(site(snapshot(), settings=lambda: WebSettings(users=USERS), lifecycle_enabled=True))
+
+
+async def _right(
+    passwords: Passwords, name: str, password: bytes, users: Mapping[str, bytes] = USERS
+) -> bool:
+    """Check a password as a request does."""
+    return passwords.remembers(users, name, password) or bool(await passwords.check(users, name, password))
 
 
 @pytest.fixture
@@ -105,7 +115,7 @@ def test_right_passwords_are_checked_once(checks: list[bytes]) -> None:
     async def scrape() -> list[bool]:
         passwords = Passwords()
         given = [b"wonder:land", b"wonder:land", b"wrong", b"wrong", b"wonder:land"]
-        return [await passwords.right(USERS, "alice", password) for password in given]
+        return [await _right(passwords, "alice", password) for password in given]
 
     assert asyncio.run(scrape()) == [True, True, False, False, True]
     assert checks == [b"wonder:land", b"wrong", b"wrong"]
@@ -116,11 +126,11 @@ def test_a_changed_hash_forgets_the_old_password() -> None:
     changed = {"alice": bcrypt.hashpw(b"new", bcrypt.gensalt(4))}
 
     async def ask_twice() -> tuple[bool, bool, bool]:
-        right = Passwords().right
+        passwords = Passwords()
         return (
-            await right(USERS, "alice", b"wonder:land"),
-            await right(changed, "alice", b"wonder:land"),
-            await right(changed, "alice", b"new"),
+            await _right(passwords, "alice", b"wonder:land"),
+            await _right(passwords, "alice", b"wonder:land", changed),
+            await _right(passwords, "alice", b"new", changed),
         )
 
     assert asyncio.run(ask_twice()) == (True, False, True)
@@ -129,8 +139,8 @@ def test_a_changed_hash_forgets_the_old_password() -> None:
 def test_an_unknown_user_is_checked_like_a_known_one(checks: list[bytes]) -> None:
     """Time tells no names: bcrypt runs for both, and a real user's password opens no other name."""
     for name in ("alice", "nobody"):
-        assert not asyncio.run(Passwords().right(USERS, name, b"wrong"))
-    assert not asyncio.run(Passwords().right(USERS, "nobody", b"wonder:land"))
+        assert not asyncio.run(_right(Passwords(), name, b"wrong"))
+    assert not asyncio.run(_right(Passwords(), "nobody", b"wonder:land"))
     assert checks == [b"wrong", b"wrong", b"wonder:land"]
 
 
@@ -145,7 +155,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             ("b\u00f6b", "p\u00e4ss".encode()),
             ("long", b"x" * 72),
         ):
-            assert await passwords.right(USERS, name, password)
+            assert await _right(passwords, name, password)
 
     asyncio.run(visit())
     assert len(passwords._right) == 2
@@ -171,6 +181,109 @@ def test_checking_does_not_hold_up_others() -> None:
 
     quick, whole = asyncio.run(both())
     assert quick < whole / 2
+
+
+class Gate:
+    """Stands in for bcrypt: lets no check end before it is opened, and notes what was checked."""
+
+    def __init__(self) -> None:
+        self.fits = False
+        self.open = threading.Event()
+        self.begun = threading.Event()
+        self.checked: list[bytes] = []
+
+    def __call__(self, password: bytes, _: bytes) -> bool:
+        """Wait, then decide as it was told."""
+        self.checked.append(password)
+        self.begun.set()
+        self.open.wait(30)
+        return self.fits
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """Make one that is open after the test."""
+    found = Gate()
+    yield found
+    found.open.set()
+
+
+def test_a_flood_of_wrong_passwords_holds_up_no_right_one(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen checks wait, everybody else is told 429 and hung up on; who is known is answered at once."""
+    app = _protected()
+    known = _header("alice", "wonder:land")
+
+    async def flood() -> tuple[list[Answer], int, list[int]]:
+        assert (await call(app, "/metrics", authorization=known)).status == 200
+        monkeypatch.setattr(auth, "_fits", gate)
+        asked = [call(app, "/metrics", authorization=_header("alice", f"wrong{n}")) for n in range(60)]
+        guesses = [asyncio.create_task(one) for one in asked]
+        await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
+        refused = [task.result() for task in guesses if task.done()]
+        amid = (await call(app, "/metrics", authorization=known)).status
+        gate.open.set()
+        return refused, amid, sorted([(await one).status for one in guesses])
+
+    refused, amid, statuses = asyncio.run(flood())
+    assert amid == 200
+    assert statuses == [401] * 17 + [429] * 43
+    assert [answer.status for answer in refused] == [429] * 43
+    assert {(one.headers["connection"], one.headers["retry-after"]) for one in refused} == {("close", "1")}
+
+
+def test_who_has_gone_is_not_checked(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that hangs up while it waits makes room at once, and its password costs no bcrypt."""
+    app = _protected()
+    monkeypatch.setattr(auth, "_fits", gate)
+
+    async def visit() -> int:
+        first = asyncio.create_task(call(app, "/", authorization=_header("alice", "first")))
+        await asyncio.to_thread(gate.begun.wait, 30)
+        leaving = [
+            asyncio.create_task(call(app, "/", authorization=_header("alice", f"gone{n}"), leave=True))
+            for n in range(16)
+        ]
+        await asyncio.wait(leaving)
+        assert all(one.cancelled() for one in leaving)
+        last = asyncio.create_task(call(app, "/", authorization=_header("alice", "last")))
+        gate.open.set()
+        await first
+        return (await last).status
+
+    assert asyncio.run(visit()) == 401
+    assert gate.checked == [b"first", b"last"]
+
+
+def test_a_request_behind_one_that_is_checked_is_answered(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a client sends while its password is checked is kept."""
+    request = f"GET /-/healthy HTTP/1.1\r\nHost: x\r\nAuthorization: {_header('alice', 'wonder:land')}\r\n"
+    gate.fits = True
+    monkeypatch.setattr(auth, "_fits", gate)
+    with served(_protected()) as port, socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
+        peer.sendall(f"{request}\r\n".encode())
+        assert gate.begun.wait(30)
+        peer.sendall(f"{request}Connection: close\r\n\r\n".encode())
+        gate.open.set()
+        found = b""
+        while part := peer.recv(10_000):
+            found += part
+    assert found.count(b"200 OK") == 2
+
+
+def test_guesses_do_not_use_up_the_rate_limit_of_who_is_known() -> None:
+    """Requests with a password that was right before have a bucket of their own, of the same size."""
+    clock = StillClock()
+    settings = WebSettings(users=USERS, rate_limit=RateLimit(60.0, 2))
+    app = create_app(site(snapshot(), clock=clock, settings=lambda: settings))
+    known = _header("alice", "wonder:land")
+    assert ask(app, "/-/healthy", authorization=known).status == 200
+    statuses = [ask(app, "/-/healthy", authorization=_header("alice", "wrong")).status for _ in range(3)]
+    assert statuses == [401, 429, 429]
+    assert [ask(app, "/-/healthy", authorization=known).status for _ in range(3)] == [200, 200, 429]
 
 
 def test_the_rate_limit_refuses_and_recovers() -> None:

@@ -14,11 +14,13 @@ from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.ui import WebDriverWait
 
 from exporter.clock import SystemClock
 from exporter.model.lifecycle import Transition
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Minute, Snapshot
+from exporter.model.views import WorkView
 from exporter.web.app import Site, create_app
 from tests.end_to_end.program import free_port
 from tests.web.support import freeze, past, served, site, snapshot, tracked
@@ -105,7 +107,19 @@ class Stage:
 
     def site(self) -> Site:
         """Make the site, on the machine's clock."""
-        return dataclasses.replace(site(snapshot(), clock=SystemClock()), snapshot=lambda: self.picture)
+        work = [
+            WorkView("message", HOSTILE, Transition.SCHEDULED, "refused", self.now),
+            WorkView("message", "chat", Transition.SCHEDULED, "delivered", self.now),
+            WorkView("hook", "drain", Transition.SCHEDULED, "running", None),
+        ]
+        return dataclasses.replace(
+            site(snapshot(), clock=SystemClock()),
+            snapshot=lambda: self.picture,
+            in_service=lambda: HOSTILE,
+            work=lambda lives: dict.fromkeys(lives, work),
+            polls=lambda: (Minute(self.now, 60), Minute(self.now, 59, 1, "timeout")),
+            notice="Simulated events.",
+        )
 
     def change(self, **fields: Any) -> None:
         """Change the picture."""
@@ -162,11 +176,11 @@ def test_the_countdown_ticks(browser: webdriver.Chrome, port: int) -> None:
 
 
 def test_times_are_told_in_the_readers_zone_too(browser: webdriver.Chrome, port: int, stage: Stage) -> None:
-    """Beside UTC stands the browser's own time."""
+    """Beside UTC stands the browser's own time, with the name of its zone."""
     browser.get(f"http://127.0.0.1:{port}/")
     starts = (stage.now + timedelta(minutes=12, seconds=30)).astimezone(ZoneInfo("Europe/Berlin"))
     shown = _text(browser, "#own .when small")
-    assert re.search(rf"\d\d:\d\d:\d\d UTC \((\w+,? )?{starts:%H:%M} your time\)", shown)
+    assert re.search(rf"\d\d:\d\d:\d\d UTC \((\w+,? )?{starts:%H:%M} CES?T, your time\)", shown)
 
 
 def test_hostile_text_stays_text(browser: webdriver.Chrome, port: int) -> None:
@@ -217,6 +231,17 @@ def test_a_selection_survives(browser: webdriver.Chrome, port: int, stage: Stage
     browser.execute_script("getSelection().removeAllRanges()")
     _refresh(browser)
     _until(browser, lambda b: "No events are scheduled" in _text(b, "#own"))
+
+
+def test_what_was_opened_stays_open(browser: webdriver.Chrome, port: int) -> None:
+    """A refresh does not close the messages of a past event, and keeps the focus there."""
+    browser.get(f"http://127.0.0.1:{port}/")
+    browser.find_element(By.CSS_SELECTOR, "#past summary").click()
+    first = browser.find_element(By.ID, "main")
+    _refresh(browser)
+    _until(browser, expected_conditions.staleness_of(first))
+    assert browser.find_element(By.CSS_SELECTOR, "#past details").get_attribute("open") == "true"
+    assert browser.switch_to.active_element.tag_name == "summary"
 
 
 def test_a_silent_exporter_makes_the_page_stale(browser: webdriver.Chrome, stage: Stage) -> None:

@@ -3,26 +3,28 @@
 import re
 from datetime import timedelta
 from html.parser import HTMLParser
+from typing import Literal
 
 import pytest
 
-from exporter.health import Health, Trouble
+from exporter.health import DegradedReason, Health
 from exporter.model import wording as words
 from exporter.model.events import SCHEDULED, STARTED
 from exporter.model.lifecycle import ENDINGS, TrackedEvent, Transition
-from exporter.model.views import NO_APPROVAL, ApprovalView
-from exporter.web.page import landing, title
+from exporter.model.views import NO_APPROVAL, ApprovalView, WorkView
+from exporter.web.page import More, landing, title
 from tests.web.support import NOW, StillClock, ask, freeze, past, site, snapshot, tracked
 
 # Markup, quotes, template syntax, control characters, bidirectional marks, half an emoji; and how they look.
 MARKUP = "</bdi></main><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;`"
 SYNTAX = "{{ 7*7 }}{% raw %}{# note #}${x}%s"
+KINDS: tuple[Literal["message", "hook"], ...] = ("message", "hook")
 HOSTILE = f"{MARKUP}{SYNTAX} \x00\x1b[31m\r\n\x85\u2028\x7f\u202e\u2066\u2069\u200f\u061c\ufeff\ud83d end"
 SHOWN = f"{MARKUP}{SYNTAX} ??[31m ???????? end"
 
 
 def undecided(_: TrackedEvent) -> ApprovalView:
-    """Tell that nothing is decided about approving any event."""
+    """Return that no approval is decided for any event."""
     return NO_APPROVAL
 
 
@@ -66,7 +68,7 @@ def _pages_full_of(text: str) -> list[_Outline]:
         for n, status in enumerate((text, SCHEDULED, STARTED))
     ]
     health = Health(StillClock())
-    health.report(Trouble.INVALID_EVENT, text)
+    health.report(DegradedReason.INVALID_EVENT, text)
     current = tuple(map(tracked, events))
     gone = tuple(past(events[0], outcome, ago=9) for outcome in sorted(ENDINGS))
     return [
@@ -76,6 +78,13 @@ def _pages_full_of(text: str) -> list[_Outline]:
                 health,
                 NOW,
                 lambda _: ApprovalView(text, text, text),
+                More(
+                    notice=text,
+                    out_of_service=text,
+                    work=lambda lives: dict.fromkeys(
+                        lives, tuple(WorkView(kind, text, None, "pending", None) for kind in KINDS)
+                    ),
+                ),
             ).body.decode()
         )
         for name in (text, "other")
@@ -112,6 +121,7 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
     references = [attrs[name] or "" for _, attrs in outline.tags for name in ("href", "src") if name in attrs]
     assert [reference.split(",")[0] for reference in references] == [
         "data:image/svg+xml",
+        "-/in-service",
         "metrics",
         "api/v1/events",
         "api/v1/status",
@@ -154,11 +164,11 @@ def test_the_title_tells_the_gist(fields: dict[str, object], expected: str) -> N
         ({"up": False, "ready": False, "last_error": "refused"}, "No valid response from Azure yet"),
         (
             {"up": False, "last_success": NOW - timedelta(minutes=3)},
-            "Blind: no valid response from Azure for 3 min 0 s",
+            "Blind: no valid response from Azure for 3 min",
         ),
         (
             {"last_success": NOW - timedelta(minutes=3)},
-            "Polling has stalled: Azure not polled for 3 min 0 s",
+            "Polling has stalled: Azure not polled for 3 min",
         ),
         ({"last_success": NOW - timedelta(minutes=3), "poll_interval": 120.0}, "Watching"),
     ],
@@ -172,7 +182,7 @@ def test_the_state_of_the_watch_comes_first(fields: dict[str, object], expected:
 def test_problems_are_shown_with_their_reasons() -> None:
     """Active problems of the exporter are on the page."""
     health = Health(StillClock())
-    health.report(Trouble.STATE_UNWRITABLE, "/x: read-only file system")
+    health.report(DegradedReason.STATE_UNWRITABLE, "/x: read-only file system")
     text = _outline(landing(snapshot(), health, NOW, undecided).body.decode()).text
     assert "Watching, but degraded" in text
     assert "state unwritable: /x: read-only file system since Wed 4 Mar, 22:00:00 UTC" in text
@@ -183,15 +193,33 @@ def test_a_card_tells_everything() -> None:
     text = _outline(ask(site(snapshot(current=(tracked(freeze()),))), "/").text).text
     for words_there in (
         "Scheduled",
-        "Starts in 12 min 0 s not before Wed 4 Mar, 22:12:00 UTC",
-        "The VM pauses for about 5 seconds; memory, disks and connections survive.",
-        "Requested byAzure itself (Platform)",
+        "Starts in 12 min not before Wed 4 Mar, 22:12:00 UTC",
+        "The VM pauses. CPU and network may be suspended; memory and open files are not affected.",
+        "Expected impactabout 5 s",
+        "Requested byAzure (Platform)",
         "Affected VMsWestNO_0, WestNO_1",
         freeze().event_id,
         freeze().description,
         "No events are scheduled for other VMs.",
     ):
         assert words_there in text
+
+
+@pytest.mark.parametrize(
+    ("event_type", "status", "classes"),
+    [
+        ("Freeze", "Scheduled", "event info"),
+        ("Freeze", "Started", "event info started"),
+        ("Reboot", "Scheduled", "event warning"),
+        ("Reboot", "Started", "event critical started"),
+        ("Preempt", "Advisory", "event warning"),
+        ("Preempt", "Scheduled", "event critical"),
+    ],
+)
+def test_a_card_has_the_colour_of_its_severity(event_type: str, status: str, classes: str) -> None:
+    """The page uses the scale of the messages."""
+    event = freeze(event_type=event_type, event_status=status)
+    assert f'<article class="{classes}">' in ask(site(snapshot(current=(tracked(event),))), "/").text
 
 
 def test_hundreds_of_events_are_cut() -> None:
@@ -216,26 +244,31 @@ def test_many_resources_are_cut() -> None:
     ("seconds", "expected"),
     [
         (-5, "0 s"),
-        (0.9, "0 s"),
+        (None, "unknown"),
+        (0.4, "0 s"),
+        (0.9, "1 s"),
         (59, "59 s"),
         (725, "12 min 5 s"),
         (11520, "3 h 12 min"),
         (97200, "1 day 3 h"),
-        (172800, "2 days 0 h"),
+        (172800, "2 days"),
+        (59.6, "1 min"),
+        (3599.7, "1 h"),
+        (86_390, "1 day"),
+        (7140, "1 h 59 min"),
     ],
 )
-def test_spans_are_said_in_two_units(seconds: float, expected: str) -> None:
-    """The two largest units are enough for a person."""
-    assert words.span(seconds) == expected
+def test_durations_are_said_in_two_units(seconds: float | None, expected: str) -> None:
+    """The two largest units are enough for a person, rounded to the nearest."""
+    assert words.duration(seconds) == expected
 
 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [
-        (None, "not known"),
-        (0, "no interruption expected"),
-        (1, "about 1 second"),
-        (9, "about 9 seconds"),
+        (None, "unknown duration"),
+        (0, "no interruption"),
+        (9, "about 9 s"),
         (600, "about 10 min"),
         (605, "about 10 min 5 s"),
         (7200, "about 2 h"),
@@ -243,9 +276,9 @@ def test_spans_are_said_in_two_units(seconds: float, expected: str) -> None:
 )
 def test_expected_durations_are_said_plainly(seconds: int | None, expected: str) -> None:
     """Unknown, none and some are three things."""
-    assert words.expected_duration(freeze(duration_seconds=seconds)) == expected
+    assert words.impact(seconds) == expected
 
 
 def test_an_unknown_type_is_admitted() -> None:
     """A type that Azure adds later is shown, and not explained wrongly."""
-    assert "does not know" in words.effect(freeze(event_type="Levitate"))
+    assert "does not know" in words.effect("Levitate")

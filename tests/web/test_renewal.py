@@ -55,11 +55,11 @@ def _serial(port: int, pki: Pki) -> str:
 
 def test_without_a_file_all_is_open() -> None:
     """No path: plain HTTP, no users, and a reload that does nothing."""
-    house = _House(None)
-    house.config.reload()
-    house.clock.passed += 5
-    assert not house.config.current().users
-    assert house.config.ssl_contexts() is None
+    setting = _House(None)
+    setting.config.reload()
+    setting.clock.passed += 5
+    assert not setting.config.current().users
+    assert setting.config.ssl_contexts() is None
 
 
 def test_a_bad_file_stops_the_start(tmp_path: Path) -> None:
@@ -71,98 +71,98 @@ def test_a_bad_file_stops_the_start(tmp_path: Path) -> None:
 def test_changed_users_hold_after_a_second(tmp_path: Path) -> None:
     """The file's time is looked at once a second, and no oftener."""
     path = write(tmp_path, _users("alice"))
-    house = _House(path)
+    setting = _House(path)
     _rewrite(path, _users("bob"))
-    assert list(house.config.current().users) == ["alice"]
-    house.clock.passed += 1
-    assert list(house.config.current().users) == ["bob"]
+    assert list(setting.config.current().users) == ["alice"]
+    setting.clock.passed += 1
+    assert list(setting.config.current().users) == ["bob"]
 
 
 def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
     """The very same settings are given as long as no file changes."""
-    house = _House(write(tmp_path, _users("alice")))
-    first = house.config.current()
-    house.clock.passed += 60
-    assert house.config.current() is first
+    setting = _House(write(tmp_path, _users("alice")))
+    first = setting.config.current()
+    setting.clock.passed += 60
+    assert setting.config.current() is first
 
 
 def test_a_broken_file_keeps_the_old_settings(tmp_path: Path) -> None:
     """It is reported, without secrets, until the file is right again, were it as it was before."""
     path = write(tmp_path, _users("alice"))
-    house = _House(path)
+    setting = _House(path)
     as_it_was = path.stat().st_mtime_ns
     _rewrite(path, "basic_auth_users:\n  alice: canary\n")
-    house.clock.passed += 1
-    assert list(house.config.current().users) == ["alice"]
-    (problem,) = house.problems()
+    setting.clock.passed += 1
+    assert list(setting.config.current().users) == ["alice"]
+    (problem,) = setting.problems()
     assert problem.startswith(f"{path}:2: basic_auth_users.alice: is not a bcrypt hash")
     assert "canary" not in problem
     path.write_text(_users("alice"), encoding="utf-8")
     os.utime(path, ns=(as_it_was, as_it_was))
-    house.clock.passed += 1
-    assert list(house.config.current().users) == ["alice"]
-    assert house.problems() == []
+    setting.clock.passed += 1
+    assert list(setting.config.current().users) == ["alice"]
+    assert setting.problems() == []
 
 
 def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
     """Removing the file does not remove the passwords."""
     path = write(tmp_path, _users("alice"))
-    house = _House(path)
+    setting = _House(path)
     path.unlink()
-    house.clock.passed += 1
-    assert list(house.config.current().users) == ["alice"]
-    assert house.problems() == [f"{path}: cannot be read: No such file or directory"]
+    setting.clock.passed += 1
+    assert list(setting.config.current().users) == ["alice"]
+    assert setting.problems() == [f"{path}: cannot be read: No such file or directory"]
 
 
 def test_a_reload_raises_what_is_wrong(tmp_path: Path) -> None:
     """Whoever reloads hears of it at once; the old settings stay."""
     path = write(tmp_path, _users("alice"))
-    house = _House(path)
+    setting = _House(path)
     _rewrite(path, "nonsense: 1\n")
     with pytest.raises(ConfigurationError, match="nonsense: unknown key"):
-        house.config.reload()
-    assert list(house.config.current().users) == ["alice"]
+        setting.config.reload()
+    assert list(setting.config.current().users) == ["alice"]
     _rewrite(path, _users("bob"))
-    house.config.reload()
-    assert list(house.config.current().users) == ["bob"]
+    setting.config.reload()
+    assert list(setting.config.current().users) == ["bob"]
 
 
 @pytest.mark.parametrize("before", ["", PAIR])
 def test_tls_does_not_come_or_go(pki: Pki, before: str) -> None:
     """A server that listens cannot change between HTTP and HTTPS; it says that a restart can."""
     path = write(pki.folder, before)
-    house = _House(path)
+    setting = _House(path)
     _rewrite(path, "" if before else PAIR)
     with pytest.raises(ConfigurationError, match="by a restart only"):
-        house.config.reload()
+        setting.config.reload()
 
 
 def test_a_renewed_certificate_meets_the_next_connection(pki: Pki) -> None:
     """Served through a real server: new connections get the new certificate; a half-written pair, the old."""
-    house = _House(write(pki.folder, PAIR))
-    app = create_app(site(snapshot(), clock=house.clock, settings=house.config.current))
-    with served(app, house.config.ssl_contexts()) as port:
+    setting = _House(write(pki.folder, PAIR))
+    app = create_app(site(snapshot(), clock=setting.clock, settings=setting.config.current))
+    with served(app, setting.config.ssl_contexts()) as port:
         first = _serial(port, pki)
         old_key = (pki.folder / "key.pem").read_bytes()
         pki.renew()
         new_key = (pki.folder / "key.pem").read_bytes()
         (pki.folder / "key.pem").write_bytes(old_key)
-        house.clock.passed += 1
+        setting.clock.passed += 1
         assert _serial(port, pki) == first
-        assert "does not belong to the certificate" in house.problems()[0]
+        assert "does not belong to the certificate" in setting.problems()[0]
         (pki.folder / "key.pem").write_bytes(new_key)
-        house.clock.passed += 1
+        setting.clock.passed += 1
         assert _serial(port, pki) != first
-        assert house.problems() == []
+        assert setting.problems() == []
 
 
 def test_client_certificates_over_a_real_server(pki: Pki) -> None:
     """A client is answered only while its certificate is allowed by the newest file."""
     text = f"{PAIR}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
     path = write(pki.folder, f"{text}  client_allowed_sans: [prometheus.example]\n")
-    house = _House(path)
-    app = create_app(site(snapshot(), clock=house.clock, settings=house.config.current))
-    with served(app, house.config.ssl_contexts()) as port, requests.Session() as session:
+    setting = _House(path)
+    app = create_app(site(snapshot(), clock=setting.clock, settings=setting.config.current))
+    with served(app, setting.config.ssl_contexts()) as port, requests.Session() as session:
         session.trust_env = False
         session.verify = str(pki.folder / "ca.pem")
         url = f"https://127.0.0.1:{port}/-/healthy"
@@ -171,7 +171,7 @@ def test_client_certificates_over_a_real_server(pki: Pki) -> None:
         session.cert = str(pki.folder / "client.pem")
         assert session.get(url, timeout=5).status_code == 200
         _rewrite(path, f"{text}  client_allowed_sans: [other.example]\n")
-        house.clock.passed += 1
+        setting.clock.passed += 1
         session.close()
         with pytest.raises(requests.ConnectionError):
             session.get(url, timeout=5)
@@ -181,16 +181,16 @@ def test_a_password_over_https(pki: Pki) -> None:
     """TLS and basic authentication work together, the change of a password included."""
     hashed = [bcrypt.hashpw(word, bcrypt.gensalt(4)).decode() for word in (b"one", b"two")]
     path = write(pki.folder, f"{PAIR}basic_auth_users:\n  alice: {hashed[0]}\n")
-    house = _House(path)
-    app = create_app(site(snapshot(), clock=house.clock, settings=house.config.current))
+    setting = _House(path)
+    app = create_app(site(snapshot(), clock=setting.clock, settings=setting.config.current))
 
     def status(password: str) -> int:
         url = f"https://127.0.0.1:{port}/metrics"
         authority = str(pki.folder / "ca.pem")
         return requests.get(url, auth=("alice", password), verify=authority, timeout=5).status_code
 
-    with served(app, house.config.ssl_contexts()) as port:
+    with served(app, setting.config.ssl_contexts()) as port:
         assert (status("one"), status("two")) == (200, 401)
         _rewrite(path, f"{PAIR}basic_auth_users:\n  alice: {hashed[1]}\n")
-        house.clock.passed += 1
+        setting.clock.passed += 1
         assert (status("one"), status("two")) == (401, 200)

@@ -1,0 +1,189 @@
+"""What viewers and rules cost a fleet's Prometheus: `python -m benchmarks.queries [VMS...]`.
+
+Writes a day of a synthetic fleet into Prometheus' own blocks, asks a real Prometheus every query of the
+dashboards as Grafana does, and lets it evaluate the rules. Series about events have
+their real density; those about VMs are sparser, since the queries read them at single points only.
+"""
+
+import sys
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import yaml
+
+from benchmarks.__main__ import row
+from benchmarks.figure import Figure
+from exporter.model.events import EVENT_TYPES
+from exporter.model.lifecycle import Transition
+from tests.alerts.support import RULE_FILES, tool
+from tests.dashboards.reading import NAMES, Asked, interpolate, load, queries, spans
+from tests.end_to_end.program import eventually, free_port, get, running
+
+DAY = 86_400
+EVENTS = 50
+HIT = 10
+_LIVE = 5
+_NOTICE, _IMPACT = 900, 600
+_STEP = 90
+_COARSE_STEP = 300
+_JOB = "azure-scheduled-events-exporter"
+_P, _R = "azure_scheduled_events_", "azure_scheduled_events:"
+
+Series = tuple[str, float, Iterable[int]]
+"""A series with its labels, its value, and the times of its samples."""
+
+
+def write(file: IO[str], vms: int, end: int) -> None:
+    """Write a day up to ``end`` as OpenMetrics: scale sets of 100 VMs, and events that hit ten VMs each."""
+    for series, value, times in (*_vms(vms, end), *_events(vms, end)):
+        file.writelines(f"{series} {value} {at}\n" for at in times)
+    file.write("# EOF\n")
+
+
+def _vm(number: int) -> tuple[str, str]:
+    place = f'resource_group="prod",scale_set="set-{number // 100}",zone="{number % 3 + 1}"'
+    return f'job="{_JOB}",instance="vm-{number}"', place
+
+
+def _vms(vms: int, end: int) -> Iterator[Series]:
+    day, last = range(end - DAY, end + 1, 240), range(end - 600, end + 1, 60)
+    for number in range(vms):
+        vm, place = _vm(number)
+        down = number < HIT
+        yield f"up{{{vm}}}", 0 if down else 1, day
+        yield f"{_R}vm{{{vm},{place}}}", -1 if down else 1, day
+        if down:
+            continue
+        yield f'{_P}instance_info{{{vm},instance_name="vm_{number}",{place}}}', 1, day
+        yield f"{_P}up{{{vm}}}", 1, day
+        yield f"{_P}in_service{{{vm}}}", 1, day
+        for kind in EVENT_TYPES:
+            of = f'{vm},event_type="{kind}"'
+            for transition in Transition:
+                yield f'{_P}transitions_total{{{of},transition="{transition}"}}', int(number % 4 == 0), last
+            for part in ("sum", "count"):
+                yield f"{_P}observed_pause_seconds_{part}{{{of}}}", int(number % 4 == 0), last
+
+
+def _events(vms: int, end: int) -> Iterator[Series]:
+    """Spread events over the day; the last few are under way at its end, and have taken ten VMs down."""
+    for event in range(EVENTS):
+        over = end - (EVENTS - _LIVE - event) * DAY // EVENTS if event < EVENTS - _LIVE else end + 60
+        kind = EVENT_TYPES[event % 3]
+        for number in range(HIT):
+            vm, place = _vm((event * HIT + number) % vms)
+            which = f'{vm},event_id="E{event:07}",event_type="{kind}"'
+            yield from _event(which, place, over, min(over, end + 1))
+
+
+def _event(which: str, place: str, over: int, until: int) -> Iterator[Series]:
+    seen, started = over - _IMPACT - _NOTICE, over - _IMPACT
+    event_id = which.partition('event_id="')[2].partition('"')[0]
+    recorded = f'{which},event="{event_id}",{place}'
+    before, after = range(seen, started, 15), range(started, until, 15)
+    info = f'{_P}event_info{{{which},event_source="Platform",target="self",description="Maintenance."'
+    yield f'{info},event_status="Scheduled"}}', 1, before
+    yield f'{info},event_status="Started"}}', 1, after
+    yield f"{_P}event_not_before_timestamp_seconds{{{which}}}", started, before
+    yield f"{_P}event_first_seen_timestamp_seconds{{{which}}}", seen, range(seen, until, 15)
+    yield f"{_P}event_started_timestamp_seconds{{{which}}}", started, after
+    yield f"{_P}event_duration_seconds{{{which}}}", 30, range(seen, until, 15)
+    yield f"{_P}event_resources{{{which}}}", HIT, range(seen, until, 15)
+    known = f'{recorded},event_source="Platform"'
+    yield f'{_R}vm_event{{{known},event_status="Scheduled"}}', seen, range(seen, started, 5)
+    yield f'{_R}vm_event{{{known},event_status="Started"}}', started, range(started, until, 5)
+    yield f'{_R}vm_event_started{{{known},event_status="Started"}}', started, range(started, until, 5)
+    yield f"{_R}vm_event_state{{{recorded}}}", 2, range(seen, until, 60)
+    of = which.replace(f'event_id="{event_id}",', "")
+    for transition, at in (("scheduled", seen), ("started", started), ("completed", over)):
+        yield f'{_R}vm_transitions:increase{{{of},transition="{transition}"}}', 1, [min(at, until - 1)]
+    if over <= until:
+        yield f'{_R}vm_event_ended{{{recorded},transition="completed"}}', over, [over]
+
+
+def measure(vms: int) -> Iterator[Figure]:
+    """Measure one fleet: the processor time of each dashboard's refresh, and the time of the rules."""
+    with tempfile.TemporaryDirectory() as work:
+        folder, end = Path(work), int(time.time())
+        with (folder / "day.om").open("w") as file:
+            write(file, vms, end)
+        blocks = ("promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet")
+        tool(*blocks, folder / "day.om", folder / "tsdb", timeout=1800)
+        (folder / "day.om").unlink()
+        configuration = folder / "prometheus.yml"
+        configuration.write_text(yaml.safe_dump({"rule_files": [str(RULE_FILES[0])]}))
+        flags = (f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'tsdb'}")
+        with running("prometheus", free_port(), *flags) as server:
+            yield from _rules(server, vms)
+        configuration.write_text("{}\n")
+        with running("prometheus", free_port(), *flags) as server:
+            for name in NAMES:
+                yield from _refresh(server, name, vms, end)
+
+
+def _rules(server: str, vms: int) -> Iterator[Figure]:
+    """Wait for the third evaluation of each group: the first reads the blocks for the first time."""
+    name = "prometheus_rule_group_last_duration_seconds"
+    eventually(
+        lambda: min(_values(server, "prometheus_rule_group_iterations_total").values()) >= 2, within=200
+    )
+    for group, seconds in _values(server, name).items():
+        yield Figure(f"{vms} VMs, rules: {group.partition(';')[2]}", seconds, "s each")
+
+
+def _refresh(server: str, name: str, vms: int, end: int) -> Iterator[Figure]:
+    """Ask what one refresh asks, three times, and take the cheapest."""
+    asked = list(queries(load(name)))
+    costs = [_cost(server, asks, name, end) for asks in asked]
+    aim = 1.0 if name == "fleet" else None
+    yield Figure(f"{vms} VMs, one refresh of {name}: {len(asked)} queries, CPU", sum(costs), "s", aim)
+    dearest, asks = max(zip(costs, asked, strict=True), key=lambda pair: pair[0])
+    yield Figure(f"{vms} VMs, {name}: its dearest query, of {asks.panel!r}", dearest, "s")
+
+
+_AGAIN = 3
+
+
+def _cost(server: str, asks: Asked, name: str, end: int) -> float:
+    seconds = 3600 if name == "exporter" else DAY
+    step = _COARSE_STEP if asks.coarse else _STEP
+    instance = "vm-11" if name == "instance" else ".*"
+    query = interpolate(asks.expression, spans(seconds, interval=step, scrape=15, instance=instance))
+    period = {"time": end} if asks.instant else {"start": end - seconds, "end": end, "step": step}
+    path = "query" if asks.instant else "query_range"
+    url = f"{server}/api/v1/{path}?{urllib.parse.urlencode({'query': query, **period})}"
+    get(url)
+    before = _cpu(server)
+    for _ in range(_AGAIN):
+        get(url)
+    return (_cpu(server) - before) / _AGAIN
+
+
+def _cpu(server: str) -> float:
+    return _values(server, "process_cpu_seconds_total")[""]
+
+
+def _values(server: str, name: str) -> dict[str, float]:
+    """Return the samples of one of Prometheus' own metrics, by the value of their only label."""
+    found = {}
+    for line in get(f"{server}/metrics").splitlines():
+        if line.startswith((f"{name} ", f"{name}{{")):
+            labels, _, value = line.rpartition(" ")
+            found[labels.partition('="')[2].removesuffix('"}')] = float(value)
+    return found
+
+
+def main(sizes: Sequence[str]) -> None:
+    """Measure fleets of these numbers of VMs."""
+    print(f"{'':72}{'measured':>10}{'aim':>10}")
+    for vms in map(int, sizes or ("500", "2000")):
+        for figure in measure(vms):
+            print(row(figure), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,275 @@
+"""The document of scheduled events, decoded with all the oddities seen in the field.
+
+Sources: Azure's pages "Scheduled Events for Linux VMs" and "... for Windows VMs" for the fields, their types
+and the API version that brought each; operators' reports for the rest.
+"""
+
+import json
+import math
+import re
+import reprlib
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from exporter.errors import InvalidDocumentError
+from exporter.model.events import CANCELED, COMPLETED, LONGEST_NAME, SCHEDULED, STARTED, ScheduledEvent
+
+# Statuses are compared without regard to case; every other status is kept as Azure wrote it.
+_STATUSES = {status.lower(): status for status in (SCHEDULED, STARTED, COMPLETED, CANCELED)} | {
+    "cancelled": CANCELED
+}
+# An answer of 8 MiB has room for four million broken events, or for an event type of eight million letters,
+# which would be a label from then on. As Azure writes them, 25,000 events fit, and have 300,000 values.
+_MOST_VALUES = 400_000
+_MOST_LOST = 1000
+_LONGEST_TEXT = 65_536
+# Wider numbers would fit neither a metric's float nor a database's column.
+_WIDEST_INCARNATION = 2**63 - 1
+# Longer durations, over a century, cannot be meant.
+_LONGEST_DURATION = 4e9
+
+
+class Defect(msgspec.Struct, frozen=True):
+    """A part of a document that could not be read; ``event_id`` is "" where even that is unreadable.
+
+    ``lost`` is true where the whole event had to be left out, not only the field that the message names.
+    """
+
+    event_id: str
+    message: str
+    lost: bool
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One answer of the endpoint; of two events with one id the last holds.
+
+    ``incarnation`` is None where the document has none that can be read.
+    """
+
+    incarnation: int | None
+    events: tuple[ScheduledEvent, ...] = ()
+    defects: tuple[Defect, ...] = ()
+
+
+class _RawDocument(msgspec.Struct):
+    events: list[msgspec.Raw] = msgspec.field(name="Events")
+    # The events count whatever this number is.
+    incarnation: Any = msgspec.field(name="DocumentIncarnation", default=None)
+
+
+class _RawEvent(msgspec.Struct):
+    event_id: str = msgspec.field(name="EventId")
+    event_type: str = msgspec.field(name="EventType")
+    event_status: str = msgspec.field(name="EventStatus")
+    # Of these, one that makes no sense must not cost the event: they are read one by one.
+    resources: Any = msgspec.field(name="Resources", default=None)
+    not_before: Any = msgspec.field(name="NotBefore", default=None)
+    duration: Any = msgspec.field(name="DurationInSeconds", default=None)
+    description: Any = msgspec.field(name="Description", default=None)
+    event_source: Any = msgspec.field(name="EventSource", default=None)
+    resource_type: Any = msgspec.field(name="ResourceType", default=None)
+
+
+_REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
+_WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,19}")
+# The standard library knows neither second 60 nor hour 24.
+_LEAP_SECOND = re.compile(r"(:[0-5]\d:)60(?!\d)")
+_END_OF_DAY = re.compile(r"([Tt\s])24:00(?::00(?:\.0+)?)?(?=[^:\d]|$)")
+
+_document_decoder = msgspec.json.Decoder(_RawDocument)
+_event_decoder = msgspec.json.Decoder(_RawEvent)
+
+
+def decode_document(body: bytes) -> Document:
+    """Decode an answer's body.
+
+    A bad event, or a bad field of one, becomes a `Defect` and leaves the others alone. Ids, types, statuses
+    and names of over 256 characters are bad, too; a description is cut after 65,536.
+
+    Raises:
+        InvalidDocumentError: it is not a document: not JSON, or without a list of events; or it has some
+            400,000 values, or over 1,000 events that cannot be read.
+    """
+    if body.count(b",") >= _MOST_VALUES:
+        raise InvalidDocumentError(
+            f"not a document of scheduled events: it has more than {_MOST_VALUES} values"
+        )
+    defects: list[Defect] = []
+    raw, doubts = _decode_whole(body.removeprefix(b"\xef\xbb\xbf"))
+    incarnation = _incarnation(raw.incarnation, defects)
+    defects.extend(Defect("", doubt, lost=False) for doubt in doubts)
+    events: dict[str, ScheduledEvent] = {}
+    lost = 0
+    for number, item in enumerate(raw.events):
+        event = _decode_event(item, number, doubts, defects)
+        if event is not None:
+            events.pop(event.key, None)
+            events[event.key] = event
+        else:
+            events.pop(defects[-1].event_id.lower(), None)
+            lost += 1
+        if lost > _MOST_LOST:
+            raise InvalidDocumentError(f"over {_MOST_LOST} events cannot be read: {defects[-1].message}")
+    return Document(incarnation, tuple(events.values()), tuple(defects))
+
+
+def _decode_whole(body: bytes) -> tuple[_RawDocument, tuple[str, ...]]:
+    """Return the document, with doubts that apply to each event that has a replaced character."""
+    try:
+        return _document_decoder.decode(body.decode()), ()
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InvalidDocumentError(f"not a document of scheduled events: {error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        # To msgspec, one lone surrogate (a text cut in the middle of an emoji) makes the whole unreadable.
+        try:
+            raw = _document_decoder.decode(_with_replacements(body))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            raise InvalidDocumentError(f"not a document of scheduled events: {error}") from error
+        return raw, (f"Document: invalid Unicode was replaced: {error}",)
+
+
+def _incarnation(value: object, defects: list[Defect]) -> int | None:
+    """Return the number, also where it is quoted."""
+    number: int | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value.strip()):
+        number = int(value)
+    if number is not None and abs(number) <= _WIDEST_INCARNATION:
+        return number
+    found = "is missing" if value is None else f"{_excerpt(value)} is not a whole number"
+    defects.append(Defect("", f"DocumentIncarnation: {found}; no event is taken as cancelled", lost=False))
+    return None
+
+
+def _with_replacements(body: bytes) -> bytes:
+    """Return the JSON with invalid Unicode replaced; raise ValueError where it cannot be read either way."""
+    content = json.loads(body.decode("utf-8", errors="replace"))
+    return json.dumps(content, ensure_ascii=False).encode("utf-8", errors="replace")
+
+
+def _decode_event(
+    item: msgspec.Raw, number: int, doubts: tuple[str, ...], defects: list[Defect]
+) -> ScheduledEvent | None:
+    try:
+        raw = _event_decoder.decode(item)
+        _require_text({"EventId": raw.event_id, "EventType": raw.event_type, "EventStatus": raw.event_status})
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        found = _readable_id(item)
+        # By its id where it has one: its place changes with every other event, and this is to be logged once.
+        defects.append(Defect(found, f"event {found or f'number {number}'}: {error}", lost=True))
+        return None
+    notes: list[str] = []
+    event = ScheduledEvent(
+        event_id=raw.event_id,
+        event_type=raw.event_type,
+        event_status=_STATUSES.get(raw.event_status.strip().lower(), raw.event_status),
+        resources=_names(raw.resources, notes),
+        not_before=_time(raw.not_before, notes),
+        duration_seconds=_duration(raw.duration, notes),
+        description=_text("Description", raw.description, notes, longest=_LONGEST_TEXT),
+        event_source=_text("EventSource", raw.event_source, notes),
+        resource_type=_text("ResourceType", raw.resource_type, notes),
+    )
+    defects.extend(Defect(event.event_id, f"event {event.event_id}: {note}", lost=False) for note in notes)
+    replaced = doubts if _REPLACED in bytes(item) else ()
+    return msgspec.structs.replace(event, doubts=(*replaced, *notes))
+
+
+def _require_text(fields: dict[str, str]) -> None:
+    for name, value in fields.items():
+        if not value.strip():
+            raise ValueError(f"{name} is empty")
+        if len(value) > LONGEST_NAME:
+            raise ValueError(f"{name} has {len(value)} characters; {LONGEST_NAME} are possible")
+
+
+def _readable_id(item: msgspec.Raw) -> str:
+    try:
+        fields: Any = msgspec.json.decode(item)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    found = fields.get("EventId") if isinstance(fields, dict) else None
+    return found if isinstance(found, str) and found.strip() and len(found) <= LONGEST_NAME else ""
+
+
+def _text(field: str, value: object, notes: list[str], *, longest: int = LONGEST_NAME) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        if len(value) > longest:
+            notes.append(f"{field}: cut from {len(value)} to {longest} characters")
+        return value[:longest]
+    notes.append(f"{field}: {_excerpt(value)} is not text")
+    return ""
+
+
+def _names(value: object, notes: list[str]) -> tuple[str, ...]:
+    """Return the names that can be read; with none left the event counts as this VM's, as with none given."""
+    if value is None:
+        return ()
+    found = value if isinstance(value, list) else [value]
+    names = tuple(
+        name for name in found if isinstance(name, str) and name.strip() and len(name) <= LONGEST_NAME
+    )
+    if len(names) < len(found) or not isinstance(value, list):
+        notes.append(f"Resources: {_excerpt(value)} is not a list of names")
+    return names
+
+
+def _time(value: object, notes: list[str]) -> datetime | None:
+    try:
+        return parse_time(_text("NotBefore", value, notes))
+    except ValueError as error:
+        notes.append(f"NotBefore: {error}")
+        return None
+
+
+def _duration(value: object, notes: list[str]) -> int | None:
+    """Return whole seconds; None for Azure's -1 ("unknown") and everything else below 0."""
+    if value is None or value == "":
+        return None
+    try:
+        seconds = (
+            float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+        )
+    except (ValueError, OverflowError):
+        seconds = None
+    if seconds is None or not seconds < _LONGEST_DURATION:
+        notes.append(f"DurationInSeconds: {_excerpt(value)} is not a number of seconds")
+        return None
+    if seconds < 0:
+        return None
+    if seconds != int(seconds):
+        notes.append(f"DurationInSeconds: rounded up from {_excerpt(value)}")
+    return math.ceil(seconds)
+
+
+def _excerpt(value: object) -> str:
+    # Not repr: it fails on what is nested as deeply as the decoder allows.
+    return reprlib.repr(value)[:80]
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """Read a NotBefore: RFC 1123 (whatever its weekday says) or ISO 8601; no zone means UTC, blank is None.
+
+    A leap second (``:60``, RFC 3339 section 5.7) is the second after it, and 24:00 the end of the day.
+
+    Raises:
+        ValueError: the text is not blank, and neither of the two.
+    """
+    if text is None or not text.strip():
+        return None
+    text = text.strip()
+    plain, leaps = _LEAP_SECOND.subn(r"\g<1>59", text, count=1)
+    plain, days = _END_OF_DAY.subn(r"\g<1>00:00:00", plain, count=1)
+    try:
+        is_iso = plain[0].isdigit() and "-" in plain
+        found = datetime.fromisoformat(plain.upper()) if is_iso else parsedate_to_datetime(plain)
+        aware = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        return aware + timedelta(days=days, seconds=leaps)
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
+        raise ValueError(f"{text[:80]!r} is not an RFC 1123 or ISO 8601 time") from error

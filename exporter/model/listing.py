@@ -1,0 +1,53 @@
+"""What a document lists, sorted by what it is to the lives that are known."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from exporter.model.documents import Document
+from exporter.model.events import ScheduledEvent
+from exporter.model.lifecycle import Known, TrackedEvent
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """A document's events by what they are to the lives known before it, whose keys the mappings have."""
+
+    listed: Mapping[str, ScheduledEvent]
+    unread: frozenset[str]
+    gone: tuple[str, ...]
+    returning: tuple[tuple[TrackedEvent, ScheduledEvent], ...]
+    fresh: tuple[ScheduledEvent, ...]
+
+
+def listing_of(known: Known, document: Document) -> Listing:
+    """Sort the events of a document."""
+    current, past = _by_id(known.current), _by_id(known.past)
+    listed: dict[str, ScheduledEvent] = {}
+    returning: dict[str, tuple[TrackedEvent, ScheduledEvent]] = {}
+    fresh: list[ScheduledEvent] = []
+    for event in document.events:
+        life, former = current.get(event.key), past.get(event.key)
+        if life is not None:
+            if life.key not in listed or _is_newer(life, event, listed[life.key]):
+                listed[life.key] = event
+        elif former is not None:
+            if former.key not in returning or _is_newer(former, event, returning[former.key][1]):
+                returning[former.key] = former, event
+        else:
+            fresh.append(event)
+    lost = {defect.event_id.lower() for defect in document.defects if defect.lost}
+    unread = {life.key for event_id, life in current.items() if event_id in lost} - listed.keys()
+    gone = [key for key in known.current if key not in listed and key not in unread]
+    return Listing(listed, frozenset(unread), tuple(gone), tuple(returning.values()), tuple(fresh))
+
+
+def _is_newer(life: TrackedEvent, event: ScheduledEvent, other: ScheduledEvent) -> bool:
+    """Return whether an event bears a newer id of this life than another: of two listed, it holds."""
+    ids = [known_id.lower() for known_id in life.ids]
+    return ids.index(event.key) > ids.index(other.key)
+
+
+def _by_id(lives: Mapping[str, TrackedEvent]) -> dict[str, TrackedEvent]:
+    """Map every id that an event ever had, folded, to its newest life among these."""
+    ascending = sorted(lives.values(), key=lambda life: life.life)
+    return {known_id.lower(): life for life in ascending for known_id in life.ids}

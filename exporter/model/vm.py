@@ -1,0 +1,89 @@
+"""The facts about this VM that IMDS knows.
+
+Source: Azure's page "Azure Instance Metadata Service", `/metadata/instance`.
+"""
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from exporter.errors import ImdsError, PollOutcome
+
+# Names in documents have the same limit.
+_LONGEST_NAME = 256
+# By `azEnvironment`.
+_PORTALS = {
+    "AzurePublicCloud": "https://portal.azure.com",
+    "AzureUSGovernmentCloud": "https://portal.azure.us",
+    "AzureChinaCloud": "https://portal.azure.cn",
+}
+
+
+class VirtualMachine(msgspec.Struct, frozen=True):
+    """The facts about this VM; "" where IMDS has none. Events' ``Resources`` contain ``name``."""
+
+    name: str = ""
+    vm_id: str = ""
+    resource_id: str = ""
+    resource_group: str = ""
+    subscription_id: str = ""
+    location: str = ""
+    zone: str = ""
+    scale_set: str = ""
+    size: str = ""
+    fault_domain: str = ""
+    update_domain: str = ""
+    computer_name: str = ""
+    environment: str = ""
+
+    @property
+    def portal_url(self) -> str:
+        """The VM's page in Azure's portal; "" where its resource id or its cloud is unknown."""
+        portal = _PORTALS.get(self.environment or "AzurePublicCloud")
+        return f"{portal}/#resource{quote(self.resource_id)}" if portal and self.resource_id else ""
+
+
+class _InstanceAnswer(msgspec.Struct):
+    compute: dict[str, Any] | None = None
+
+
+def decode_instance(body: bytes) -> VirtualMachine:
+    """Return the facts in an answer of IMDS.
+
+    Raises:
+        ImdsError: the answer has no usable facts.
+    """
+    try:
+        answer = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"), type=_InstanceAnswer)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = f"not a valid document about this VM: {error}"
+        raise ImdsError(PollOutcome.INVALID_DOCUMENT, message) from error
+    compute = answer.compute or {}
+    profile = compute.get("osProfile")
+    vm = VirtualMachine(
+        name=_text(compute.get("name")),
+        vm_id=_text(compute.get("vmId")),
+        resource_id=_text(compute.get("resourceId")),
+        resource_group=_text(compute.get("resourceGroupName")),
+        subscription_id=_text(compute.get("subscriptionId")),
+        location=_text(compute.get("location")),
+        zone=_text(compute.get("zone")),
+        scale_set=_text(compute.get("vmScaleSetName")),
+        size=_text(compute.get("vmSize")),
+        fault_domain=_text(compute.get("platformFaultDomain")),
+        update_domain=_text(compute.get("platformUpdateDomain")),
+        computer_name=_text(profile.get("computerName")) if isinstance(profile, dict) else "",
+        environment=_text(compute.get("azEnvironment")),
+    )
+    if len(vm.name) > _LONGEST_NAME:
+        message = f"compute.name has {len(vm.name)} characters; {_LONGEST_NAME} are possible"
+        raise ImdsError(PollOutcome.INVALID_DOCUMENT, message)
+    return vm
+
+
+def _text(value: object) -> str:
+    """Return numbers as text, because fault domains have been both, and "" for anything else."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""

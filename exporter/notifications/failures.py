@@ -1,0 +1,118 @@
+"""Why Apprise could not send a message, by value as far as Apprise lets it be known.
+
+`AppriseResult` says no more than that an attempt failed. The exception that a plugin handles is the current
+one of the interpreter while the plugin logs it, and so is known by type. The status of an HTTP response is
+nowhere but in the text of Apprise's log.
+"""
+
+import contextlib
+import logging
+import re
+import smtplib
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
+
+from exporter.model.messages import Delivery, Failure
+
+# What is wrong is the message: too large, or not what the service understands.
+_REFUSED = frozenset({400, 413, 414, 415, 422, 431})
+# 5yz in answer to a mail's content, not to its sender or recipient: https://www.rfc-editor.org/rfc/rfc5321#section-4.2
+_MAIL_REFUSED = range(500, 600)
+_NO_ANSWER = "it did not answer in time"
+_STATUS = re.compile(r"\berror=([1-5][0-9][0-9])\b")
+
+
+class _Errors(logging.Handler):
+    """Keeps the exceptions that are being handled where something is logged on this thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[BaseException] = []
+        self._thread = threading.get_ident()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = sys.exception()
+        if error is not None and record.thread == self._thread and error not in self.found:
+            self.found.append(error)
+
+
+@contextlib.contextmanager
+def handled_by(name: str) -> Iterator[Sequence[BaseException]]:
+    """Collect the exceptions that are handled on this thread by whoever logs to a logger."""
+    logger, errors = logging.getLogger(name), _Errors()
+    logger.addHandler(errors)
+    try:
+        yield errors.found
+    finally:
+        logger.removeHandler(errors)
+
+
+def status_in(texts: Iterable[str]) -> int | None:
+    """Return the status of the HTTP response that Apprise's log names; None without."""
+    found = _STATUS.search("\n".join(texts))
+    return int(found[1]) if found else None
+
+
+def of_status(status: int) -> Delivery:
+    """Return what an HTTP status means."""
+    failure = Failure.REFUSED if status in _REFUSED else Failure.TARGET
+    return Delivery(delivered=False, reason=f"it answered {_named(status)}", failure=failure)
+
+
+def of_redirect(status: int, location: str) -> Delivery:
+    """Return what a redirect means; ``location`` is the scheme and host that it leads to, "" if not known."""
+    where = f" to {location}; correct the target's URL" if location else ", which is not followed"
+    return Delivery(delivered=False, reason=f"it answered {_named(status)}, a redirect{where}")
+
+
+def of_errors(errors: Sequence[BaseException]) -> Delivery:
+    """Return what the exceptions that a plugin handled mean."""
+    chain = [cause for error in errors for cause in _causes(error)]
+    for error in chain:
+        if isinstance(error, smtplib.SMTPDataError) and error.smtp_code in _MAIL_REFUSED:
+            return Delivery(False, f"it answered {error.smtp_code}", Failure.REFUSED)
+        if isinstance(error, smtplib.SMTPServerDisconnected) and isinstance(error.__context__, TimeoutError):
+            return Delivery(False, _NO_ANSWER, Failure.UNANSWERED)
+    for kinds, reason, failure in _meanings():
+        if any(isinstance(error, kinds) for error in chain):
+            return Delivery(False, reason, failure)
+    return Delivery(delivered=False, reason="Apprise could not send it")
+
+
+def _meanings() -> Iterator[tuple[tuple[type[BaseException], ...], str, Failure]]:
+    """Yield what exceptions mean, the most telling first."""
+    import requests
+    import urllib3
+
+    yield (requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError), _NO_ANSWER, Failure.UNANSWERED
+    for kinds, reason in (
+        ((ConnectionRefusedError,), "it refuses connections"),
+        ((socket.gaierror,), "its name cannot be resolved"),
+        ((ssl.SSLCertVerificationError,), "its certificate is not accepted"),
+        ((smtplib.SMTPAuthenticationError,), "it does not accept the credentials"),
+        (
+            (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused),
+            "it does not accept the addresses",
+        ),
+        ((requests.ConnectTimeout, TimeoutError), "it cannot be reached in time"),
+        ((requests.ConnectionError, OSError, smtplib.SMTPException), "the connection failed"),
+    ):
+        yield kinds, reason, Failure.TARGET
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception, and what caused it."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _named(status: int) -> str:
+    known = status in set(HTTPStatus)
+    return f"{status} ({HTTPStatus(status).phrase})" if known else str(status)

@@ -1,0 +1,257 @@
+"""Which messages of a target are sent next: decided from what waits and how attempts went, without I/O.
+
+Messages of one event are sent in order, one at a time. An attempt that fails puts off its own event. Once two
+different messages have failed in a row, the target counts as down: it is tried with one message at a time,
+after pauses that become longer, until it accepts one.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from exporter.clock import Clock
+from exporter.model.messages import Backlog, Failure
+from exporter.model.severity import Severity
+from exporter.work import Backoff
+
+# More than these that waited for a target that was down go out as one.
+MOST_SINGLE = 10
+# An attempt that takes longer than this holds up nothing else, up to so many attempts.
+SLOW_SECONDS = 2.0
+MOST_ATTEMPTS = 3
+MOST_ATTEMPTS_CRITICAL = 6
+# The pauses before a message is tried again that was refused, or not answered: so often it may have arrived.
+# After the last attempt it is given up.
+_PAUSES = {Failure.REFUSED: (10.0, 50.0), Failure.UNANSWERED: (20.0, 300.0)}
+MOST_ATTEMPTS_FOR_ONE = 3
+# While the target is down, this many attempts with a digest are followed by one with a single message: it may
+# be the digest that fails.
+_DIGESTS_IN_A_ROW = 3
+_RISING = tuple(Severity)
+
+
+class Item(NamedTuple):
+    """What counts of a message that waits: its event's life, its number in that life, its severity."""
+
+    life: str
+    sequence: int
+    severity: Severity
+
+    @property
+    def id(self) -> tuple[str, int]:
+        """What names it among the messages of its target."""
+        return self.life, self.sequence
+
+
+Ids = tuple[tuple[str, int], ...]
+
+
+class Turn(NamedTuple):
+    """What to do next: send ``items`` as one message, or look again in ``delay`` seconds.
+
+    Without items and delay there is nothing to do before something changes. ``items`` are several in a
+    digest, and where the last of them stands for those before it.
+    """
+
+    items: tuple[Item, ...] = ()
+    digest: bool = False
+    delay: float | None = None
+
+
+class _Hold(NamedTuple):
+    """An event whose first message failed: how often, and until when it is not tried again."""
+
+    failures: int
+    failure: Failure
+    until: float
+    backoff: Backoff
+
+
+class _Attempt(NamedTuple):
+    begun: float
+    digest: bool
+
+
+class Schedule:
+    """The order of one target's messages; used by one thread. Times are the clock's monotonic seconds.
+
+    ``recovering`` is whether the target, or the exporter, was down: what waits is late.
+    """
+
+    def __init__(
+        self, clock: Clock, *, recovering: bool, chance: Callable[[], float] = random.random
+    ) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._recovering = recovering
+        self._attempts: dict[Ids, _Attempt] = {}
+        self._holds: dict[str, _Hold] = {}
+        # The events whose messages failed since the last one that was delivered.
+        self._failing: set[str] = set()
+        self._backoff = Backoff(clock, chance=chance)
+        self._paused_until = -math.inf
+        # Whether the last attempt delivered a message by itself.
+        self._accepts_singles = False
+        self._digests_work = True
+        # The digest that failed last: what is tried again is the same, not a longer one.
+        self._digest: frozenset[tuple[str, int]] = frozenset()
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether a message failed that has not been delivered since, or given up."""
+        return bool(self._holds)
+
+    @property
+    def under_way(self) -> frozenset[tuple[str, int]]:
+        """The messages of attempts that have not ended."""
+        return frozenset(one for ids in self._attempts for one in ids)
+
+    def next(self, waiting: Sequence[Item], backlog: Backlog) -> Turn:
+        """Return what to do next with the messages that wait, oldest first."""
+        now = self._clock.monotonic()
+        busy = {life for life, _ in self.under_way}
+        lives: dict[str, list[Item]] = {}
+        for item in waiting:
+            if item.life not in busy:
+                lives.setdefault(item.life, []).append(item)
+        self._forget({item.life for item in waiting})
+        if self._is_down and (self._attempts or now < self._paused_until):
+            return Turn(delay=None if self._attempts else self._paused_until - now)
+        due = {life: self._due(life) for life in lives}
+        ready = {life: items for life, items in lives.items() if due[life] <= now}
+        if not ready:
+            self._recovering = self._recovering and bool(self._failing or self._attempts)
+            return Turn(delay=min(due.values()) - now if due else None)
+        turn = self._choose(ready, [item for item in waiting if item.life in ready], backlog)
+        wait = self._wait_for_others(max(map(_weight, turn.items)), now)
+        return turn if wait == 0 else Turn(delay=wait)
+
+    def begun(self, turn: Turn, items: Sequence[Item]) -> Ids:
+        """Note that an attempt began with the first ``items`` of a turn; return what names it."""
+        ids = tuple(item.id for item in items)
+        self._attempts[ids] = _Attempt(self._clock.monotonic(), turn.digest)
+        return ids
+
+    def delivered(self, ids: Ids) -> None:
+        """Note that an attempt delivered its message."""
+        attempt = self._attempts.pop(ids)
+        # They failed because the target was down.
+        over = {Failure.TARGET, Failure.UNANSWERED} if self._is_down else {Failure.UNANSWERED}
+        for life, hold in self._holds.items():
+            if hold.failure in over:
+                self._holds[life] = hold._replace(until=-math.inf)
+        for life, _ in ids:
+            self._holds.pop(life, None)
+        self._failing.clear()
+        self._backoff.succeeded()
+        self._accepts_singles = not attempt.digest
+        if attempt.digest:
+            self._digest = frozenset()
+
+    def failed(self, ids: Ids, failure: Failure) -> None:
+        """Note that an attempt failed."""
+        attempt = self._attempts.pop(ids)
+        took = self._clock.monotonic() - attempt.begun
+        lives = {life for life, _ in ids}
+        if attempt.digest:
+            self._digest = frozenset(ids)
+            if failure is Failure.REFUSED or self._accepts_singles:
+                self._digests_work = False
+        self._accepts_singles = False
+        if attempt.digest and failure is Failure.REFUSED:
+            return
+        for life in lives:
+            self._hold(life, failure, took)
+        if failure is not Failure.REFUSED:
+            self._failing |= lives
+            self._recovering = True
+            self._paused_until = self._clock.monotonic() + self._backoff.failed(took)
+
+    def dropped(self, ids: Ids) -> None:
+        """Note that an attempt ended that says nothing about the target that is configured now."""
+        self._attempts.pop(ids)
+
+    def given_up(self, ids: Iterable[tuple[str, int]]) -> None:
+        """Forget what is known of messages that are not tried again."""
+        for life, _ in ids:
+            self._holds.pop(life, None)
+
+    def reset(self) -> None:
+        """Try everything at once: the target is another one now, or another way to it was configured."""
+        self._holds.clear()
+        self._failing.clear()
+        self._backoff.succeeded()
+        self._paused_until = -math.inf
+        self._recovering = True
+        self._digests_work, self._digest = True, frozenset()
+
+    @property
+    def _is_down(self) -> bool:
+        return len(self._failing) > 1
+
+    def _due(self, life: str) -> float:
+        """Return when an event may be tried; while the target is down, the target's own pause decides."""
+        hold = self._holds.get(life)
+        pauses_with_target = self._is_down and hold is not None and hold.failure is Failure.TARGET
+        return -math.inf if hold is None or pauses_with_target else hold.until
+
+    def _wait_for_others(self, severity: int, now: float) -> float | None:
+        """Return the seconds until an attempt may begin beside those under way; None for when one ends."""
+        if not self._attempts:
+            return 0
+        most = MOST_ATTEMPTS_CRITICAL if severity == len(_RISING) - 1 else MOST_ATTEMPTS
+        if len(self._attempts) >= most:
+            return None
+        newest = max(attempt.begun for attempt in self._attempts.values())
+        return max(newest + SLOW_SECONDS - now, 0)
+
+    def _choose(self, ready: dict[str, list[Item]], items: Sequence[Item], backlog: Backlog) -> Turn:
+        """Return the turn of the events that may be tried; ``items`` are all their messages, oldest first."""
+        if backlog is Backlog.DIGEST and self._recovering and self._is_time_for_digest(len(items)):
+            again = [item for item in items if item.id in self._digest]
+            whole = len(again) == len(self._digest) > 0
+            return Turn(tuple(again if whole else items), digest=True)
+        if self._recovering or self._holds:
+            life = min(ready, key=lambda one: self._precedence(ready[one], backlog))
+        else:
+            life = next(iter(ready))
+        waited = self._recovering or life in self._holds
+        return Turn(tuple(ready[life] if backlog is Backlog.LAST and waited else ready[life][:1]))
+
+    def _is_time_for_digest(self, count: int) -> bool:
+        if count <= MOST_SINGLE or not self._digests_work:
+            return False
+        if self._is_down:
+            return self._backoff.failures % (_DIGESTS_IN_A_ROW + 1) != _DIGESTS_IN_A_ROW
+        # A second message is to find out whether the target is down.
+        return not self._failing
+
+    def _precedence(self, items: Sequence[Item], backlog: Backlog) -> tuple[int, int]:
+        """Return what puts the gravest first; while the target is down, those that failed least often."""
+        hold = self._holds.get(items[0].life)
+        failures = hold.failures if hold else 0
+        weight = _weight(items[-1] if backlog is Backlog.LAST else items[0])
+        return (failures, -weight) if self._is_down else (-weight, failures)
+
+    def _hold(self, life: str, failure: Failure, took: float) -> None:
+        hold = self._holds.get(life)
+        failures = hold.failures if hold else 0
+        backoff = hold.backoff if hold else Backoff(self._clock, chance=self._chance)
+        pause = backoff.failed(took)
+        if failure in _PAUSES:
+            pause = _PAUSES[failure][min(failures, len(_PAUSES[failure]) - 1)]
+        self._holds[life] = _Hold(failures + 1, failure, self._clock.monotonic() + pause, backoff)
+
+    def _forget(self, lives: set[str]) -> None:
+        """Forget events of which nothing waits any more; without any, begin anew."""
+        for life in self._holds.keys() - lives:
+            del self._holds[life]
+        if not lives:
+            self._failing.clear()
+            self._backoff.succeeded()
+            self._digests_work, self._digest = True, frozenset()
+
+
+def _weight(item: Item) -> int:
+    return _RISING.index(item.severity)

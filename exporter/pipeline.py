@@ -1,0 +1,160 @@
+"""The wiring of what works between IMDS and the receivers: the watch, and all that acts on what it finds."""
+
+import os
+from collections.abc import Callable, Mapping
+
+from exporter.approval import Approver
+from exporter.clock import Clock
+from exporter.config import Config
+from exporter.health import Health
+from exporter.hooks.environment import inherited
+from exporter.hooks.runner import HookRunner
+from exporter.imds import RateLimiter, client_of
+from exporter.metrics import Metrics, Sources
+from exporter.model.findings import Finding, Pause
+from exporter.model.snapshot import Minute, Snapshot
+from exporter.notifications.addresses import variables
+from exporter.notifications.notifier import Notifier, Plan
+from exporter.state import Store
+from exporter.tracing import Tracer
+from exporter.watch import Watch
+from exporter.watch.in_service import out_of_service
+from exporter.watch.interruptions import Interruptions
+from exporter.watch.pauses import PauseWatcher
+from exporter.watch.poller import Poller
+from exporter.watchdog import Watchdog
+
+# Together less than a stop may take. Hooks end beside all else.
+_POLLER_STOP_SECONDS = 3.0
+_APPROVER_STOP_SECONDS = 0.5
+_NOTIFIER_STOP_SECONDS = 1.5
+_TRACER_STOP_SECONDS = 1.5
+
+
+class Pipeline:
+    """The watch, and all that acts on what it finds: `configure`, `start`, then `stop`."""
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: Metrics,
+        health: Health,
+        clock: Clock,
+        watchdog: Watchdog,
+        *,
+        died: Callable[[], None],
+    ) -> None:
+        """Build the parts. ``died`` is called should the poller ever end by an error of ours."""
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+        self._watchdog = watchdog
+        self._limiter = RateLimiter(clock)
+        self._config = Config()
+        known = store.load()
+        self._tracer = Tracer(
+            store.spans, metrics, health, clock, vm=lambda: self.snapshot.vm, environ=os.environ
+        )
+        self._notifier = Notifier(store.outbox, metrics, self._tracer, health, clock)
+        self._approver = Approver(
+            approvals=store.approvals,
+            jobs=store.hook_jobs,
+            snapshot=lambda: self.snapshot,
+            count=metrics.decided,
+            trace=self._tracer.approved,
+            clock=clock,
+            known=known,
+            report=self._report,
+            poll=self._poll_now,
+        )
+        self._hooks = HookRunner(
+            store.hook_jobs,
+            metrics.hook_ended,
+            self._tracer,
+            clock,
+            ended=self._approver.wake,
+            report=self._report,
+        )
+        interruptions = Interruptions(lambda: self.snapshot, metrics.paused, clock, report=self._report)
+        self._pauses = PauseWatcher(interruptions.paused, clock=clock, on_step=interruptions.set_forward)
+        self._watch = Watch(
+            memory=store,
+            notifier=self._notifier,
+            metrics=metrics,
+            tracer=self._tracer,
+            hooks=self._hooks,
+            look_for_approvals=self._approver.wake,
+            watch_for_pauses=self._pauses.watch,
+            health=health,
+            clock=clock,
+            known=known,
+            outage=store.outage,
+        )
+        for finding in store.findings():
+            self._watch.inbox.put(finding)
+        self._poller = Poller(self._watch, clock, watchdog, died=died)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What the watch knows now."""
+        return self._watch.snapshot
+
+    @property
+    def sources(self) -> Sources:
+        """What metrics and page ask for."""
+        return Sources(self._notifier.pending, self._approver.view, self.out_of_service)
+
+    @property
+    def polls(self) -> tuple[Minute, ...]:
+        """How the polls of the last hour ended."""
+        return self._watch.polls.last_hour(self._clock.now())
+
+    def configure(self, settings: Config, plan: Plan, environ: Mapping[str, str]) -> None:
+        """Take over a configuration; hooks get what of ``environ`` leads to no secret."""
+        client = client_of(settings.imds, self._clock, self._limiter, self._watchdog)
+        self._config = settings
+        self._tracer.configure(settings)
+        self._metrics.notifying(plan.senders)
+        self._metrics.approving(rule.name for rule in settings.approval.rules)
+        self._metrics.hooking(hook.name for hook in settings.hooks)
+        self._notifier.configure(plan)
+        self._hooks.configure(settings.hooks, inherited(environ, variables(settings)))
+        self._approver.configure(settings, client)
+        self._poller.configure(settings, client)
+
+    def start(self) -> None:
+        """Begin to poll; `configure` comes first."""
+        self._poller.start()
+
+    def begin_stop(self) -> None:
+        """End the hooks that run now, beside all else that ends."""
+        self._hooks.begin_stop()
+
+    def stop(self) -> bool:
+        """End all work but hooks, and return whether it ended in time."""
+        ended = self._poller.stop(_POLLER_STOP_SECONDS)
+        self._pauses.stop(0.0)
+        ended = self._approver.stop(_APPROVER_STOP_SECONDS) and ended
+        ended = self._notifier.stop(_NOTIFIER_STOP_SECONDS) and ended
+        self._tracer.stop(_TRACER_STOP_SECONDS)
+        return ended
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end of hooks, and return whether it came within ``timeout`` seconds."""
+        return self._hooks.join(timeout)
+
+    def note_last_success(self) -> None:
+        """Write down when the last valid document came; all work has to have ended."""
+        last_success = self._watch.known.last_success
+        if last_success is not None:
+            self._store.note_last_success(last_success)
+
+    def out_of_service(self) -> str:
+        """Return the reason why this VM should get no new work; "" while it may."""
+        return out_of_service(self.snapshot, self._config.in_service.match, self._clock.now())
+
+    def _poll_now(self) -> None:
+        self._poller.wake()
+
+    def _report(self, finding: Finding | Pause) -> None:
+        self._poller.report(finding)

@@ -1,0 +1,209 @@
+"""The loop that sends what waits for one receiver of traces, in batches, until it has taken it."""
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from exporter.clock import Clock
+from exporter.health import DegradedReason, Health
+from exporter.model.spans import Span
+from exporter.state.jobs import JobKey
+from exporter.state.spans import Spans
+from exporter.work import Backoff, Loop
+
+if TYPE_CHECKING:
+    # It imports the SDK, which is left to the worker's thread.
+    from exporter.tracing.export import ExportOutcome
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT = timedelta(days=1)
+_BATCH = 512
+# The resource describes the VM as IMDS knows it, as far as that is known by then.
+FACTS_SECONDS = 5.0
+_LOOK_SECONDS = 0.5
+
+_Batch = Sequence[tuple[JobKey, Span]]
+
+
+class Counts(Protocol):
+    """The part of `exporter.metrics.Metrics` that is used here."""
+
+    def spans_exported(self, count: int) -> None:
+        """Count spans that a receiver accepted."""
+        ...
+
+    def spans_dropped(self, count: int) -> None:
+        """Count spans that were rejected or given up."""
+        ...
+
+
+class Exporter(Protocol):
+    """The part of `exporter.tracing.export.SpanExporter` that is used here."""
+
+    def export(self, spans: Sequence[Span]) -> "ExportOutcome":
+        """Export a batch; this may take as long as it likes."""
+        ...
+
+    def shutdown(self) -> None:
+        """Make an export under way give up waiting, and later ones fail; called from another thread."""
+        ...
+
+
+class Worker:
+    """Exports the spans of one lane to one receiver, which may fail or hang without delaying anything else.
+
+    A failed batch is tried again, with back-off, until its spans are a day old or pushed out by newer ones.
+    ``make_exporter`` is called on the worker's thread, and once more for the last attempt at the stop;
+    ``knows_vm`` returns whether the facts about this VM are known.
+    """
+
+    def __init__(  # noqa: PLR0913  # it is built in one place, by names
+        self,
+        lane: str,
+        name: str,
+        make_exporter: Callable[[], Exporter],
+        *,
+        spans: Spans,
+        knows_vm: Callable[[], bool],
+        counts: Counts,
+        health: Health,
+        clock: Clock,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.name = name
+        self._lane = lane
+        self._make_exporter = make_exporter
+        self._spans = spans
+        self._knows_vm = knows_vm
+        self._counts = counts
+        self._health = health
+        self._clock = clock
+        self._backoff = backoff or Backoff(clock)
+        self._exporter: Exporter | None = None
+        self._batch_size = _BATCH
+        # Spans that failed on their own come after all others, in the order of these numbers.
+        self._set_aside: dict[JobKey, int] = {}
+        self._failures = 0
+        self._retry_at = 0.0
+        self._facts_until = clock.monotonic() + FACTS_SECONDS
+        self._stopping = False
+        self._loop = Loop(f"traces to {name}", self.step)
+
+    def start(self) -> None:
+        """Begin to export what waits."""
+        self._loop.start()
+
+    def wake(self) -> None:
+        """Export what was staged."""
+        self._loop.wake()
+
+    def stop(self, timeout: float) -> bool:
+        """Make a last attempt to export what waits, and return whether the thread ended in time."""
+        self._stopping = True
+        if self._exporter is not None:
+            # The SDK may be waiting to try again, for longer than this may take.
+            self._exporter.shutdown()
+        self._loop.wake()
+        return self._loop.join(timeout)
+
+    def step(self) -> float | None:
+        """Export a batch if that is due; return the seconds until the next attempt, None if nothing waits."""
+        self._drop_what_is_over()
+        if self._stopping:
+            self._loop.stop()
+            self._export_rest()
+            return None
+        self._exporter = self._exporter or self._new_exporter()
+        now = self._clock.monotonic()
+        batch = self._next_batch()
+        if self._exporter is None or not batch:
+            return None
+        if now < self._retry_at:
+            return self._retry_at - now
+        if now < self._facts_until and not self._knows_vm():
+            return _LOOK_SECONDS
+        self._export(self._exporter, batch)
+        return max(self._retry_at - self._clock.monotonic(), 0.0)
+
+    def _new_exporter(self) -> Exporter | None:
+        try:
+            return self._make_exporter()
+        except Exception as error:  # noqa: BLE001  # the SDK raises what it likes about a variable's value
+            self._report(f"cannot be set up: {error}")
+            return None
+
+    def _export_rest(self) -> None:
+        # `stop` has shut down the exporter so far.
+        exporter = self._new_exporter() if self._next_batch() else None
+        if exporter is not None:
+            while (batch := self._next_batch()) and self._export(exporter, batch):
+                pass
+            exporter.shutdown()
+
+    def _next_batch(self) -> _Batch:
+        waiting = [(key, span) for key, span in self._spans.waiting(self._lane) if span is not None]
+        waiting.sort(key=lambda one: self._set_aside.get(one[0], 0))
+        return waiting[: self._batch_size]
+
+    def _export(self, exporter: Exporter, batch: _Batch) -> bool:
+        """Export a batch; return whether that succeeded."""
+        begun = self._clock.monotonic()
+        outcome = exporter.export([span for _, span in batch])
+        if outcome.problem:
+            self._report(outcome.problem)
+            self._divide(batch, refused=outcome.refused)
+            if not outcome.refused:
+                now = self._clock.monotonic()
+                self._retry_at = now + self._backoff.failed(now - begun)
+            return False
+        # What gave way to newer spans meanwhile is counted as dropped.
+        removed = self._remove([key for key, _ in batch])
+        exported = min(outcome.accepted, removed)
+        self._counts.spans_exported(exported)
+        self._counts.spans_dropped(removed - exported)
+        self._batch_size = min(2 * self._batch_size, _BATCH)
+        self._backoff.succeeded()
+        self._health.clear(DegradedReason.TRACING_FAILING, self.name)
+        return True
+
+    def _divide(self, batch: _Batch, *, refused: bool) -> None:
+        """Send half as many at once after a failure: a bad span must not hold up others for good."""
+        self._batch_size = max(len(batch) // 2, 1)
+        if len(batch) > 1:
+            return
+        (key, _), *_ = batch
+        if refused:
+            self._drop([key], "the receiver refuses it")
+        else:
+            self._failures += 1
+            self._set_aside[key] = self._failures
+
+    def _drop_what_is_over(self) -> None:
+        """Drop spans that have waited for too long or cannot be read, and count those that were displaced."""
+        self._note_dropped(self._spans.take_displaced(self._lane), "the queue is full")
+        oldest = self._clock.now() - LONGEST_WAIT
+        waiting = self._spans.waiting(self._lane)
+        self._drop([key for key, span in waiting if span is None], "it cannot be read")
+        self._drop([key for key, span in waiting if span and span.end < oldest], "not accepted for a day")
+
+    def _drop(self, keys: Sequence[JobKey], reason: str) -> None:
+        if keys:
+            self._note_dropped(self._remove(keys), reason)
+
+    def _note_dropped(self, count: int, reason: str) -> None:
+        if count:
+            self._counts.spans_dropped(count)
+            log.warning("spans dropped", extra={"exporter": self.name, "count": count, "reason": reason})
+
+    def _remove(self, keys: Sequence[JobKey]) -> int:
+        for key in keys:
+            self._set_aside.pop(key, None)
+        return self._spans.remove(keys)
+
+    def _report(self, problem: str) -> None:
+        if not self._stopping:
+            self._health.report(
+                DegradedReason.TRACING_FAILING, f"traces to {self.name}: {problem}", self.name
+            )

@@ -1,0 +1,243 @@
+"""Tests of `check-config`: every mistake at once, and warnings of what has no effect."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exporter.commands import check_config
+
+MANY = """\
+imds:
+  poll_interval: soon
+  port: 80
+notifications:
+  targets:
+    - {name: a, url: 7}
+    - {url: json://localhost}
+    - {name: b, url: "${NOT_THERE}"}
+    - {name: c, url: foo://x}
+    - {name: d, url: json://localhost, urll: json://localhost}
+    - {name: d, url: json://localhost}
+    - {name: e}
+  routes:
+    - {targets: [nobody]}
+    - {targets: [], match: {statuses: [started]}}
+  templates: {title: "{{ even.id }}"}
+hooks:
+  - {name: drain}
+  - {name: other, command: [], match: {min_notice: 2h, max_notice: 1h}}
+approval:
+  mode: maybe
+  max_per_hour: 0
+  rules:
+    - {name: x, action: approve, require_hooks: [drain, unknown]}
+    - {name: y, action: approve, match: {target: other, transitions: [started]}}
+imds:
+  poll_interval: sooner
+"""
+
+EXPECTED = [
+    "6: notifications.targets[0].url: must be text, but is a whole number; put it in quotes",
+    "7: notifications.targets[1]: name is missing; add it",
+    "8: notifications.targets[2].url: the environment has no variable 'NOT_THERE'; set it, or use url_file",
+    "9: notifications.targets[3].url: ",
+    "10: notifications.targets[4].urll: unknown key; did you mean url?",
+    "11: notifications.targets[5].name: 'd' is there twice; names tell them apart",
+    "12: notifications.targets[6]: has no address; give one of url, url_file and tag",
+    "15: notifications.routes[1].match.statuses[0]: 'started' is not possible; did you mean Started?",
+    "16: notifications.templates.title: ",
+    "18: hooks[0]: command is missing; add it",
+    '19: hooks[1].command: names no program; write it like ["/usr/local/bin/drain"]',
+    "19: hooks[1].match.min_notice: 2h is more than max_notice, 1h; nothing can match",
+    "21: approval.mode: 'maybe' is not possible; known here: off, dry_run, on",
+    "22: approval.max_per_hour: must be at least 1; to approve nothing, set approval.mode to off",
+    '25: approval.rules[1].match.target: "other" never applies: an event that does not affect this VM',
+    "25: approval.rules[1].match.transitions: has no meaning here: use statuses",
+    "26: imds: is given twice, first on line 1; keep one",
+    "27: imds.poll_interval: 'sooner' is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
+]
+
+
+def check(folder: Path, text: str, web: str | None = None) -> int:
+    """Validate a file, and perhaps a web configuration; return the exit status."""
+    file = folder / "exporter.yml"
+    file.write_text(text)
+    if web is None:
+        return check_config.run([file], None)
+    (folder / "web.yml").write_text(web)
+    return check_config.run([file], folder / "web.yml")
+
+
+def test_every_mistake_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each has its line of the file, also behind elements that had to be left out; none is a consequence."""
+    assert check(tmp_path, MANY) == 1
+    output, errors = capsys.readouterr()
+    assert output == ""
+    lines = [line.removeprefix(f"{tmp_path / 'exporter.yml'}:") for line in errors.splitlines()]
+    found = sorted(lines, key=lambda line: int(line.partition(":")[0]))
+    assert len(found) == len(EXPECTED), errors
+    for line, expected in zip(found, EXPECTED, strict=True):
+        assert line.startswith(expected)
+
+
+def test_there_is_an_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a file with thousands of mistakes a hundred are reported, soon."""
+    assert check(tmp_path, "".join(f"key{number}: 1\n" for number in range(5000))) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 100
+
+
+def test_the_web_configuration_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its mistakes are reported beside those of the other file, all of them."""
+    web = (
+        "tls_server_config: {cert_file: missing.pem}\n"
+        "basic_auth_users: {ann: secret-1, bob: secret-2}\n"
+        "http_server_config: {http2: true, headers: {X-Own: a, X-Frame-Options: b}}\n"
+        "rate_limit: {interval: 1s}\n"
+        "unknown: 1\n"
+    )
+    assert check(tmp_path, "imds: {port: 1}\n", web) == 1
+    errors = capsys.readouterr().err
+    assert "exporter.yml:1: imds.port: unknown key" in errors
+    for place in (
+        "5: unknown",
+        "1: tls_server_config.key_file",
+        "2: basic_auth_users.ann",
+        "2: basic_auth_users.bob",
+        "3: http_server_config.http2",
+        "3: http_server_config.headers.X-Own",
+        "3: http_server_config.headers.X-Frame-Options",
+        "4: rate_limit.burst",
+    ):
+        assert f"web.yml:{place}: " in errors
+    assert "secret" not in errors
+    assert check(tmp_path, "", "basic_auth_users: {}\n") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path / name}: ok" for name in ("exporter.yml", "web.yml")
+    ]
+
+
+TARGETS = "notifications:\n  targets: [{name: a, url: json://localhost}, {name: b, url: json://localhost}]\n"
+ROUTE = TARGETS + "  routes: [{targets: [a, b]}, {targets: [a], match: {%s}}]\n"
+RULES = "approval:\n  mode: 'on'\n  rules:\n"
+SH = "command: [/bin/sh]"
+NEVER = "notifications.routes[1].match: nothing matches"
+LATE = "no notice is left once an event has started; remove min_notice"
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (
+            TARGETS + "  routes: [{targets: [a]}]\n",
+            "2: notifications.targets[1]: no route names this target, so it gets no message",
+        ),
+        (
+            ROUTE % "transitions: [scheduled], statuses: [Started]",
+            f"3: {NEVER}: no event has one of these statuses at one of these transitions",
+        ),
+        (
+            ROUTE % "transitions: [started], min_notice: 1m",
+            f"3: {NEVER}: {LATE}",
+        ),
+        (
+            ROUTE % "transitions: [approved]",
+            f"3: {NEVER}: nothing is approved unless approval.mode is on",
+        ),
+        (
+            ROUTE % "transitions: [hook_failed]",
+            f"3: {NEVER}: there are no hooks that could fail",
+        ),
+        (
+            RULES + "    - {name: r, action: approve}\n" + ROUTE % "transitions: [approved], target: other",
+            f"7: {NEVER}: nothing is approved, and no hook runs, for events of other VMs only",
+        ),
+        (
+            "approval:\n  rules: [{name: a, action: approve}]\n",
+            "2: approval.rules: no rule acts while approval.mode is off; set it to dry_run or on",
+        ),
+        (
+            RULES + "    - {name: r, action: hold}\n",
+            "2: approval.mode: nothing is approved without a rule whose action is approve",
+        ),
+        (
+            RULES
+            + "    - {name: all, action: hold, match: {max_duration: 9s}}\n"
+            + "    - {name: some, action: approve, match: {event_types: [Freeze], max_duration: 8s}}\n",
+            "5: approval.rules[1]: never decides: the rule all above matches all that it matches",
+        ),
+        (
+            RULES
+            + "    - {name: r, action: approve, match: {statuses: [Scheduled, Started], min_notice: 1s}}\n"
+            "hooks: [{name: h, match: {statuses: [Started], min_notice: 1s}, " + SH + "}]\n",
+            f"5: hooks[0].match: nothing matches: {LATE}",
+        ),
+        ("hooks: [{name: h, command: [/nowhere/x]}]\n", "1: hooks[0].command: /nowhere/x does not exist"),
+        (
+            "hooks: [{name: h, command: [/etc/passwd]}]\n",
+            "1: hooks[0].command: /etc/passwd is not executable",
+        ),
+        (
+            "hooks: [{name: h, command: [no-such-program]}]\n",
+            "1: hooks[0].command: no-such-program is not found in PATH",
+        ),
+    ],
+)
+def test_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, warning: str) -> None:
+    """What has no effect is warned of, once, and the exit status stays 0."""
+    assert check(tmp_path, text) == 0
+    output, errors = capsys.readouterr()
+    assert output == f"{tmp_path / 'exporter.yml'}: ok\n"
+    assert errors == f"warning: {tmp_path / 'exporter.yml'}:{warning}\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        TARGETS,
+        ROUTE % "transitions: [completed], statuses: [Started]",
+        ROUTE % "transitions: [scheduled, started], min_notice: 1m",
+        RULES
+        + "    - {name: a, action: hold, match: {max_duration: 9s}}\n    - {name: b, action: approve}\n",
+        RULES
+        + "    - {name: a, action: hold, match: {event_types: [Reboot]}}\n"
+        + "    - {name: b, action: approve, match: {event_types: [Reboot, Freeze]}}\n",
+        RULES
+        + "    - {name: a, action: hold, match: {windows: [{days: [sat]}]}}\n"
+        + "    - {name: b, action: approve, match: {resources: [web_*]}}\n",
+        "hooks: [{name: h, command: [sh]}, {name: i, command: [/bin/sh, -c, 'true']}]\n",
+    ],
+)
+def test_no_warning_without_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    """What may have an effect is not warned of."""
+    assert check(tmp_path, text) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """It takes the web configuration alone, and refuses to check nothing."""
+    web = tmp_path / "web.yml"
+    web.write_text("")
+    for words, status, text in (
+        (["--web.config.file", str(web)], 0, f"{web}: ok"),
+        ([], 2, "Missing argument 'FILE...', or --web.config.file."),
+        ([str(tmp_path / "missing.yml")], 1, "missing.yml: cannot be read: No such file or directory"),
+    ):
+        command = [sys.executable, "-m", "exporter", "check-config", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, text in done.stdout + done.stderr) == (status, True)
+
+
+def test_run_names_every_mistake(tmp_path: Path) -> None:
+    """The exporter itself refuses to start with all of them, a line each."""
+    file = tmp_path / "exporter.yml"
+    file.write_text("imds: {port: 1}\nmetrics: {event: self}\n")
+    command = [sys.executable, "-m", "exporter", "run", "--config.file", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert [line.partition(": ")[2].partition(": unknown")[0] for line in done.stderr.splitlines()] == [
+        f"{file}:1: imds.port",
+        f"{file}:2: metrics.event",
+    ]

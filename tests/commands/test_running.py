@@ -1,0 +1,234 @@
+"""Tests of asking the running exporter, by `events` and alone."""
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from exporter.clock import SystemClock
+from exporter.commands import events as inspection
+from exporter.commands.running import ExporterUrl, NoExporterError, RunningExporter
+from exporter.config import Config
+from exporter.errors import ExporterError
+from exporter.simulator import Simulator, SimulatorServer
+from exporter.web.app import create_app
+from exporter.web.settings import WebSettings
+from tests.commands.test_inspection import NAME, TWO, Azure, settings
+from tests.end_to_end.program import free_port
+from tests.imds_server import answer, serving
+from tests.web.certificates import Pki
+from tests.web.support import FREEZE_ID, freeze, served, site, snapshot, tracked
+
+PROGRAM = [sys.executable, "-m", "exporter", "events"]
+
+
+@contextmanager
+def running(**fields: object) -> Iterator[ExporterUrl]:
+    """Serve an exporter that knows a Freeze; return its address."""
+    picture = snapshot(**{"current": (tracked(freeze()),)} | fields)
+    with served(create_app(site(picture))) as port:
+        yield ExporterUrl(f"http://127.0.0.1:{port}")
+
+
+def shown(
+    url: ExporterUrl,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    as_json: bool = False,
+    config: Config | None = None,
+) -> tuple[str, str]:
+    """Ask once; return output and warnings."""
+    inspection.show(config or Config(), SystemClock(), exporter_url=url, as_json=as_json, watch=False)
+    return capsys.readouterr()
+
+
+def test_the_exporter_knows_when(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its JSON has what it alone knows: when an event was first seen, and its transitions."""
+    with running() as url:
+        output, warnings = shown(url, capsys, as_json=True)
+    found = json.loads(output)
+    assert warnings == ""
+    assert (found["source"], found["instance"], found["document_incarnation"]) == ("exporter", "WestNO_0", 7)
+    (event,) = found["current"]
+    assert (event["id"], event["first_seen"]) == (FREEZE_ID, "2026-03-04T21:59:00Z")
+    assert [one["transition"] for one in event["transitions"]] == ["scheduled"]
+
+
+def test_the_table_names_the_exporter(capsys: pytest.CaptureFixture[str]) -> None:
+    """Above the events stands who was asked; all of it fits on 80 columns."""
+    with running() as url:
+        output, _ = shown(url, capsys)
+    assert output.startswith(f"WestNO_0: the exporter at {url}\nAt ")
+    assert FREEZE_ID in output
+    assert max(map(len, output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_blind_exporter_is_a_warning(capsys: pytest.CaptureFixture[str], *, as_json: bool) -> None:
+    """What it knew last is shown, and it is said that this may be out of date."""
+    with running(up=False, last_error="no answer within 10 s") as url:
+        output, warnings = shown(url, capsys, as_json=as_json)
+    assert FREEZE_ID in output
+    assert warnings == (
+        "warning: the exporter has had no valid response from IMDS since 2026-03-04T21:59:59Z: "
+        "no answer within 10 s\n"
+    )
+
+
+def test_without_an_exporter_imds_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where none answers IMDS does, and it is said what that cannot know."""
+    url = ExporterUrl(f"http://127.0.0.1:{free_port()}")
+    with serving(Azure(answer(TWO), NAME)) as imds:
+        output, _ = shown(url, capsys, config=settings(imds.url))
+        assert f"WestNO_0: IMDS at {imds.url}" in output
+        expected = f"no exporter answers at {url}; IMDS does not tell when an event was first seen or started"
+        assert expected in " ".join(output.split())
+        assert json.loads(shown(url, capsys, as_json=True, config=settings(imds.url))[0])["source"] == "imds"
+
+
+def users() -> WebSettings:
+    """Return settings with one user, whose password has letters that URLs quote."""
+    return WebSettings(users={"ops": bcrypt.hashpw(b"p@ss/word", bcrypt.gensalt(4))})
+
+
+def test_a_password_in_the_url_lets_in() -> None:
+    """User name and password of the URL are sent, and never shown."""
+    with served(create_app(site(snapshot(), settings=users))) as port:
+        asked = RunningExporter(ExporterUrl(f"http://ops:p%40ss%2Fword@127.0.0.1:{port}"))
+        assert asked.status().instance == "WestNO_0"
+        assert asked.url == f"http://127.0.0.1:{port}"
+        wrong = RunningExporter(ExporterUrl(f"http://ops:wrong@127.0.0.1:{port}"))
+        with pytest.raises(ExporterError, match="SCHEDULED_EVENTS_EXPORTER_URL") as caught:
+            wrong.status()
+        assert "wrong" not in str(caught.value)
+
+
+def test_tls(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TLS works where the certificate can be verified; each other case names its remedy."""
+    file = pki.folder / "web.yml"
+    file.write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
+    context = WebSettings.load(file).tls
+    assert context is not None
+    with served(create_app(site(snapshot())), tls=lambda: context) as port:
+        with pytest.raises(ExporterError, match="SSL_CERT_FILE"):
+            RunningExporter(ExporterUrl(f"https://127.0.0.1:{port}")).status()
+        with pytest.raises(ExporterError, match=r"--exporter\.url https://"):
+            RunningExporter(ExporterUrl(f"http://127.0.0.1:{port}")).status()
+        monkeypatch.setenv("SSL_CERT_FILE", str(pki.folder / "ca.pem"))
+        assert RunningExporter(ExporterUrl(f"https://127.0.0.1:{port}")).status().instance == "WestNO_0"
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (answer(b"<html>"), "is not an exporter of this version"),
+        (answer(b"[]"), "is not an exporter of this version"),
+        (answer(status="404 Not Found"), "answers with status 404"),
+        (answer(status="302 Found"), "answers with status 302"),
+    ],
+)
+def test_what_is_not_an_exporter_is_an_error(document: bytes, message: str) -> None:
+    """Another service on the port is not silently passed over."""
+    with serving(Azure(document)) as other, pytest.raises(ExporterError, match=message) as caught:
+        RunningExporter(ExporterUrl(other.url)).status()
+    assert not isinstance(caught.value, NoExporterError)
+    assert "--imds.endpoint" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1:9843", "ftp://u:secret@x", "http://", "http://x:0", "http://a b"]
+)
+def test_a_bad_url_is_refused_without_being_repeated(text: str) -> None:
+    """The text may hold a password."""
+    with pytest.raises(
+        ValueError, match=r"is not a valid URL; write it like http://127\.0\.0\.1:9843"
+    ) as caught:
+        ExporterUrl.parse(text)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("words", [["events"], ["events", "--json"], ["events", "--watch"], ["--version"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_that_takes_nothing_is_an_error(words: list[str], unbuffered: str) -> None:
+    """A full disk is a line and exit status 1, however the output is buffered."""
+    with SimulatorServer(Simulator(requests_per_second=0)) as imds, Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "exporter", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+            env=os.environ | {"SCHEDULED_EVENTS_IMDS_ENDPOINT": imds.url, "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "azure-scheduled-events-exporter: the output cannot be written: No space left on device\n"
+    )
+
+
+def test_imds_is_asked_if_its_endpoint_is_given() -> None:
+    """With --imds.endpoint no exporter is asked, even if one runs."""
+    with running() as url, SimulatorServer(Simulator()) as imds:
+        words = ["--exporter.url", url, "--imds.endpoint", imds.url, "--json"]
+        done = subprocess.run([*PROGRAM, *words], capture_output=True, timeout=60, check=True)
+    assert json.loads(done.stdout)["source"] == "imds"
+
+
+@pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}])
+def test_watching_on_a_terminal_repaints(more: dict[str, str]) -> None:
+    """The screen is painted in place, in colour unless NO_COLOR is set, and left as it was."""
+    with running() as url:
+        master, slave = pty.openpty()
+        usual = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        process = subprocess.Popen(
+            ["env", "--default-signal=INT", *PROGRAM, "--exporter.url", url, "--watch"],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=usual | {"TERM": "xterm-256color", "COLUMNS": "80"} | more,
+        )
+        os.close(slave)
+        seen = b""
+        try:
+            while seen.count(FREEZE_ID.encode()) < 2:
+                seen += os.read(master, 4096)
+            process.send_signal(signal.SIGINT)
+            seen += rest(master)
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+            process.wait()
+            os.close(master)
+    assert b"\x1b[?1049h" in seen
+    assert b"\x1b[?1049l" in seen
+    assert (b"\x1b[36m" in seen) is (not more)
+
+
+def rest(terminal: int) -> bytes:
+    """Read what is left, until nobody writes any more."""
+    seen = b""
+    try:
+        while piece := os.read(terminal, 4096):
+            seen += piece
+    except OSError:  # Linux's way to say so
+        pass
+    return seen
+
+
+def test_a_silent_server_does_not_hold_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that accepts and never answers counts as none."""
+    monkeypatch.setattr("exporter.commands.running._SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = ExporterUrl(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(NoExporterError, match="no exporter answers"):
+            RunningExporter(url).status()

@@ -1,0 +1,89 @@
+"""The program as process 1, as in a container without an init; in a PID namespace of its own."""
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.builders import body, raw_event
+from tests.end_to_end.program import eventually, exporter, free_port, get
+from tests.imds_server import ImdsServer, answer, serving
+
+_NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+# Whoever is not root makes the namespace in one of users, or by sudo.
+WAYS = (_NAMESPACE, (*_NAMESPACE, "--user", "--map-root-user"), ("sudo", "--non-interactive", *_NAMESPACE))
+CONFIG = """
+hooks:
+  - name: leaves
+    command: [/bin/sh, -c, "for n in 1 2 3; do setsid sh -c 'sleep 0.2; echo left >> {folder}/left' & done"]
+"""
+
+
+@pytest.fixture(scope="module")
+def prefix() -> tuple[str, ...]:
+    """Return the words before a command by which it becomes the first process of a namespace."""
+    for way in WAYS:
+        if shutil.which(way[0]) and not subprocess.run([*way, "true"], check=False).returncode:
+            return way
+    raise AssertionError("no PID namespace can be made here")
+
+
+@pytest.fixture
+def imds() -> Iterator[ImdsServer]:
+    """Play an IMDS that lists a Freeze of this VM."""
+    document = answer(body(raw_event(Resources=["vm_0"])))
+    with serving(lambda connection, _: connection.send(document)) as found:
+        yield found
+
+
+def children(pid: int) -> list[int]:
+    """List the children of a process."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(number) for number in text.split()]
+
+
+def first_process(parent: int) -> int:
+    """Find the process that is number 1 in its namespace, below another."""
+    for child in children(parent):
+        status = Path(f"/proc/{child}/status").read_text()
+        if status.partition("NSpid:")[2].splitlines()[0].split()[-1] == "1":
+            return child
+        if found := first_process(child):
+            return found
+    return 0
+
+
+def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...], imds: ImdsServer) -> None:
+    """Orphans of hooks do not stay as zombies; a SIGTERM ends the program in good order all the same."""
+    port, log, config = free_port(), tmp_path / "log", tmp_path / "config.yml"
+    config.write_text(CONFIG.format(folder=tmp_path))
+    flags = ("--config.file", str(config), "--instance.name", "vm_0")
+    with exporter(imds.url, tmp_path / "state", port, *flags, log=log, prefix=prefix) as process:
+        eventually(lambda: (tmp_path / "left").read_text().count("left") == 3)
+        first = first_process(process.pid)
+        # The exporter itself is all that is left below the first process.
+        eventually(lambda: len(children(first)) == 1)
+        (program,) = children(first)
+        assert get(f"http://127.0.0.1:{port}/-/healthy")
+        subprocess.run([*sudo(prefix), "kill", "-TERM", str(first)], check=True)
+        assert process.wait(20) == 0
+        assert not Path(f"/proc/{program}").exists()
+    assert "stopped" in log.read_text()
+    assert "raceback" not in log.read_text()
+
+
+def test_its_status_is_that_of_the_program(tmp_path: Path, prefix: tuple[str, ...], imds: ImdsServer) -> None:
+    """A program that is killed ends the container, with the status that a shell would give."""
+    with exporter(imds.url, tmp_path / "state", free_port(), prefix=prefix) as process:
+        eventually(lambda: first_process(process.pid) and children(first_process(process.pid)))
+        (program,) = children(first_process(process.pid))
+        subprocess.run([*sudo(prefix), "kill", "-KILL", str(program)], check=True)
+        assert process.wait(20) == 128 + signal.SIGKILL
+
+
+def sudo(prefix: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words before a command that is to have the rights of the namespace's processes."""
+    return prefix[:2] if prefix[0] == "sudo" else ()

@@ -1,0 +1,82 @@
+"""The check of targets at the start: nothing waits for it, and what it finds ends the program."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.builders import body
+from tests.end_to_end.program import eventually, exporter, free_port, get
+from tests.imds_server import ImdsServer, answer, serving
+
+TEMPLATES = """
+notifications:
+  targets: [{name: a, url: "json://127.0.0.1:9/"}]
+  templates: {title: "{{ event.nothing }}"}
+"""
+
+
+@contextmanager
+def idle() -> Iterator[ImdsServer]:
+    """Play an IMDS without events."""
+    with serving(lambda connection, _: connection.send(answer(body()))) as imds:
+        yield imds
+
+
+def test_nothing_waits_for_a_check_that_hangs(tmp_path: Path) -> None:
+    """It polls, serves and reloads are asked for meanwhile; a stop ends the check, too, and all in time."""
+    pid, log, port = tmp_path / "pid", tmp_path / "log", free_port()
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec sleep 600\n")
+    python.chmod(0o755)
+    environ, flags = {"HELD_PYTHON": str(python)}, ("--notify", "json://127.0.0.1:9/")
+    with (
+        idle() as imds,
+        exporter(
+            imds.url,
+            tmp_path / "state",
+            port,
+            *flags,
+            environ=environ,
+            log=log,
+            module="tests.end_to_end.held_check",
+        ) as process,
+    ):
+        eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))
+        child = Path(f"/proc/{eventually(lambda: pid.exists() and int(pid.read_text()))}")
+        assert child.exists()
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert time.monotonic() - begun < 10
+        assert not child.exists()
+        assert len(imds.requests) > 0
+        assert "raceback" not in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--notify", "foo://h4nd3lC4n4ry77"], "--notify: URL 1: Apprise knows no service foo://; see"),
+        (["--config.file", "FILE"], "FILE:4: notifications.templates.title: line 1 of the template: event"),
+    ],
+)
+def test_what_the_check_finds_ends_the_start(tmp_path: Path, flags: list[str], message: str) -> None:
+    """An address or a template that cannot be used: status 2, and a line that says why."""
+    file, log = tmp_path / "c.yml", tmp_path / "log"
+    file.write_text(TEMPLATES)
+    flags = [flag.replace("FILE", str(file)) for flag in flags]
+    with (
+        idle() as imds,
+        exporter(imds.url, tmp_path / "state", free_port(), *flags, log=log) as process,
+    ):
+        assert process.wait(60) == 2
+    assert (
+        log.read_text()
+        .splitlines()[-1]
+        .startswith(f"azure-scheduled-events-exporter: {message.replace('FILE', str(file))}")
+    )
+    assert "raceback" not in log.read_text()

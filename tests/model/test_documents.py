@@ -1,0 +1,339 @@
+"""Tests of `exporter.model.documents`: documents in every shape seen so far, and in others."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from exporter.errors import InvalidDocumentError, PollOutcome
+from exporter.model.documents import Defect, Document, decode_document, parse_time
+from exporter.model.events import ScheduledEvent
+from tests.builders import ABSENT, FREEZE_ID, REBOOT_ID, body, raw_event, scheduled, started
+
+GOOD = raw_event(EventId=REBOOT_ID, EventType="Reboot")
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def decoded(**fields: Any) -> ScheduledEvent:
+    """Decode a document of one event without any defect, and return it."""
+    found = decode_document(body(raw_event(**fields)))
+    assert found.defects == ()
+    (event,) = found.events
+    return event
+
+
+def beside_good(item: Any) -> tuple[tuple[ScheduledEvent, ...], tuple[Defect, ...]]:
+    """Decode a document with something odd before a good event; return the other events, and the defects."""
+    found = decode_document(body(item, GOOD))
+    assert found.events[-1] == scheduled(event_id=REBOOT_ID, event_type="Reboot")
+    return found.events[:-1], found.defects
+
+
+def test_the_documented_event_is_understood_whole() -> None:
+    """Every field of API version 2020-07-01 arrives as the type that the rest of the program works with."""
+    assert decode_document(body(raw_event(), incarnation=2)) == Document(2, (scheduled(),), ())
+
+
+@pytest.mark.parametrize(
+    ("dropped", "blank"),
+    [
+        ((), {}),
+        (("DurationInSeconds",), {"duration_seconds": None}),
+        (("DurationInSeconds", "EventSource"), {"duration_seconds": None, "event_source": ""}),
+        (
+            ("DurationInSeconds", "EventSource", "Description"),
+            {"duration_seconds": None, "event_source": "", "description": ""},
+        ),
+    ],
+    ids=["2020-07-01", "2019-08-01", "2019-04-01", "2017-11-01"],
+)
+def test_old_api_versions_lack_fields(dropped: tuple[str, ...], blank: dict[str, Any]) -> None:
+    """A field that an API version does not have yet is blank, and nothing is wrong."""
+    assert decoded(**dict.fromkeys(dropped, ABSENT)) == scheduled(**blank)
+
+
+@pytest.mark.parametrize("nothing", [None, ABSENT])
+def test_null_and_absent_fields_are_blank(nothing: Any) -> None:
+    """Whatever is not needed to know an event may be null or absent."""
+    fields = ("ResourceType", "Resources", "NotBefore", "Description", "EventSource", "DurationInSeconds")
+    assert decoded(**dict.fromkeys(fields, nothing)) == ScheduledEvent(FREEZE_ID, "Freeze", "Scheduled")
+
+
+@pytest.mark.parametrize("blank", ["", " ", None, ABSENT])
+def test_not_before_is_blank_once_started(blank: Any) -> None:
+    """A started event has no NotBefore, in whichever way Azure leaves it blank."""
+    assert decoded(EventStatus="Started", NotBefore=blank) == started()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Fri, 02 Jan 2026 03:04:05 GMT",
+        "Mon, 02 Jan 2026 03:04:05 GMT",
+        "02 Jan 2026 03:04:05 GMT",
+        "Fri, 02 Jan 2026 04:04:05 +0100",
+        "Fri, 02 Jan 2026 03:04:05 -0000",
+        "Fri, 02 Jan 2026 03:04:05",
+        "2026-01-02T03:04:05Z",
+        "2026-01-02T03:04:05",
+        "2026-01-02 03:04:05",
+        "2026-01-02T04:04:05+01:00",
+        " 2026-01-02T03:04:05.0000000Z ",
+    ],
+)
+def test_not_before_in_every_spelling(text: str) -> None:
+    """RFC 1123, whatever its weekday says, and ISO 8601 give the same instant in UTC."""
+    found = decoded(NotBefore=text).not_before
+    assert (found, found and found.tzinfo) == (AT, UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2016-12-31T23:59:60Z", datetime(2017, 1, 1, tzinfo=UTC)),
+        ("Sat, 31 Dec 2016 23:59:60 GMT", datetime(2017, 1, 1, tzinfo=UTC)),
+        ("2026-01-02T24:00:00Z", datetime(2026, 1, 3, tzinfo=UTC)),
+        ("2026-01-02T24:00Z", datetime(2026, 1, 3, tzinfo=UTC)),
+        ("Fri, 02 Jan 2026 24:00:00 GMT", datetime(2026, 1, 3, tzinfo=UTC)),
+        ("2026-01-02t03:04:05z", AT),
+    ],
+)
+def test_times_that_the_standard_library_does_not_know(text: str, expected: datetime) -> None:
+    """A leap second, the end of a day written as 24:00 and small letters are read without a defect."""
+    assert decoded(NotBefore=text).not_before == expected
+
+
+@pytest.mark.parametrize("text", ["2026-01-02T24:00:30Z", "2026-01-02T03:60:00Z", "2026-01-02T25:00:00Z"])
+def test_times_that_do_not_exist(text: str) -> None:
+    """Only the end of the day is 24:00, and only a second may be the 60th."""
+    with pytest.raises(ValueError, match="is not an RFC 1123 or ISO 8601 time"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "soon",
+        "-",
+        "2026-13-02T03:04:05Z",
+        "Fri, 32 Jan 2026 03:04:05 GMT",
+        "0001-01-01T00:00:00+14:00",
+        "\N{ARABIC-INDIC DIGIT ONE}-1",
+    ],
+)
+def test_unreadable_not_before_costs_only_itself(text: str) -> None:
+    """A NotBefore in no known format is left blank and reported; the event stays, in doubt."""
+    message = f"event {FREEZE_ID}: NotBefore: {text!r} is not an RFC 1123 or ISO 8601 time"
+    (event,), defects = beside_good(raw_event(NotBefore=text))
+    assert event == scheduled(not_before=None, doubts=(message.partition(": ")[2],))
+    assert event.not_before_unreadable
+    assert defects == (Defect(FREEZE_ID, message, lost=False),)
+
+
+def test_parse_time_says_what_is_wrong() -> None:
+    """Whoever reads a time from elsewhere gets a ValueError that quotes it, shortened."""
+    with pytest.raises(ValueError, match=r"^'x{80}' is not an RFC 1123 or ISO 8601 time$"):
+        parse_time("x" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, 0),
+        (9, 9),
+        (30, 30),
+        (5.0, 5),
+        ("9", 9),
+        (-1, None),
+        ("-1", None),
+        ("", None),
+        (-7, None),
+    ],
+)
+def test_durations(value: Any, expected: int | None) -> None:
+    """0 is a duration; -1, and whatever else cannot be one, is unknown."""
+    assert decoded(DurationInSeconds=value).duration_seconds == expected
+
+
+@pytest.mark.parametrize("event_type", ["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate", "Teleport"])
+@pytest.mark.parametrize("status", ["Scheduled", "Started", "Advisory", "draining"])
+def test_types_and_statuses_of_the_future(event_type: str, status: str) -> None:
+    """A type or a status that Azure adds one day passes as it is written."""
+    found = decoded(EventType=event_type, EventStatus=status)
+    assert (found.event_type, found.event_status) == (event_type, status)
+
+
+@pytest.mark.parametrize(
+    ("written", "status"),
+    [
+        ("scheduled", "Scheduled"),
+        ("STARTED", "Started"),
+        ("completed", "Completed"),
+        ("canceled", "Canceled"),
+        ("Cancelled", "Canceled"),
+    ],
+)
+def test_known_statuses_in_any_case(written: str, status: str) -> None:
+    """The statuses that mean something are recognised however they are spelt."""
+    assert decoded(EventStatus=written).event_status == status
+
+
+def test_fields_of_the_future_are_ignored() -> None:
+    """A field that Azure adds one day changes nothing."""
+    assert decoded(Severity={"Level": [1]}) == scheduled()
+
+
+def test_ids_are_kept_as_written_and_compared_without_case() -> None:
+    """The same GUID in either case is one event, shown as Azure wrote it."""
+    upper, lower = decoded(EventId=FREEZE_ID.upper()), decoded(EventId=FREEZE_ID.lower())
+    assert upper.event_id != lower.event_id
+    assert upper.key == lower.key
+
+
+def test_of_two_events_with_one_id_the_last_holds() -> None:
+    """A repeated id, in whatever case, gives one event: the last, in its place."""
+    again = raw_event(EventId=FREEZE_ID.lower(), EventStatus="Started", NotBefore="")
+    found = decode_document(body(raw_event(), GOOD, again))
+    assert [event.event_id for event in found.events] == [REBOOT_ID, FREEZE_ID.lower()]
+    assert found.events[1] == started(event_id=FREEZE_ID.lower())
+
+
+def test_an_idle_vm() -> None:
+    """Incarnation 0 with no events is a document."""
+    assert decode_document(b'{"DocumentIncarnation": 0, "Events": []}') == Document(0)
+
+
+@pytest.mark.parametrize(("written", "number"), [('"12"', 12), ('" 12 "', 12), ('"-3"', -3), ("0", 0)])
+def test_an_incarnation_in_quotes(written: str, number: int) -> None:
+    """A number that somebody quoted is that number."""
+    body = f'{{"DocumentIncarnation": {written}, "Events": []}}'
+    assert decode_document(body.encode()) == Document(number)
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("null", "is missing"),
+        ('"twelve"', "'twelve' is not a whole number"),
+        ('""', "'' is not a whole number"),
+        ("1.5", "1.5 is not a whole number"),
+        ("true", "True is not a whole number"),
+        ("[1]", "[1] is not a whole number"),
+        ("9223372036854775808", "9223372036854775808 is not a whole number"),
+    ],
+)
+def test_an_incarnation_that_cannot_be_read(written: str, problem: str) -> None:
+    """The events count; that the number is missing is a defect, because it costs proofs."""
+    body = f'{{"DocumentIncarnation": {written}, "Events": []}}'
+    (defect,) = decode_document(body.encode()).defects
+    assert decode_document(body.encode()) == Document(None, (), (defect,))
+    expected = f"DocumentIncarnation: {problem}; no event is taken as cancelled"
+    assert defect == Defect("", expected, lost=False)
+
+
+def test_a_byte_order_mark_is_passed_over() -> None:
+    """A mark before the JSON is no part of it."""
+    assert decode_document(b"\xef\xbb\xbf" + body(raw_event())) == Document(1, (scheduled(),))
+
+
+@pytest.mark.parametrize(
+    ("item", "event_id", "problem"),
+    [
+        (None, "", "Expected `object`, got `null`"),
+        ("Freeze", "", "Expected `object`, got `str`"),
+        ([], "", "Expected `object`, got `array`"),
+        ({}, "", "Object missing required field `EventId`"),
+        (raw_event(EventId=ABSENT), "", "Object missing required field `EventId`"),
+        (raw_event(EventId=None), "", "Expected `str`, got `null` - at `$.EventId`"),
+        (raw_event(EventId=7), "", "Expected `str`, got `int` - at `$.EventId`"),
+        (raw_event(EventId=" "), "", "EventId is empty"),
+        (raw_event(EventType=ABSENT), FREEZE_ID, "Object missing required field `EventType`"),
+        (raw_event(EventType=""), FREEZE_ID, "EventType is empty"),
+        (raw_event(EventStatus=3), FREEZE_ID, "Expected `str`, got `int` - at `$.EventStatus`"),
+        (raw_event(EventStatus=None), FREEZE_ID, "Expected `str`, got `null` - at `$.EventStatus`"),
+    ],
+)
+def test_a_bad_event_is_lost_alone(item: Any, event_id: str, problem: str) -> None:
+    """An event without id, type or status is reported, with its id where readable; its neighbour stays."""
+    message = f"event {event_id or 'number 0'}: {problem}"
+    assert beside_good(item) == ((), (Defect(event_id, message, lost=True),))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "left", "problem"),
+    [
+        ("DurationInSeconds", "PT9S", {"duration_seconds": None}, "'PT9S' is not a number of seconds"),
+        ("DurationInSeconds", True, {"duration_seconds": None}, "True is not a number of seconds"),
+        ("DurationInSeconds", [9], {"duration_seconds": None}, "[9] is not a number of seconds"),
+        ("NotBefore", 1767323045, {"not_before": None}, "1767323045 is not text"),
+        ("Description", {}, {"description": ""}, "{} is not text"),
+        ("EventSource", 1, {"event_source": ""}, "1 is not text"),
+        ("ResourceType", [], {"resource_type": ""}, "[] is not text"),
+        ("Resources", "WestNO_0", {"resources": ("WestNO_0",)}, "'WestNO_0' is not a list of names"),
+        ("Resources", [None, "b"], {"resources": ("b",)}, "[None, 'b'] is not a list of names"),
+        ("Resources", [None], {"resources": ()}, "[None] is not a list of names"),
+        ("Resources", {"a": 1}, {"resources": ()}, "{'a': 1} is not a list of names"),
+        ("Resources", [""], {"resources": ()}, "[''] is not a list of names"),
+        ("DurationInSeconds", 8.9, {"duration_seconds": 9}, "rounded up from 8.9"),
+        ("DurationInSeconds", 1e12, {"duration_seconds": None}, "1000000000000.0 is not a number of seconds"),
+    ],
+)
+def test_a_bad_field_is_lost_alone(field: str, value: Any, left: dict[str, Any], problem: str) -> None:
+    """A field that makes no sense is left out as far as it must be, and reported; the event stays."""
+    doubt = f"{field}: {problem}"
+    defect = Defect(FREEZE_ID, f"event {FREEZE_ID}: {doubt}", lost=False)
+    event = scheduled(**left, doubts=(doubt,))
+    assert beside_good(raw_event(**{field: value})) == ((event,), (defect,))
+
+
+def test_nonsense_of_any_depth_is_described() -> None:
+    """A field of lists within lists is reported in few words, however deep the decoder went."""
+    deep = b"[" * 900 + b"]" * 900
+    found = decode_document(body(raw_event(Description=None)).replace(b"null", deep))
+    assert found.events == (scheduled(description="", doubts=found.events[0].doubts),)
+    assert len(found.defects[0].message) < 200
+
+
+def test_a_defect_reads_the_same_wherever_the_event_stands() -> None:
+    """What is wrong with one event does not read as news because its neighbours come and go."""
+    bad = raw_event(EventType=None)
+    assert decode_document(body(bad)).defects == decode_document(body(GOOD, bad)).defects
+
+
+@pytest.mark.parametrize("broken", [rb"\ud800", rb"\udc00\ud800", b"\xff", b"\xed\xa0\x80"])
+def test_what_is_no_unicode_is_replaced(broken: bytes) -> None:
+    """Half a character in one description loses neither that event nor any other."""
+    whole = body(raw_event(Description="caf@"), GOOD)
+    found = decode_document(whole.replace(b"@", broken))
+    assert [event.event_id for event in found.events] == [FREEZE_ID, REBOOT_ID]
+    assert found.events[0].description.rstrip("?\N{REPLACEMENT CHARACTER}") == "caf"
+    (defect,) = found.defects
+    assert (defect.event_id, defect.lost) == ("", False)
+    assert defect.message.startswith("Document: invalid Unicode was replaced: ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"", "Input data was truncated"),
+        (b"<html>busy</html>", "JSON is malformed: invalid character (byte 0)"),
+        (body(raw_event())[:-1], "Input data was truncated"),
+        (body(raw_event()) + b"x", "JSON is malformed: trailing characters"),
+        (b"null", "Expected `object`, got `null`"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b'{"DocumentIncarnation": 1}', "Object missing required field `Events`"),
+        (
+            b'{"DocumentIncarnation": 1, "Events": {}}',
+            "Expected `array`, got `object` - at `$.Events`",
+        ),
+        (b'{"DocumentIncarnation": NaN, "Events": []}', "JSON is malformed: invalid character"),
+        (b'{"DocumentIncarnation": 1, "Events": ' + b"[" * 100_000, "maximum recursion depth exceeded"),
+        (b"\xff" * 10, "'utf-8' codec can't decode byte 0xff in position 0"),
+    ],
+)
+def test_what_is_no_document(answer: bytes, problem: str) -> None:
+    """An answer without incarnation or list of events is refused, saying why."""
+    with pytest.raises(InvalidDocumentError) as caught:
+        decode_document(answer)
+    assert str(caught.value).startswith(f"not a document of scheduled events: {problem}")
+    assert caught.value.reason is PollOutcome.INVALID_DOCUMENT

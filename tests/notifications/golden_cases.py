@@ -1,0 +1,169 @@
+"""The messages that the golden files hold: every transition of every type, and what else may be special."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from exporter.model.events import EVENT_TYPES, STARTED, Target
+from exporter.model.lifecycle import ENDINGS, Change, Transition, TransitionRecord
+from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
+from exporter.model.views import EventView
+from exporter.model.vm import VirtualMachine
+from tests.clocks import NOW
+
+EXPORTER_URL = "https://vm-0.example.com:9843/"
+SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
+VM = VirtualMachine(
+    name="web_0",
+    vm_id="0b9a2c54-5a8f-4b0e-9d4e-7f1f4f6f1c01",
+    resource_id=(
+        f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg_web/providers/Microsoft.Compute"
+        "/virtualMachineScaleSets/web/virtualMachines/0"
+    ),
+    resource_group="rg_web",
+    subscription_id=SUBSCRIPTION,
+    location="westeurope",
+    zone="2",
+    scale_set="web",
+    size="Standard_D4s_v5",
+    environment="AzurePublicCloud",
+)
+# Notice in seconds, expected impact in seconds, and Azure's words, as each type has them in the field.
+_TYPES: dict[str, tuple[int, int | None, str]] = {
+    "Freeze": (
+        900,
+        5,
+        "Virtual machine is being paused because of a memory-preserving Live Migration operation.",
+    ),
+    "Reboot": (900, 90, "The host is being repaired."),
+    "Redeploy": (600, None, "The host is expected to fail."),
+    "Preempt": (30, None, ""),
+    "Terminate": (300, None, ""),
+    "Evacuate": (3600, 0, ""),
+}
+_FIRST_SEEN = NOW - timedelta(minutes=20)
+_STARTED_AT = NOW - timedelta(seconds=607)
+
+
+def of(transition: Transition, event_type: str, **fields: Any) -> Message:
+    """Return the message of a transition at NOW, whose event has the life that leads there."""
+    notice, impact, description = _TYPES[event_type]
+    ended, due = transition in ENDINGS, NOW + timedelta(seconds=notice)
+    records = [TransitionRecord(Transition.SCHEDULED, _FIRST_SEEN)]
+    life: dict[str, Any] = {"status": "Scheduled", "not_before": due, "started": None}
+    if transition is Transition.ADVISED:
+        life["status"] = "Advisory"
+    if transition in (Transition.STARTED, Transition.COMPLETED):
+        began = NOW if transition is Transition.STARTED else _STARTED_AT
+        records.append(TransitionRecord(Transition.STARTED, began))
+        life = {"status": STARTED, "not_before": None, "started": began}
+    if transition is Transition.COMPLETED:
+        life["impact_seconds"] = 607.0
+    event = EventView(
+        id="C7061BAC-AFDC-4513-B24B-AA5F13A16123",
+        ids=("C7061BAC-AFDC-4513-B24B-AA5F13A16123",),
+        type=event_type,
+        source="Platform",
+        target=Target.SELF,
+        resources=("web_0", "web_1"),
+        description=description,
+        duration_seconds=impact,
+        first_seen=_FIRST_SEEN,
+        ended=NOW if ended else None,
+        outcome=transition if ended else None,
+        transitions=(*records, TransitionRecord(transition, NOW)),
+        **life,
+    )
+    changes: tuple[Change, ...] = ()
+    if transition is Transition.UPDATED:
+        changes = (Change("not_before", due + timedelta(minutes=10), due),)
+    detail = "hook drain failed: exit status 3" if transition is Transition.HOOK_FAILED else ""
+    return replace(
+        Message("oncall", "c7061bac", 1, transition, NOW, "web_0", event, changes, detail, vm=VM),
+        event=replace(event, **fields),
+    )
+
+
+def ordinary() -> Iterator[tuple[str, AnyMessage, datetime]]:
+    """Return every transition of every type, with a heading and the time at which it is rendered."""
+    for transition in Transition:
+        for event_type in (*EVENT_TYPES, "Evacuate"):
+            yield f"{event_type} {transition}", of(transition, event_type), NOW
+
+
+def special() -> Iterator[tuple[str, AnyMessage, datetime]]:
+    """Return messages about what may be odd."""
+    later = NOW + timedelta(minutes=40)
+    reboot = of(Transition.SCHEDULED, "Reboot")
+    yield (
+        "Azure leaves everything out",
+        of(Transition.SCHEDULED, "Reboot", not_before=None, duration_seconds=None, source="", resources=()),
+        NOW,
+    )
+    yield (
+        "NotBefore cannot be read",
+        of(Transition.SCHEDULED, "Reboot", not_before=None, doubts=("NotBefore: 'soon'",)),
+        NOW,
+    )
+    yield "late, and NotBefore has passed", reboot, later
+    over = replace(
+        reboot.event,
+        started=NOW + timedelta(minutes=15),
+        ended=NOW + timedelta(minutes=25),
+        outcome=Transition.COMPLETED,
+        impact_seconds=600.0,
+    )
+    yield "late, and the event is over", replace(reboot, event=over), later
+    yield "a week of notice", of(Transition.SCHEDULED, "Redeploy", not_before=NOW + timedelta(days=6.9)), NOW
+    yield "a user's event", of(Transition.SCHEDULED, "Reboot", source="User"), NOW
+    yield (
+        "other VMs",
+        of(Transition.STARTED, "Reboot", target=Target.OTHER, resources=("web_1", "web_2")),
+        NOW,
+    )
+    yield (
+        "another VM, over",
+        of(Transition.CANCELLED, "Reboot", target=Target.OTHER, resources=("db_1",)),
+        NOW,
+    )
+    yield "this VM has no name yet", replace(reboot, instance=None, vm=VirtualMachine()), NOW
+    yield "a long name", replace(reboot, instance="aks-nodepool1-12345678-vmss_000012"), NOW
+    noticed = (TransitionRecord(Transition.STARTED, _STARTED_AT),)
+    failed = of(Transition.HOOK_FAILED, "Reboot")
+    over = replace(failed.event, outcome=Transition.COMPLETED, ended=NOW, started=_STARTED_AT)
+    yield "a hook that failed after the end", replace(failed, event=over), NOW
+    yield "a pause that was observed", of(Transition.COMPLETED, "Freeze", paused_seconds=4.9), NOW
+    yield (
+        "a start that was not watched",
+        of(Transition.STARTED, "Redeploy", started=None, transitions=noticed),
+        NOW,
+    )
+    yield (
+        "an end that was not watched",
+        of(Transition.COMPLETED, "Reboot", started=None, impact_seconds=None, transitions=noticed),
+        NOW,
+    )
+    yield (
+        "everything changed",
+        replace(
+            of(Transition.UPDATED, "Reboot"),
+            changes=(
+                Change("not_before", None, NOW + timedelta(minutes=15)),
+                Change("duration_seconds", None, 90),
+                Change("resources", ("web_0",), ("web_0", "web_1")),
+                Change("description", "", "The host is being repaired."),
+            ),
+        ),
+        NOW,
+    )
+    blind = WatchMessage(
+        "oncall", "watch", 1, WatchChange.BLIND, NOW, "web_0", NOW - timedelta(minutes=5), "timed out", VM
+    )
+    yield "the watch is blind", blind, NOW
+    yield (
+        "the watch recovered",
+        replace(blind, transition=WatchChange.RECOVERED, at=NOW + timedelta(minutes=7)),
+        NOW + timedelta(minutes=7),
+    )

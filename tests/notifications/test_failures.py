@@ -1,0 +1,88 @@
+"""Tests of `exporter.notifications.failures`: what Apprise's failures mean, by type and status."""
+
+import smtplib
+import socket
+import ssl
+
+import pytest
+import requests
+import urllib3
+
+from exporter.model.messages import Delivery, Failure
+from exporter.notifications import failures
+
+CONNECTION = requests.ConnectionError
+
+
+def caused(kind: type[Exception], cause: Exception) -> Exception:
+    """Return an exception with its cause."""
+    error = kind()
+    error.__cause__ = cause
+    return error
+
+
+def late() -> Exception:
+    """Return what smtplib raises where a server does not answer any more."""
+    error = smtplib.SMTPServerDisconnected("Connection unexpectedly closed: timed out")
+    error.__context__ = TimeoutError()
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "failure"),
+    [
+        (requests.ReadTimeout(), "it did not answer in time", Failure.UNANSWERED),
+        (
+            caused(CONNECTION, urllib3.exceptions.ReadTimeoutError(None, "", "")),  # type: ignore[arg-type]
+            "it did not answer in time",
+            Failure.UNANSWERED,
+        ),
+        (requests.ConnectTimeout(), "it cannot be reached in time", Failure.TARGET),
+        (
+            caused(CONNECTION, ConnectionRefusedError()),
+            "it refuses connections",
+            Failure.TARGET,
+        ),
+        (
+            caused(CONNECTION, socket.gaierror()),
+            "its name cannot be resolved",
+            Failure.TARGET,
+        ),
+        (
+            caused(requests.exceptions.SSLError, ssl.SSLCertVerificationError()),
+            "its certificate is not accepted",
+            Failure.TARGET,
+        ),
+        (requests.ConnectionError(), "the connection failed", Failure.TARGET),
+        (smtplib.SMTPDataError(554, b"no"), "it answered 554", Failure.REFUSED),
+        (smtplib.SMTPDataError(451, b"later"), "the connection failed", Failure.TARGET),
+        (smtplib.SMTPAuthenticationError(535, b"no"), "it does not accept the credentials", Failure.TARGET),
+        (smtplib.SMTPRecipientsRefused({}), "it does not accept the addresses", Failure.TARGET),
+        (late(), "it did not answer in time", Failure.UNANSWERED),
+        (ValueError("CANARY"), "Apprise could not send it", Failure.TARGET),
+    ],
+)
+def test_exceptions_are_known_by_type(error: Exception, reason: str, failure: Failure) -> None:
+    """What went wrong is told in our words; nothing of the exception's own text shows."""
+    assert failures.of_errors([error]) == Delivery(delivered=False, reason=reason, failure=failure)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "failure"),
+    [
+        (400, "it answered 400 (Bad Request)", Failure.REFUSED),
+        (413, None, Failure.REFUSED),
+        (422, None, Failure.REFUSED),
+        (401, "it answered 401 (Unauthorized)", Failure.TARGET),
+        (404, None, Failure.TARGET),
+        (408, None, Failure.TARGET),
+        (429, None, Failure.TARGET),
+        (500, None, Failure.TARGET),
+        (599, "it answered 599", Failure.TARGET),
+    ],
+)
+def test_a_status_says_whose_fault_it_is(status: int, reason: str | None, failure: Failure) -> None:
+    """What would be refused later, too, is the message's; everything else is the target's."""
+    delivery = failures.of_status(status)
+    assert delivery.failure is failure
+    assert reason in (None, delivery.reason)

@@ -1,0 +1,65 @@
+"""The golden files: the words of every message, to be read as the person on call reads them.
+
+After a change of words, `make golden` writes them anew; read the difference before it is committed.
+"""
+
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from exporter.config import Templates
+from exporter.model.lifecycle import Transition
+from exporter.model.messages import Rendered, TextFormat
+from exporter.notifications.rendering import Renderer
+from exporter.notifications.samples import samples
+from tests.clocks import NOW
+from tests.notifications.golden_cases import EXPORTER_URL, VM, of, ordinary, special
+
+FOLDER = Path(__file__).parent / "golden"
+FORMATS: dict[TextFormat, str] = {"markdown": "md", "text": "txt", "html": "html"}
+
+
+def written(heading: str, found: Rendered) -> str:
+    """Return a message below a heading of its own."""
+    return f"======== {heading}\n{found.title}\n\n{found.body}\n"
+
+
+def rendered(text_format: TextFormat) -> Iterator[str]:
+    """Return all messages of a format."""
+    renderer = Renderer(Templates(format=text_format), EXPORTER_URL)
+    for heading, message, now in (*ordinary(), *special()):
+        late = (now - message.at).total_seconds() > 5
+        yield written(heading, renderer.render(message, now, late=late))
+    yield written("a sample of notify-test", renderer.render(samples(VM, NOW)[1], NOW))
+    several = [message for _, message, _ in (*ordinary(), *special())]
+    yield written("a digest", renderer.digest(several, NOW + timedelta(hours=1))[0])
+
+
+@pytest.mark.parametrize(("text_format", "ending"), FORMATS.items())
+def test_the_words_are_those_of_the_golden_file(text_format: TextFormat, ending: str) -> None:
+    """Every message of every transition and type reads as it has been read."""
+    file = FOLDER / f"messages.{ending}"
+    found = "\n".join(rendered(text_format))
+    if os.environ.get("GOLDEN_WRITE"):
+        file.write_text(found, encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == found
+
+
+def test_a_title_fits_a_lock_screen() -> None:
+    """No title is longer than 60 characters, unless the VM's name alone makes it so."""
+    renderer = Renderer(Templates(), EXPORTER_URL)
+    for _, message, now in (*ordinary(), *special()):
+        assert len(renderer.render(message, now).title) <= 60
+
+
+def test_a_long_name_keeps_its_ends() -> None:
+    """Names of one scale set differ at their ends, and the body has the whole name."""
+    name = "aks-nodepool1-12345678-vmss_000012"
+    found = next(m for heading, m, _ in special() if heading == "a long name")
+    sent = Renderer(Templates()).render(found, NOW)
+    assert sent.title == "[WARNING] Reboot scheduled: aks-nodep...mss_000012 in 15 min"
+    assert name in sent.body
+    assert of(Transition.SCHEDULED, "Reboot").instance == "web_0"

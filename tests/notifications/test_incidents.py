@@ -1,0 +1,173 @@
+"""Tests of services that know incidents, by the unmodified plugins: one per event, closed at its end."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from exporter.config import Templates
+from exporter.model.lifecycle import Transition
+from exporter.model.messages import AnyMessage, Backlog, Delivery, Message, WatchChange, WatchMessage
+from exporter.notifications.addresses import Address
+from exporter.notifications.rendering import Renderer
+from exporter.notifications.sending import AppriseSender
+from tests.builders import REBOOT_ID
+from tests.clocks import NOW
+from tests.notifications.messages import message
+from tests.notifications.receivers import Received, TlsProxy, http_receiver, in_place_of_services
+
+KEY = f"{REBOOT_ID}/vm_0"
+TOKEN = "0123456789abcdef" * 2
+URLS = {
+    "pagerduty": f"pagerduty://{TOKEN}@12345678901234567890",
+    "ilert": f"ilert://{TOKEN}",
+    "incidentio": "incidentio://01GW2G3V0S59R238FAHPDS1R66/token",
+    "squadcast": f"squadcast://{TOKEN}",
+    "signl4": f"signl4://{TOKEN}",
+    "pagertree": "pagertree://int_abcdefghij",
+    "splunk": f"splunk://routing@{TOKEN}",
+    "firehydrant": f"firehydrant://{TOKEN}",
+}
+ACCEPTED = (202, b'{"requestId": "43a29c5c-3dbf-4fa4-9c26-f4f71023e120"}')
+ANSWERS = {
+    "api.opsgenie.com": ACCEPTED,
+    "api.atlassian.com": ACCEPTED,
+    "events.pagerduty.com": (202, b"{}"),
+}
+State = tuple[Any, str]
+READ: dict[str, Callable[[Any], State]] = {
+    "pagerduty": lambda body: (body["dedup_key"], body["event_action"]),
+    "ilert": lambda body: (body["alertKey"], body["eventType"]),
+    "incidentio": lambda body: (body["deduplication_key"], body["status"]),
+    "squadcast": lambda body: (body["event_id"], body["status"]),
+    "signl4": lambda body: (body["X-S4-ExternalID"], body.get("X-S4-Status", "")),
+    "pagertree": lambda body: (body["id"], body["event_type"]),
+    "splunk": lambda body: (body["entity_id"], body["message_type"]),
+    "firehydrant": lambda body: (body["idempotency_key"], body["status"]),
+}
+# What opens or updates, and what closes.
+WORDS = {
+    "pagerduty": ("trigger", "resolve"),
+    "ilert": ("ALERT", "RESOLVE"),
+    "incidentio": ("firing", "resolved"),
+    "squadcast": ("trigger", "resolve"),
+    "signl4": ("", "resolved"),
+    "pagertree": ("create", "resolve"),
+    "splunk": ("CRITICAL", "RECOVERY"),
+    "firehydrant": ("OPEN", "CLOSED"),
+}
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[TlsProxy]:
+    """Stand in for the services: all HTTPS goes to a proxy here."""
+    with in_place_of_services(ANSWERS, monkeypatch, tmp_path) as found:
+        yield found
+
+
+def told(transition: Transition, event_type: str = "Reboot", incident: str = KEY) -> Message:
+    """Return a message as routing makes it."""
+    return replace(message(transition, type=event_type), incident=incident)
+
+
+def tell(sender: AppriseSender, *messages: AnyMessage) -> list[Delivery]:
+    """Send messages as a worker does."""
+    writer = Renderer(Templates())
+    return [sender.send(writer.render(one, NOW, limit=sender.body_limit).about(one)) for one in messages]
+
+
+def states(service: str, requests: list[Received]) -> list[State]:
+    """Return each request's key and action."""
+    return [READ[service](request.json) for request in requests]
+
+
+LIVES = (
+    ("Reboot", (Transition.SCHEDULED, Transition.APPROVED, Transition.STARTED, Transition.COMPLETED)),
+    ("Freeze", (Transition.SCHEDULED, Transition.CANCELLED)),
+    ("Terminate", (Transition.SCHEDULED, Transition.UPDATED, Transition.STARTED, Transition.COMPLETED)),
+    ("Preempt", (Transition.SCHEDULED, Transition.VANISHED)),
+)
+
+
+@pytest.mark.parametrize("service", URLS)
+@pytest.mark.parametrize(("event_type", "life"), LIVES)
+def test_one_incident_per_event(
+    proxy: TlsProxy, service: str, event_type: str, life: tuple[Transition, ...]
+) -> None:
+    """All messages of a life have one key; the end closes it, whatever its severity, and only the end."""
+    sender = AppriseSender(Address("oncall", url=URLS[service]))
+    assert all(one.delivered for one in tell(sender, *(told(one, event_type) for one in life)))
+    found = states(service, proxy.requests)
+    assert [key for key, _ in found] == [KEY] * len(life)
+    opens, closes = WORDS[service]
+    assert found[-1][1] == closes
+    assert all(action != closes for _, action in found[:-1])
+    if service != "splunk":
+        assert all(action == opens for _, action in found[:-1])
+
+
+def test_goalert_has_a_server_of_its_own() -> None:
+    """It is told as the others are."""
+    with http_receiver() as receiver:
+        sender = AppriseSender(Address("oncall", url=f"goalert://{receiver.authority}/{REBOOT_ID}"))
+        tell(sender, told(Transition.SCHEDULED), told(Transition.COMPLETED))
+    bodies = [request.json for request in receiver.requests]
+    assert [(body["dedup"], body.get("action")) for body in bodies] == [(KEY, None), (KEY, "close")]
+
+
+@pytest.mark.parametrize("service", ["opsgenie", "jira"])
+def test_services_that_close_what_they_opened(proxy: TlsProxy, service: str, tmp_path: Path) -> None:
+    """An alert is opened, noted on and closed, also after a restart; without one nothing is sent."""
+
+    def start() -> AppriseSender:
+        return AppriseSender(Address("oncall", url=f"{service}://{TOKEN}"), storage=tmp_path / "apprise")
+
+    life = (Transition.SCHEDULED, Transition.APPROVED, Transition.STARTED)
+    assert [one.skipped for one in tell(start(), *map(told, life))] == [False] * 3
+    assert [one.skipped for one in tell(start(), told(Transition.COMPLETED))] == [False]
+    actions = [re.sub(r".*/v2/alerts(/[^/?]*)?/?(\w*).*", r"\2", one.path) for one in proxy.requests]
+    assert actions == ["", "notes", "", "close"]
+    assert [one.json.get("alias") for one in proxy.requests] == [KEY, None, KEY, None]
+    proxy.requests.clear()
+    other = tuple(told(one, "Freeze", "other/vm_0") for one in (life[0], Transition.COMPLETED))
+    assert [one.skipped for one in tell(start(), *other)] == [True, True]
+    assert proxy.requests == []
+
+
+def test_what_the_url_says_comes_first(proxy: TlsProxy) -> None:
+    """A key or an action of the URL stays."""
+    url = f"{URLS['pagerduty']}?dedup=mine&action=trigger"
+    tell(AppriseSender(Address("oncall", url=url)), told(Transition.SCHEDULED), told(Transition.COMPLETED))
+    assert states("pagerduty", proxy.requests) == [("mine", "trigger"), ("mine", "trigger")]
+
+
+def test_an_entity_of_the_url_stays(proxy: TlsProxy) -> None:
+    """Splunk On-Call takes one for all messages in its URL."""
+    tell(AppriseSender(Address("oncall", url=f"{URLS['splunk']}/mine")), told(Transition.COMPLETED))
+    assert states("splunk", proxy.requests) == [("mine", "RECOVERY")]
+
+
+def test_the_watch_is_an_incident_of_its_own(proxy: TlsProxy) -> None:
+    """Blind opens it, recovered closes it."""
+    outage = WatchMessage("oncall", "outage", 1, WatchChange.BLIND, NOW, "vm_0", NOW, incident="watch/vm_0")
+    over = WatchMessage("oncall", "outage", 2, WatchChange.RECOVERED, NOW, "vm_0", NOW, incident="watch/vm_0")
+    tell(AppriseSender(Address("oncall", url=URLS["pagerduty"])), outage, over)
+    assert states("pagerduty", proxy.requests) == [("watch/vm_0", "trigger"), ("watch/vm_0", "resolve")]
+
+
+def test_a_backlog_for_services_with_incidents(tmp_path: Path) -> None:
+    """They get no digest; behind a tag with others every message goes out by itself."""
+    file = tmp_path / "apprise.yml"
+    file.write_text(
+        f"urls:\n  - {URLS['pagerduty']}: [{{tag: both}}]\n  - json://127.0.0.1/: [{{tag: both}}]\n"
+    )
+
+    def backlog(address: Address) -> Backlog:
+        return AppriseSender(address).backlog
+
+    assert backlog(Address("a", url=URLS["pagerduty"])) is Backlog.LAST
+    assert backlog(Address("a", url="json://127.0.0.1/")) is Backlog.DIGEST
+    assert backlog(Address("a", apprise_config=str(file), tag="both")) is Backlog.EACH

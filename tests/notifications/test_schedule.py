@@ -1,0 +1,308 @@
+"""Tests of `exporter.notifications.schedule`: whose turn it is, whatever a target answers."""
+
+import itertools
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.model.messages import Backlog, Failure
+from exporter.model.severity import Severity
+from exporter.notifications.schedule import (
+    MOST_ATTEMPTS_CRITICAL,
+    MOST_ATTEMPTS_FOR_ONE,
+    MOST_SINGLE,
+    SLOW_SECONDS,
+    Ids,
+    Item,
+    Schedule,
+)
+from tests.clocks import HandClock
+
+INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
+Answer = Failure | None
+
+
+class Desk:
+    """A target with messages that wait, and answers that take no time unless they are left open."""
+
+    def __init__(self, *items: Item, recovering: bool = False, backlog: Backlog = Backlog.DIGEST) -> None:
+        self.clock = HandClock()
+        self.schedule = Schedule(self.clock, recovering=recovering, chance=lambda: 0.0)
+        self.waiting = list(items)
+        self.backlog = backlog
+        self.answer: Callable[[Ids], Answer] = lambda _: None
+        self.sent: list[Ids] = []
+        self.got: list[Ids] = []
+        self.tries: dict[tuple[str, int], int] = {}
+
+    def begin(self) -> Ids | float | None:
+        """Begin what is next; return it, or the seconds until something may be."""
+        turn = self.schedule.next(self.waiting, self.backlog)
+        if not turn.items:
+            return turn.delay
+        ids = self.schedule.begun(turn, turn.items)
+        self.sent.append(ids)
+        return ids
+
+    def end(self, ids: Ids, failure: Answer) -> None:
+        """End an attempt; what was delivered, or failed too often, waits no more."""
+        if failure is None:
+            self.schedule.delivered(ids)
+            self.got.append(ids)
+            self._remove(ids)
+            return
+        self.schedule.failed(ids, failure)
+        if failure is Failure.TARGET or (failure is Failure.REFUSED and len(ids) > 1):
+            return
+        for one in ids:
+            self.tries[one] = self.tries.get(one, 0) + 1
+        lost = tuple(one for one in ids if self.tries[one] >= MOST_ATTEMPTS_FOR_ONE)
+        self.schedule.given_up(lost)
+        self._remove(lost)
+
+    def _remove(self, ids: Ids) -> None:
+        self.waiting = [item for item in self.waiting if item.id not in ids]
+
+    def work(self) -> float | None:
+        """Do all that is due now; return the seconds until there is more."""
+        for _ in range(1000):
+            turn = self.begin()
+            if not isinstance(turn, tuple):
+                return turn
+            self.end(turn, self.answer(turn))
+        raise AssertionError("it does not come to rest")
+
+    def run(self, seconds: float) -> None:
+        """Work for so long."""
+        end = self.clock.monotonic() + seconds
+        while (delay := self.work()) is not None and self.clock.monotonic() + delay <= end:
+            self.clock.pass_seconds(max(delay, 0.001))
+        self.clock.pass_seconds(max(end - self.clock.monotonic(), 0))
+
+    @property
+    def order(self) -> list[str]:
+        """The events of what was delivered, in order."""
+        return [ids[-1][0] for ids in self.got]
+
+
+def item(life: str, severity: Severity = INFO, sequence: int = 1) -> Item:
+    """Return an item."""
+    return Item(life, sequence, severity)
+
+
+def refusing(life: str, failure: Failure) -> Callable[[Ids], Answer]:
+    """Return answers that fail one event, by itself and in digests."""
+    return lambda ids: failure if any(one == life for one, _ in ids) else None
+
+
+def test_a_target_that_is_well_is_told_in_order() -> None:
+    """What happened first is told first, however grave."""
+    desk = Desk(item("a"), item("b", CRITICAL), item("a", CRITICAL, 2))
+    desk.work()
+    assert desk.order == ["a", "b", "a"]
+
+
+def test_what_waited_goes_out_gravest_first() -> None:
+    """After an outage the critical ones come first, each event's in their order."""
+    desk = Desk(item("a"), item("b", WARNING), item("c", INFO), item("c", CRITICAL, 2), item("d", CRITICAL))
+    desk.schedule.reset()
+    desk.work()
+    assert desk.got == [(("d", 1),), (("b", 1),), (("a", 1),), (("c", 1),), (("c", 2),)]
+
+
+def test_a_message_that_is_refused_holds_up_its_event_alone() -> None:
+    """It is tried three times within ten minutes, while all others go out; then its event goes on."""
+    desk = Desk(item("bad"), item("bad", CRITICAL, 2), item("a"), item("b", CRITICAL))
+    desk.answer = lambda ids: Failure.REFUSED if ids == (("bad", 1),) else None
+    desk.work()
+    assert desk.order == ["b", "a"]
+    desk.run(600)
+    assert desk.sent.count((("bad", 1),)) == MOST_ATTEMPTS_FOR_ONE == 3
+    assert desk.order == ["b", "a", "bad"]
+
+
+def test_a_message_that_makes_the_target_fail_holds_up_no_other() -> None:
+    """An error of the server that one message causes is no reason to hold back the rest."""
+    desk = Desk(item("bad", CRITICAL), *(item(f"{n}") for n in range(5)))
+    desk.answer = refusing("bad", Failure.TARGET)
+    desk.work()
+    assert desk.order == [f"{n}" for n in range(5)]
+    desk.run(200)
+    desk.waiting.append(item("new"))
+    desk.work()
+    assert desk.order[-1] == "new"
+
+
+def test_a_target_that_is_down_is_not_tried_once_per_message() -> None:
+    """Two messages find out; then there is one attempt at a time, ever more seldom, at first every 20 s."""
+    desk = Desk(*(item(f"{n}") for n in range(50)), backlog=Backlog.EACH)
+    desk.answer = lambda _: Failure.TARGET
+    desk.work()
+    assert len(desk.sent) == 2
+    times: list[float] = []
+
+    def fail(_: Ids) -> Answer:
+        times.append(desk.clock.monotonic())
+        return Failure.TARGET
+
+    desk.answer = fail
+    desk.run(120)
+    assert max(later - earlier for earlier, later in itertools.pairwise(times)) <= 20
+    assert len(desk.sent) < 15
+    desk.run(3600)
+    assert len(desk.sent) < 30
+    desk.answer = lambda _: None
+    desk.run(300)
+    assert len(desk.got) == 50
+
+
+def test_no_message_waits_behind_one_that_is_not_answered() -> None:
+    """Others begin two seconds later; a critical one even where several hang."""
+    desk = Desk(*(item(f"{n}") for n in range(5)))
+    begun = []
+    while isinstance(turn := desk.begin(), tuple) or turn is not None:
+        if isinstance(turn, tuple):
+            begun.append(turn[0][0])
+        else:
+            assert turn <= SLOW_SECONDS
+            desk.clock.pass_seconds(turn)
+    assert begun == ["0", "1", "2"]
+    desk.waiting.insert(0, item("x", CRITICAL))
+    desk.clock.pass_seconds(SLOW_SECONDS)
+    assert desk.begin() == (("x", 1),)
+
+
+def test_more_than_ten_that_waited_are_a_digest() -> None:
+    """All of them, in their order; what is tried again is the same."""
+    items = [item(f"{n % 6}", sequence=n) for n in range(MOST_SINGLE + 1)]
+    desk = Desk(*items, recovering=True)
+    desk.answer = lambda _: Failure.TARGET
+    desk.work()
+    desk.waiting.append(item("new"))
+    desk.answer = lambda _: None
+    desk.run(60)
+    whole = tuple(one.id for one in items)
+    assert desk.sent == [whole, whole, (("new", 1),)]
+
+
+def test_a_digest_that_is_refused_comes_apart() -> None:
+    """One message that the target does not accept takes no other with it."""
+    desk = Desk(*(item(f"{n}") for n in range(20)), recovering=True)
+    desk.answer = refusing("7", Failure.REFUSED)
+    desk.run(600)
+    assert sorted(desk.order, key=int) == [f"{n}" for n in range(20) if n != 7]
+    assert desk.sent.count((("7", 1),)) == 3
+
+
+def test_a_digest_that_makes_the_target_fail_comes_apart() -> None:
+    """Where single messages arrive and a digest does not, they go out one by one."""
+    desk = Desk(*(item(f"{n}") for n in range(20)), recovering=True)
+    desk.answer = refusing("7", Failure.TARGET)
+    desk.run(120)
+    assert sorted(desk.order, key=int) == [f"{n}" for n in range(20) if n != 7]
+
+
+def test_incidents_are_told_their_newest_state() -> None:
+    """Of each event that waited the last message alone goes out, and stands for those before it."""
+    desk = Desk(
+        item("a"),
+        item("b", CRITICAL),
+        item("a", WARNING, 2),
+        item("b", INFO, 2),
+        recovering=True,
+        backlog=Backlog.LAST,
+    )
+    desk.work()
+    assert desk.got == [(("a", 1), ("a", 2)), (("b", 1), ("b", 2))]
+
+
+def test_one_event_that_waited_for_its_incident_service() -> None:
+    """An outage that only one event meets counts, too."""
+    desk = Desk(item("a"), backlog=Backlog.LAST)
+    desk.answer = lambda _: Failure.TARGET
+    desk.work()
+    desk.waiting += [item("a", CRITICAL, 2), item("a", INFO, 3)]
+    desk.answer = lambda _: None
+    desk.run(60)
+    assert desk.got == [(("a", 1), ("a", 2), ("a", 3))]
+
+
+class Driver(Desk):
+    """Goes through random steps, with attempts that stay open, and checks each attempt as it begins."""
+
+    def __init__(self, backlog: Backlog) -> None:
+        super().__init__(backlog=backlog)
+        self.under_way: list[Ids] = []
+        self.posted: dict[str, int] = {}
+
+    def do(self, what: str, number: int, value: object) -> None:
+        """Do one step."""
+        if what == "post":
+            life = str(number)
+            self.posted[life] = self.posted.get(life, 0) + 1
+            self.waiting.append(Item(life, self.posted[life], Severity(str(value))))
+        elif what == "begin":
+            turn = self.begin()
+            if isinstance(turn, tuple):
+                self.check(turn)
+                self.under_way.append(turn)
+        elif what == "end" and self.under_way:
+            ids = self.under_way.pop(number % len(self.under_way))
+            self.end(ids, value if isinstance(value, Failure) else None)
+        elif what == "wait":
+            self.clock.pass_seconds(number)
+        elif what == "reset":
+            self.schedule.reset()
+
+    def check(self, turn: Ids) -> None:
+        """Check that an event has one attempt at a time, and begins with what waited longest."""
+        lives = {life for life, _ in turn}
+        assert not lives & {life for ids in self.under_way for life, _ in ids}
+        for life in lives:
+            mine = [number for one, number in turn if one == life]
+            assert mine == [one.sequence for one in self.waiting if one.life == life][: len(mine)]
+        assert len(self.under_way) < MOST_ATTEMPTS_CRITICAL
+
+
+SEVERITIES = st.sampled_from([INFO, WARNING, CRITICAL])
+ENDS = st.sampled_from([None, None, *Failure])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("post"), st.integers(0, 7), SEVERITIES),
+        st.tuples(st.just("begin"), st.just(0), st.none()),
+        st.tuples(st.just("end"), st.integers(0, 5), ENDS),
+        st.tuples(st.just("wait"), st.sampled_from([1, 3, 20, 300]), st.none()),
+        st.tuples(st.just("reset"), st.just(0), st.none()),
+    ),
+    max_size=80,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(steps=STEPS, backlog=st.sampled_from(Backlog))
+def test_whatever_happens(steps: list[tuple[str, int, object]], backlog: Backlog) -> None:
+    """No event has two attempts at once or goes back, attempts are bounded, and all is told in the end."""
+    driver = Driver(backlog)
+    for step in steps:
+        driver.do(*step)
+    while driver.under_way:
+        driver.do("end", 0, None)
+    driver.run(700)
+    assert driver.waiting == []
+    newest = dict.fromkeys(driver.posted, 0)
+    for life, sequence in (one for ids in driver.got for one in ids):
+        assert sequence > newest[life]
+        newest[life] = sequence
+
+
+def test_what_is_not_answered_outlasts_minutes_of_silence() -> None:
+    """Its few repeats are far apart, and come at once when the target answers again."""
+    desk = Desk(item("a", CRITICAL))
+    desk.answer = lambda _: Failure.UNANSWERED
+    desk.run(200)
+    assert len(desk.sent) == 2
+    desk.answer = lambda _: None
+    desk.waiting.append(item("b"))
+    desk.work()
+    assert desk.order == ["b", "a"]

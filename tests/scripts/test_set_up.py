@@ -1,0 +1,49 @@
+"""What sets machines up as root: it leaves nothing behind, and builds with what is pinned."""
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.program import INTERRUPTIBLE, eventually
+
+ROOT = Path(__file__).parent.parent.parent
+# Stand-ins: no package is installed, the user is root, and installing takes long.
+PROGRAMS = {
+    "dpkg-query": "exit 1",
+    "id": "echo 0",
+    "apt-get": '[ "$1" = update ] || { touch "$BEGUN"; sleep 600; }',
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_leaves_no_policy_behind(tmp_path: Path, number: signal.Signals) -> None:
+    """Services could not be started any more, by nobody, if the file that keeps them down stayed."""
+    for name, code in PROGRAMS.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{code}\n")
+        (tmp_path / name).chmod(0o755)
+    policy, begun = tmp_path / "policy-rc.d", tmp_path / "begun"
+    environ = os.environ | {"POLICY_RC_D": str(policy), "BEGUN": str(begun)}
+    environ["PATH"] = f"{tmp_path}:{environ['PATH']}"
+    command = [*INTERRUPTIBLE, str(ROOT / "scripts" / "debian-packages"), "prometheus"]
+    with subprocess.Popen(command, env=environ, start_new_session=True) as process:
+        eventually(begun.exists)
+        assert policy.exists()
+        os.killpg(process.pid, number)
+        assert process.wait(30) == 128 + number
+    assert not policy.exists()
+
+
+# A project that is built: a checkout's folder as the last word of a command of pip.
+BUILDS = re.compile(r"^.*pip\b.* install .*--no-deps.* (?:\.|/build|C:/build|\$project)$", re.MULTILINE)
+
+
+def test_builds_as_root_use_what_is_pinned() -> None:
+    """Whoever installs from a checkout gets a build system with hashes, none that pip picks on the way."""
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *filter(Path.is_file, ROOT.glob("deploy/**/*"))]
+    found = [line for file in files for line in BUILDS.findall(file.read_text())]
+    assert len(found) >= 5
+    assert [line for line in found if "--no-build-isolation" not in line] == []

@@ -1,0 +1,110 @@
+"""The facts about the VM over HTTP: parts, formats and versions; entity tags."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from exporter.simulator import Scenario, Simulator, load_scenarios
+from exporter.simulator.engine import group
+from exporter.simulator.instance import INSTANCE_VERSIONS
+from tests.simulator.support import NEWEST, Client, HandClock, plan, scenario, served
+
+INSTANCE = "/metadata/instance"
+VERSION = "2021-12-13"
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    """Make a simulator with one event, and without a limit on requests."""
+    return Simulator([scenario(plan())], vm_name="vm_0", clock=HandClock(), requests_per_second=0)
+
+
+@pytest.fixture
+def client(simulator: Simulator) -> Iterator[Client]:
+    """Serve it, and return a client."""
+    with served(simulator) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("compute/name", "vm_0"),
+        ("compute/name/", "vm_0"),
+        ("compute/osProfile/computerName", "vm000000"),
+        ("compute/tagsList/0/value", "demo"),
+        ("network/interface/0/ipv4/ipAddress/0/privateIpAddress", "10.0.0.4"),
+        ("compute/tagsList", "0/"),
+        ("", "compute/\nnetwork/"),
+    ],
+)
+def test_parts_as_text(client: Client, path: str, text: str) -> None:
+    """A value is written alone, and what holds others lists their names."""
+    answer = client.ask(f"{INSTANCE}/{path}", params={"api-version": VERSION, "format": "text"})
+    assert (answer.status_code, answer.text) == (200, text)
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
+def test_parts_as_json(client: Client) -> None:
+    """A part of the document is JSON; a value alone is refused, and an unknown path is not found."""
+    whole = client.ask(INSTANCE, params={"api-version": VERSION}).json()
+    assert client.ask(f"{INSTANCE}/compute", params={"api-version": VERSION}).json() == whole["compute"]
+    refused = client.ask(f"{INSTANCE}/compute/name", params={"api-version": VERSION})
+    assert (refused.status_code, "add format=text" in refused.json()["error"]) == (400, True)
+    for path in ("compute/nothing", "compute/name/more", "compute/tagsList/7", "compute/tagsList/x"):
+        assert client.ask(f"{INSTANCE}/{path}", params={"api-version": VERSION}).status_code == 404
+
+
+def test_each_version_has_its_facts(client: Client) -> None:
+    """A fact is there from the version on that brought it, and never goes."""
+    known: set[str] = set()
+    for version in INSTANCE_VERSIONS:
+        compute = client.ask(INSTANCE, params={"api-version": version}).json()["compute"]
+        assert known <= set(compute)
+        known = set(compute)
+    old = client.ask(INSTANCE, params={"api-version": "2017-08-01"}).json()["compute"]
+    assert {"name", "tags", "vmId"} <= set(old)
+    assert not {"tagsList", "resourceId", "zone", "osProfile", "azEnvironment"} & set(old)
+
+
+def test_versions(client: Client) -> None:
+    """The versions are told to whoever sends the header, without a version."""
+    answer = client.ask("/metadata/versions", params={})
+    assert answer.json() == {"apiVersions": list(INSTANCE_VERSIONS)}
+    assert client.ask("/metadata/versions", headers={}, params={}).status_code == 400
+    assert client.ask("/metadata/versions", "POST", params={}).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "version"), [("/metadata/scheduledevents", NEWEST), (f"{INSTANCE}/compute", VERSION)]
+)
+def test_entity_tags(client: Client, simulator: Simulator, path: str, version: str) -> None:
+    """A client that has the document gets 304 without a body, until the document changes."""
+
+    def ask(tag: str) -> tuple[int, bytes]:
+        headers = {"Metadata": "true", "If-None-Match": tag}
+        answer = client.ask(path, headers=headers, params={"api-version": version})
+        return answer.status_code, answer.content
+
+    tag = client.ask(path, params={"api-version": version}).headers["etag"]
+    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        assert ask(known) == (304, b"")
+    assert ask('"other"')[0] == 200
+    simulator.clear()
+    assert ask(tag)[0] == (200 if "scheduledevents" in path else 304)
+
+
+@pytest.mark.parametrize("one", load_scenarios(), ids=lambda one: one.name)
+@pytest.mark.parametrize("name", ["demo_0", "demo_3", "web_17", "db"])
+def test_every_bundled_scenario_affects_the_named_vm(one: Scenario, name: str) -> None:
+    """Whatever the VM is called, each scenario has an event that lists it at some time."""
+    clock = HandClock()
+    simulator = Simulator([], vm_name=name, clock=clock, requests_per_second=0)
+    simulator.first_call_wait()
+    simulator.start_scenario(one)
+    seen = set()
+    for _ in range(6):
+        seen |= {vm for event in simulator.picture().events for vm in event.resources}
+        clock.passed += 60
+    assert name in seen
+    assert seen <= set(group(name, 4))

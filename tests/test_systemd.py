@@ -1,0 +1,131 @@
+"""What the service manager hears over its socket, from the parts and from the program."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from exporter.health import DegradedReason, Problem
+from exporter.model.snapshot import Snapshot
+from exporter.simulator import Simulator, SimulatorServer
+from exporter.systemd import Systemd, status
+from tests.end_to_end.program import eventually, exporter, free_port, get
+
+
+@contextlib.contextmanager
+def manager(address: str) -> Iterator[socket.socket]:
+    """Listen as the service manager does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind("\0" + address[1:] if address.startswith("@") else address)
+        listener.settimeout(30)
+        yield listener
+
+
+def heard(listener: socket.socket) -> list[str]:
+    """Return the fields of the next message."""
+    return listener.recv(4096).decode().split("\n")
+
+
+def wait_for(listener: socket.socket, *wanted: str) -> None:
+    """Wait until a field matches each of the patterns; fields in between may be anything."""
+    missing = set(wanted)
+    deadline = time.monotonic() + 30
+    while missing and time.monotonic() < deadline:
+        fields = heard(listener)
+        missing -= {pattern for pattern in missing for field in fields if re.fullmatch(pattern, field)}
+    assert not missing
+
+
+@pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
+def test_each_message(tmp_path: Path, *, abstract: bool) -> None:
+    """Each state is a datagram of its own, to a socket in the file system or in the abstract name space."""
+    address = f"@azse-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000", "WATCHDOG_PID": str(os.getpid()), "A": "b"}
+    with manager(address) as listener:
+        systemd = Systemd(environ)
+        assert environ == {"A": "b"}
+        systemd.ready()
+        assert heard(listener) == ["READY=1"]
+        systemd.alive("one")
+        systemd.alive("one")
+        systemd.alive("two")
+        assert heard(listener) == ["WATCHDOG=1", "STATUS=one"]
+        assert heard(listener) == ["WATCHDOG=1"]
+        assert heard(listener) == ["WATCHDOG=1", "STATUS=two"]
+        outcome: Future[None] = Future()
+        systemd.reloading(outcome)
+        reloading, when = heard(listener)
+        assert reloading == "RELOADING=1"
+        assert 0 < int(when.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
+        outcome.set_result(None)
+        assert heard(listener) == ["READY=1"]
+        systemd.stopping()
+        assert heard(listener) == ["STOPPING=1"]
+
+
+def test_the_watchdog_of_another_process(tmp_path: Path) -> None:
+    """If WATCHDOG_PID is another process, systemd expects nothing of this one."""
+    address = str(tmp_path / "notify")
+    environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}
+    with manager(address) as listener:
+        Systemd(environ).alive("one")
+        assert heard(listener) == ["STATUS=one"]
+
+
+@pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": "/nonexistent/notify"}])
+def test_nobody_listens(environ: dict[str, str]) -> None:
+    """Without a socket, or with one that is gone, nothing happens."""
+    systemd = Systemd(environ)
+    systemd.ready()
+    systemd.alive("one")
+    systemd.stopping()
+
+
+def test_the_status_line() -> None:
+    """It names VM and endpoint, how many events there are, and what is wrong; whatever it is, on one line."""
+    begun = Snapshot(endpoint="http://169.254.169.254")
+    assert status(begun, ()) == (
+        "Watching a VM whose name is not known yet at http://169.254.169.254: no answer yet"
+    )
+    down = Snapshot(endpoint="http://a", instance="web_3", last_error="timed\nout")
+    assert status(down, ()) == "Watching web_3 at http://a: no answer: timed out"
+    problem = Problem(DegradedReason.RELOAD_FAILED, "no such key", datetime(2026, 1, 1, tzinfo=UTC))
+    up = Snapshot(endpoint="http://a", instance="web_3", up=True)
+    assert status(up, (problem,)) == "Watching web_3 at http://a: no events listed; degraded: no such key"
+
+
+def test_the_program(tmp_path: Path) -> None:
+    """It is ready once it serves, alive while it waits for Azure, and reports reloads and its end."""
+    address, file, port = str(tmp_path / "notify"), tmp_path / "exporter.yml", free_port()
+    file.write_text("")
+    # Azure's first answer takes longer than this test.
+    imds = SimulatorServer(Simulator([], first_call_delay=120.0))
+    environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "120000000"}
+    flags = ("--config.file", str(file))
+    with (
+        manager(address) as listener,
+        imds as server,
+        exporter(server.url, tmp_path, port, *flags, environ=environ) as process,
+    ):
+        assert heard(listener) == ["READY=1"]
+        get(f"http://127.0.0.1:{port}/-/healthy")
+        assert heard(listener)[0] == "WATCHDOG=1"
+        assert heard(listener)[0] == "WATCHDOG=1"
+        file.write_text("imds: {no_such_key: 1}\n")
+        process.send_signal(signal.SIGHUP)
+        wait_for(listener, "RELOADING=1", "READY=1", "STATUS=.*degraded: .*no_such_key.*")
+        file.write_text("")
+        process.send_signal(signal.SIGHUP)
+        wait_for(listener, "RELOADING=1", "READY=1", "STATUS=.*: no answer yet")
+        process.send_signal(signal.SIGTERM)
+        wait_for(listener, "STOPPING=1")
+        assert eventually(lambda: process.poll() is not None)
+        assert process.returncode == 0
