@@ -166,7 +166,7 @@ def _ages() -> PanelBuilder:
 def _messages() -> PanelBuilder:
     about = About(
         "Messages",
-        "By how delivering them ended. A try that failed is repeated; only expired ones are lost.",
+        "By outcome. A failed attempt is repeated; expired and refused messages are lost.",
         "no notification targets are configured",
     )
     increase = f"sum by (outcome) (increase({_SCOPE.metric('notifications_total')}[$__rate_interval]))"

@@ -20,7 +20,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard as Built
 from grafana_foundation_sdk.models.dashboard import Panel as BuiltPanel
 
 from dashboards.source import style
-from dashboards.source.promql import PREFIX, Scope
+from dashboards.source.promql import PLACES, PREFIX, RECORDED, Scope
 from dashboards.source.queries import DATASOURCE
 
 JOB = "azure-scheduled-events-exporter"
@@ -38,7 +38,10 @@ PanelBuilder = Builder[BuiltPanel]
 
 def vm_link(label: str) -> str:
     """Lead to the dashboard of the VM that a row of a table names in the column ``label``."""
-    keep = "${datasource:queryparam}&${job:queryparam}&${__url_time_range}"
+    keep = (
+        "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "job", *PLACES))
+        + "&${__url_time_range}"
+    )
     return f"/d/{INSTANCE}?{keep}&var-instance=${{__data.fields.{label}}}"
 
 
@@ -58,10 +61,10 @@ class Frame:
             .timezone("browser")
             .editable()
             .tooltip(DashboardCursorSync.CROSSHAIR)
-            .time("now-24h", "now")
+            .time("now-1h" if uid == EXPORTER else "now-24h", "now")
             .refresh("30s")
             .version(1)
-            .variables(_variables(one=scope.one, typed=typed))
+            .variables(_variables(one=scope.one, typed=typed, placed=uid != EXPORTER))
             .annotations(_annotations(scope) if typed else [])
             .links([_link(uid, other) for other in _TITLES if other != uid])
         )
@@ -106,7 +109,7 @@ class _Ready(Builder[BuiltPanel]):
 
 def _link(here: str, there: str) -> dashboard.DashboardLink:
     # The VM goes along only where both dashboards can show a single one.
-    names = ["datasource", "job", *(["instance"] if (here, there) == (INSTANCE, EXPORTER) else [])]
+    names = ["datasource", "job", *PLACES, *(["instance"] if (here, there) == (INSTANCE, EXPORTER) else [])]
     names += ["event_type"] if EXPORTER not in (here, there) else []
     query = "&".join(f"${{{name}:queryparam}}" for name in names)
     return (
@@ -119,18 +122,26 @@ def _link(here: str, there: str) -> dashboard.DashboardLink:
     )
 
 
-def _variables(*, one: bool, typed: bool) -> list[Builder[VariableModel]]:
-    up = f"{PREFIX}up"
+def _variables(*, one: bool, typed: bool, placed: bool) -> list[Builder[VariableModel]]:
     datasource = dashboard.DatasourceVariable("datasource").label("Datasource").type("prometheus")
-    job = _query("job", "Job", f"label_values({up}, job)").multi(True)
+    job = _query("job", "Job", f"label_values({PREFIX}up, job)").multi(True)
     job = job.current(VariableOption(selected=True, text=[JOB], value=[JOB]))
-    instance = _query("instance", "VM", f'label_values({up}{{job=~"$job"}}, instance)')
+    # A dashboard that is not about places still hands them on to the others.
+    hide = VariableHide.DONT_HIDE if placed else VariableHide.HIDE_VARIABLE
+    chosen, places = 'job=~"$job"', []
+    for name in PLACES:
+        label = name.replace("_", " ").capitalize()
+        places.append(_all(_query(name, label, f"label_values({RECORDED}vm{{{chosen}}}, {name})")).hide(hide))
+        chosen += f',{name}=~"${name}"' if placed else ""
+    vms = f"{RECORDED}vm{{{chosen}}}" if placed else f"{PREFIX}up{{{chosen}}}"
+    instance = _query("instance", "VM", f"label_values({vms}, instance)")
     event_type = _query("event_type", "Type", f'label_values({PREFIX}pending{{job=~"$job"}}, event_type)')
     filters = dashboard.AdHocVariable("filters").label("Labels").datasource(DATASOURCE)
     filters = filters.description("Any other label of your targets, such as cluster or namespace.")
     return [
         datasource.hide(VariableHide.DONT_HIDE),
         job,
+        *places,
         instance if one else _all(instance),
         *([_all(event_type)] if typed else []),
         filters,
@@ -155,12 +166,13 @@ def _all(variable: dashboard.QueryVariable) -> dashboard.QueryVariable:
 
 
 def _annotations(scope: Scope) -> list[Builder[AnnotationQuery]]:
-    """Mark each event's beginning and start where they happened, and ends where they were counted."""
+    """Mark each event's beginning and start where they happened, and its end a minute or two later."""
     by = "by (event_id, event_type)"
-    seen = f"1000 * min {by} ({scope.metric('event_first_seen_timestamp_seconds')})"
-    started = f"1000 * min {by} ({scope.metric('event_started_timestamp_seconds')})"
-    ended = scope.metric("transitions_total", 'transition=~"completed|cancelled|vanished|approved"')
-    ends = f"sum by (event_type, transition) (({ended} - {ended} offset $__interval) > 0)"
+    seen, started = (
+        f"1000 * min {by} ({scope.here(scope.metric(f'event_{name}_timestamp_seconds'))})"
+        for name in ("first_seen", "started")
+    )
+    ends = f"group by (event_id, event_type, transition) ({scope.recorded('vm_event_ended')})"
     return [
         _annotation("Scheduled", style.NOTICE, seen, "{{event_type}} first seen", at_value=True),
         _annotation("Started", style.ALARM, started, "{{event_type}} started", at_value=True),
@@ -182,7 +194,7 @@ def _annotation(
         .expr(expression)
         .icon_color(color)
         .title_format(title)
-        .text_format("{{event_id}}" if at_value else "")
+        .text_format("{{event_id}}")
         .tag_keys("event_type")
         .step(_ANNOTATION_STEP)
         .use_value_for_time(at_value)

@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from dashboards.source import style
 from dashboards.source.frame import INSTANCE, Frame, PanelBuilder
 from dashboards.source.panels import About, columns, lines, numbers, timeline
-from dashboards.source.promql import Scope, announced, grew, mean, quantile, rises, states
+from dashboards.source.promql import Scope, announced, grew, mean, quantile, rises, states, status
 from dashboards.source.queries import Query, Shape
 from dashboards.source.tables import Column, table_of
 
@@ -35,10 +35,14 @@ def instance() -> Dashboard:
 
 def _state() -> PanelBuilder:
     about = About(
-        "State", "What Azure says of this VM; not known where Azure does not answer.", _NO_EXPORTER, "none"
+        "State",
+        "What Azure says of this VM, also while an event has it down; not known where Azure does not answer.",
+        _NO_EXPORTER,
+        "none",
     )
     meanings = style.STATES | {0: ("in service", style.CALM)}
-    query = Query(f"max({states(_SCOPE)})", shape=Shape.NOW)
+    state = f"max{status(_SCOPE)} or min({_SCOPE.recorded('vm')} - 1)"
+    query = Query(state, shape=Shape.NOW)
     steps: dict[float, str] = {0: style.CALM, 1: style.NOTICE, 2: style.ALARM}
     return numbers(about, [query], steps=steps, below=style.UNKNOWN, mappings=style.words(meanings))
 
@@ -85,11 +89,15 @@ def _waiting() -> PanelBuilder:
 
 
 def _events() -> PanelBuilder:
-    info, by = _SCOPE.metric("event_info"), "by (event_id)"
-    started = _SCOPE.metric("event_info", 'event_status="Started"')
+    by, event = "by (event_id)", "by (event_id, event_type, event_source)"
+    others = _SCOPE.metric("event_info", 'target="other"')
+    begun_there = _SCOPE.metric("event_info", 'target="other"', 'event_status="Started"')
+    state = f"{status(_SCOPE)} or 2 * {begun_there} or {others}"
     not_before = _SCOPE.metric("event_not_before_timestamp_seconds")
-    begun = _SCOPE.metric("event_started_timestamp_seconds")
-    labels = "by (event_id, event_type, event_source, target, description)"
+    begun, pause = (
+        _SCOPE.listed(f"event_{name}") for name in ("started_timestamp_seconds", "duration_seconds")
+    )
+    text = f"max by (event_id, target, description) ({_SCOPE.listed('event_info')} or {others})"
     about = About(
         "Events now",
         "What Azure lists for this VM; with metrics.events: all in the exporter's configuration, also what"
@@ -100,15 +108,16 @@ def _events() -> PanelBuilder:
         about,
         [
             Column("Type", "event_type", width=100),
-            Column("Status", "", f"max {labels} (2 * {started} or {info})", width=105, states=style.STATES),
+            Column("Status", "", f"max {event} ({state})", width=105, states=style.STATES),
             Column("Hits", "target", width=70),
             Column("Time left", "", f"min {by} ({not_before} - time())", "s", 100, decimals=0, steps=_URGENT),
             Column("NotBefore", "", f"1000 * min {by} ({not_before})", "dateTimeAsIso", 165),
             Column("Started", "", f"1000 * min {by} ({begun})", "dateTimeAsIso", 165),
-            Column("Announced pause", "", f"max {by} ({_SCOPE.metric('event_duration_seconds')})", "s", 140),
+            Column("Announced pause", "", f"max {by} ({pause})", "s", 140),
             Column("Source", "event_source", width=85),
             Column("Description", "description"),
             Column("Event", "event_id", width=310),
+            Column("Text", "", text, hidden=True),
         ],
         sort="Status",
         then="Time left",
@@ -190,8 +199,7 @@ def _notifications() -> PanelBuilder:
     counted = _SCOPE.metric("notifications_total")
     about = About(
         "Messages",
-        "Messages by target, and how delivering them ended. A try that failed is repeated; only expired ones"
-        " are lost.",
+        "By target and outcome. A failed attempt is repeated; expired and refused messages are lost.",
         "no notification targets are configured",
     )
     increase = f"sum by (target, outcome) (increase({counted}[$__rate_interval]))"

@@ -3,9 +3,18 @@
 from dataclasses import dataclass
 
 PREFIX = "azure_scheduled_events_"
+RECORDED = "azure_scheduled_events:"
+
+PLACES = ("resource_group", "scale_set", "zone")
+"""The labels of a VM that recorded series have, and the variables of the same names."""
 
 # Metrics that have a series per event or type of event, and so obey the variable `event_type`.
 _TYPED = ("pending", "event_", "transitions_", "notice_", "impact_", "observed_pause_")
+
+_EVENT = "event, event_id, event_type, event_status, event_source"
+_PLACE = ", ".join(PLACES)
+_THE_VM = "on (job, cluster, namespace, instance)"
+_THE_EVENT = "on (job, cluster, namespace, instance, event_id)"
 
 
 @dataclass(frozen=True)
@@ -24,23 +33,53 @@ class Scope:
         typed = ('event_type=~"$event_type"',) if name.startswith(_TYPED) else ()
         return f"{PREFIX}{name}{{{','.join((self.vms, *typed, *matchers))}}}"
 
+    def recorded(self, name: str, *matchers: str) -> str:
+        """Select what the rules of `alerts/` record, named without prefix; `vm` is about VMs, not events."""
+        places = () if self.one else tuple(f'{place}=~"${place}"' for place in PLACES)
+        typed = () if name == "vm" else ('event_type=~"$event_type"',)
+        # Counters have no labels of a place.
+        chosen = (
+            self.vms if name.startswith(("vm_transitions", "vm_pause")) else ",".join((self.vms, *places))
+        )
+        return f"{RECORDED}{name}{{{','.join((chosen, *typed, *matchers))}}}"
+
     def other(self, name: str) -> str:
         """Select a metric by its whole name: those of the process, and Prometheus' own `up`."""
         return f"{name}{{{self.vms}}}"
 
+    def here(self, series: str) -> str:
+        """Keep of series about VMs those that an event hit in the period, in the chosen places."""
+        hit = f"last_over_time({self.recorded('vm_event_state')}[$__range] @ end())"
+        return series if self.one else f"{series} and {_THE_VM} {hit}"
+
+    def known(self, series: str) -> str:
+        """Keep of series about VMs and events those that the rules know now, in the chosen places."""
+        return f"{series} and {_THE_EVENT} {self.recorded('vm_event')}"
+
+    def listed(self, name: str) -> str:
+        """Select a metric about events: its last value where the VM is down and rules know the event."""
+        series = self.metric(name)
+        return f"({series} or {_THE_EVENT} {self.known(f'last_over_time({series}[1h])')})"
+
+    def period(self, series: str) -> str:
+        """Keep of series about VMs and events those of the chosen places that were known in the period."""
+        known = f"last_over_time({self.recorded('vm_event_state')}[$__range])"
+        return series if self.one else f"{series} and {_THE_EVENT} {known}"
+
 
 def grew(series: str, window: str = "$__range") -> str:
-    """Say by how much a counter grew, a series for each of its own.
+    """Return the increase of a counter, with one series for each of its series.
 
     `increase` alone does not count the first value of a series that appears within the window, as those
     of an event type that Azure has added do with the first event.
     """
     born = f"min_over_time({series}[{window}]) unless {series} offset {window}"
-    return f"(increase({series}[{window}]) + ({born}) or increase({series}[{window}]))"
+    increase = f"increase({series}[{window}])"
+    return f"({increase} + ({born}) or {born} or {increase})"
 
 
 def rises(series: str, by: str) -> str:
-    """Say point by point by how much counters grew; those that did not in the whole period are left out.
+    """Return the increase of counters point by point, without those that did not increase in the period.
 
     A comparison with 0 would leave out points, and columns are drawn as wide as the gaps between points.
     """
@@ -56,7 +95,8 @@ def mean(scope: Scope, histogram: str, by: str) -> str:
 
 def announced(scope: Scope) -> str:
     """Take the mean of the pauses that Azure announced in the period, for each VM and event one."""
-    return f"avg by (event_type) (max_over_time({scope.metric('event_duration_seconds')}[$__range]))"
+    longest = f"max_over_time({scope.metric('event_duration_seconds')}[$__range])"
+    return f"avg by (event_type) ({scope.period(longest)})"
 
 
 def quantile(share: float, buckets: str, window: str = "$__rate_interval") -> str:
@@ -83,30 +123,56 @@ def states(scope: Scope) -> str:
     )
 
 
-def busy(scope: Scope) -> str:
-    """Select the VMs and types for which something was pending at some time of the period."""
-    pending = scope.metric("pending", 'target="self"')
-    return f"sum without (event_status, target) (max_over_time({pending}[$__range] @ end())) > 0"
+def status(scope: Scope) -> str:
+    """Return for each VM and event 2 for Started and 1 for any other status, also while the VM is down."""
+    started, known = (f"{scope.recorded(name)} ^ 0" for name in ("vm_event_started", "vm_event"))
+    return f"(2 * {started} or {known})"
+
+
+def watch(scope: Scope) -> str:
+    """Return for each VM and event whether the VM is watched, and so for VMs without events that are not."""
+    ignoring = f"ignoring ({_EVENT}, {_PLACE})"
+    vm = scope.recorded("vm")
+    return f"(0 * {scope.recorded('vm_event')} + {ignoring} group_left () {vm} or {ignoring} {vm} < 1)"
+
+
+def hit(scope: Scope, started: bool) -> str:
+    """Select the VMs that an event is announced for, or that a started one hits, each once."""
+    known, begun = scope.recorded("vm_event"), scope.recorded("vm_event_started")
+    events = begun if started else f"({known} unless {begun})"
+    return f"group by (job, cluster, namespace, instance, {_PLACE}) ({events})"
 
 
 def gone(scope: Scope, outcome: str) -> str:
-    """Select the events of the period that ended so without ever having been seen Started, each once.
-
-    Counters do not know which event they counted, so that one event for twenty VMs would be twenty; the
-    series of events do.
-    """
-    seen, now = scope.metric("event_info"), "group by (event_id)"
-    scheduled = scope.metric("event_info", 'event_status="Scheduled"')
-    started = scope.metric("event_info", 'event_status="Started"')
-    counted = scope.metric("transitions_total", f'transition="{outcome}"')
-    told = f"sum without (transition) ({grew(counted)}) > 0"
+    """Select the events of the period that ended so on a VM, never started, and are not listed; each once."""
+    ended = scope.recorded("vm_event_ended", f'transition="{outcome}"')
+    now = "group by (event)"
     return (
-        f"{now} (last_over_time({scheduled}[$__range])"
-        f" and ignoring (event_id, event_status, event_source, resource_type, target, description) ({told}))"
-        f" unless {now} (last_over_time({started}[$__range])) unless {now} ({seen})"
+        f"{now} (last_over_time({ended}[$__range]))"
+        f" unless {now} (max_over_time({scope.recorded('vm_event_state')}[$__range]) == 2)"
+        f" unless {now} ({scope.recorded('vm_event')})"
     )
 
 
-def number(vector: str, alive: str) -> str:
+def notice(scope: Scope) -> str:
+    """Return for each VM and event of the period the time from when it was first seen to NotBefore."""
+    due, seen = (
+        f"min_over_time({scope.metric(f'event_{name}_timestamp_seconds')}[$__range])"
+        for name in ("not_before", "first_seen")
+    )
+    return scope.period(f"clamp_min({due} - {seen}, 0)")
+
+
+def until_gone(scope: Scope) -> str:
+    """Return for each VM and event completed in the period the time from its start to its last scrape."""
+    ended = scope.recorded("vm_event_ended", 'transition="completed"')
+    started = scope.metric("event_started_timestamp_seconds")
+    return (
+        f"(max_over_time({ended}[$__range]) - ignoring (event, transition, {_PLACE})"
+        f" last_over_time({started}[$__range]))"
+    )
+
+
+def number(vector: str, alive: str, by: str = "") -> str:
     """Count the series of a vector: 0 where it is empty, but nothing where no exporter is scraped at all."""
-    return f"count({vector}) or 0 * count({alive})"
+    return f"count {by} ({vector}) or 0 * count {by} ({alive})"

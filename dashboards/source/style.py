@@ -17,12 +17,20 @@ NOTHING = "transparent"
 """For a number that needs no colour among coloured ones."""
 
 STATES = {
+    -2: ("down", ALARM),
     -1: ("not known", UNKNOWN),
     0: ("nothing", "#2c3235"),
     1: ("Scheduled", NOTICE),
     2: ("Started", ALARM),
 }
-"""How the values of `promql.states` read."""
+"""How the values of `promql.states` and `promql.status` read."""
+
+WATCH = {
+    -1: ("down", ALARM),
+    0: ("blind", UNKNOWN),
+    1: ("watched", CALM),
+}
+"""How the values of the recorded series `vm` read."""
 
 OUTCOMES = {
     "success": CALM,
@@ -45,6 +53,7 @@ OUTCOMES = {
     "http_error": "dark-red",
     "invalid_document": "dark-orange",
     "expired": "dark-red",
+    "refused": "dark-orange",
     "dropped": ALARM,
     "vanished": UNKNOWN,
 }

@@ -49,6 +49,8 @@ def table_of(about: About, columns: Sequence[Column], *, sort: str, then: str = 
         .with_transformation(_organized(fields, columns))
         .sort_by([common.TableSortByFieldState().display_name(sort).desc(_worst_first(columns, sort))])
     )
+    # The words for a panel without data would stand in every empty cell otherwise.
+    panel.override_by_regexp("/.*/", [DynamicConfigValue("noValue", "")])
     if then:
         panel.with_transformation(
             DataTransformerConfig(id_val="sortBy", options={"fields": {}, "sort": [{"field": then}]})

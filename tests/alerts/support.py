@@ -15,9 +15,9 @@ PROMTOOL_TESTS = sorted((ALERTS / "tests").glob("*.yml"))
 _UNITS = {"h": 3600, "m": 60, "s": 1}
 
 
-def tool(*words: str | Path, cwd: Path | None = None) -> str:
+def tool(*words: str | Path, cwd: Path | None = None, timeout: float = 60) -> str:
     """Run a tool that has to succeed; return all that it says."""
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -26,6 +26,21 @@ def rules(*files: Path) -> list[dict[str, Any]]:
     """Return the rules of rule files, by default of all that are shipped."""
     read = [yaml.safe_load(file.read_text()) for file in files or RULE_FILES]
     return [rule for file in read for group in file["groups"] for rule in group["rules"]]
+
+
+_QUICK = {"interval: 15s": "interval: 1s", "interval: 5s": "interval: 1s", "offset 15s": "offset 1s"}
+_QUICK |= {"interval: 1m": "interval: 2s", "offset 1m": "offset 2s"}
+_QUICK |= {"[1m]": "[2s]", "[4m]": "[8s]", "[8m]": "[16s]"}
+
+
+def write_rules(folder: Path) -> None:
+    """Write the shipped rules for evaluation every second or two, with the windows that follow from it."""
+    for file in RULE_FILES:
+        text = file.read_text()
+        for slow, quick in _QUICK.items():
+            text = re.sub(rf"{re.escape(slow)}(?!\w)", quick, text)
+        assert re.findall(r"interval: (\w+)", text).count("1s") >= text.count("- name: ") - 1
+        (folder / file.name).write_text(text)
 
 
 def alerts(*files: Path) -> dict[str, dict[str, Any]]:

@@ -18,11 +18,13 @@ def test_amtool_takes_it() -> None:
 @pytest.mark.parametrize(
     ("labels", "receiver"),
     [
-        ("alertname=ScheduledEventPending severity=critical event_id=a", "pager"),
-        ("alertname=ScheduledEventPending severity=warning event_id=a", "chat"),
-        ("alertname=ScheduledEventStarted severity=info event_id=a", "log"),
-        ("alertname=ScheduledEventOverrun severity=critical event_id=a", "pager"),
-        ("alertname=ScheduledEventsConcurrent severity=info", "log"),
+        ("alertname=ScheduledEventPending severity=critical event_type=Preempt event_id=a", "pager"),
+        ("alertname=ScheduledEventPending severity=warning event_type=Reboot event_id=a", "chat"),
+        ("alertname=ScheduledEventStarted severity=critical event_type=Reboot event_id=a", "chat"),
+        ("alertname=ScheduledEventStarted severity=info event_type=Freeze event_id=a", "log"),
+        ("alertname=ScheduledEventOverrun severity=critical event_type=Reboot event_id=a", "pager"),
+        ("alertname=ScheduledEventsConcurrent severity=warning", "chat"),
+        ("alertname=ScheduledEventHookFailed severity=critical instance=a", "pager"),
         ("alertname=ScheduledEventsBlind severity=critical instance=a", "pager"),
         ("alertname=ScheduledEventsReloadFailed severity=warning instance=a", "chat"),
         ("alertname=ScheduledEventInhibitor severity=none instance=a", "nobody"),
@@ -30,7 +32,7 @@ def test_amtool_takes_it() -> None:
     ],
 )
 def test_routes(labels: str, receiver: str) -> None:
-    """Severity decides who is told; the helper reaches nobody."""
+    """The type of an event decides who is told of it, severity of the rest; the helper reaches nobody."""
     said = tool(
         "amtool", "config", "routes", "test", f"--config.file={EXAMPLE}", f"--verify.receivers={receiver}",
         *labels.split(),

@@ -1,5 +1,6 @@
 """Tests of the rule files: promtool's, and that they fit the exporter and their runbooks."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,24 +8,30 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from exporter.metrics import Metrics, SnapshotCollector
+from exporter.metrics import Metrics, SnapshotCollector, Sources
 from tests.alerts.support import ALERTS, PROMTOOL_TESTS, ROOT, RULE_FILES, alerts, moments, rules, tool
 from tests.builders import body, raw_event
-from tests.house import House
+from tests.dashboards.reading import NAMES, load, queries
+from tests.watch_fixture import WatchFixture
 
-ELEVEN = [
+ALERTS_IN_ORDER = [
     "ScheduledEventPending",
     "ScheduledEventImminent",
     "ScheduledEventStarted",
     "ScheduledEventOverrun",
     "ScheduledEventsConcurrent",
+    "ScheduledEventHookFailed",
     "ScheduledEventsBlind",
     "ScheduledEventsPollStale",
     "ScheduledEventsExporterDown",
     "ScheduledEventNotificationsFailing",
+    "ScheduledEventMessagesLost",
     "ScheduledEventApprovalsFailing",
     "ScheduledEventsReloadFailed",
+    "ScheduledEventsDegraded",
+    "ScheduledEventsNoExporter",
 ]
+JOB = "azure-scheduled-events-exporter"
 RUNBOOKS = (
     "https://github.com/azure-scheduled-events-exporter/azure-scheduled-events-exporter"
     "/blob/main/alerts/runbooks/"
@@ -46,7 +53,7 @@ def test_promtool_tests(file: Path) -> None:
 
 def test_the_alerts_are_those_that_users_know() -> None:
     """Silences and routes of users go by these names; the helper of Alertmanager is in a file of its own."""
-    assert list(alerts(RULE_FILES[0])) == ELEVEN
+    assert list(alerts(RULE_FILES[0])) == ALERTS_IN_ORDER
     assert list(alerts(RULE_FILES[1])) == ["ScheduledEventInhibitor"]
 
 
@@ -90,8 +97,8 @@ def test_an_alert_is_tested_before_while_and_after(name: str) -> None:
 
 def test_the_job_stands_in_one_place() -> None:
     """Whoever calls the job otherwise changes one word."""
-    text = "".join(str(rule["expr"]) for rule in rules())
-    assert text.count("azure-scheduled-events-exporter") == 1
+    assert rules()[0] == {"record": "azure_scheduled_events:job", "expr": "vector(1)", "labels": {"job": JOB}}
+    assert JOB not in json.dumps([rule["expr"] for rule in rules()])
 
 
 def exposed() -> dict[str, set[str]]:
@@ -100,15 +107,19 @@ def exposed() -> dict[str, set[str]]:
     metrics = Metrics(registry)
     metrics.notifying(["chat"])
     metrics.approving(["short-freeze"])
+    metrics.hooking(["drain"])
     metrics.loaded(None)
-    house = House()
+    fixture = WatchFixture()
     waiting = SnapshotCollector(
-        lambda: house.watch.snapshot, house.health, house.clock, waiting=lambda: {"chat": 0}
+        lambda: fixture.watch.snapshot,
+        fixture.health,
+        fixture.clock,
+        sources=Sources(waiting=lambda: {"chat": 0}),
     )
-    house.poll(body(raw_event()))
+    fixture.poll(body(raw_event()))
     families: list[Metric] = [*waiting.collect()]
-    house.poll(body(raw_event(EventStatus="Started"), incarnation=2))
-    families += [*registry.collect(), *house.registry.collect()]
+    fixture.poll(body(raw_event(EventStatus="Started"), incarnation=2))
+    families += [*registry.collect(), *fixture.registry.collect()]
     found: dict[str, set[str]] = {}
     for sample in (sample for family in families for sample in family.samples):
         found.setdefault(sample.name, set()).update(sample.labels)
@@ -137,4 +148,5 @@ def test_every_metric_of_the_rules_is_there() -> None:
 def test_every_recorded_metric_is_used() -> None:
     """No rule is recorded for nothing."""
     recorded = {rule["record"] for rule in rules() if "record" in rule}
-    assert recorded <= {name for name, _ in used()}
+    shown = {metric for name in NAMES for asks in queries(load(name)) for metric in asks.metrics}
+    assert recorded <= {name for name, _ in used()} | shown

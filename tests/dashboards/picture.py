@@ -31,7 +31,7 @@ _INSTANCE = "demo_0"
 
 
 def play(stage: Scene) -> None:
-    """Let an hour or two of simulated time pass, with all that can happen in it."""
+    """Play an hour or two of simulated time with events of all kinds."""
     _start(stage, "live-migration")
     time.sleep(6)
     stage.exporters[_INSTANCE].pause(3.2)

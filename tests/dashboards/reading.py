@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent.parent.parent / "dashboards"
 NAMES = ("fleet", "instance", "exporter")
 
 _VARIABLE = re.compile(r"\$\{?([a-z_]\w*)\}?")
-_METRIC = re.compile(r"\b(?:azure_scheduled_events|process)_\w+|\bup(?=\{)")
+_METRIC = re.compile(r"\b(?:azure_scheduled_events[_:]|process_)[\w:]+|\bup(?=\{)")
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,9 @@ def spans(seconds: int, *, interval: float, scrape: float, instance: str = ".*")
         "job": "azure-scheduled-events-exporter",
         "instance": instance,
         "event_type": ".*",
+        "resource_group": ".*",
+        "scale_set": ".*",
+        "zone": ".*",
         "__range": f"{seconds}s",
         "__interval": f"{interval * 1000:.0f}ms",
         "__rate_interval": f"{rate * 1000:.0f}ms",

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
+from tests.alerts.support import write_rules
 from tests.dashboards.reading import Asked, interpolate, spans
 from tests.end_to_end.program import eventually, exporter, free_port, get, running
 from tests.notifications.receivers import Receiver, http_receiver
@@ -65,7 +66,7 @@ class Machine:
         self.running.close()
 
     def pause(self, seconds: float) -> None:
-        """Let it stand still for so long, as a VM does that Azure freezes."""
+        """Suspend it for so long, as Azure freezes a VM."""
         assert self.process, "only what runs can stand still"
         self.process.send_signal(signal.SIGSTOP)
         time.sleep(seconds)
@@ -84,7 +85,7 @@ class Scene:
     scrape: float
 
     def play(self, *events: EventPlan) -> None:
-        """Let Azure announce events to all VMs, by the names that the plans have."""
+        """Announce events to all VMs, by the names in the plans."""
         scenario = Scenario(name="scene", title="Scene", description="", vms=VMS, events=events)
         self.simulator.start_scenario(scenario)
 
@@ -163,7 +164,9 @@ def _prometheus(ports: Mapping[str, int], folder: Path, scrape: float) -> Iterat
     jobs = [{"job_name": JOB, "static_configs": targets}]
     every = f"{scrape * 1000:.0f}ms"
     timing = {"scrape_interval": every, "scrape_timeout": every}
-    file.write_text(yaml.safe_dump({"global": timing, "scrape_configs": jobs}))
+    write_rules(folder)
+    rules = ["scheduled-events.rules.yml"]
+    file.write_text(yaml.safe_dump({"global": timing, "scrape_configs": jobs, "rule_files": rules}))
     flags = (f"--storage.tsdb.path={folder / 'tsdb'}", "--enable-feature=exemplar-storage")
     with running("prometheus", free_port(), f"--config.file={file}", *flags) as url:
         yield url

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.patches import Rectangle
 
 from tests.dashboards import formats
-from tests.dashboards.drawing import FAINT, INK, LINE, Canvas
+from tests.dashboards.drawing import INK, LINE, Canvas
 
 Row = dict[str, Any]
 _ROW_PIXELS = 30.0
@@ -95,9 +95,7 @@ def _cell(
             ink = formats.by_threshold(value, override["thresholds"]["steps"])
     room = int((width - 8) / _PIXELS_A_LETTER)
     shown = shown if len(shown) <= room else shown[: room - 1] + "…"
-    canvas.axes.text(
-        x + 4, y + _ROW_PIXELS / 2, shown or "-", color=ink if shown else FAINT, size=8.5, va="center"
-    )
+    canvas.axes.text(x + 4, y + _ROW_PIXELS / 2, shown, color=ink, size=8.5, va="center")
 
 
 def _widths(total: float, wanted: Sequence[float | None]) -> list[float]:

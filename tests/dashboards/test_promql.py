@@ -7,7 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboards.source.promql import PREFIX, Scope, announced, gone, grew, number, rises, states
+from dashboards.source.promql import (
+    PREFIX,
+    RECORDED,
+    Scope,
+    announced,
+    gone,
+    grew,
+    hit,
+    number,
+    rises,
+    states,
+    status,
+    watch,
+)
 from tests.dashboards.reading import interpolate, spans
 
 JOB = "azure-scheduled-events-exporter"
@@ -18,6 +31,11 @@ def _series(name: str, values: str, **labels: str) -> dict[str, str]:
     labels = {"job": JOB, "instance": "a"} | labels
     given = ",".join(f'{label}="{value}"' for label, value in labels.items())
     return {"series": f"{PREFIX}{name}{{{given}}}", "values": values}
+
+
+def _recorded(name: str, values: str, **labels: str) -> dict[str, str]:
+    found = _series(name, values, **labels)
+    return found | {"series": found["series"].replace(PREFIX, RECORDED, 1)}
 
 
 def _check(
@@ -78,17 +96,21 @@ def test_announced_is_a_mean_over_hits(tmp_path: Path) -> None:
         _series("event_duration_seconds", values, instance=vm, event_id=event, event_type="Freeze")
         for vm, event, values in hits
     ]
+    series += [
+        _recorded("vm_event_state", "1x10", instance=vm, event=event, event_id=event, event_type="Freeze")
+        for vm, event, _ in hits
+    ]
     _check(tmp_path, announced(ALL), series, {'{event_type="Freeze"}': 7})
 
 
 def test_states_are_told_apart(tmp_path: Path) -> None:
     """Started outranks Scheduled, a blind exporter knows nothing, and two clusters may use one name."""
     series = []
-    for cluster, status, up in (("x", "Scheduled", "1"), ("y", "Started", "1"), ("z", "Started", "0")):
+    for cluster, there, up in (("x", "Scheduled", "1"), ("y", "Started", "1"), ("z", "Started", "0")):
         series.append(_series("up", f"{up}x10", cluster=cluster))
         for each in ("Scheduled", "Started"):
             labels = {"cluster": cluster, "event_type": "Reboot", "event_status": each, "target": "self"}
-            series.append(_series("pending", f"{int(each == status)}x10", **labels))
+            series.append(_series("pending", f"{int(each == there)}x10", **labels))
     series.append(
         _series("pending", "3x10", cluster="x", event_type="Reboot", event_status="Started", target="other")
     )
@@ -99,23 +121,43 @@ def test_states_are_told_apart(tmp_path: Path) -> None:
 
 def test_a_cancelled_event_counts_once(tmp_path: Path) -> None:
     """One event for two VMs is one; one that started first, and one that is still there, are none."""
-    series = [_series("up", "1x10")]
+    series = [_recorded("vm", "1x10")]
     for vm in ("a", "b"):
-        counter = {"event_type": "Reboot", "instance": vm}
-        series.append(_series("transitions_total", "0x4 1x6", transition="cancelled", **counter))
-        series.append(_series("transitions_total", "0x10", transition="vanished", **counter))
-        for event, scheduled, started in (
-            ("cancelled", "1x3 _x20", ""),
-            ("completed", "1x2 _x20", "_x2 1x2 _x20"),
-            ("pending", "1x10", ""),
+        for event, state, ended in (
+            ("cancelled", "1x3 _x20", "_x5 180"),
+            ("completed", "1x2 2x2 _x20", ""),
+            ("left", "1x2 2x2 _x20", "_x5 180"),
+            ("pending", "1x10", "_x5 180"),
         ):
-            for status, values in (("Scheduled", scheduled), ("Started", started)):
-                if values:
-                    labels = {"event_id": event, "event_status": status, "target": "self", **counter}
-                    series.append(_series("event_info", values, **labels))
-    count = number(gone(ALL, "cancelled"), ALL.metric("up"))
-    _check(tmp_path, count, series, {"{}": 1})
-    _check(tmp_path, number(gone(ALL, "vanished"), ALL.metric("up")), series, {"{}": 0})
+            labels = {"event": event, "event_id": event, "event_type": "Reboot", "instance": vm}
+            series.append(_recorded("vm_event_state", state, **labels))
+            if ended:
+                series.append(_recorded("vm_event_ended", ended, transition="cancelled", **labels))
+            if event == "pending":
+                series.append(_recorded("vm_event", state, event_status="Scheduled", **labels))
+    _check(tmp_path, number(gone(ALL, "cancelled"), ALL.recorded("vm")), series, {"{}": 1})
+    _check(tmp_path, number(gone(ALL, "vanished"), ALL.recorded("vm")), series, {"{}": 0})
+
+
+def test_a_vm_that_is_down_keeps_its_event_and_comes_first(tmp_path: Path) -> None:
+    """What the rules still know of it is shown, and that nobody watches it; so is one that has no event."""
+    place = {"scale_set": "web", "zone": "1", "resource_group": "prod"}
+    event = {"event": "e", "event_id": "E", "event_type": "Reboot"}
+    series = [
+        _recorded("vm", "-1x10", **place),
+        _recorded("vm", "1x10", instance="b", **place),
+        _recorded("vm", "0x10", instance="c"),
+        _recorded("vm", "1x10", instance="d"),
+        _recorded("vm_event", "60x10", event_status="Started", **event, **place),
+        _recorded("vm_event_started", "60x10", event_status="Started", **event, **place),
+        _recorded("vm_event", "60x10", event_status="Scheduled", instance="b", **event, **place),
+    ]
+    seen = {'{instance="a", event_id="E"}': -1, '{instance="b", event_id="E"}': 1, '{instance="c"}': 0}
+    _check(tmp_path, f"max by (instance, event_id) {watch(ALL)}", series, seen)
+    shown = {'{instance="a"}': 2, '{instance="b"}': 1}
+    _check(tmp_path, f"max by (instance) {status(ALL)}", series, shown)
+    _check(tmp_path, f"count by (scale_set) ({hit(ALL, True)})", series, {'{scale_set="web"}': 1})
+    _check(tmp_path, f"count by (scale_set) ({hit(ALL, False)})", series, {'{scale_set="web"}': 1})
 
 
 def test_no_exporter_is_not_zero_events(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dashboards.source.distributions import BUCKETS
 from exporter.simulator import EventPlan
 from exporter.timefmt import Duration
 from tests.dashboards.picture import draw
@@ -55,14 +54,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         every, pair = ("demo_0", "demo_1", "demo_2", "demo_3"), ("demo_2", "demo_3")
         stage.play(
             EventPlan(
-                type="Reboot", vms=every, notice=Duration(1), impact=Duration(1), duration_in_seconds=60
+                type="Reboot", vms=every, notice=Duration(2), impact=Duration(4), duration_in_seconds=60
             ),
             EventPlan(
                 type="Redeploy",
                 vms=pair,
                 notice=Duration(60),
                 impact=Duration(1),
-                cancelled_after=Duration(1),
+                cancelled_after=Duration(4),
             ),
         )
         stage.until(f'sum({P}transitions_total{{transition="completed"}}) == 4')
@@ -87,10 +86,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         stage.exporters["demo_0"].pause(0.6)
         stage.until(f'sum({P}observed_pause_seconds_count{{event_type="Freeze"}}) > 0')
         stage.until(f"count({P}event_info) == 3")
-        stage.until(f'sum({P}notifications_total{{outcome="delivered"}}) == 21')
+        stage.until(f'sum({P}notifications_total{{outcome="delivered"}}) == 23')
         stage.until(f'sum({P}hooks_total{{outcome="failed"}}) == 2')
         stage.until(f'sum({P}spans_total{{outcome="exported"}}) > 30')
         stage.until(f"sum({P}notifications_pending) == 0")
+        stage.until("azure_scheduled_events:vm_pauses")
+        stage.until('azure_scheduled_events:vm_event_state{event_type="Freeze"} == 2')
+        ended = "last_over_time(azure_scheduled_events:vm_event_ended[10m])"
+        stage.until(f"count({ended}) == 6")
         yield stage
 
 
@@ -102,7 +105,7 @@ def test_every_query_gives_data(played: Scene) -> None:
         for asks in queries(load(name))
         if not _values(played, name, asks)
     }
-    assert not empty
+    assert not empty, "\n".join(" | ".join(one) for one in empty)
     names = {series["__name__"] for series in _series(played)}
     wanted = {metric for name in NAMES for asks in queries(load(name)) for metric in asks.metrics}
     assert wanted <= names
@@ -114,15 +117,14 @@ def test_an_event_counts_once(played: Scene) -> None:
     eventually(lambda: {title: _stat(played, title) for title in PLAYED} == PLAYED)
     rows = _rows(played, "What each type has meant", "event_type")
     assert rows["Reboot"][0] == 4
-    assert 0 < rows["Reboot"][1] < 600
-    assert rows["Reboot"][2] == 60
+    assert 0 <= rows["Reboot"][1] <= rows["Reboot"][2] < 600
+    assert rows["Reboot"][3] == 60
     assert rows["Freeze"][0] == 1
-    assert rows["Terminate"][0] == 0
+    assert "Terminate" not in rows
     events = _rows(played, "Events", "event_type")
     assert events["Freeze"][0] == 2
     assert events["Reboot"][0] == 1
     assert 0 < events["Reboot"][1] <= 600
-    _buckets(played)
     _exemplars(played)
 
 
@@ -135,13 +137,6 @@ def test_the_dashboards_can_be_drawn(played: Scene, tmp_path: Path) -> None:
             assert picture.format == "PNG"
             assert picture.width == 1500
         assert 20_000 < file.stat().st_size < 200_000
-
-
-def _buckets(played: Scene) -> None:
-    """See that the panels' names of buckets are those that the exporter has."""
-    for name, limits in BUCKETS.items():
-        found = {series["metric"]["le"] for series in played.now(f"{P}{name}_bucket")}
-        assert found == {f"{float(limit)}" for limit in limits} | {"+Inf"}
 
 
 def _exemplars(played: Scene) -> None:
@@ -187,7 +182,7 @@ def _stat(played: Scene, title: str) -> float:
 
 
 def _rows(played: Scene, title: str, label: str) -> dict[str, list[float]]:
-    """Return a table's rows by a label: the values of the first three queries that have any."""
+    """Return a table's rows by a label: the values of the queries that have any."""
     panel = _panel(title, "table")
     rows: dict[str, list[float]] = {}
     events = {s["metric"]["event_id"]: s["metric"][label] for s in played.now(f"{P}event_info")}
