@@ -32,7 +32,7 @@ def wanted(exporter: str) -> str:
 
 
 def set_state(socket_address: str, server: str, state: str) -> None:
-    """Tell HAProxy; raise OSError where it does not answer, RefusedError where it says anything but yes."""
+    """Set the state; raise OSError if HAProxy does not answer, RefusedError if it refuses."""
     host, _, port = socket_address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS) as connection:
         connection.sendall(f"set server {server} state {state}\n".encode())

@@ -1,0 +1,37 @@
+<#
+.SYNOPSIS
+Installs, tries, and removes the service; what the workflow on GitHub runs.
+#>
+$ErrorActionPreference = "Stop"
+$PSNativeCommandUseErrorActionPreference = $true
+
+$name = "azure-scheduled-events-exporter"
+$winsw = Join-Path ([IO.Path]::GetTempPath()) "WinSW-x64.exe"
+Invoke-WebRequest https://github.com/winsw/winsw/releases/download/v2.12.0/WinSW-x64.exe -OutFile $winsw
+$python = (Get-Command python).Source
+
+function Wait-Healthy {
+    foreach ($attempt in 1..60) {
+        try {
+            return (Invoke-WebRequest http://127.0.0.1:9843/-/healthy -TimeoutSec 5).StatusCode
+        } catch {
+            Start-Sleep 1
+        }
+    }
+    Get-ChildItem (Join-Path $env:ProgramData "$name\logs") | Get-Content
+    throw "the service does not answer"
+}
+
+# The second time it is an upgrade.
+foreach ($attempt in 1..2) {
+    & "$PSScriptRoot\install.ps1" -WinSW $winsw -Python $python
+    Wait-Healthy
+}
+if (-not (Test-Path (Join-Path $env:ProgramData "$name\state\state.db"))) { throw "there is no state" }
+Stop-Service $name
+if ((Get-Service $name).Status -ne "Stopped") { throw "it does not stop" }
+Start-Service $name
+Wait-Healthy
+& "$PSScriptRoot\uninstall.ps1" -Purge
+if (Get-Service $name -ErrorAction SilentlyContinue) { throw "it is still a service" }
+if (Test-Path (Join-Path $env:ProgramData $name)) { throw "something is left" }

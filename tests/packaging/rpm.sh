@@ -1,0 +1,37 @@
+#!/bin/sh
+# Runs in a Debian with rpm under systemd: install, upgrade and remove the .rpm. Dependencies are those of others.
+set -eux
+name=azure-scheduled-events-exporter
+cd "$(dirname "$0")"
+
+eventually() {
+    for _ in $(seq 120); do
+        if "$@" >/dev/null 2>&1; then return 0; fi
+        sleep 0.5
+    done
+    "$@"
+}
+
+ask() {
+    python3 -c 'import urllib.request; urllib.request.urlopen("http://127.0.0.1:9843/-/healthy", timeout=5)'
+}
+
+rpm --install --nodeps exporter.rpm
+getent passwd $name
+$name --version
+systemctl enable --now $name
+eventually ask
+echo '# mine' >>/etc/$name/exporter.yml
+
+pid=$(systemctl show --value --property MainPID $name)
+rpm --upgrade --force --nodeps exporter.rpm
+eventually ask
+test "$(systemctl show --value --property MainPID $name)" != "$pid"
+grep '# mine' /etc/$name/exporter.yml
+
+rpm --erase $name
+if systemctl is-active $name; then exit 1; fi
+test ! -e /opt/scheduled-events/bin
+test ! -e /etc/systemd/system/multi-user.target.wants/$name.service
+test -n "$(ls /var/lib/private/$name)"
+echo 'the life of the package is complete'
