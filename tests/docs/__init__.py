@@ -1,0 +1,1 @@
+"""Tests of README.md and docs/: what they show works as it stands."""

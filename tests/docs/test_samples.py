@@ -1,0 +1,131 @@
+"""The samples in README.md and docs/: configurations, queries, and answers of the API."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from exporter.config import Config, Overrides
+from exporter.notifications import planning
+from exporter.simulator import Scenario, load_scenarios
+from exporter.web.api import Events, Status
+from exporter.web.settings import WebSettings
+from tests.alerts.support import RULE_FILES, tool
+from tests.docs.pages import ROOT, Block, blocks
+from tests.web.certificates import Pki
+
+(VALUES,) = (ROOT / "deploy" / "helm").glob("*/values.yaml")
+SECRETS = "/run/secrets/"
+ANSWERS: dict[str, type[msgspec.Struct]] = {"current": Events, "version": Status}
+
+
+def exporter(block: Block, folder: Path) -> None:
+    """Read a configuration of the exporter as check-config does; every ${VARIABLE} and file is there."""
+    for name in re.findall(rf"{SECRETS}(\w+)", block.text):
+        (folder / name).write_text("json://127.0.0.1\n")
+    environ = dict.fromkeys(re.findall(r"\$\{(\w+)\}", block.text), "json://127.0.0.1")
+    file = folder / "exporter.yml"
+    file.write_text(block.text.replace(SECRETS, f"{folder}/"))
+    planning.load(file, Overrides(), (), environ)
+
+
+def web(block: Block, folder: Path) -> None:
+    """Read a web configuration; its certificate and key are there."""
+    pki = Pki.make(folder)
+    names = yaml.safe_load(block.text)["tls_server_config"]
+    (pki.folder / "cert.pem").rename(folder / names["cert_file"])
+    (pki.folder / "key.pem").rename(folder / names["key_file"])
+    file = folder / "web.yml"
+    file.write_text(block.text)
+    WebSettings.load(file)
+
+
+def prometheus(block: Block, folder: Path) -> None:
+    """Check a configuration of Prometheus with promtool; every file that it names is there."""
+    (folder / "rules").mkdir()
+    for file in RULE_FILES:
+        (folder / "rules" / file.name).write_text(file.read_text())
+    for name in re.findall(r"(?:ca|password|cert|key|credentials)_file: ?([\w-]+[\w.-]*)", block.text):
+        (folder / name).touch()
+    configuration = yaml.safe_load(block.text)
+    for target in configuration.get("remote_write", []):
+        # Needs Prometheus 2.45; Debian 12 has 2.42.
+        target.pop("azuread", None)
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+    assert "SUCCESS" in tool("promtool", "check", "config", "prometheus.yml", cwd=folder)
+
+
+def alertmanager(block: Block, folder: Path) -> None:
+    """Check a configuration of Alertmanager with amtool."""
+    (folder / "alertmanager.yml").write_text(block.text)
+    assert "SUCCESS" in tool("amtool", "check-config", "alertmanager.yml", cwd=folder)
+
+
+def resource(block: Block, _: Path) -> None:
+    """Look at a resource of Kubernetes, or at a file of Grafana's, which has a version and no kind."""
+    for document in yaml.safe_load_all(block.text):
+        assert document["apiVersion"] == 1 or {"kind", "metadata"} <= document.keys()
+
+
+def story(block: Block, folder: Path) -> None:
+    """Read a scenario of the simulator."""
+    file = folder / "scenario.yml"
+    file.write_text(block.text)
+    load_scenarios([str(file)])
+
+
+def values(block: Block, folder: Path) -> None:
+    """Read values of the Helm chart; the configuration in them is valid."""
+    settings = yaml.safe_load(block.text).get("config", {})
+    file = folder / "exporter.yml"
+    named = yaml.safe_dump(settings)
+    for path in re.findall(r"url_file: (\S+)", named):
+        (folder / "secret").write_text("json://127.0.0.1\n")
+        named = named.replace(path, str(folder / "secret"))
+    file.write_text(named)
+    planning.load(file, Overrides(), (), {})
+
+
+CHECKS: dict[Callable[[Block, Path], None], set[str]] = {
+    exporter: set(Config.__struct_fields__),
+    values: set(yaml.safe_load(VALUES.read_text())),
+    story: set(Scenario.__struct_fields__),
+    web: {"tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"},
+    prometheus: {"global", "scrape_configs", "rule_files", "alerting", "remote_write"},
+    alertmanager: {"global", "route", "receivers", "inhibit_rules", "templates"},
+}
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_a_configuration(block: Block, tmp_path: Path) -> None:
+    """Each is valid as it stands, for the program that reads it."""
+    keys = set(next(yaml.safe_load_all(block.text)))
+    check = next((check for check, known in CHECKS.items() if keys <= known), resource)
+    check(block, tmp_path)
+
+
+@pytest.mark.parametrize("block", blocks("json"), ids=str)
+def test_an_answer(block: Block) -> None:
+    """Each is what the API answers: all of its fields, and no others."""
+    shown = json.loads(block.text)
+    kind = next(kind for key, kind in ANSWERS.items() if key in shown)
+    answer = msgspec.convert(shown, kind)
+    assert json.loads(msgspec.json.encode(answer)) == shown
+
+
+@pytest.mark.parametrize("block", blocks("promql"), ids=str)
+def test_a_query(block: Block, tmp_path: Path) -> None:
+    """Prometheus can read each."""
+    rule = {"record": "sample", "expr": block.text}
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "samples", "rules": [rule]}]}))
+    assert "SUCCESS" in tool("promtool", "check", "rules", file)
+
+
+def test_there_are_samples_of_each_kind() -> None:
+    """The blocks are found."""
+    assert min(len(blocks(language)) for language in ("yaml", "json", "promql")) > 1
