@@ -34,7 +34,7 @@ from exporter.state import Store
 from exporter.systemd import Systemd, status
 from exporter.watchdog import Watchdog
 from exporter.web.app import Site, create_app
-from exporter.web.renewal import WebConfig
+from exporter.web.settings import WebConfig
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from exporter import __version__
 from exporter.errors import PollOutcome
-from exporter.metrics.names import PREFIX
 from exporter.model.events import EVENT_TYPES, trace_id
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Occurrence, Transition
 from exporter.model.messages import Outcome
+
+PREFIX = "azure_scheduled_events"
 
 # Azure may add types. Series of a counter stay for as long as the process: there must be an end to them.
 _MOST_UNKNOWN_TYPES = 20

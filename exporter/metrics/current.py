@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
-from exporter.metrics.names import PREFIX
+from exporter.metrics.counted import PREFIX
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target
 from exporter.model.lifecycle import TrackedEvent
 from exporter.model.snapshot import Snapshot

@@ -2,23 +2,35 @@
 
 The format is that of Prometheus' exporter-toolkit (docs/web-configuration.md there). What Python cannot do is
 refused with a remedy: a setting of security that is quietly ignored is worse than none.
+
+While the program runs, the file is read again when it, or a certificate or key that it names, changes.
 """
 
+import logging
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from exporter import files as secret_files
+from exporter.clock import Clock
 from exporter.config import yamlfile
 from exporter.config.yamlfile import YamlFile
 from exporter.config.yamlnodes import Keys
-from exporter.errors import Mistakes
+from exporter.errors import ConfigurationError, Mistakes
+from exporter.health import DegradedReason, Health
 from exporter.timefmt import Duration
-from exporter.web.tls_section import TlsSection
+from exporter.web.tls import TlsSection, server_context
+
+log = logging.getLogger(__name__)
+
+CHECK_EVERY = 1.0  # seconds; a certificate that was renewed may wait that long
+_SUBJECT = "--web.config.file"
+_Stamp = tuple[int, int, int] | None
 
 # What the toolkit lets a user set, and the values it knows where it checks them.
 _HEADERS: dict[str, tuple[str, ...]] = {
@@ -98,6 +110,81 @@ class WebSettings:
         )
 
 
+class WebConfig:
+    """The settings that hold now; thread-safe.
+
+    Certificates are renewed and users change while the program runs: the files' times are looked at when
+    somebody connects or asks, at most once a second. A new file that is bad changes nothing, and is reported.
+    """
+
+    def __init__(self, path: Path | None, health: Health, clock: Clock) -> None:
+        """Read the file; None means plain HTTP, open to everybody.
+
+        Raises:
+            ConfigurationError: it is bad.
+        """
+        self._path = path
+        self._health = health
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._settings = WebSettings.load(path) if path else WebSettings()
+        self._seen = _stamps(self._settings.files)
+        self._checked = clock.monotonic()
+
+    def current(self) -> WebSettings:
+        """Return the settings that hold now; never raises."""
+        with self._lock:
+            if self._path and self._due():
+                try:
+                    self._load(self._path)
+                except ConfigurationError as error:
+                    self._health.report(DegradedReason.RELOAD_FAILED, str(error), _SUBJECT)
+            return self._settings
+
+    def reload(self) -> None:
+        """Read the file again now.
+
+        Raises:
+            ConfigurationError: it is bad; the old settings stay.
+        """
+        with self._lock:
+            if self._path:
+                self._load(self._path)
+
+    def ssl_contexts(self) -> Callable[[], ssl.SSLContext] | None:
+        """Return what gives a new connection its TLS context, by the newest files; None for plain HTTP."""
+        return self._newest_context if self._settings.tls else None
+
+    def _newest_context(self) -> ssl.SSLContext:
+        context = self.current().tls
+        if context is None:
+            raise ConfigurationError("TLS cannot be switched off while the program runs")
+        return context
+
+    def _due(self) -> bool:
+        now = self._clock.monotonic()
+        if now - self._checked < CHECK_EVERY:
+            return False
+        self._checked = now
+        return _stamps(self._settings.files) != self._seen
+
+    def _load(self, path: Path) -> None:
+        # Taken before reading: what changes meanwhile differs from it, and is read next time.
+        # Where reading fails nothing counts as seen: a half-written pair is tried again a second later.
+        seen = _stamps(self._settings.files)
+        self._seen = []
+        settings = WebSettings.load(path)
+        if (settings.tls is None) is not (self._settings.tls is None):
+            raise ConfigurationError(
+                f"{path}: TLS is switched on and off by a restart only; restart the exporter"
+            )
+        if settings.files != self._settings.files:
+            seen = _stamps(settings.files)
+        self._settings, self._seen = settings, seen
+        self._health.clear(DegradedReason.RELOAD_FAILED, _SUBJECT)
+        log.info("web configuration read again", extra={"path": str(path)})
+
+
 def _secret_files(path: Path, content: _WebFile) -> Iterator[Path]:
     """List the files with secrets: keys, and hashes, whose passwords can be guessed at leisure."""
     section = content.tls_server_config or TlsSection()
@@ -111,9 +198,7 @@ def _tls(file: YamlFile, section: TlsSection | None) -> tuple[ssl.SSLContext | N
     faulty = any(keys[0] == "tls_server_config" for keys in file.faulty)
     if section is None or section == TlsSection() or faulty:
         return None, ()
-    from exporter.web import tls
-
-    return tls.server_context(file, section)
+    return server_context(file, section)
 
 
 def _check_user(file: YamlFile, name: str, hashed: str) -> None:
@@ -155,3 +240,16 @@ def _rate_limit(file: YamlFile, section: _RateSection) -> RateLimit | None:
     if section.burst < 0 or (section.interval and section.burst == 0):
         raise file.error(("rate_limit", "burst"), "must be at least 1: with less, every request is refused")
     return RateLimit(float(section.interval), section.burst) if section.interval else None
+
+
+def _stamps(files: tuple[Path, ...]) -> list[_Stamp]:
+    return [_stamp(file) for file in files]
+
+
+def _stamp(path: Path) -> _Stamp:
+    """Return modification time, size and inode; None where there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

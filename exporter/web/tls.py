@@ -10,15 +10,72 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from exporter import files
 from exporter.config.yamlfile import YamlFile
 from exporter.errors import ConfigurationError
-from exporter.web.tls_names import CIPHERS, CLIENT_AUTH, CURVES, TLS13_CIPHERS, VERSIONS, WITHOUT_CHECK
-from exporter.web.tls_section import TlsSection
 
 _AT = "tls_server_config"
 # All authorities of the world take a quarter of it; a device may have no end.
 _MOST_BYTES = 1024 * 1024
+
+_VERSIONS = {
+    "TLS10": ssl.TLSVersion.TLSv1,
+    "TLS11": ssl.TLSVersion.TLSv1_1,
+    "TLS12": ssl.TLSVersion.TLSv1_2,
+    "TLS13": ssl.TLSVersion.TLSv1_3,
+}
+
+_CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
+
+_CLIENT_AUTH = {
+    "NoClientCert": ssl.VerifyMode.CERT_NONE,
+    "VerifyClientCertIfGiven": ssl.VerifyMode.CERT_OPTIONAL,
+    "RequireAndVerifyClientCert": ssl.VerifyMode.CERT_REQUIRED,
+}
+# Python's ssl verifies every certificate that it asks for; RequireClientCert is the toolkit's older name.
+_WITHOUT_CHECK = frozenset({"RequestClientCert", "RequireAnyClientCert", "RequireClientCert"})
+
+_TLS13_CIPHERS = frozenset(
+    {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
+)
+
+# tls.CipherSuites() of Go 1.19 to 1.25; the last four are there up to 1.21.
+_CIPHERS = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+    "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
+    "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
+}
+
+
+class TlsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``tls_server_config`` as it is written; "" and None mean that it is left out."""
+
+    cert: str | None = None
+    key: str | None = None
+    client_ca: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    client_ca_file: str | None = None
+    client_auth_type: str | None = None
+    client_allowed_sans: list[str] | None = None
+    min_version: str | None = None
+    max_version: str | None = None
+    cipher_suites: list[str] | None = None
+    curve_preferences: list[str] | None = None
+    prefer_server_cipher_suites: bool = True
 
 
 def server_context(file: YamlFile, section: TlsSection) -> tuple[ssl.SSLContext, tuple[Path, ...]]:
@@ -54,33 +111,33 @@ class _Builder:
     def _versions(self) -> None:
         lowest, highest = (self._section.min_version or "TLS12", self._section.max_version or "TLS13")
         for key, name in (("min_version", lowest), ("max_version", highest)):
-            if name not in VERSIONS:
-                raise self._error(key, f"must be one of {', '.join(VERSIONS)}")
-        if VERSIONS[lowest] > VERSIONS[highest]:
+            if name not in _VERSIONS:
+                raise self._error(key, f"must be one of {', '.join(_VERSIONS)}")
+        if _VERSIONS[lowest] > _VERSIONS[highest]:
             raise self._error(
                 "max_version", f"{highest} is below min_version, {lowest}; no client could connect"
             )
         with warnings.catch_warnings():
             # Python calls TLS 1.0 and 1.1 deprecated; whoever writes them into the file knows.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self._context.minimum_version = VERSIONS[lowest]
-            self._context.maximum_version = VERSIONS[highest]
+            self._context.minimum_version = _VERSIONS[lowest]
+            self._context.maximum_version = _VERSIONS[highest]
 
     def _ciphers(self) -> None:
         names = self._section.cipher_suites or []
         for index, name in enumerate(names):
-            if name not in CIPHERS and name not in TLS13_CIPHERS:
+            if name not in _CIPHERS and name not in _TLS13_CIPHERS:
                 keys = (_AT, "cipher_suites", index)
                 raise self._file.error(keys, "unknown cipher suite; Go's names of secure suites are known")
-        named13 = TLS13_CIPHERS.intersection(names)
-        if named13 and named13 != TLS13_CIPHERS and self._context.maximum_version == VERSIONS["TLS13"]:
+        named13 = _TLS13_CIPHERS.intersection(names)
+        if named13 and named13 != _TLS13_CIPHERS and self._context.maximum_version == _VERSIONS["TLS13"]:
             raise self._error(
                 "cipher_suites",
                 "TLS 1.3 suites cannot be chosen singly; name all three or none, or set max_version: TLS12",
             )
-        older = [CIPHERS[name] for name in names if name in CIPHERS]
+        older = [_CIPHERS[name] for name in names if name in _CIPHERS]
         # OpenSSL 3 speaks TLS 1.0 and 1.1 at its lowest security level only.
-        level = ["@SECLEVEL=0"] if self._context.minimum_version < VERSIONS["TLS12"] else []
+        level = ["@SECLEVEL=0"] if self._context.minimum_version < _VERSIONS["TLS12"] else []
         if older or level:
             self._context.set_ciphers(":".join([*(older or ["DEFAULT", "!aNULL", "!eNULL"]), *level]))
         if not self._section.prefer_server_cipher_suites:
@@ -89,16 +146,16 @@ class _Builder:
     def _curves(self) -> None:
         names = self._section.curve_preferences or []
         for index, name in enumerate(names):
-            if name not in CURVES:
+            if name not in _CURVES:
                 keys = (_AT, "curve_preferences", index)
-                raise self._file.error(keys, f"unknown curve; known here: {', '.join(CURVES)}")
+                raise self._file.error(keys, f"unknown curve; known here: {', '.join(_CURVES)}")
         if len(names) > 1:
             raise self._error(
                 "curve_preferences", "only one curve can be set here; name one, or leave it out for all"
             )
         try:
             for name in names:
-                self._context.set_ecdh_curve(CURVES[name])
+                self._context.set_ecdh_curve(_CURVES[name])
         except (ssl.SSLError, ValueError) as error:
             # Debian's Python 3.11.2 knows the older curves only, though its OpenSSL has X25519.
             raise self._error(
@@ -122,18 +179,18 @@ class _Builder:
     def _clients(self) -> None:
         section = self._section
         kind = section.client_auth_type or "NoClientCert"
-        if kind in WITHOUT_CHECK:
+        if kind in _WITHOUT_CHECK:
             raise self._error(
                 "client_auth_type",
                 f"{kind} asks for a certificate without checking it, which is not possible here; "
                 "use RequireAndVerifyClientCert or VerifyClientCertIfGiven",
             )
-        if kind not in CLIENT_AUTH:
+        if kind not in _CLIENT_AUTH:
             raise self._error(
-                "client_auth_type", f"must be one of {', '.join((*CLIENT_AUTH, *sorted(WITHOUT_CHECK)))}"
+                "client_auth_type", f"must be one of {', '.join((*_CLIENT_AUTH, *sorted(_WITHOUT_CHECK)))}"
             )
         self._client_ca(kind)
-        self._context.verify_mode = CLIENT_AUTH[kind]
+        self._context.verify_mode = _CLIENT_AUTH[kind]
         if section.client_allowed_sans is not None:
             if kind != "RequireAndVerifyClientCert":
                 message = "needs client_auth_type: RequireAndVerifyClientCert, so that there is a name"

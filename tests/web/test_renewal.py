@@ -12,7 +12,7 @@ import requests
 from exporter.errors import ConfigurationError
 from exporter.health import Health
 from exporter.web.app import create_app
-from exporter.web.renewal import WebConfig
+from exporter.web.settings import WebConfig
 from tests.web.certificates import Pki, write
 from tests.web.support import StillClock, served, site, snapshot
 from tests.web.test_settings import HASH, PAIR

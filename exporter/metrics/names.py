@@ -1,3 +1,0 @@
-"""The prefix of all metric names."""
-
-PREFIX = "azure_scheduled_events"
