@@ -3,9 +3,9 @@
 It plays scenarios, which are data files, and knows nothing of the exporter.
 """
 
-from exporter.simulator.faults import Fault
 from exporter.simulator.scenario import EventChange, EventPlan, Scenario, load_scenarios
-from exporter.simulator.server import Simulator, SimulatorServer
+from exporter.simulator.server import SimulatorServer
+from exporter.simulator.simulation import Fault, Simulator
 
 __all__ = [
     "EventChange",

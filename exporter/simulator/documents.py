@@ -1,8 +1,10 @@
-"""What the simulated service says: its documents by API version.
+"""The service's documents by API version: the scheduled events, and the facts about a VM.
 
-Source: Azure's page "Scheduled Events for Linux VMs" (versions and fields).
+Sources: Azure's pages "Scheduled Events for Linux VMs" and "Azure Instance Metadata Service" (fields, the
+versions that brought them, formats).
 """
 
+import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from email.utils import format_datetime
@@ -25,6 +27,14 @@ EVENTS_VERSIONS = (
 )
 _TYPE_SINCE = {"Preempt": "2017-11-01", "Terminate": "2019-01-01"}
 _FIELD_SINCE = {"Description": "2019-04-01", "EventSource": "2019-08-01", "DurationInSeconds": "2020-07-01"}
+
+INSTANCE_VERSIONS = (
+    "2017-03-01", "2017-04-02", "2017-08-01", "2017-10-01", "2017-12-01", "2018-02-01", "2018-04-02",
+    "2018-10-01", "2019-02-01", "2019-03-11", "2019-04-30", "2019-06-01", "2019-06-04", "2019-08-01",
+    "2019-08-15", "2019-11-01", "2020-06-01", "2020-07-15", "2020-09-01", "2020-10-01", "2020-12-01",
+    "2021-01-01", "2021-02-01", "2021-03-01", "2021-05-01", "2021-10-01", "2021-11-01", "2021-11-15",
+    "2021-12-13", "2023-07-01",
+)  # fmt: skip
 
 
 def events_document(
@@ -55,3 +65,86 @@ def _fields(event: Event, version: str, wall: Callable[[float], datetime]) -> di
         "DurationInSeconds": event.duration_in_seconds,
     }
     return {name: value for name, value in fields.items() if _FIELD_SINCE.get(name, PREVIEW) <= version}
+
+
+def instance_document(vm_name: str, version: str = INSTANCE_VERSIONS[-1]) -> dict[str, Any]:
+    """Return the facts about a VM of that name: made up, the same at every start."""
+    brought = _compute_by_version(vm_name)
+    known = [facts for since, facts in brought.items() if since <= version]
+    compute = {name: value for facts in known for name, value in facts.items()}
+    address = {"privateIpAddress": "10.0.0.4", "publicIpAddress": ""}
+    interface = {
+        "ipv4": {"ipAddress": [address], "subnet": [{"address": "10.0.0.0", "prefix": "24"}]},
+        "ipv6": {"ipAddress": []},
+        "macAddress": "000D3A000004",
+    }
+    return {"compute": dict(sorted(compute.items())), "network": {"interface": [interface]}}
+
+
+def _compute_by_version(vm_name: str) -> dict[str, dict[str, Any]]:
+    prefix, _, number = vm_name.rpartition("_")
+    scale_set = prefix if number.isdigit() else ""
+    domain = str(int(number) % 5) if scale_set else "0"
+    subscription = str(uuid.uuid5(uuid.NAMESPACE_URL, "simulator/subscription"))
+    group = f"/subscriptions/{subscription}/resourceGroups/demo/providers/Microsoft.Compute"
+    member = f"virtualMachineScaleSets/{scale_set}/virtualMachines/{number}"
+    return {
+        "2017-04-02": {
+            "location": "westeurope",
+            "name": vm_name,
+            "offer": "0001-com-ubuntu-server-jammy",
+            "osType": "Linux",
+            "platformFaultDomain": domain,
+            "platformUpdateDomain": domain,
+            "publisher": "canonical",
+            "sku": "22_04-lts-gen2",
+            "vmId": str(uuid.uuid5(uuid.NAMESPACE_URL, f"simulator/{vm_name}")),
+            "vmSize": "Standard_D2s_v5",
+        },
+        "2017-08-01": {
+            "resourceGroupName": "demo",
+            "subscriptionId": subscription,
+            "tags": "environment:demo",
+        },
+        "2017-12-01": {"vmScaleSetName": scale_set, "zone": "1"},
+        "2018-10-01": {"azEnvironment": "AzurePublicCloud", "provider": "Microsoft.Compute"},
+        "2019-03-11": {"resourceId": f"{group}/{member if scale_set else f'virtualMachines/{vm_name}'}"},
+        "2019-06-04": {"tagsList": [{"name": "environment", "value": "demo"}]},
+        "2020-07-15": {"osProfile": {"computerName": _computer_name(vm_name, scale_set, number)}},
+        "2020-12-01": {"priority": "Regular"},
+    }
+
+
+def _computer_name(vm_name: str, scale_set: str, number: str) -> str:
+    """Return a host name as Azure forms it: instances of a uniform scale set are numbered in base 36."""
+    if not scale_set:
+        return vm_name
+    digits, left = "", int(number)
+    while left:
+        left, digit = divmod(left, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return f"{scale_set.lower()}{digits:0>6}"
+
+
+def lookup(document: Any, path: str) -> Any:
+    """Return the part at a path such as ``compute/name`` or ``network/interface/0``.
+
+    Raises:
+        LookupError: there is none.
+    """
+    for name in filter(None, path.split("/")):
+        if isinstance(document, list) and name.isdecimal():
+            document = document[int(name)]
+        elif isinstance(document, dict):
+            document = document[name]
+        else:
+            raise LookupError(name)
+    return document
+
+
+def as_text(part: Any) -> str:
+    """Write a value, or list the names below it, as ``format=text`` does."""
+    if isinstance(part, str):
+        return part
+    inner = part.items() if isinstance(part, dict) else enumerate(part)
+    return "\n".join(f"{name}{'' if isinstance(value, str) else '/'}" for name, value in inner)

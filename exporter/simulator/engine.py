@@ -45,48 +45,37 @@ class Engine:
     """Turns scenarios, simulated time, approvals and triggers into a list of events with an incarnation.
 
     Times are simulated seconds since the beginning, and never fall. ``incarnation`` grows by one at every
-    instant at which the list changes, whether anybody looks or not; while the document is empty after a
+    instant at which the list changes, whether anybody looks or not; while the document is ``empty`` after a
     switch-on, it does not change. Scenarios of the playlist start ``pause`` seconds after one another; one
-    that is still under way is passed over. Each scenario affects the next of ``vms``; one that needs more VMs
-    than there are affects others, too.
+    that is still under way is passed over. ``next_start`` is when the playlist goes on, and with what; None
+    after its end. Each scenario affects the next of ``vms``; one that needs more VMs than there are affects
+    others, too.
     """
 
     def __init__(self, playlist: Sequence[Scenario], vms: Sequence[str], *, pause: float, loop: bool) -> None:
         self.incarnation = 0
-        self._playlist = tuple(playlist)
+        self.empty = False
+        self.next_start: tuple[float, Scenario] | None = None
+        self._playlist = itertools.cycle(playlist) if loop else iter(playlist)
         self._vms = deque(vms)
         self._pause = pause
-        self._loop = loop
         self._sequence = itertools.count()
         self._agenda: list[tuple[float, int, _Action]] = []
         self._coming: dict[str, Event] = {}
         self._listed: dict[str, Event] = {}
-        self._next: tuple[float, Scenario] | None = None
         self._now = 0.0
         self._empty_until = 0.0
-        self._empty = False
-        if self._playlist:
-            self._plan_slot(0)
+        self._plan_next(0.0)
 
     @property
     def events(self) -> Sequence[Event]:
         """The events that the document lists, oldest first."""
-        return () if self._empty else tuple(self._listed.values())
-
-    @property
-    def empty(self) -> bool:
-        """Whether the document is empty because the service was switched on a short time ago."""
-        return self._empty
+        return () if self.empty else tuple(self._listed.values())
 
     @property
     def coming(self) -> Sequence[Event]:
         """Events of scenarios under way that have not appeared yet."""
         return tuple(self._coming.values())
-
-    @property
-    def next_start(self) -> tuple[float, Scenario] | None:
-        """When the playlist goes on, and with what; None where it has ended."""
-        return self._next
 
     def advance(self, now: float) -> None:
         """Carry out everything that is due at ``now``."""
@@ -130,37 +119,34 @@ class Engine:
 
     def stop(self, now: float) -> None:
         """Do as `clear`, and end the playlist."""
-        self._playlist, self._next = (), None
+        self._playlist, self.next_start = iter(()), None
         self.clear(now)
 
     def switch_on(self, now: float, empty_until: float) -> None:
         """Begin counting again, as the service does when it is switched on, with a document that is empty."""
         self.advance(now)
         self.incarnation = 0
-        self._empty, self._empty_until = True, empty_until
+        self.empty, self._empty_until = True, empty_until
         self._at(empty_until, lambda: False)
         self.advance(now)
 
     def _at(self, time: float, action: _Action) -> None:
         heapq.heappush(self._agenda, (time, next(self._sequence), action))
 
-    def _plan_slot(self, number: int) -> None:
-        at, scenario = number * self._pause, self._playlist[number % len(self._playlist)]
-        self._next = (at, scenario)
-        self._at(at, partial(self._play_slot, number))
+    def _plan_next(self, at: float) -> None:
+        scenario = next(self._playlist, None)
+        self.next_start = None if scenario is None else (at, scenario)
+        if scenario is not None:
+            self._at(at, self._play_next)
 
-    def _play_slot(self, number: int) -> bool:
-        if not self._playlist:
+    def _play_next(self) -> bool:
+        if self.next_start is None:
             return False
-        scenario = self._playlist[number % len(self._playlist)]
-        under_way = any(
-            event.scenario is scenario for event in (*self._listed.values(), *self._coming.values())
-        )
-        if not under_way:
+        at, scenario = self.next_start
+        events = (*self._listed.values(), *self._coming.values())
+        if not any(event.scenario is scenario for event in events):
             self._start(scenario)
-        self._next = None
-        if self._loop or number + 1 < len(self._playlist):
-            self._plan_slot(number + 1)
+        self._plan_next(at + self._pause)
         return False
 
     def _start(self, scenario: Scenario) -> tuple[str, ...]:
@@ -274,7 +260,7 @@ class Engine:
 
     def _count(self, *, changed: bool) -> None:
         """Raise the incarnation if the document has changed."""
-        was_empty, self._empty = self._empty, self._now < self._empty_until
+        was_empty, self.empty = self.empty, self._now < self._empty_until
         # Whatever happens unseen is one change, at the end of the empty time.
         self.incarnation += bool(self.events) if was_empty else changed
 

@@ -1,20 +1,42 @@
-"""The simulator as others use it: a simulation, its application, and a server for it."""
+"""The simulator over HTTP: the service's own paths as IMDS has them, beside the page and the API."""
 
+import asyncio
 import contextlib
+import hashlib
+import re
+import uuid
+from http import HTTPStatus
 from typing import Self
+from urllib.parse import parse_qs
 
-from exporter.serving import AsgiApp, AsgiServer, listen
-from exporter.simulator.routes import create_app
-from exporter.simulator.simulation import Simulation
+import msgspec
+
+from exporter.serving import AsgiServer, HangUpError, Receive, Scope, Send, listen
+from exporter.simulator.control import MALFORMED, Control, refused
+from exporter.simulator.documents import (
+    EVENTS_VERSIONS,
+    INSTANCE_VERSIONS,
+    PREVIEW,
+    as_text,
+    instance_document,
+    lookup,
+)
+from exporter.simulator.simulation import Fault, Simulator
+from exporter.web.http import JSON, TEXT, Request, Response, send_response
+
+_PLACE = re.compile(r"/metadata/(?:(scheduledevents)|(instance)(/.*)?|(versions))/?", re.DOTALL)
+_VERSIONS = {"scheduledevents": EVENTS_VERSIONS, "instance": INSTANCE_VERSIONS}
+_METHODS = {"scheduledevents": ("GET", "POST"), "instance": ("GET",), "versions": ("GET",)}
+# How often a wait looks at the clock, which a test may move by hand.
+_LOOK_AGAIN = 0.05
 
 
-class Simulator(Simulation):
-    """A simulation that can be asked over HTTP: `app` is its ASGI application."""
+class _StartRequest(msgspec.Struct):
+    event_id: str = msgspec.field(name="EventId")
 
-    @property
-    def app(self) -> AsgiApp:
-        """The service's paths, the control page and the API."""
-        return create_app(self, self.vm_name)
+
+class _StartRequests(msgspec.Struct):
+    requests: list[_StartRequest] = msgspec.field(name="StartRequests")
 
 
 class SimulatorServer:
@@ -31,32 +53,30 @@ class SimulatorServer:
         self.simulator = simulator
         with contextlib.ExitStack() as undo:
             listeners = [
-                undo.enter_context(listen(_nth(address, number))) for number in range(len(simulator.vms))
+                (vm, undo.enter_context(listen(_nth(address, number))))
+                for number, vm in enumerate(simulator.vms)
             ]
             undo.pop_all()
-        self._servers = [
-            AsgiServer(create_app(simulator, vm), listener)
-            for vm, listener in zip(simulator.vms, listeners, strict=True)
-        ]
+        self._servers = {vm: AsgiServer(Application(simulator, vm), listener) for vm, listener in listeners}
 
     @property
     def url(self) -> str:
         """The endpoint to give to the client of the first VM: a URL without path."""
-        return self._servers[0].url
+        return self._servers[self.simulator.vm_name].url
 
     @property
     def urls(self) -> dict[str, str]:
         """The endpoints of all VMs, by the VM's name."""
-        return {vm: server.url for vm, server in zip(self.simulator.vms, self._servers, strict=True)}
+        return {vm: server.url for vm, server in self._servers.items()}
 
     def start(self) -> None:
         """Begin to answer."""
-        for server in self._servers:
+        for server in self._servers.values():
             server.start()
 
     def stop(self, timeout: float = 1.0) -> None:
         """Stop, each server within ``timeout`` seconds."""
-        for server in self._servers:
+        for server in self._servers.values():
             server.stop(timeout)
 
     def __enter__(self) -> Self:
@@ -72,3 +92,143 @@ def _nth(address: str, number: int) -> str:
     if number == 0 or not port.isdigit() or int(port) == 0:
         return address
     return f"{host}:{int(port) + number}"
+
+
+class Application:
+    """The ASGI 3 application for one VM of a simulator; only an `AsgiServer` can drop connections."""
+
+    def __init__(self, simulator: Simulator, vm: str) -> None:
+        self._simulator = simulator
+        self._vm = vm
+        self._control = Control(simulator)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request.of(scope)
+        match = _PLACE.fullmatch(request.path)
+        place = match and (match[1] or match[2] or match[4])
+        fault = self._simulator.take_fault(place, request.method) if place else None
+        if fault and fault.mode == "drop":
+            raise HangUpError
+        body = (await receive())["body"]
+        if place:
+            response = await self._metadata(place, request, body, fault)
+        else:
+            response = self._control.answer(request, body)
+        if fault and fault.mode == "drip":
+            await _drip(send, response, fault.seconds)
+        else:
+            await send_response(send, response, {}, head=request.method == "HEAD")
+
+    async def _metadata(self, place: str, request: Request, body: bytes, fault: Fault | None) -> Response:
+        faulty = await _disturb(fault)
+        if faulty is not None:
+            return faulty
+        refusal = _refusal(place, request)
+        if refusal is not None:
+            return refusal
+        if not self._simulator.admit(self._vm):
+            return refused(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests")
+        if place != "scheduledevents":
+            return self._facts(place, request)
+        while (left := self._simulator.first_call_wait()) > 0:
+            await asyncio.sleep(min(left, _LOOK_AGAIN))
+        if request.method == "POST":
+            return self._approve(body)
+        return _tagged(request, self._simulator.document(_version(request)))
+
+    def _facts(self, place: str, request: Request) -> Response:
+        if place == "versions":
+            return _tagged(request, msgspec.json.encode({"apiVersions": INSTANCE_VERSIONS}))
+        path = request.path.removeprefix("/metadata/instance")
+        try:
+            found = lookup(instance_document(self._vm, _version(request)), path)
+        except LookupError:
+            return refused(HTTPStatus.NOT_FOUND, "Not found")
+        if _parameter(request, "format") == "text":
+            return _tagged(request, as_text(found).encode(errors="replace"), TEXT)
+        if isinstance(found, str):
+            # As in IMDS, which writes a value alone as text only, and only if it is asked to.
+            return refused(HTTPStatus.BAD_REQUEST, "Bad request. A value has no JSON format; add format=text")
+        return _tagged(request, msgspec.json.encode(found))
+
+    def _approve(self, body: bytes) -> Response:
+        try:
+            ids = [one.event_id for one in msgspec.json.decode(body, type=_StartRequests).requests]
+        except MALFORMED:
+            return refused(HTTPStatus.BAD_REQUEST, "Bad request. The body is malformed")
+        if not ids or not all(self._simulator.knows(one) or _is_guid(one) for one in ids):
+            return refused(HTTPStatus.BAD_REQUEST, "Bad request. EventId is invalid")
+        self._simulator.approve(ids)
+        return Response(b"", JSON)
+
+
+def _refusal(place: str, request: Request) -> Response | None:
+    """Check a request as IMDS does; Azure's page on IMDS, "Security and authentication", for the headers."""
+    version = _version(request)
+    bad = HTTPStatus.BAD_REQUEST
+    if request.header(b"x-forwarded-for"):
+        return refused(bad, "Bad request. Requests must not hold the X-Forwarded-For header")
+    if request.header(b"metadata").lower() != "true" and (place, version) != ("scheduledevents", PREVIEW):
+        return refused(bad, "Bad request. Required metadata header not specified")
+    if request.method not in _METHODS[place]:
+        allowed = (("allow", ", ".join(_METHODS[place])),)
+        return refused(HTTPStatus.METHOD_NOT_ALLOWED, "Method not allowed", allowed)
+    if place in _VERSIONS and version not in _VERSIONS[place]:
+        said = f"api-version '{version}' is not supported" if version else "api-version was not specified"
+        newest = list(reversed(_VERSIONS[place][-3:]))
+        answer = {"error": f"Bad request. {said}", "newest-versions": newest}
+        return Response(msgspec.json.encode(answer), JSON, bad.value)
+    return None
+
+
+async def _disturb(fault: Fault | None) -> Response | None:
+    if fault is None:
+        return None
+    if fault.mode == "delay":
+        await asyncio.sleep(fault.seconds)
+    elif fault.mode == "error":
+        return Response(b'{"error":"Simulated failure"}', JSON, fault.status)
+    elif fault.mode == "throttle":
+        return refused(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests")
+    elif fault.mode == "garbage":
+        return Response(b'{"DocumentIncarnation": 1, "Events": [{"EventId": \x00\xff <html>', JSON)
+    return None
+
+
+async def _drip(send: Send, response: Response, seconds: float) -> None:
+    headers = [
+        (b"content-type", response.content_type.encode()),
+        (b"content-length", str(len(response.body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    for index in range(len(response.body)):
+        await send(
+            {"type": "http.response.body", "body": response.body[index : index + 1], "more_body": True}
+        )
+        await asyncio.sleep(seconds)
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _tagged(request: Request, body: bytes, content_type: str = JSON) -> Response:
+    """Answer with an entity tag, and with 304 if the client has this very body (RFC 9110, 13.1.2)."""
+    tag = f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"'
+    known = [one.strip().removeprefix("W/") for one in request.header(b"if-none-match").split(",")]
+    if request.method in ("GET", "HEAD") and (tag in known or "*" in known):
+        return Response(b"", content_type, HTTPStatus.NOT_MODIFIED.value, (("etag", tag),))
+    return Response(body, content_type, headers=(("etag", tag),))
+
+
+def _version(request: Request) -> str:
+    return _parameter(request, "api-version")
+
+
+def _parameter(request: Request, name: str) -> str:
+    return parse_qs(request.query).get(name, [""])[-1]
+
+
+def _is_guid(value: str) -> bool:
+    try:
+        return str(uuid.UUID(value)) == value.lower()
+    except ValueError:
+        return False

@@ -1,4 +1,4 @@
-"""The simulation: the engine under a clock, with the service's habits around it."""
+"""The engine under a clock, with the service's limits, delays and faults around it."""
 
 import threading
 from collections import deque
@@ -12,7 +12,6 @@ from exporter.clock import Clock, SystemClock
 from exporter.errors import ConfigurationError
 from exporter.simulator.documents import events_document
 from exporter.simulator.engine import Engine, Event, group
-from exporter.simulator.faults import Fault, Faults
 from exporter.simulator.scenario import Scenario, load_scenarios
 
 PAUSE = 600.0
@@ -23,6 +22,33 @@ _DAY = 86_400.0
 _LIMIT_SECONDS = 0.9
 
 
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What goes wrong with requests for ``/metadata``: the next ``count`` of them, or all until its removal.
+
+    ``error`` answers with ``status``, ``throttle`` with 429, ``garbage`` with 200 and no JSON; ``delay``
+    waits ``seconds`` before a right answer, ``drip`` sends it a byte every ``seconds``; ``drop`` closes the
+    connection without any. ``endpoint`` and ``method`` restrict it.
+
+    Raises:
+        ConfigurationError: a number is out of its range.
+    """
+
+    mode: Literal["error", "throttle", "delay", "garbage", "drop", "drip"]
+    status: int = 500
+    seconds: float = 1.0
+    count: int | None = None
+    endpoint: Literal["scheduledevents", "instance"] | None = None
+    method: Literal["GET", "POST"] | None = None
+
+    def __post_init__(self) -> None:
+        if not 300 <= self.status <= 599 or self.status == 304:
+            raise ConfigurationError("status must be from 300 to 599, and not 304, which has no body")
+        if not 0 <= self.seconds <= 3600:
+            raise ConfigurationError("seconds must be from 0 to 3600")
+        if self.count is not None and self.count < 1:
+            raise ConfigurationError("count must be 1 or more, or null")
+
+
 class Approval(msgspec.Struct, frozen=True):
     """An id that a client has approved, and when (wall clock)."""
 
@@ -31,7 +57,7 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """The simulation at one instant, for whoever looks at it; times are wall-clock times.
+    """The simulation at one instant; times are wall-clock times.
 
     ``service`` is ``off`` until a request switches it on, and ``empty`` while it lists no events afterwards.
     """
@@ -49,7 +75,7 @@ class Picture(msgspec.Struct, frozen=True):
     overridden: bool
 
 
-class Simulation:
+class Simulator:
     """A simulated VM and its Scheduled Events; thread-safe.
 
     Simulated time runs ``speed`` times as fast as the clock, from construction on. The scenarios start one
@@ -89,14 +115,14 @@ class Simulation:
         self.speed = speed
         self._clock = clock or SystemClock()
         self._engine = Engine(() if idle else scenarios, self.vms, pause=pause, loop=loop)
-        self._given = {scenario.name: scenario for scenario in scenarios}
+        self._scenarios = {scenario.name: scenario for scenario in (*load_scenarios(), *scenarios)}
         self._first_call_delay = first_call_delay
         self._empty_after_switch_on = empty_after_switch_on
         self._began = self._clock.monotonic()
         self._began_at = self._clock.now()
         self._limit = requests_per_second
         self._admitted: dict[str, deque[float]] = {}
-        self._faults = Faults()
+        self._fault: Fault | None = None
         self._is_on = False
         self._ready_at = 0.0
         self._last_poll = 0.0
@@ -109,7 +135,7 @@ class Simulation:
     @property
     def scenarios(self) -> tuple[Scenario, ...]:
         """Those that can be started by name: the bundled ones, and any others that it was made with."""
-        return tuple(({scenario.name: scenario for scenario in load_scenarios()} | self._given).values())
+        return tuple(self._scenarios.values())
 
     def start_scenario(self, name: str | Scenario) -> tuple[str, ...]:
         """Start a scenario now, beside all others, and return the ids of its events.
@@ -117,10 +143,11 @@ class Simulation:
         Raises:
             ConfigurationError: no scenario has that name.
         """
-        known = {scenario.name: scenario for scenario in self.scenarios}
-        scenario = name if isinstance(name, Scenario) else known.get(name)
+        scenario = name if isinstance(name, Scenario) else self._scenarios.get(name)
         if scenario is None:
-            raise ConfigurationError(f"no scenario is named {name!r}; there are: {', '.join(known)}")
+            raise ConfigurationError(
+                f"no scenario is named {name!r}; there are: {', '.join(self._scenarios)}"
+            )
         with self._lock:
             return self._engine.start(scenario, self._elapsed())
 
@@ -133,20 +160,20 @@ class Simulation:
             self._override = encoded
 
     def set_fault(self, fault: Fault | None) -> None:
-        """Set the fault that requests meet, or remove it.
-
-        Raises:
-            ConfigurationError: one of its numbers is out of its range.
-        """
-        if fault is not None:
-            fault.check()
+        """Set the fault that requests meet, or remove it."""
         with self._lock:
-            self._faults.current = fault
+            self._fault = fault
 
     def take_fault(self, endpoint: str, method: str) -> Fault | None:
         """Return the fault that a request meets, and count it."""
         with self._lock:
-            return self._faults.take(endpoint, method)
+            fault = self._fault
+            if fault is None or fault.endpoint not in {None, endpoint} or fault.method not in {None, method}:
+                return None
+            if fault.count is not None:
+                left = fault.count - 1
+                self._fault = msgspec.structs.replace(fault, count=left) if left else None
+            return fault
 
     def admit(self, vm: str = "") -> bool:
         """Count a request of a VM against its limit; False where it has to be refused with 429."""
@@ -237,7 +264,7 @@ class Simulation:
         """Do as `clear`, end the playlist, and remove the fault and the document that was set."""
         with self._lock:
             self._engine.stop(self._elapsed())
-            self._faults.current = None
+            self._fault = None
             self._override = None
 
     def picture(self) -> Picture:
@@ -256,7 +283,7 @@ class Simulation:
                 polls=self._polls,
                 last_poll=self.wall(self._last_poll) if self._polls else None,
                 approvals=tuple(self._approvals),
-                fault=self._faults.current,
+                fault=self._fault,
                 overridden=self._override is not None,
             )
 

@@ -15,6 +15,7 @@ import msgspec
 
 from exporter.serving import AsgiApp, AsgiServer, HangUpError, Message, Receive, Scope, Send, listen
 from exporter.simulator import EventPlan, Scenario, Simulator
+from exporter.simulator.server import Application
 from exporter.timefmt import Duration
 from tests.end_to_end.program import exporter, free_port, get
 
@@ -82,7 +83,7 @@ class Group(Simulator):
 
     def door(self, vm: str) -> AsgiApp:
         """Return the application that one VM asks."""
-        app = self.app
+        app = Application(self, self.vm_name)
 
         async def through(scope: Scope, receive: Receive, send: Send) -> None:
             self._caller.set(vm)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exporter.simulator.faults import Fault
+from exporter.simulator import Fault
 from tests.end_to_end.hooking import EVENT, NAME, Bench, bench, event, hook, stop
 from tests.end_to_end.program import eventually, get
 from tests.end_to_end.test_notifications import metric

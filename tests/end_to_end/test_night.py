@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from exporter.notifications.schedule import MOST_ATTEMPTS
-from exporter.simulator import Simulator, SimulatorServer, load_scenarios
-from exporter.simulator.faults import Fault
+from exporter.simulator import Fault, Simulator, SimulatorServer, load_scenarios
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get
 from tests.end_to_end.test_notifications import WATCH, Happened, count, metric, told

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from exporter.simulator import Scenario, Simulator, load_scenarios
+from exporter.simulator.documents import INSTANCE_VERSIONS
 from exporter.simulator.engine import group
-from exporter.simulator.instance import INSTANCE_VERSIONS
 from tests.simulator.support import NEWEST, Client, HandClock, plan, scenario, served
 
 INSTANCE = "/metadata/instance"
