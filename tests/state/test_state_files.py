@@ -1,10 +1,12 @@
 """State files that are not what they should be: foreign, damaged, older, newer."""
 
+import json
 import random
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -190,6 +192,37 @@ def test_upgrades_keep_what_is_known(fixture: StateFixture, monkeypatch: pytest.
         assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
     assert fixture.open().load() == replay(3)
     assert fixture.health.problems() == ()
+
+
+def test_file_of_version_2_is_read(fixture: StateFixture) -> None:
+    """A file that version 2 wrote, with entries of every kind, is read, and loses nothing when rewritten."""
+    lines = Path(__file__).with_name("version_2.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    fixture.open()
+    fixture.close()
+    for row in rows:
+        alter(fixture.directory, "INSERT INTO entries (kind, key, value) VALUES (?, ?, ?)", *row)
+    store = fixture.open()
+    assert list(store.load().current) == ["f020ba2e-3bc0-4c40-a10b-86575a9eabd5"]
+    assert store.outbox.counts() == {"chat": 2, "oncall": 3}
+    fixture.path.unlink()
+    store.retry()
+    assert fixture.health.problems() == ()
+    with closing(sqlite3.connect(fixture.path)) as connection:
+        found = connection.execute("SELECT kind, key, value FROM entries").fetchall()
+    rewritten = {(kind, key): json.loads(value) for kind, key, value in found}
+    assert len(rewritten) == len(rows)
+    for kind, key, value in rows:
+        assert _contains(rewritten[kind, key], json.loads(value))
+
+
+def _contains(new: Any, old: Any) -> bool:
+    """Return whether a JSON value has all that another one has; objects may have gained fields."""
+    if isinstance(old, dict):
+        return all(key in new and _contains(new[key], value) for key, value in old.items())
+    if isinstance(old, list):
+        return len(new) == len(old) and all(map(_contains, new, old))
+    return bool(new == old)
 
 
 @pytest.mark.parametrize("seed", range(60))
