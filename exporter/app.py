@@ -32,9 +32,9 @@ from exporter.reloading import Reloader
 from exporter.serving import AsgiServer, listen
 from exporter.state import Store
 from exporter.systemd import Systemd, status
-from exporter.watchdog import Watchdog
 from exporter.web.app import Site, create_app
 from exporter.web.settings import WebConfig
+from exporter.work import Watchdog
 
 log = logging.getLogger(__name__)
 

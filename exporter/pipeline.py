@@ -22,7 +22,7 @@ from exporter.watch.in_service import out_of_service
 from exporter.watch.interruptions import Interruptions
 from exporter.watch.pauses import PauseWatcher
 from exporter.watch.poller import Poller
-from exporter.watchdog import Watchdog
+from exporter.work import Watchdog
 
 # Together less than a stop may take. Hooks end beside all else.
 _POLLER_STOP_SECONDS = 3.0

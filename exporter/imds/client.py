@@ -21,7 +21,7 @@ from exporter.clock import Clock
 from exporter.errors import ImdsError, PollOutcome
 from exporter.imds.ratelimit import RateLimiter
 from exporter.model.vm import VirtualMachine, decode_instance
-from exporter.watchdog import Watchdog
+from exporter.work import Watchdog
 
 BODY_LIMIT = 8 * 1024 * 1024
 _EXCERPT_LIMIT = 4096

@@ -25,7 +25,7 @@ from exporter.clock import Clock
 from exporter.config.values import DISCOVER, IMDS_ADDRESS
 from exporter.imds.client import ImdsClient
 from exporter.imds.ratelimit import RateLimiter
-from exporter.watchdog import Watchdog
+from exporter.work import Watchdog
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from exporter.errors import PollOutcome
 from exporter.imds import ImdsClient, PollPauses
 from exporter.model.findings import Finding, Pause
 from exporter.watch import Watch
-from exporter.watchdog import Watchdog
-from exporter.work import Loop
+from exporter.work import Loop, Watchdog
 
 log = logging.getLogger(__name__)
 

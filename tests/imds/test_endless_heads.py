@@ -7,7 +7,7 @@ import pytest
 
 from exporter.errors import ImdsError
 from exporter.imds import ImdsClient
-from exporter.watchdog import Watchdog
+from exporter.work import Watchdog
 from tests.clocks import HandClock
 from tests.imds.test_client_hostile import CHUNKED, OK, dripping, endless
 from tests.imds_server import Respond, serving

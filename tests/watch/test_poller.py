@@ -18,7 +18,7 @@ from exporter.model.findings import Finding, Pause
 from exporter.model.lifecycle import Transition
 from exporter.watch import Watch
 from exporter.watch.poller import Poller
-from exporter.watchdog import Watchdog
+from exporter.work import Watchdog
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually
 

@@ -1,0 +1,179 @@
+"""What background work has in common: a thread that calls a step, pauses after failures, a watchdog."""
+
+import contextlib
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from exporter.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# After an exception of a step.
+_ERROR_SECONDS = 20.0
+# Checks come once a second. After a longer gap the VM was frozen, the process suspended or the machine busy.
+_LONGEST_STEP = 2.0
+
+
+class Loop:
+    """Calls ``step`` on a thread of its own until `stop`; any thread may use it.
+
+    ``step`` does one piece of work and returns the seconds until it is to be called again: 0 for at once,
+    None for not before `wake`. ``failed`` is called with an exception that it raised and returns the same;
+    without it the exception is logged, and the step called again 20 s later.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[], float | None],
+        *,
+        failed: Callable[[Exception], float | None] | None = None,
+    ) -> None:
+        self._step = step
+        self._failed = failed or self._log
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._stopping = False
+        # A step may wait for a peer for minutes; the end of the process must not.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` has been called."""
+        return self._stopping
+
+    def start(self) -> None:
+        """Start the thread, unless it was started before or the loop has been stopped."""
+        with self._lock:
+            if self._thread.ident is None and not self._stopping:
+                self._thread.start()
+
+    def wake(self) -> None:
+        """Call the step now, or once more after the call under way."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ask the thread to end after the call under way."""
+        with self._lock:
+            self._stopping = True
+        self._wake.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the thread, and return whether it ended within ``timeout`` seconds."""
+        if self._thread.ident is not None:
+            self._thread.join(max(timeout, 0.0))
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                delay = self._step()
+            except Exception as error:  # noqa: BLE001  # a thread that ended would not be missed by anybody
+                delay = self._failed(error)
+            if delay is None or delay > 0:
+                self._wake.wait(delay)
+
+    def _log(self, error: Exception) -> float:
+        log.error("background work failed", exc_info=error, extra={"worker": self._thread.name})
+        return _ERROR_SECONDS
+
+
+class Backoff:
+    """The pauses after failures in a row; used by one thread. All times are in seconds.
+
+    The pause starts at ``first`` and doubles with every failure. It is at most ``early_longest`` while the
+    failures have lasted for less than ``early``, and at most ``longest`` after that. ``chance`` (0 to 1)
+    takes up to half of it off, so that a fleet does not come back in step; within these bounds it is at
+    least ``first``.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        first: float = 1.0,
+        early: float = 120.0,
+        early_longest: float = 20.0,
+        longest: float = 300.0,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock = clock
+        self._first = first
+        self._early = early
+        self._early_longest = early_longest
+        self._longest = longest
+        self._chance = chance
+        self._failing_since = 0.0
+        self.failures = 0
+
+    def succeeded(self) -> None:
+        """Start over."""
+        self.failures = 0
+
+    def failed(self, took: float = 0.0) -> float:
+        """Return the pause after one more failure; ``took`` is how long the attempt lasted.
+
+        Early on, pause and attempt together last ``early_longest`` at most, or ``took`` and ``first``.
+        """
+        now = self._clock.monotonic()
+        if not self.failures:
+            self._failing_since = now
+        self.failures += 1
+        early = now - self._failing_since < self._early
+        longest = self._early_longest if early else self._longest
+        pause = min(self._first * 2.0 ** min(self.failures - 1, 20), longest - took if early else longest)
+        return max(pause * (1 - self._chance() / 2), min(self._first, longest))
+
+
+class _Work(msgspec.Struct, eq=False):
+    what: str
+    seconds: float
+    left: float
+
+
+class Watchdog:
+    """Knows the work under way and how long it may take; `check` is for one thread, all else for any.
+
+    Only the time between checks counts, and of each gap at most 2 s. A frozen VM makes the clock jump; what
+    was under way meanwhile keeps the time that it had left.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._under_way: set[_Work] = set()
+        self._expected: dict[str, _Work] = {}
+        self._checked = clock.monotonic()
+
+    @contextlib.contextmanager
+    def limit(self, what: str, seconds: float) -> Iterator[None]:
+        """Expect the block to end within some seconds."""
+        work = _Work(what, seconds, seconds)
+        with self._lock:
+            self._under_way.add(work)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way.discard(work)
+
+    def expect(self, who: str, what: str, seconds: float) -> None:
+        """Expect the next call for ``who`` within some seconds: there is always something under way there."""
+        with self._lock:
+            self._expected[who] = _Work(what, seconds, seconds)
+
+    def check(self) -> str | None:
+        """Return what has been under way for too long, as a sentence; None if there is nothing."""
+        now = self._clock.monotonic()
+        step, self._checked = min(now - self._checked, _LONGEST_STEP), now
+        with self._lock:
+            under_way = [*self._under_way, *self._expected.values()]
+        for work in under_way:
+            work.left -= step
+        hanging = [work for work in under_way if work.left < 0]
+        return f"{hanging[0].what} has not ended within {hanging[0].seconds:g} s" if hanging else None
