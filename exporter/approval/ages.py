@@ -5,7 +5,7 @@ from datetime import datetime
 
 from exporter.clock import Clock
 from exporter.model.lifecycle import Known, TrackedEvent
-from exporter.state.approvals import Approval
+from exporter.state.jobs import Approval
 
 _HOUR = 3600.0
 

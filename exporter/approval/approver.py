@@ -29,8 +29,7 @@ from exporter.model.lifecycle import Known, TrackedEvent, Transition
 from exporter.model.snapshot import Snapshot
 from exporter.model.spans import Span
 from exporter.model.views import ApprovalView
-from exporter.state.approvals import Approvals
-from exporter.state.hook_jobs import HookJobs
+from exporter.state.jobs import Approvals, HookJobs
 from exporter.work import Loop
 
 log = logging.getLogger(__name__)

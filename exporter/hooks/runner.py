@@ -18,7 +18,8 @@ from exporter.model.findings import Finding, hook_failure
 from exporter.model.jobs import CommandResult, HookOutcome, Job
 from exporter.model.lifecycle import Occurrence
 from exporter.model.spans import Span
-from exporter.state.hook_jobs import HookJobs, WaitingJob
+from exporter.state.jobs import HookJobs
+from exporter.state.queues import JobKey
 from exporter.work import Loop
 
 log = logging.getLogger(__name__)
@@ -115,22 +116,21 @@ class HookRunner:
                 return None
             self._busy.add(event)
         try:
-            waiting = self._jobs.next_of(event)
-            if waiting is not None:
-                self._run(waiting)
+            for key, record in self._jobs.first(event, 1):
+                self._run(key, record.work)
         finally:
             with self._lock:
                 self._busy.discard(event)
         return 0.0
 
-    def _run(self, waiting: WaitingJob) -> None:
-        job, hook = waiting.job, self._hooks.get(waiting.hook)
+    def _run(self, key: JobKey, job: Job | None) -> None:
+        hook = self._hooks.get(key.name)
         if job is None or hook is None:
             if job is not None:
                 log.warning("a hook that was to run is not configured any more", extra=_facts(job))
-            self._jobs.finish(waiting, None, self._clock.now())
+            self._jobs.finish(key, None, self._clock.now())
             return
-        attempt = self._jobs.begin(waiting)
+        attempt = self._jobs.begin(key)
         if not attempt:
             return
         facts = _facts(job) | {"attempt": attempt}
@@ -149,7 +149,7 @@ class HookRunner:
             log.warning("hook ended early; it runs again after the next start", extra=facts)
             return
         now = self._clock.now()
-        self._jobs.finish(waiting, result.outcome, now, self._tracer.hooked(job, begun, now, result))
+        self._jobs.finish(key, result.outcome, now, self._tracer.hooked(job, begun, now, result))
         self._tracer.wake()
         self._count(hook.name, result.outcome, result.seconds)
         level = logging.INFO if result.outcome is HookOutcome.SUCCEEDED else logging.WARNING

@@ -18,7 +18,7 @@ from exporter.model.vm import VirtualMachine
 from exporter.notifications import routing
 from exporter.notifications.ports import Counts, DeliveryConfig, Traces, Writes
 from exporter.notifications.worker import Worker
-from exporter.state.outbox import Outbox
+from exporter.state.jobs import Outbox
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from exporter.model.messages import (
 from exporter.model.spans import Span
 from exporter.notifications.ports import Counts, DeliveryConfig, Traces, Writes
 from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Ids, Item, Schedule, Turn
-from exporter.state.outbox import Outbox, Waiting
+from exporter.state.jobs import Outbox, Waiting
 from exporter.work import Loop
 
 log = logging.getLogger(__name__)

@@ -1,81 +1,30 @@
-"""Work that transitions cause, in the order in which it is to be done; each piece is done once."""
+"""What is to be done, and what was done, so that a restart does not repeat it: messages, hooks, approvals."""
 
-import itertools
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Generic, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from exporter.model.lifecycle import HISTORY
+from exporter.model.findings import Finding, hook_failure
+from exporter.model.jobs import HookOutcome, Job
+from exporter.model.lifecycle import HISTORY, TrackedEvent, Transition
+from exporter.model.messages import AnyMessage, Message, Outcome
+from exporter.model.spans import Span
 from exporter.state.journal import Journal, Table, Transaction
-
-log = logging.getLogger(__name__)
+from exporter.state.queues import JobKey, Queue, Record, Spans
 
 W = TypeVar("W")
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
-class JobKey(NamedTuple):
-    """The identity of a job for all time.
+class Jobs(Queue[W]):
+    """Jobs that are done once: each leaves a record without its work for as long as the history lasts."""
 
-    Jobs of one ``lane`` are done in order. ``life`` is `TrackedEvent.key`, ``sequence`` the transition's
-    number in that life, from 1; ``name`` distinguishes jobs of one lane for the same transition.
-    """
-
-    lane: str
-    life: str
-    sequence: int
-    name: str = ""
-
-
-class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
-    """The state of a job: what is to be done, None once it is over or where it cannot be read.
-
-    ``done`` is when it ended, None while it waits or runs; ``attempts`` counts how often it was begun.
-    """
-
-    work: W | None = None
-    attempts: int = 0
-    done: datetime | None = None
-    outcome: str | None = None
-
-
-class Jobs(Table[JobKey, Record[W]]):
-    """The jobs of one kind; for any number of threads.
-
-    A job that is done leaves a record without its work, for as long as the history lasts, so that it is not
-    queued again.
-    """
-
-    def __init__(self, journal: Journal, kind: str, record_type: type[Record[W]]) -> None:
-        super().__init__(journal, kind, JobKey, record_type)
-        self._open: dict[str, dict[JobKey, Record[W]]] = {}
-
-    def decode(self, key: bytes, value: bytes) -> tuple[JobKey, Record[W]]:
-        """Return a job; one whose work cannot be read must not hold up the others."""
-        try:
-            return super().decode(key, value)
-        except ValueError as error:
-            found = self._key_decoder.decode(key)
-            log.warning("a job in the state cannot be read", extra={"kind": self.kind, "error": str(error)})
-            return found, Record()
-
-    def apply(self, key: JobKey, value: Record[W] | None) -> None:
-        """Put a job, or delete it."""
-        super().apply(key, value)
-        lane = self._open.setdefault(key.lane, {})
-        if value is not None and value.done is None:
-            lane[key] = value
-        else:
-            lane.pop(key, None)
-        if not lane:
-            del self._open[key.lane]
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of jobs that are not done, by lane."""
-        with self.lock:
-            return {lane: len(jobs) for lane, jobs in self._open.items()}
+    def __init__(self, journal: Journal, kind: str, record_type: type[Record[W]], spans: Spans) -> None:
+        super().__init__(journal, kind, record_type)
+        self._spans = spans
 
     def forget(self, transaction: Transaction, lives: Iterable[str]) -> None:
         """Delete the records of what is done for lives that are forgotten."""
@@ -94,22 +43,221 @@ class Jobs(Table[JobKey, Record[W]]):
             if key not in self.entries:
                 transaction.put(self, key, Record(work))
 
-    def _first(self, lane: str, limit: int) -> list[tuple[JobKey, Record[W]]]:
-        """Return the jobs of a lane that are to be done next."""
-        with self.lock:
-            return list(itertools.islice(self._open.get(lane, {}).items(), limit))
-
     def _finish(
-        self,
-        keys: Iterable[JobKey],
-        at: datetime,
-        outcome: str | None = None,
-        also: Callable[[Transaction], None] = lambda _: None,
+        self, keys: Iterable[JobKey], outcome: str | None, at: datetime, spans: Sequence[Span]
     ) -> None:
-        """Note that jobs are done, in one transaction, in which ``also`` adds something."""
+        """Record that jobs are done, with their spans, in one transaction."""
         with self._journal.transaction() as transaction:
-            also(transaction)
+            self._spans.add(transaction, spans)
             for key in keys:
                 if key in self.entries:
                     attempts = self.entries[key].attempts
                     transaction.put(self, key, Record(attempts=attempts, done=at, outcome=outcome))
+
+
+class Waiting(NamedTuple):
+    """A message that waits: its identity in the outbox, and the message, None where it cannot be read.
+
+    ``attempts`` counts those after which it may not be tried for ever: it was refused, or not answered.
+    """
+
+    key: str
+    sequence: int
+    message: AnyMessage | None
+    attempts: int = 0
+
+
+class Outbox(Jobs[AnyMessage]):
+    """The messages of all targets, in a lane for each; for any number of threads."""
+
+    def __init__(self, journal: Journal, lives: Table[str, TrackedEvent], spans: Spans) -> None:
+        super().__init__(journal, "message", Record[AnyMessage], spans)
+        self._lives = lives
+
+    def add(self, transaction: Transaction, messages: Sequence[AnyMessage]) -> None:
+        """Add messages in the transaction of the transitions that cause them, unless they are known."""
+        if messages:
+            jobs = [(JobKey(one.target, one.key, one.sequence), one) for one in messages]
+            self._queue(transaction, jobs, max(message.at for message in messages))
+
+    def waiting(self, target: str, limit: int) -> list[Waiting]:
+        """Return what waits for a target, oldest first."""
+        return [
+            Waiting(key.life, key.sequence, job.work, job.attempts) for key, job in self.first(target, limit)
+        ]
+
+    def as_of_now(self, message: AnyMessage) -> AnyMessage:
+        """Return a message with the end of its event's life, if that has come since."""
+        life = self._lives.entries.get(message.key)
+        if not isinstance(message, Message) or life is None or life.ended is None:
+            return message
+        event = replace(
+            message.event,
+            started=life.started,
+            ended=life.ended,
+            outcome=life.outcome,
+            impact_seconds=life.impact_seconds,
+            paused_seconds=life.paused_seconds,
+        )
+        return replace(message, event=event)
+
+    def count_attempt(self, target: str, tried: Sequence[Waiting]) -> None:
+        """Record an attempt after which messages may not be tried for ever, in one transaction."""
+        with self._journal.transaction() as transaction:
+            for one in tried:
+                key = JobKey(target, one.key, one.sequence)
+                record = self.entries.get(key)
+                if record is not None and record.done is None:
+                    transaction.put(self, key, replace(record, attempts=record.attempts + 1))
+
+    def finish(
+        self,
+        target: str,
+        finished: Sequence[Waiting],
+        at: datetime,
+        *,
+        outcome: Outcome | None = None,
+        spans: Sequence[Span] = (),
+    ) -> None:
+        """Record that messages were delivered or given up; without an outcome there was nothing to send."""
+        self._finish([JobKey(target, one.key, one.sequence) for one in finished], outcome, at, spans)
+
+
+class HookJobs(Jobs[Job]):
+    """The jobs of all hooks; for any number of threads.
+
+    The hooks of all lives of an event run in one order: the lane is the event's first id, in lower case. The
+    name is the hook's.
+    """
+
+    def __init__(self, journal: Journal, spans: Spans) -> None:
+        super().__init__(journal, "hook", Record[Job], spans)
+
+    def add(self, transaction: Transaction, jobs: Sequence[Job]) -> None:
+        """Add jobs in the transaction of the transitions that cause them, unless they are known.
+
+        A job for an update replaces one of the same hook that has not begun.
+        """
+        updates = {(job.key, job.hook) for job in jobs if job.transition is Transition.UPDATED}
+        for key, record in self._not_begun() if updates else ():
+            if (key.life, key.name) in updates and _is_update(record):
+                transaction.delete(self, key)
+        if jobs:
+            keyed = [(JobKey(job.event.id.lower(), job.key, job.sequence, job.hook), job) for job in jobs]
+            self._queue(transaction, keyed, jobs[0].at)
+
+    def drop(self, transaction: Transaction, lives: Sequence[str]) -> None:
+        """Delete the jobs of lives that are over, in the transaction of their end, unless they have begun."""
+        for key, _ in self._not_begun() if lives else ():
+            if key.life in lives:
+                transaction.delete(self, key)
+
+    def events(self) -> list[str]:
+        """Return the events that have jobs to run, by their first id; the one that waits longest first."""
+        with self.lock:
+            return list(self._open)
+
+    def has_open_updates(self, life: str) -> bool:
+        """Return whether hooks for an update of this life have still to run, or to end."""
+        with self.lock:
+            return any(
+                key.life == life and _is_update(record)
+                for jobs in self._open.values()
+                for key, record in jobs.items()
+            )
+
+    def begin(self, key: JobKey) -> int:
+        """Record that a job begins; return which attempt it is, from 1, or 0 if it was dropped meanwhile."""
+        with self._journal.transaction() as transaction:
+            record = self.entries.get(key)
+            if record is None:
+                return 0
+            transaction.put(self, key, replace(record, attempts=record.attempts + 1))
+        return record.attempts + 1
+
+    def finish(
+        self, key: JobKey, outcome: HookOutcome | None, at: datetime, spans: Sequence[Span] = ()
+    ) -> None:
+        """Record that a job ended; without an outcome it will not run at all."""
+        self._finish([key], outcome, at, spans)
+
+    def results(self, life: str, but: Container[int] = ()) -> dict[str, HookOutcome | None]:
+        """Return how each hook's newest run for a life ended; None where it has not, or never will.
+
+        Runs for the transitions with the numbers ``but`` are left out.
+        """
+        found = [
+            (key, record) for key, record in self.snapshot() if key.life == life and key.sequence not in but
+        ]
+        found.sort(key=lambda one: one[0].sequence)
+        return {key.name: HookOutcome(record.outcome) if record.outcome else None for key, record in found}
+
+    def failures(self) -> list[Finding]:
+        """Return a finding for each run that is known to have failed."""
+        return [
+            hook_failure(key.life, (key.name, key.sequence), HookOutcome(record.outcome), record.done)
+            for key, record in self.snapshot()
+            if record.done is not None and record.outcome in (HookOutcome.FAILED, HookOutcome.TIMED_OUT)
+        ]
+
+    def _not_begun(self) -> Iterator[tuple[JobKey, Record[Job]]]:
+        for jobs in self._open.values():
+            yield from ((key, record) for key, record in jobs.items() if not record.attempts)
+
+
+def _is_update(record: Record[Job]) -> bool:
+    return record.work is not None and record.work.transition is Transition.UPDATED
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """An approval; ``sent`` is None where it is not known whether Azure took it.
+
+    ``decided`` is just before the newest request: the hourly limit counts from the one that Azure may take.
+    """
+
+    key: str
+    event_id: str
+    rule: str
+    decided: _Time
+    sent: _Time | None = None
+
+
+class Approvals(Table[str, Approval]):
+    """All approvals of this exporter, by `TrackedEvent.key`; for any number of threads."""
+
+    def __init__(self, journal: Journal, spans: Spans) -> None:
+        super().__init__(journal, "approval", str, Approval)
+        self._spans = spans
+
+    def decide(self, key: str, event_id: str, rule: str, at: datetime) -> bool:
+        """Remember that an event is about to be approved; return whether the disk has it, as it must."""
+        oldest = at - HISTORY
+        with self._journal.transaction() as transaction:
+            for old, approval in self.entries.items():
+                if approval.decided < oldest:
+                    transaction.delete(self, old)
+            before = self.entries.get(key)
+            sent = before.sent if before is not None and before.decided >= oldest else None
+            transaction.put(self, key, Approval(key, event_id, rule, at, sent))
+        return transaction.is_durable
+
+    def note_sent(self, key: str, at: datetime, spans: Sequence[Span] = ()) -> None:
+        """Remember that Azure took it, with its spans."""
+        with self._journal.transaction() as transaction:
+            self._spans.add(transaction, spans)
+            before = self.entries.get(key)
+            if before is not None:
+                transaction.put(self, key, msgspec.structs.replace(before, sent=at))
+
+    def find(self, key: str) -> Approval | None:
+        """Return what was decided about an event."""
+        with self.lock:
+            return self.entries.get(key)
+
+    def unknown_until(self) -> datetime | None:
+        """Return until when approvals of the last hour may have been forgotten; None where all are known."""
+        return self._journal.unknown_until()
+
+    def known(self) -> list[Approval]:
+        """Return all that was decided."""
+        return [approval for _, approval in self.snapshot()]

@@ -15,13 +15,10 @@ from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Step, TrackedEvent
 from exporter.model.messages import Message, Outage, WatchMessage
 from exporter.model.spans import TraceJobs
 from exporter.model.views import WorkView
-from exporter.state.approvals import Approvals
 from exporter.state.disk import refuse_unsafe
-from exporter.state.hook_jobs import HookJobs
-from exporter.state.jobs import JobKey, Record
+from exporter.state.jobs import Approvals, HookJobs, Outbox
 from exporter.state.journal import Journal, Table
-from exporter.state.outbox import Outbox
-from exporter.state.spans import Spans
+from exporter.state.queues import JobKey, Record, Spans
 
 _PROGRESS = "progress"
 _NOTHING_TRACED = TraceJobs()

@@ -18,7 +18,7 @@ from exporter.model.lifecycle import Occurrence, TrackedEvent
 from exporter.model.messages import Message, Outcome
 from exporter.model.spans import Span, TraceJobs
 from exporter.model.vm import VirtualMachine
-from exporter.state.spans import Spans
+from exporter.state.queues import Spans
 from exporter.tracing import environment, spans
 from exporter.tracing.environment import Selection
 from exporter.tracing.resource import resource_attributes

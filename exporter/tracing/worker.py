@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
 from exporter.model.spans import Span
-from exporter.state.jobs import JobKey
-from exporter.state.spans import Spans
+from exporter.state.queues import JobKey, Spans
 from exporter.work import Backoff, Loop
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Tests of `exporter.state.outbox`: what is written down, with what, for how long."""
+"""Tests of `exporter.state.jobs.Outbox`: what is written down, with what, for how long."""
 
 from collections.abc import Iterator
 from datetime import timedelta

@@ -10,7 +10,7 @@ import pytest
 from exporter.health import DegradedReason
 from exporter.model.messages import Delivery, Outcome, Rendered, Sender
 from exporter.notifications.ports import DeliveryConfig
-from exporter.state.outbox import Waiting
+from exporter.state.jobs import Waiting
 from tests.end_to_end.program import eventually
 from tests.notifications.test_notifier import NotifierBench
 from tests.notifications.workbench import DOWN, PlainWriter, ScriptedSender, Workbench

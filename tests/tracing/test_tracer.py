@@ -14,7 +14,7 @@ from exporter.model.spans import LifeEvent, SpanEvent, TraceJobs
 from exporter.model.vm import VirtualMachine
 from exporter.notifications.routing import compose
 from exporter.state import Store
-from exporter.state.spans import CAPACITY
+from exporter.state.queues import CAPACITY
 from exporter.tracing import Tracer
 from exporter.tracing.spans import event_spans, notification_span
 from tests.builders import FREEZE_ID, scheduled, started

@@ -10,7 +10,7 @@ import pytest
 from exporter.health import DegradedReason, Health
 from exporter.model.spans import Span
 from exporter.state import Store
-from exporter.state.spans import CAPACITY
+from exporter.state.queues import CAPACITY
 from exporter.tracing.export import ExportOutcome
 from exporter.tracing.worker import FACTS_SECONDS, LONGEST_WAIT, Worker
 from exporter.work import Backoff

@@ -1,0 +1,166 @@
+"""What waits for workers, in lanes that are worked off in order; and the spans that wait for a receiver."""
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from exporter.model.spans import LifeEvent, Span, SpanEvent
+from exporter.state.journal import Journal, Table, Transaction
+
+log = logging.getLogger(__name__)
+
+# The spans of some hundred events, for each exporter.
+CAPACITY = 2048
+
+W = TypeVar("W")
+
+
+class JobKey(NamedTuple):
+    """The identity of a job for all time.
+
+    Jobs of one ``lane`` are done in order. ``life`` is `TrackedEvent.key`, ``sequence`` the transition's
+    number in that life, from 1; ``name`` distinguishes jobs of one lane for the same transition.
+    """
+
+    lane: str
+    life: str
+    sequence: int
+    name: str = ""
+
+
+class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
+    """The state of a job: what is to be done, None once it is over or where it cannot be read.
+
+    ``done`` is when it ended, None while it waits or runs; ``attempts`` counts how often it was begun.
+    """
+
+    work: W | None = None
+    attempts: int = 0
+    done: datetime | None = None
+    outcome: str | None = None
+
+
+class Queue(Table[JobKey, Record[W]]):
+    """The jobs of one kind; for any number of threads."""
+
+    def __init__(self, journal: Journal, kind: str, record_type: type[Record[W]]) -> None:
+        super().__init__(journal, kind, JobKey, record_type)
+        # The jobs that are not done, by lane.
+        self._open: dict[str, dict[JobKey, Record[W]]] = {}
+
+    def decode(self, key: bytes, value: bytes) -> tuple[JobKey, Record[W]]:
+        """Return a job; one whose work cannot be read must not hold up the others."""
+        try:
+            return super().decode(key, value)
+        except ValueError as error:
+            found = self._key_decoder.decode(key)
+            log.warning("a job in the state cannot be read", extra={"kind": self.kind, "error": str(error)})
+            return found, Record()
+
+    def apply(self, key: JobKey, value: Record[W] | None) -> None:
+        """Put a job, or delete it."""
+        super().apply(key, value)
+        lane = self._open.setdefault(key.lane, {})
+        if value is not None and value.done is None:
+            lane[key] = value
+        else:
+            lane.pop(key, None)
+        if not lane:
+            del self._open[key.lane]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of jobs that are not done, by lane."""
+        with self.lock:
+            return {lane: len(jobs) for lane, jobs in self._open.items()}
+
+    def first(self, lane: str, limit: int) -> list[tuple[JobKey, Record[W]]]:
+        """Return the jobs of a lane that are to be done next, oldest first."""
+        with self.lock:
+            return list(itertools.islice(self._open.get(lane, {}).items(), limit))
+
+
+class SpanEvents(Table[tuple[str, int], SpanEvent]):
+    """The events of root spans that are not over, by life and number; for any number of threads."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal, "span_event", tuple[str, int], SpanEvent)
+
+    def add(self, transaction: Transaction, events: Sequence[LifeEvent]) -> None:
+        """Add events in the transaction of what they describe; the oldest are dropped beyond `CAPACITY`."""
+        kept = events[-CAPACITY:]
+        for key in itertools.islice(self.entries, max(len(self.entries) + len(kept) - CAPACITY, 0)):
+            transaction.delete(self, key)
+        for one in kept:
+            transaction.put(self, (one.life, one.sequence), one.event)
+
+    def forget(self, transaction: Transaction, lives: Collection[str]) -> None:
+        """Delete the events of lives that are over, whose root spans have them now."""
+        for key in self.entries if lives else ():
+            if key[0] in lives:
+                transaction.delete(self, key)
+
+    def of(self, life: str) -> dict[int, SpanEvent]:
+        """Return the events of a life by their sequence."""
+        return {key[1]: event for key, event in self.snapshot() if key[0] == life}
+
+    def clear(self) -> None:
+        """Delete all."""
+        with self._journal.transaction() as transaction:
+            for key in self.entries:
+                transaction.delete(self, key)
+
+
+class Spans(Queue[Span]):
+    """The spans that no receiver has taken yet, in a lane for each exporter.
+
+    No record is kept of a span that is over: one that was sent twice has the same id, and receivers can tell.
+    While there are no ``lanes``, because nothing is traced, nothing is stored.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal, "span", Record[Span])
+        self.events = SpanEvents(journal)
+        self.lanes: tuple[str, ...] = ()
+        self._displaced: Counter[str] = Counter()
+
+    def add(self, transaction: Transaction, spans: Sequence[Span]) -> None:
+        """Add spans to every lane in the transaction of what they describe.
+
+        The oldest are dropped beyond `CAPACITY`.
+        """
+        kept = spans[-CAPACITY:]
+        for lane in self.lanes if spans else ():
+            waiting = self._open.get(lane, {})
+            surplus = max(len(waiting) + len(kept) - CAPACITY, 0)
+            self._displaced[lane] += surplus + len(spans) - len(kept)
+            for key in itertools.islice(waiting, surplus):
+                transaction.delete(self, key)
+            for span in kept:
+                transaction.put(self, JobKey(lane, span.trace_id, 0, span.span_id), Record(span))
+
+    def stage(self, spans: Sequence[Span]) -> None:
+        """Add spans in a transaction of their own."""
+        if self.lanes and spans:
+            with self._journal.transaction() as transaction:
+                self.add(transaction, spans)
+
+    def waiting(self, lane: str) -> list[tuple[JobKey, Span | None]]:
+        """Return what waits in a lane, oldest first; a span is None where it cannot be read."""
+        return [(key, record.work) for key, record in self.first(lane, CAPACITY)]
+
+    def remove(self, keys: Iterable[JobKey]) -> int:
+        """Remove spans that are over; return how many of them still waited."""
+        with self._journal.transaction() as transaction:
+            found = [key for key in keys if key in self.entries]
+            for key in found:
+                transaction.delete(self, key)
+        return len(found)
+
+    def take_displaced(self, lane: str) -> int:
+        """Return how many spans were dropped in favour of newer ones since the last call."""
+        return self._displaced.pop(lane, 0)
