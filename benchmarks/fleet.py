@@ -12,7 +12,7 @@ from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.advance import advance
 from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import Known
-from exporter.model.snapshot import Snapshot
+from exporter.model.views import Snapshot
 from tests.builders import document, scheduled
 
 VMS = 200

@@ -17,7 +17,7 @@ from exporter.metrics import SnapshotCollector
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.lifecycle import Known
-from exporter.model.snapshot import Snapshot
+from exporter.model.views import Snapshot
 from tests.builders import body, raw_event
 
 SIZES = (1, 10, 100, 1000, 10_000)

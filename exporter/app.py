@@ -22,7 +22,7 @@ from exporter.errors import ConfigurationError
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.messages import Sender
-from exporter.model.snapshot import Snapshot
+from exporter.model.views import Snapshot
 from exporter.notifications import planning
 from exporter.notifications.addresses import NotifyUrls
 from exporter.notifications.checking import Checker

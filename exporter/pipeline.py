@@ -11,8 +11,8 @@ from exporter.hooks.environment import inherited
 from exporter.hooks.runner import HookRunner
 from exporter.imds import RateLimiter, client_of
 from exporter.metrics import Metrics, Sources
-from exporter.model.findings import Finding, Pause
-from exporter.model.snapshot import Minute, Snapshot
+from exporter.model.jobs import Finding, Pause
+from exporter.model.views import Minute, Snapshot
 from exporter.notifications.addresses import variables
 from exporter.notifications.notifier import Notifier, Plan
 from exporter.state import Store

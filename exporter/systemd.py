@@ -9,7 +9,7 @@ from collections.abc import MutableMapping
 from concurrent.futures import Future
 
 from exporter.health import Problem
-from exporter.model.snapshot import Snapshot
+from exporter.model.views import Snapshot
 
 _SEND_SECONDS = 1.0
 

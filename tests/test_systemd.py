@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from exporter.health import DegradedReason, Problem
-from exporter.model.snapshot import Snapshot
+from exporter.model.views import Snapshot
 from exporter.simulator import Simulator, SimulatorServer
 from exporter.systemd import Systemd, status
 from tests.end_to_end.program import eventually, exporter, free_port, get

@@ -12,12 +12,10 @@ from exporter.errors import ImdsError, PollOutcome
 from exporter.health import DegradedReason, Health
 from exporter.hooks.jobs import compose as compose_jobs
 from exporter.metrics import Metrics, SnapshotCollector
-from exporter.model.findings import Finding, Pause
-from exporter.model.jobs import Job
+from exporter.model.jobs import Finding, Job, Pause, Span, TraceJobs
 from exporter.model.lifecycle import Known, Occurrence, Step
 from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
-from exporter.model.snapshot import Snapshot
-from exporter.model.spans import Span, TraceJobs
+from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
 from exporter.notifications.routing import compose, compose_watch
 from exporter.watch import Watch

@@ -23,12 +23,9 @@ from exporter.errors import ImdsError, PollOutcome
 from exporter.metrics import ApprovalOutcome
 from exporter.model.documents import decode_document
 from exporter.model.events import SCHEDULED, trace_id
-from exporter.model.findings import Finding
-from exporter.model.jobs import HookOutcome
+from exporter.model.jobs import Finding, HookOutcome, Span
 from exporter.model.lifecycle import Known, TrackedEvent, Transition
-from exporter.model.snapshot import Snapshot
-from exporter.model.spans import Span
-from exporter.model.views import ApprovalView
+from exporter.model.views import ApprovalView, Snapshot
 from exporter.state.jobs import Approvals, HookJobs
 from exporter.work import Loop
 

@@ -14,10 +14,8 @@ from exporter.hooks import jobs
 from exporter.hooks.environment import environment
 from exporter.hooks.jobs import Command
 from exporter.model.events import trace_id
-from exporter.model.findings import Finding, hook_failure
-from exporter.model.jobs import CommandResult, HookOutcome, Job
+from exporter.model.jobs import CommandResult, Finding, HookOutcome, Job, Span, hook_failure
 from exporter.model.lifecycle import Occurrence
-from exporter.model.spans import Span
 from exporter.state.jobs import HookJobs
 from exporter.state.queues import JobKey
 from exporter.work import Loop

@@ -13,8 +13,7 @@ from exporter.health import DegradedReason, Health
 from exporter.metrics.counted import PREFIX
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target
 from exporter.model.lifecycle import TrackedEvent
-from exporter.model.snapshot import Snapshot
-from exporter.model.views import NO_APPROVAL, ApprovalView
+from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
 from exporter.model.vm import VirtualMachine
 
 _INFO_LABELS = (

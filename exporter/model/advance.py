@@ -20,8 +20,7 @@ from exporter.model.lifecycle import (
     changes_between,
     due_hooks,
 )
-from exporter.model.listing import Listing, listing_of
-from exporter.model.succession import successors
+from exporter.model.listing import Listing, listing_of, successors
 
 # Azure lists a handful of events. A source that renews ids or contents at every poll, as a mock server may,
 # must fill neither memory nor disk, nor the receivers of messages.

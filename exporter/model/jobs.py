@@ -1,13 +1,18 @@
-"""What hooks are to do, and how it ended."""
+"""What transitions cause: runs of hooks, and spans; and what workers find out and report back."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from exporter.model.lifecycle import Transition
+from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition, TransitionRecord
 from exporter.model.views import EventView
+
+Attribute = str | int | tuple[str, ...]
+UtcTime = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class HookOutcome(StrEnum):
@@ -29,7 +34,7 @@ class Job(msgspec.Struct, frozen=True):
     key: str
     sequence: int
     transition: Transition
-    at: Annotated[datetime, msgspec.Meta(tz=True)]
+    at: UtcTime
     instance: str
     event: EventView
     resource_type: str
@@ -58,3 +63,137 @@ class CommandResult(msgspec.Struct, frozen=True):
     seconds: float
     reason: str
     stopped: bool = False
+
+
+class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What happened at one moment during a span."""
+
+    name: str
+    at: UtcTime
+    attributes: Mapping[str, Attribute] = {}
+
+
+class Span(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One span that is over; ids are in hex, times aware and in UTC, ``parent_id`` is "" for a root.
+
+    Ids follow from what the span tells, so that the same span always has the same. ``error`` says in words
+    what went wrong, or "". ``kind`` is "client" for a request to another system.
+    """
+
+    name: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    start: UtcTime
+    end: UtcTime
+    attributes: Mapping[str, Attribute]
+    events: tuple[SpanEvent, ...] = ()
+    error: str = ""
+    kind: Literal["internal", "client"] = "internal"
+
+    @property
+    def traceparent(self) -> str:
+        """Return the W3C header that makes what gets it a child of this span."""
+        return f"00-{self.trace_id}-{self.span_id}-01"
+
+
+class LifeEvent(msgspec.Struct, frozen=True):
+    """An event of a root span that is not over: of which life, and the transition's number in it, from 1."""
+
+    life: str
+    sequence: int
+    event: SpanEvent
+
+
+class TraceJobs(msgspec.Struct, frozen=True):
+    """What transitions add to traces: spans that end with them, and events of spans that do not."""
+
+    spans: Sequence[Span] = ()
+    events: Sequence[LifeEvent] = ()
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A transition that no document shows, of the life with this `TrackedEvent.key`.
+
+    ``instance`` is this VM's name as the worker knew it, None where that is not known any more. ``hook`` and
+    ``run`` are those of `TransitionRecord`; ``detail`` says what happened, for people.
+    """
+
+    key: str
+    transition: Transition
+    at: datetime
+    instance: str | None = None
+    hook: str = ""
+    run: int = 0
+    detail: str = ""
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """A pause of this VM that was observed while the lives with these keys were under way."""
+
+    keys: tuple[str, ...]
+    seconds: float
+
+
+def hook_failure(
+    key: str, run: tuple[str, int], outcome: HookOutcome, at: datetime, *, reason: str = ""
+) -> Finding:
+    """Return the finding for a run, a hook's name and a transition's number, that failed or timed out."""
+    hook, number = run
+    detail = f"hook {hook} {outcome.value.replace('_', ' ')}" + (f": {reason}" if reason else "")
+    return Finding(key, Transition.HOOK_FAILED, at, hook=hook, run=number, detail=detail)
+
+
+def note(known: Known, finding: Finding, instance: str | None) -> Step | None:
+    """Return the effects of a finding; None where it is a transition already, or must not become one.
+
+    ``instance`` is this VM's name, None while it is unknown.
+    """
+    before = known.life(finding.key)
+    if before is None or _is_noted(before, finding):
+        return None
+    record = TransitionRecord(finding.transition, finding.at, finding.hook, finding.run)
+    # Hooks that wait for this VM's name are queued with the next document, and this transition's with them.
+    is_hookable = instance is not None and before.hooked == len(before.transitions)
+    records = (*before.transitions, record)
+    after = replace(before, transitions=records, hooked=len(records) if is_hookable else before.hooked)
+    occurrences = (Occurrence(after, finding.transition, finding.at, detail=finding.detail),)
+    where = "current" if finding.key in known.current else "past"
+    return Step(
+        replace(known, **{where: {**getattr(known, where), finding.key: after}}),
+        occurrences,
+        occurrences if is_hookable else (),
+        (after,),
+        (),
+        new_incarnation=False,
+    )
+
+
+def note_pause(known: Known, pause: Pause) -> Step | None:
+    """Return the effects of a pause, which is no transition; None where no life is known any more."""
+    lives = {key: known.current.get(key) or known.past.get(key) for key in pause.keys}
+    after = {
+        key: replace(life, paused_seconds=(life.paused_seconds or 0.0) + pause.seconds)
+        for key, life in lives.items()
+        if life is not None
+    }
+    if not after:
+        return None
+    current, past = (
+        mapping | {key: life for key, life in after.items() if key in mapping}
+        for mapping in (known.current, known.past)
+    )
+    changed = tuple(after.values())
+    return Step(replace(known, current=current, past=past), (), (), changed, (), new_incarnation=False)
+
+
+def _is_noted(life: TrackedEvent, finding: Finding) -> bool:
+    if finding.transition is Transition.APPROVED:
+        return life.has(Transition.APPROVED)
+    # A hook that runs for failures and fails itself would go on forever.
+    ran_for = life.transitions[finding.run - 1 : finding.run]
+    return any(record.transition is Transition.HOOK_FAILED for record in ran_for) or any(
+        record.transition is Transition.HOOK_FAILED
+        and (record.hook, record.run) == (finding.hook, finding.run)
+        for record in life.transitions
+    )

@@ -52,7 +52,7 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """One life of an event.
 
     ``event`` is the newest content; ``ids`` has all its ids as Azure wrote them, the first one first (see
-    `exporter.model.succession`). ``life`` counts the lives of the event from 1. ``affects`` is None for a
+    `exporter.model.listing`). ``life`` counts the lives of the event from 1. ``affects`` is None for a
     life that began, and has stayed, while this VM did not know its name. ``started`` is None where the
     start was not watched. ``ended`` and ``outcome`` are None while it lasts; ``impact_seconds`` is the time
     from started to ended where both were watched. ``paused_seconds`` is for how long this VM was seen to

@@ -1,11 +1,16 @@
-"""What a document lists, sorted by what it is to the lives that are known."""
+"""What a document lists, sorted by what it is to the lives that are known.
 
-from collections.abc import Mapping
+An event may go on under another id (succession): Microsoft's own mock server of Scheduled Events renews
+the id at every status.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from exporter.model.documents import Document
-from exporter.model.events import ScheduledEvent
+from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent, normal_name
 from exporter.model.lifecycle import Known, TrackedEvent
 
 
@@ -51,3 +56,32 @@ def _by_id(lives: Mapping[str, TrackedEvent]) -> dict[str, TrackedEvent]:
     """Map every id that an event ever had, folded, to its newest life among these."""
     ascending = sorted(lives.values(), key=lambda life: life.life)
     return {known_id.lower(): life for life in ascending for known_id in life.ids}
+
+
+def successors(
+    gone: Iterable[ScheduledEvent], fresh: Iterable[ScheduledEvent], *, is_next: bool
+) -> dict[str, ScheduledEvent]:
+    """Return the events that one document drops and brings again under new ids.
+
+    That is so where exactly one event goes and exactly one Started event comes with the same type, source
+    and resources: of several alike nobody could tell which became which. The one that goes was Scheduled,
+    or it was Started and the document is the very next (``is_next``).
+
+    Returns:
+        the new event by the `ScheduledEvent.key` of the one it succeeds.
+    """
+    dropped = [(_nature(event), event) for event in gone]
+    brought = [(_nature(event), event) for event in fresh if event.event_status == STARTED]
+    count_dropped = Counter(nature for nature, _ in dropped)
+    count_brought = Counter(nature for nature, _ in brought)
+    by_nature = dict(brought)
+    return {
+        event.key: by_nature[nature]
+        for nature, event in dropped
+        if count_dropped[nature] == count_brought[nature] == 1
+        and (event.event_status == SCHEDULED or (event.event_status == STARTED and is_next))
+    }
+
+
+def _nature(event: ScheduledEvent) -> tuple[str, str, tuple[str, ...]]:
+    return event.event_type, event.event_source, tuple(sorted(map(normal_name, event.resources)))

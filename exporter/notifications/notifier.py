@@ -13,7 +13,7 @@ from exporter.config import Route
 from exporter.health import Health
 from exporter.model.lifecycle import Occurrence
 from exporter.model.messages import Message, Outage, Sender, WatchChange, WatchMessage
-from exporter.model.snapshot import Snapshot
+from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
 from exporter.notifications import routing
 from exporter.notifications.ports import Counts, DeliveryConfig, Traces, Writes

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from exporter.model.jobs import Span
 from exporter.model.messages import AnyMessage, Message, Outcome, Rendered, Sender
-from exporter.model.spans import Span
 
 
 class Writes(Protocol):

@@ -8,8 +8,7 @@ from exporter.config.match import Whom
 from exporter.model.events import normal_name
 from exporter.model.lifecycle import Occurrence
 from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
-from exporter.model.snapshot import Snapshot
-from exporter.model.views import event_view
+from exporter.model.views import Snapshot, event_view
 from exporter.model.vm import VirtualMachine
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
 from exporter.model.events import trace_id
+from exporter.model.jobs import Span
 from exporter.model.messages import (
     AnyMessage,
     Backlog,
@@ -23,7 +24,6 @@ from exporter.model.messages import (
     Rendered,
     Sender,
 )
-from exporter.model.spans import Span
 from exporter.notifications.ports import Counts, DeliveryConfig, Traces, Writes
 from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Ids, Item, Schedule, Turn
 from exporter.state.jobs import Outbox, Waiting

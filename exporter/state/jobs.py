@@ -7,11 +7,9 @@ from typing import Annotated, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from exporter.model.findings import Finding, hook_failure
-from exporter.model.jobs import HookOutcome, Job
+from exporter.model.jobs import Finding, HookOutcome, Job, Span, hook_failure
 from exporter.model.lifecycle import HISTORY, TrackedEvent, Transition
 from exporter.model.messages import AnyMessage, Message, Outcome
-from exporter.model.spans import Span
 from exporter.state.journal import Journal, Table, Transaction
 from exporter.state.queues import JobKey, Queue, Record, Spans
 

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from exporter.model.spans import LifeEvent, Span, SpanEvent
+from exporter.model.jobs import LifeEvent, Span, SpanEvent
 from exporter.state.journal import Journal, Table, Transaction
 
 log = logging.getLogger(__name__)

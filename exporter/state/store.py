@@ -9,11 +9,9 @@ import msgspec
 
 from exporter.clock import Clock
 from exporter.health import Health
-from exporter.model.findings import Finding
-from exporter.model.jobs import Job
+from exporter.model.jobs import Finding, Job, TraceJobs
 from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Step, TrackedEvent, Transition
 from exporter.model.messages import Message, Outage, WatchMessage
-from exporter.model.spans import TraceJobs
 from exporter.model.views import WorkView
 from exporter.state.disk import refuse_unsafe
 from exporter.state.jobs import Approvals, HookJobs, Outbox

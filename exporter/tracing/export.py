@@ -35,7 +35,7 @@ from requests.adapters import HTTPAdapter
 from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.imds import cause
-from exporter.model.spans import Span
+from exporter.model.jobs import Span
 from exporter.tracing import environment
 from exporter.tracing.resource import SCHEMA_URL
 

@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import Literal
 
 from exporter.model.events import SCHEDULED, STARTED, trace_id
-from exporter.model.jobs import CommandResult, HookOutcome, Job
+from exporter.model.jobs import Attribute, CommandResult, HookOutcome, Job, LifeEvent, Span, SpanEvent
 from exporter.model.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition, TransitionRecord
 from exporter.model.messages import Message, Outcome
-from exporter.model.spans import Attribute, LifeEvent, Span, SpanEvent
 from exporter.model.views import EventView, event_view
 from exporter.timefmt import rfc3339
 

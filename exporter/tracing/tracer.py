@@ -13,10 +13,9 @@ from exporter.config import Config
 from exporter.errors import ConfigurationError
 from exporter.health import DegradedReason, Health
 from exporter.model.events import Target, normal_name
-from exporter.model.jobs import CommandResult, Job
+from exporter.model.jobs import CommandResult, Job, Span, TraceJobs
 from exporter.model.lifecycle import Occurrence, TrackedEvent
 from exporter.model.messages import Message, Outcome
-from exporter.model.spans import Span, TraceJobs
 from exporter.model.vm import VirtualMachine
 from exporter.state.queues import Spans
 from exporter.tracing import environment, spans

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
-from exporter.model.spans import Span
+from exporter.model.jobs import Span
 from exporter.state.queues import JobKey, Spans
 from exporter.work import Backoff, Loop
 

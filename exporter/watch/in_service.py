@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from exporter.config.match import Match
-from exporter.model.snapshot import Snapshot
+from exporter.model.views import Snapshot
 
 
 def out_of_service(snapshot: Snapshot, match: Match, now: datetime) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from exporter.clock import Clock
-from exporter.model.findings import Pause
+from exporter.model.jobs import Pause
 from exporter.model.lifecycle import TrackedEvent
-from exporter.model.snapshot import Snapshot
+from exporter.model.views import Snapshot
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import PollOutcome
 from exporter.imds import ImdsClient, PollPauses
-from exporter.model.findings import Finding, Pause
+from exporter.model.jobs import Finding, Pause
 from exporter.watch import Watch
 from exporter.work import Loop, Watchdog
 

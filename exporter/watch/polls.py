@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from exporter.errors import PollOutcome
-from exporter.model.snapshot import Minute
+from exporter.model.views import Minute
 
 _MINUTES = 60
 

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from exporter.model.jobs import Job
+from exporter.model.jobs import Job, TraceJobs
 from exporter.model.lifecycle import Occurrence, Step
 from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
-from exporter.model.snapshot import Snapshot
-from exporter.model.spans import TraceJobs
+from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
 
 

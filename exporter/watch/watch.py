@@ -20,10 +20,10 @@ from exporter.metrics import Metrics
 from exporter.model.advance import advance
 from exporter.model.documents import Defect, Document, decode_document
 from exporter.model.events import trace_id
-from exporter.model.findings import Finding, Pause, note, note_pause
+from exporter.model.jobs import Finding, Pause, note, note_pause
 from exporter.model.lifecycle import Known, Occurrence, Step
 from exporter.model.messages import Outage, WatchChange
-from exporter.model.snapshot import Snapshot
+from exporter.model.views import Snapshot
 from exporter.watch.polls import Polls
 from exporter.watch.ports import Hooks, Imds, Memory, Notifier, Traces
 

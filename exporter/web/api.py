@@ -9,8 +9,7 @@ import msgspec
 from exporter import __version__
 from exporter.health import Health
 from exporter.model.lifecycle import TrackedEvent
-from exporter.model.snapshot import Snapshot
-from exporter.model.views import ApprovalView, EventView, event_view
+from exporter.model.views import ApprovalView, EventView, Snapshot, event_view
 from exporter.web.http import JSON, Response
 
 

@@ -20,8 +20,7 @@ from exporter.clock import Clock
 from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import Health
 from exporter.model.lifecycle import TrackedEvent
-from exporter.model.snapshot import Minute, Snapshot
-from exporter.model.views import NO_APPROVAL, ApprovalView, WorkView
+from exporter.model.views import NO_APPROVAL, ApprovalView, Minute, Snapshot, WorkView
 from exporter.serving import TRUST
 from exporter.web import api
 from exporter.web.auth import Guard

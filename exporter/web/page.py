@@ -11,8 +11,7 @@ from exporter.model import wording as words
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent, Target
 from exporter.model.lifecycle import TrackedEvent, Transition
 from exporter.model.severity import severity
-from exporter.model.snapshot import Minute, Snapshot
-from exporter.model.views import ApprovalView, WorkView
+from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView
 from exporter.timefmt import rfc3339
 from exporter.web import html
 from exporter.web.http import Response

@@ -20,11 +20,9 @@ from exporter.metrics import ApprovalOutcome
 from exporter.model.advance import advance
 from exporter.model.documents import Document
 from exporter.model.events import ScheduledEvent
-from exporter.model.findings import Finding, note
-from exporter.model.jobs import HookOutcome
+from exporter.model.jobs import Finding, HookOutcome, Span, note
 from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition
-from exporter.model.snapshot import Snapshot
-from exporter.model.spans import Span
+from exporter.model.views import Snapshot
 from exporter.state import Store
 from exporter.timefmt import Duration, rfc3339
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, body, raw_event, scheduled

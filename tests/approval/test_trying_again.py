@@ -14,9 +14,9 @@ from exporter.config import Approval, Config, Mode, Rule
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import Health
 from exporter.metrics import ApprovalOutcome
+from exporter.model.jobs import Span
 from exporter.model.lifecycle import Known, TrackedEvent
-from exporter.model.snapshot import Snapshot
-from exporter.model.spans import Span
+from exporter.model.views import Snapshot
 from exporter.state import Store
 from tests.builders import FREEZE_ID, NOT_BEFORE, body, raw_event, scheduled
 from tests.clocks import NOW, HandClock

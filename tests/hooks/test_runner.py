@@ -18,10 +18,8 @@ from exporter.config.match import Match, Whom
 from exporter.health import Health
 from exporter.hooks.jobs import compose
 from exporter.hooks.runner import MOST_AT_ONCE, HookRunner
-from exporter.model.findings import Finding
-from exporter.model.jobs import CommandResult, HookOutcome, Job
+from exporter.model.jobs import CommandResult, Finding, HookOutcome, Job, Span
 from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition, TransitionRecord
-from exporter.model.spans import Span
 from exporter.state import Store
 from exporter.timefmt import Duration
 from tests.builders import scheduled

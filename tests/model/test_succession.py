@@ -1,4 +1,4 @@
-"""Tests of `exporter.model.succession`, and of what `advance` makes of it: one event, several ids."""
+"""Tests of `exporter.model.listing`, and of what `advance` makes of it: one event, several ids."""
 
 from typing import Any
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from exporter.model.jobs import Span, TraceJobs
 from exporter.model.lifecycle import Occurrence
 from exporter.model.messages import Message, Outcome
-from exporter.model.spans import Span, TraceJobs
 from exporter.tracing.spans import event_spans
 
 

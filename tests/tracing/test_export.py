@@ -14,7 +14,7 @@ import trustme
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from exporter.health import DegradedReason, Health
-from exporter.model.spans import Span, SpanEvent
+from exporter.model.jobs import Span, SpanEvent
 from exporter.model.vm import VirtualMachine
 from exporter.state import Store
 from exporter.tracing.export import ExportOutcome, SpanExporter, console_exporter, otlp_exporter

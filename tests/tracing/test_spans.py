@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 from exporter.config import Route
 from exporter.model.events import ScheduledEvent, trace_id
-from exporter.model.findings import hook_failure, note
-from exporter.model.jobs import HookOutcome
+from exporter.model.jobs import HookOutcome, Span, SpanEvent, hook_failure, note
 from exporter.model.lifecycle import Step
 from exporter.model.messages import Outcome
-from exporter.model.spans import Span, SpanEvent
 from exporter.notifications.routing import compose
 from exporter.tracing.spans import approval_span, event_spans, life_event, notification_span
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started

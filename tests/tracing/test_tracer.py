@@ -8,9 +8,9 @@ import pytest
 
 from exporter.config import Config, Instance, Route, Tracing
 from exporter.health import Health
+from exporter.model.jobs import LifeEvent, SpanEvent, TraceJobs
 from exporter.model.lifecycle import Step
 from exporter.model.messages import Outcome
-from exporter.model.spans import LifeEvent, SpanEvent, TraceJobs
 from exporter.model.vm import VirtualMachine
 from exporter.notifications.routing import compose
 from exporter.state import Store

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from exporter.health import DegradedReason, Health
-from exporter.model.spans import Span
+from exporter.model.jobs import Span
 from exporter.state import Store
 from exporter.state.queues import CAPACITY
 from exporter.tracing.export import ExportOutcome

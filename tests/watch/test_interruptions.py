@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from exporter.model.events import Target
-from exporter.model.findings import Pause
+from exporter.model.jobs import Pause
 from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
-from exporter.model.snapshot import Snapshot
+from exporter.model.views import Snapshot
 from exporter.watch.interruptions import Interruptions
 from tests.builders import FREEZE_ID, REBOOT_ID, scheduled, started
 from tests.clocks import NOW, HandClock

@@ -14,7 +14,7 @@ from exporter.config import Config, Imds
 from exporter.config.values import PollInterval
 from exporter.errors import PollOutcome
 from exporter.imds import ImdsClient
-from exporter.model.findings import Finding, Pause
+from exporter.model.jobs import Finding, Pause
 from exporter.model.lifecycle import Transition
 from exporter.watch import Watch
 from exporter.watch.poller import Poller

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from exporter.errors import PollOutcome
-from exporter.model.snapshot import Minute
+from exporter.model.views import Minute
 from exporter.watch.polls import Polls
 from tests.clocks import NOW
 

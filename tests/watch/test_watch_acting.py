@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from exporter.errors import ImdsError, PollOutcome
-from exporter.model.findings import Finding, Pause, hook_failure
-from exporter.model.jobs import HookOutcome
+from exporter.model.jobs import Finding, HookOutcome, Pause, hook_failure
 from exporter.model.lifecycle import Transition, TransitionRecord
 from exporter.model.vm import VirtualMachine
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from exporter.health import Health
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
-from exporter.model.snapshot import Snapshot
+from exporter.model.views import Snapshot
 from exporter.serving import AsgiServer, listen
 from exporter.web.app import Site, create_app
 from exporter.web.http import AsgiApp, Message

@@ -19,8 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from exporter.clock import SystemClock
 from exporter.model.lifecycle import Transition
-from exporter.model.snapshot import Minute, Snapshot
-from exporter.model.views import WorkView
+from exporter.model.views import Minute, Snapshot, WorkView
 from exporter.web.app import Site, create_app
 from tests.end_to_end.program import free_port
 from tests.web.support import freeze, past, served, site, snapshot, tracked

@@ -6,8 +6,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from exporter.model.lifecycle import Transition
-from exporter.model.snapshot import Minute
-from exporter.model.views import WorkView
+from exporter.model.views import Minute, WorkView
 from exporter.web.page import WORK_SHOWN
 from tests.web.support import NOW, ask, freeze, past, site, snapshot, tracked
 
