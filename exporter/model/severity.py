@@ -11,6 +11,11 @@ class Severity(StrEnum):
     WARNING = "warning"
     CRITICAL = "critical"
 
+    @property
+    def weight(self) -> int:
+        """Its place in the order above; the last one matters most."""
+        return tuple(Severity).index(self)
+
 
 INFO, SUCCESS, WARNING, CRITICAL = Severity
 
@@ -28,7 +33,6 @@ _SCALE: dict[str, tuple[Severity, Severity, Severity]] = {
     "recovered": (SUCCESS, SUCCESS, SUCCESS),
 }
 _COLUMN = {"Freeze": 0, "Preempt": 2, "Terminate": 2}
-_RISING = (INFO, SUCCESS, WARNING, CRITICAL)
 
 
 def severity(transition: str, event_type: str = "", *, begun: bool = False) -> Severity:
@@ -42,8 +46,3 @@ def severity(transition: str, event_type: str = "", *, begun: bool = False) -> S
     if transition == "hook_failed" and begun:
         return WARNING
     return _SCALE[transition][_COLUMN.get(event_type, 1)]
-
-
-def highest(severities: list[Severity]) -> Severity:
-    """Return the one that matters most; `Severity.INFO` of none."""
-    return max(severities, key=_RISING.index, default=INFO)

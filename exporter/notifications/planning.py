@@ -135,9 +135,9 @@ def _places(settings: Notifications) -> dict[str, Keys]:
 
 def _check_templates(templates: Templates, locate: Locate) -> None:
     if templates != Templates():
-        from exporter.notifications import rendering
+        from exporter.notifications import templating
 
-        rendering.check(templates, locate)
+        templating.check(templates, locate)
 
 
 def _lazily(templates: Templates, exporter_url: str) -> Callable[[], Writes]:

@@ -1,69 +1,28 @@
-"""Writing messages: title and body, by the user's templates or built in."""
+"""Writing messages: title and body, by the user's templates or built in, cut to what a service accepts."""
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from html import escape
-from unicodedata import category
+from html.parser import HTMLParser
 
 from exporter.config import Templates
-from exporter.config.yamlfile import Locate
-from exporter.errors import scrubbed
-from exporter.model.messages import AnyMessage, Message, Rendered
-from exporter.model.severity import highest
+from exporter.model.messages import AnyMessage, Message, Rendered, TextFormat
+from exporter.model.severity import Severity
 from exporter.model.wording import count, relative, utc
-from exporter.notifications import engine, templating
-from exporter.notifications.context import cleaned, variables
-from exporter.notifications.cutting import fit_body, fit_title
-from exporter.notifications.samples import is_sample, variants
-from exporter.notifications.styles import TitleStyle, flat, style
-from exporter.notifications.words import digest_line
+from exporter.notifications import words
+from exporter.notifications.samples import is_sample
+from exporter.notifications.styles import STYLES, TITLE, cleaned
+from exporter.notifications.templating import UserTemplate
 
-_log = logging.getLogger(__name__)
-_KEYS = ("notifications", "templates")
-# How Jinja2 says that a value is None, or a list empty.
-_GAP = re.compile(r"\bNone\b|NoneType|has no element")
+CUT = "(The rest was cut, because the service accepts no longer messages.)"
+_LONGEST_TITLE = 150
 _BODY_TAG = re.compile(r"<body\b[^>]*>", re.IGNORECASE)
-
-
-def check(templates: Templates, locate: Locate) -> None:
-    """Compile the user's templates, and try them on messages of every kind.
-
-    ``locate`` makes the error for a key of the configuration file, with file and line.
-
-    Raises:
-        ConfigurationError: what ``locate`` made: the syntax is wrong, a name does not exist, or it fails
-            with everything that it may use there.
-    """
-    for key in ("title", "body"):
-        try:
-            template = _template(key, templates, "https://exporter.example.com/")
-            if template is not None:
-                _try(key, template)
-        except engine.TemplateError as error:
-            raise locate((*_KEYS, key), scrubbed(str(error))) from error
-
-
-def _try(key: str, template: "_Template") -> None:
-    """Render all variants; what only fails where Azure leaves something out is warned of, once."""
-    gaps = []
-    cases = list(variants())
-    for (case, _), outcome in zip(
-        cases, template.render_all([(message, message.at) for _, message in cases]), strict=True
-    ):
-        if outcome.problem and not _GAP.search(outcome.problem):
-            raise engine.TemplateError(f"{outcome.problem}; tried with {case}")
-        if outcome.problem:
-            gaps.append(f"{outcome.problem}; tried with {case}")
-    if gaps:
-        remedy = "such messages go out as the program writes them; put {% if %} around what may be missing"
-        where = f"notifications.templates.{key}"
-        _log.warning(
-            "a template fails where Azure leaves something out",
-            extra={"key": where, "reason": scrubbed(gaps[0]), "remedy": remedy},
-        )
+_FENCE = re.compile(r"^ {0,3}```", re.MULTILINE)
+_CLOSING_FENCE = "\n```"
+_SKIPPED = ("head", "script", "style", "template")
+_BLOCKS = ("p", "div", "li", "ul", "ol", "tr", "br", "h1", "h2", "h3", "h4", "table", "pre", "hr")
 
 
 class Renderer:
@@ -74,10 +33,10 @@ class Renderer:
 
     def __init__(self, templates: Templates, exporter_url: str = "") -> None:
         self._format = templates.format
-        self._style = style(templates.format)
+        self._style = STYLES[templates.format]
         self._exporter_url = exporter_url
-        self._title = _template("title", templates, exporter_url)
-        self._body = _template("body", templates, exporter_url)
+        self._title = UserTemplate("title", templates, exporter_url)
+        self._body = UserTemplate("body", templates, exporter_url)
 
     def render(
         self, message: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
@@ -88,22 +47,14 @@ class Renderer:
         one line of at most 150. With ``late`` the body begins with when it happened. It raises nothing. The
         user's templates are for events: a message about the watch is written by ours.
         """
-        title = self._by_template(self._title, message, now)
-        if not title:
-            own = variables(message, now, TitleStyle())
-            title = f"[{message.severity.upper()}] {own['headline']}"
-        title = fit_title(f"(test) {title}" if is_sample(message) else title, limit)
-        body = self._by_template(self._body, message, now)
-        if not body:
-            own = variables(message, now, self._style, self._exporter_url)
-            lines = [
-                f"{self._style.text(fact.label)}: {self._style.text(fact.text)}" for fact in own["facts"]
-            ]
-            body = self._style.body(self._style.text(own["explanation"]), lines)
+        title = body = ""
+        if isinstance(message, Message):
+            title, body = self._title.render(message, now), self._body.render(message, now)
+        title = title or f"[{message.severity.upper()}] {words.headline(cleaned(message, TITLE), now)}"
+        body = body or self._own_body(message, now)
         if late:
             body = self._with_delay(body, message.at, now)
-        room = None if limit is None else max(0, limit - len(title))
-        return Rendered(title, fit_body(body, room, self._format), self._format, message.severity)
+        return self._fitted(f"(test) {title}" if is_sample(message) else title, body, message.severity, limit)
 
     def digest(
         self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
@@ -120,91 +71,150 @@ class Renderer:
         who = next((m.instance for m in reversed(messages) if m.instance), None)
         name = self._style.data(who) if who else "a VM whose name is not known yet"
         first = f"{utc(messages[0].at)}, {relative(messages[0].at, now)}"
-        head = f"Seen by {name}, the first at {first}; these messages could not be delivered before."
+        head = self._style.text(
+            f"Seen by {name}, the first at {first}; these messages could not be delivered before."
+        )
         lines: list[str] = []
         title = body = ""
         for number, message in enumerate(messages, start=1):
-            lines.append(self._style.text(digest_line(cleaned(message, self._style), now)))
-            longer = fit_title(_digest_title(messages[:number], who), limit)
-            all_of_it = self._style.body(self._style.text(head), lines)
-            if title and limit is not None and len(longer) + len(all_of_it) > limit:
-                lines.pop()
+            line = self._style.text(words.digest_line(cleaned(message, self._style), now))
+            longer = _digest_title(messages[:number], who)
+            whole = self._style.body(head, [*lines, line])
+            if lines and limit is not None and len(fit_title(longer, limit)) + len(whole) > limit:
                 break
-            title, body = longer, all_of_it
-        room = None if limit is None else max(0, limit - len(title))
-        severity = highest([message.severity for message in messages[: len(lines)]])
-        return Rendered(title, fit_body(body, room, self._format), self._format, severity), len(lines)
+            lines.append(line)
+            title, body = longer, whole
+        severity = _highest(messages[: len(lines)])
+        return self._fitted(title, body, severity, limit), len(lines)
 
-    def _by_template(self, template: "_Template | None", message: AnyMessage, now: datetime) -> str:
-        """Return what the user's template makes of a message; "" where there is none, or it fails."""
-        if template is None or not isinstance(message, Message):
-            return ""
-        try:
-            return template.render(message, now)
-        except engine.TemplateError as error:
-            template.warn(str(error), message)
-            return ""
+    def _own_body(self, message: AnyMessage, now: datetime) -> str:
+        style, shown = self._style, cleaned(message, self._style)
+        facts = words.facts(
+            shown, now, style, portal_url=message.vm.portal_url, exporter_url=self._exporter_url
+        )
+        lines = [f"{style.text(fact.label)}: {style.text(fact.text)}" for fact in facts]
+        return style.body(style.text(words.explanation(shown)), lines)
 
     def _with_delay(self, body: str, at: datetime, now: datetime) -> str:
-        words = f"This happened at {utc(at)}, {relative(at, now)}; the message could not be delivered before."
+        sentence = (
+            f"This happened at {utc(at)}, {relative(at, now)}; the message could not be delivered before."
+        )
         if self._format != "html":
-            return f"{words}\n\n{body}"
+            return f"{sentence}\n\n{body}"
         found = _BODY_TAG.search(body)
         start = found.end() if found else 0
-        return f"{body[:start]}<p>{escape(words)}</p>\n{body[start:]}"
+        return f"{body[:start]}<p>{escape(sentence)}</p>\n{body[start:]}"
+
+    def _fitted(self, title: str, body: str, severity: Severity, limit: int | None) -> Rendered:
+        title = fit_title(title, limit)
+        room = None if limit is None else max(0, limit - len(title))
+        return Rendered(title, fit_body(body, room, self._format), self._format, severity)
 
 
 def _digest_title(messages: Sequence[AnyMessage], instance: str | None) -> str:
     tally = Counter(message.transition.value for message in messages)
     parts = ", ".join(f"{number} {transition}" for transition, number in tally.items())
-    who = TitleStyle().data(instance) if instance else "a VM (name unknown)"
-    severity = highest([message.severity for message in messages])
-    return f"[{severity.upper()}] {count(len(messages), 'message')} from {who}: {parts}"
+    who = TITLE.data(instance) if instance else "a VM (name unknown)"
+    return f"[{_highest(messages).upper()}] {count(len(messages), 'message')} from {who}: {parts}"
 
 
-class _Template:
-    """The title or the body, as the user's template writes it."""
-
-    def __init__(self, key: str, templates: Templates, exporter_url: str) -> None:
-        self._key = key
-        self._templates = templates
-        self._exporter_url = exporter_url
-        self._warned = False
-
-    def render(self, message: Message, now: datetime) -> str:
-        """Return the text; `engine.TemplateError` where it fails."""
-        (outcome,) = self.render_all([(message, now)])
-        if outcome.problem:
-            raise engine.TemplateError(outcome.problem)
-        return outcome.text if self._key == "title" else _without_controls(outcome.text)
-
-    def render_all(self, cases: Sequence[templating.Case]) -> list[templating.Outcome]:
-        """Return what it makes of each; `engine.TemplateError` where it fails as a whole."""
-        return templating.render(self._key, self._templates, self._exporter_url, cases)
-
-    def warn(self, reason: str, message: Message) -> None:
-        """Log a failure, the first time."""
-        if self._warned:
-            return
-        self._warned = True
-        _log.warning(
-            "a template fails; messages go out as the program writes them",
-            extra={
-                "key": f"notifications.templates.{self._key}",
-                "reason": flat(reason),
-                "event_id": message.event.id,
-                "transition": message.transition.value,
-            },
-        )
+def _highest(messages: Sequence[AnyMessage]) -> Severity:
+    return max((message.severity for message in messages), key=lambda severity: severity.weight)
 
 
-def _template(key: str, templates: Templates, exporter_url: str) -> _Template | None:
-    return _Template(key, templates, exporter_url) if getattr(templates, key).strip() else None
+def fit_title(title: str, limit: int | None) -> str:
+    """Cut a one-line title to 150 characters, and to two thirds of a limit that leaves less for it."""
+    most = _LONGEST_TITLE if limit is None else max(1, min(_LONGEST_TITLE, limit * 2 // 3))
+    if len(title) <= most:
+        return title
+    return title[: most - 3].rstrip() + "..." if most > 3 else title[:most]
 
 
-def _without_controls(text: str) -> str:
-    """Keep the template's own lines and, of what cannot be seen, what its emoji are joined with."""
-    return "\n".join(
-        "".join(" " if category(letter) in ("Cc", "Cs") else letter for letter in line)
-        for line in text.splitlines()
-    )
+def fit_body(body: str, room: int | None, text_format: TextFormat) -> str:
+    """Cut a body to ``room`` characters, with a last line that says so where there is room for it."""
+    if room is None or len(body) <= room:
+        return body
+    if text_format == "html":
+        return _fit_html(body, room)
+    note = f"\n\n{CUT}"
+    if room < 2 * len(note):
+        return _trimmed(body, max(room, 0), text_format)
+    return _trimmed(body, room - len(note), text_format) + note
+
+
+def _trimmed(body: str, room: int, text_format: TextFormat) -> str:
+    kept = body[:room]
+    line_end = kept.rfind("\n")
+    if line_end > room // 2:
+        kept = kept[:line_end]
+    if text_format == "markdown":
+        kept = _closed(kept, room)
+    return kept.rstrip()
+
+
+def _closed(kept: str, room: int) -> str:
+    """Leave neither a fenced block nor a code span open."""
+    if len(_FENCE.findall(kept)) % 2:
+        cut = kept[: max(room - len(_CLOSING_FENCE), 0)]
+        if len(_FENCE.findall(cut)) % 2:
+            return cut.rstrip("`") + _CLOSING_FENCE
+        kept = cut
+    if kept.count("`") % 2:
+        kept = kept[: kept.rindex("`")].rstrip("`")
+    return kept
+
+
+def _fit_html(body: str, room: int) -> str:
+    """Turn it into paragraphs of plain text, as many as fit: cut HTML would be broken HTML."""
+    note = f"<p>{escape(CUT)}</p>"
+    noted = room >= 2 * len(note)
+    left = room - len(note) if noted else room
+    kept: list[str] = []
+    for line in _text_lines(body):
+        paragraph = f"<p>{escape(line)}</p>\n"
+        if len(paragraph) > left:
+            kept.append(_part(line, left))
+            break
+        kept.append(paragraph)
+        left -= len(paragraph)
+    return "".join(kept) + (note if noted else "")
+
+
+def _part(line: str, room: int) -> str:
+    inner = room - len("<p></p>\n")
+    escaped = [escape(letter) for letter in line]
+    taken = 0
+    while taken < len(escaped) and inner >= len(escaped[taken]):
+        inner -= len(escaped[taken])
+        taken += 1
+    return f"<p>{''.join(escaped[:taken])}</p>\n" if taken else ""
+
+
+def _text_lines(html: str) -> list[str]:
+    reader = _TextReader()
+    reader.feed(html)
+    reader.close()
+    return [line for line in (" ".join(part.split()) for part in "".join(reader.pieces).split("\n")) if line]
+
+
+class _TextReader(HTMLParser):
+    """Collects the text that a browser would show, a line for each block."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002  # as given
+        self._hidden += tag in _SKIPPED
+        if tag in _BLOCKS:
+            self.pieces.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden = max(0, self._hidden - (tag in _SKIPPED))
+        if tag in _BLOCKS:
+            self.pieces.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.pieces.append(data.replace("\n", " "))

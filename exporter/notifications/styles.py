@@ -5,13 +5,31 @@ Nothing is escaped by backslashes, because a service that shows plain text would
 
 import re
 from collections.abc import Sequence
-from typing import Protocol
+from datetime import datetime
+from enum import Enum
+from typing import Any, Self, TypeVar
 
-from exporter.model.messages import TextFormat
+import msgspec
+from markupsafe import Markup
+
+from exporter.model.messages import AnyMessage, Message, TextFormat, WatchMessage
 from exporter.model.wording import printable
 
-LONGEST = 500
+# The most characters of a field of a message, and of what is in it; of others those of the style.
+_LONGEST_BY_FIELD = {
+    "type": 40,
+    "source": 40,
+    "status": 40,
+    "field": 40,
+    "id": 100,
+    "ids": 100,
+    "resources": 100,
+    "old": 200,
+    "new": 200,
+    "vm": 300,
+}
 _CUT = "..."
+M = TypeVar("M", Message, WatchMessage, AnyMessage)
 # Slack reads <!channel>, <#C1> and <https://a|b> even inside code; Discord reads <t:1> and the like.
 _SPECIAL = re.compile(r"<(?=[!#]|[A-Za-z]+:)")
 # To Markdown these are markup wherever they stand. Their full-width forms look alike and mean nothing to it.
@@ -25,49 +43,19 @@ _LIST = re.compile(r"^(?:[-+=](?=[\s=-]|$)|\d+[.)](?=\s|$))")
 
 
 class Data(str):
-    """Text that came from outside, safe in its format as it is."""
+    """Text from outside, safe in its format as it is."""
 
-    __slots__ = ("_plain",)
-    _plain: str
+    __slots__ = ("plain",)
+    plain: str
 
-    @classmethod
-    def of(cls, safe: str, plain: str) -> "Data":
-        """Keep beside the safe form the one that goes into a code span."""
-        made = cls(safe)
-        made._plain = plain
+    def __new__(cls, safe: str, plain: str) -> Self:
+        """Keep beside the safe form the one for a code span: on one line and without mentions."""
+        made = super().__new__(cls, safe)
+        made.plain = plain
         return made
 
-    @property
-    def plain(self) -> str:
-        """The text with its markup characters, flat and without mentions."""
-        return self._plain
 
-
-class Style(Protocol):
-    """How a format writes data, links and lists."""
-
-    def data(self, text: str, most: int = LONGEST) -> str:
-        """Return text from outside in a safe form, cut to ``most`` characters."""
-        ...
-
-    def code(self, value: object) -> str:
-        """Return a value set apart and unchanged, such as an id or a name."""
-        ...
-
-    def link(self, url: str) -> str:
-        """Return a URL of our own so that it can be followed."""
-        ...
-
-    def text(self, text: str) -> str:
-        """Return a sentence of our own, which may contain data, in this format."""
-        ...
-
-    def body(self, head: str, lines: Sequence[str]) -> str:
-        """Return a paragraph and a list, both of which are in this format already."""
-        ...
-
-
-def flat(text: str, most: int = LONGEST) -> str:
+def flat(text: str, most: int = 500) -> str:
     """Return the text on one line, without control, bidirectional or invisible characters and mentions.
 
     White space becomes a space, invisible characters become ``?``, and ``@`` becomes ``(at)``, so that a text
@@ -88,49 +76,55 @@ def unmarked(text: str) -> str:
     return _LIST.sub(lambda found: found[0][:-1] + chr(ord(found[0][-1]) + 0xFEE0), text)
 
 
-class PlainStyle:
-    """Plain text: nothing is markup."""
+class Style:
+    """How a format writes data, links and lists; this is plain text, where nothing is markup."""
 
-    def data(self, text: str, most: int = LONGEST) -> str:
-        """Return it on one line."""
-        return Data.of(found := flat(text, most), found)
+    longest = 500
+
+    def data(self, text: str, most: int = 0) -> Data:
+        """Return text from outside in a safe form, on one line, cut to ``most`` characters or `longest`."""
+        found = flat(text, most or self.longest)
+        return Data(found, found)
 
     def code(self, value: object) -> str:
-        """Return it unchanged."""
+        """Return a value set apart and unchanged, such as an id or a name."""
         return _plain(value)
 
     def link(self, url: str) -> str:
-        """Return it unchanged."""
+        """Return a URL of our own so that it can be followed."""
         return url
 
     def text(self, text: str) -> str:
-        """Return it unchanged."""
+        """Return a sentence of our own, which may contain data, in this format."""
         return text
 
     def body(self, head: str, lines: Sequence[str]) -> str:
-        """Return each on a line of its own."""
+        """Return a paragraph and a list, both of which are in this format already."""
         return "\n".join([head, "", *lines])
 
 
-class TitleStyle(PlainStyle):
+class TitleStyle(Style):
     """A title: one service shows it as text, the next reads it as Markdown, a third as HTML."""
 
-    def data(self, text: str, most: int = 100) -> str:
-        """Return it on one line, without what any of them would treat as markup."""
-        return Data.of(found := unmarked(flat(text, most)), found)
+    longest = 100
+
+    def data(self, text: str, most: int = 0) -> Data:
+        """Return it without what any of them would treat as markup."""
+        found = unmarked(flat(text, most or self.longest))
+        return Data(found, found)
 
     def code(self, value: object) -> str:
         """Return it without markup."""
         return unmarked(_plain(value))
 
 
-class MarkdownStyle(PlainStyle):
+class MarkdownStyle(Style):
     """Markdown of any service."""
 
-    def data(self, text: str, most: int = LONGEST) -> str:
-        """Return it on one line, and replace what would be markup outside a code span."""
-        plain = flat(text, most)
-        return Data.of(unmarked(plain), plain)
+    def data(self, text: str, most: int = 0) -> Data:
+        """Replace what would be markup outside a code span."""
+        plain = flat(text, most or self.longest)
+        return Data(unmarked(plain), plain)
 
     def code(self, value: object) -> str:
         """Return a code span, in which only a backtick has a meaning."""
@@ -146,29 +140,20 @@ class MarkdownStyle(PlainStyle):
         return "\n".join([head, "", *(f"- {line}" for line in lines)])
 
 
-class HtmlStyle:
-    """HTML: everything is escaped that is not of type ``Markup``."""
-
-    def __init__(self) -> None:
-        from markupsafe import Markup
-
-        self._markup = Markup
-
-    def data(self, text: str, most: int = LONGEST) -> str:
-        """Return it on one line; it is escaped where it is inserted."""
-        return Data.of(found := flat(text, most), found)
+class HtmlStyle(Style):
+    """HTML: everything is escaped that is not of type ``Markup``, data where it is inserted."""
 
     def code(self, value: object) -> str:
         """Return a ``code`` element."""
-        return self._markup("<code>{}</code>").format(_plain(value))
+        return Markup("<code>{}</code>").format(_plain(value))
 
     def link(self, url: str) -> str:
         """Return an ``a`` element that shows the URL: mail has a part in plain text, without elements."""
-        return self._markup('<a href="{0}">{0}</a>').format(url)
+        return Markup('<a href="{0}">{0}</a>').format(url)
 
     def text(self, text: str) -> str:
         """Escape it."""
-        return self._markup.escape(text)
+        return Markup.escape(text)
 
     def body(self, head: str, lines: Sequence[str]) -> str:
         """Return a paragraph and a list."""
@@ -176,11 +161,28 @@ class HtmlStyle:
         return f"<p>{head}</p>\n<ul>\n{items}</ul>"
 
 
-def style(text_format: TextFormat) -> Style:
-    """Return the style of a format."""
-    if text_format == "html":
-        return HtmlStyle()
-    return MarkdownStyle() if text_format == "markdown" else PlainStyle()
+TITLE = TitleStyle()
+STYLES: dict[TextFormat, Style] = {"markdown": MarkdownStyle(), "text": Style(), "html": HtmlStyle()}
+
+
+def cleaned(message: M, style: Style) -> M:
+    """Return the message with every text in it made safe in this style."""
+    found: M = _cleaned(message, style, style.longest)
+    return found
+
+
+def _cleaned(value: Any, style: Style, most: int) -> Any:
+    if value is None or isinstance(value, Enum | bool | int | float | datetime):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(_cleaned(item, style, most) for item in value)
+    if isinstance(value, msgspec.Struct):
+        fields = {
+            name: _cleaned(getattr(value, name), style, _LONGEST_BY_FIELD.get(name, most))
+            for name in value.__struct_fields__
+        }
+        return msgspec.structs.replace(value, **fields)
+    return style.data(str(value), most)
 
 
 def _plain(value: object) -> str:

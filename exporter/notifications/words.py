@@ -9,12 +9,14 @@ from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
 from exporter.model.wording import duration, effect, impact, relative, requester, utc
+from exporter.notifications.styles import Style
 
-VMS_SHOWN = 10
+_VMS_SHOWN = 10
 # A phone's lock screen shows about so much of a title.
-TITLE_LENGTH = 60
+_TITLE_LENGTH = 60
 _SHORTEST_NAME = 12
 _NAMELESS = "this VM (name unknown)"
+_NO_NAME = "name not known yet"
 _FIELDS = {
     "not_before": "start",
     "duration_seconds": "impact",
@@ -38,14 +40,15 @@ class Fact(NamedTuple):
 def headline(message: AnyMessage, now: datetime) -> str:
     """Return the message in one line: ``Reboot scheduled: vm_0 in 15 min``.
 
-    Behind the severity it fits `TITLE_LENGTH`: a long name of a VM is shortened in its middle.
+    Behind the severity it fits `_TITLE_LENGTH`: a long name of a VM is shortened in its middle.
     """
     if isinstance(message, WatchMessage):
-        what, when = "Watch", _outage(message)
+        word = "for" if message.transition is WatchChange.BLIND else "after"
+        what, when = "Watch", f" {word} {_outage(message)}"
     else:
         what, when = message.event.type, _when(message, now)
     what = f"{what} {message.transition.value}: "
-    room = TITLE_LENGTH - len(f"[{message.severity}] ") - len(what) - len(when)
+    room = _TITLE_LENGTH - len(f"[{message.severity}] ") - len(what) - len(when)
     return f"{what}{_shortened(_subject(message), room)}{when}"
 
 
@@ -104,7 +107,7 @@ def explanation(message: AnyMessage) -> str:
         if event.ended is not None:
             return f"{meaning} This VM was not affected."
         return f"This VM is not affected. For those that are: {meaning}"
-    if message.instance is None:
+    if not message.instance:
         return f"{meaning} This VM's name is not known yet: the event may be another VM's."
     if not event.resources:
         return f"{meaning} Azure named no VM; it may be this one."
@@ -119,42 +122,58 @@ def _pause(event: EventView) -> str:
 
 
 def _watch_explanation(message: WatchMessage) -> str:
-    length = duration((message.at - message.since).total_seconds())
     if message.transition is WatchChange.BLIND:
         return (
-            f"The exporter has had no valid document of scheduled events for {length}. "
+            f"The exporter has had no valid document of scheduled events for {_outage(message)}. "
             "Until it has one again, nothing is reported about events of this VM."
         )
     return (
-        f"The exporter reads scheduled events again, after {length} without a valid document. "
+        f"The exporter reads scheduled events again, after {_outage(message)} without a valid document. "
         "Events that began and ended meanwhile were not seen."
     )
 
 
-def facts(message: AnyMessage, now: datetime) -> list[Fact]:
-    """Return the lines of the body, the most urgent first."""
-    own = message.instance or "name not known yet"
+def facts(
+    message: AnyMessage, now: datetime, style: Style, *, portal_url: str = "", exporter_url: str = ""
+) -> list[Fact]:
+    """Return the lines of the body, the most urgent first; ``style`` writes the links."""
     if isinstance(message, WatchMessage):
-        return [Fact("This VM", own), *_watch_facts(message, now)]
-    event = message.event
-    lines = [
-        Fact("This VM" if event.target is Target.SELF else "Seen by", own),
-        *([Fact("Reason", message.detail)] if message.detail else ()),
-        *(Fact("Changed", change_words(change)) for change in message.changes),
-        *(_coming(message, now) if event.ended is None else _ending(event, now)),
-        Fact("Requested by", requester(event.source)),
-    ]
-    others = _others(message)
-    if others:
-        label = "VMs" if event.target is Target.OTHER or message.instance is None else "Other VMs"
-        lines.append(Fact(label, names(others)))
+        lines, is_concerned = _watch_facts(message, now), True
+    else:
+        lines, is_concerned = _event_facts(message, now), message.event.target is Target.SELF
+    vm = message.vm
+    zone = f", zone {vm.zone}" if vm.zone else ""
+    place = (
+        ("Resource group", vm.resource_group),
+        ("Location", vm.location and f"{vm.location}{zone}"),
+        ("Scale set", vm.scale_set),
+        ("VM size", vm.size),
+        ("Azure portal", portal_url and style.link(portal_url)),
+    )
+    exporter = ("Exporter", exporter_url and style.link(exporter_url))
+    where = (*(place if is_concerned else ()), exporter)
+    return [*lines, *(Fact(label, text) for label, text in where if text)]
+
+
+def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
+    event, own = message.event, normal_name(message.instance or "")
+    yield Fact("This VM" if event.target is Target.SELF else "Seen by", message.instance or _NO_NAME)
+    if message.detail:
+        yield Fact("Reason", message.detail)
+    for change in message.changes:
+        yield Fact("Changed", _change(change))
+    yield from _coming(message, now) if event.ended is None else _ending(event, now)
+    yield Fact("Requested by", requester(event.source))
+    if others := [name for name in event.resources if not own or normal_name(name) != own]:
+        label = "Other VMs" if message.instance and event.target is Target.SELF else "VMs"
+        yield Fact(label, _names(others))
     if event.description:
-        lines.append(Fact("Description", event.description))
-    lines.append(Fact("Event", f"{event.type} {event.id}"))
-    return lines
+        yield Fact("Description", event.description)
+    yield Fact("Event", f"{event.type} {event.id}")
 
 
 def _watch_facts(message: WatchMessage, now: datetime) -> Iterator[Fact]:
+    yield Fact("This VM", message.instance or _NO_NAME)
     yield Fact("Blind since", _moment(message.since, now))
     if message.transition is WatchChange.RECOVERED:
         yield Fact("Recovered", _moment(message.at, now))
@@ -163,18 +182,17 @@ def _watch_facts(message: WatchMessage, now: datetime) -> Iterator[Fact]:
 
 
 def _outage(message: WatchMessage) -> str:
-    length = duration((message.at - message.since).total_seconds())
-    return f" for {length}" if message.transition is WatchChange.BLIND else f" after {length}"
+    return duration((message.at - message.since).total_seconds())
 
 
-def names(resources: Sequence[object]) -> str:
+def _names(resources: Sequence[object]) -> str:
     """Enumerate VMs, the first ten by name, the rest by number."""
-    shown = ", ".join(map(str, resources[:VMS_SHOWN]))
-    hidden = len(resources) - VMS_SHOWN
+    shown = ", ".join(map(str, resources[:_VMS_SHOWN]))
+    hidden = len(resources) - _VMS_SHOWN
     return f"{shown} and {hidden} more" if hidden > 0 else shown
 
 
-def change_words(change: Change) -> str:
+def _change(change: Change) -> str:
     """Return what changed: ``start 22:15 -> 22:30``."""
     label = _FIELDS.get(change.field, change.field)
     return f"{label} {_value(change.field, change.old)} -> {_value(change.field, change.new)}"
@@ -185,13 +203,13 @@ def digest_line(message: AnyMessage, now: datetime) -> str:
     if isinstance(message, WatchMessage):
         return f"{utc(message.at)}: {headline(message, now)}"
     event = message.event
-    whom = names(event.resources) or message.instance or "this VM"
+    whom = _names(event.resources) or message.instance or "this VM"
     others = " (other VMs)" if event.target is Target.OTHER else ""
     is_coming = event.not_before is not None and event.ended is None
     start = f", not before {utc(event.not_before)}" if is_coming else ""
     if event.ended is not None and event.outcome is not message.transition:
         start = f", over since {utc(event.ended)}"
-    changes = "".join(f"; {change_words(change)}" for change in message.changes)
+    changes = "".join(f"; {_change(change)}" for change in message.changes)
     return (
         f"{utc(message.at)} {message.transition.value}: {event.type} for {whom}{others}{start}{changes} "
         f"({event.id})"
@@ -204,13 +222,8 @@ def _value(field: str, value: object) -> str:
     if value is None or isinstance(value, datetime):
         return utc(value)
     if isinstance(value, list | tuple):
-        return names(value) or "none"
+        return _names(value) or "none"
     return f'"{value}"' if value else "none"
-
-
-def _others(message: Message) -> list[str]:
-    own = normal_name(message.instance or "")
-    return [name for name in message.event.resources if not own or normal_name(name) != own]
 
 
 def _coming(message: Message, now: datetime) -> Iterator[Fact]:

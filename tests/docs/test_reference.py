@@ -11,8 +11,7 @@ from exporter.config.match import Match, Window
 from exporter.health import DegradedReason
 from exporter.metrics import SnapshotCollector
 from exporter.model.lifecycle import Transition
-from exporter.notifications.context import NAMES, Vm
-from exporter.notifications.engine import FILTERS
+from exporter.notifications.engine import FILTERS, NAMES, Vm
 from tests.alerts.test_rules import exposed
 from tests.docs.pages import DOCS, README
 from tests.watch_fixture import WatchFixture

@@ -26,7 +26,7 @@ from exporter.logs import FieldsFormatter
 from exporter.metrics import Metrics
 from exporter.model.events import Target
 from exporter.model.views import NO_APPROVAL
-from exporter.notifications import addresses, rendering
+from exporter.notifications import addresses, templating
 from exporter.notifications.rendering import Renderer
 from exporter.serving import AsgiServer, listen
 from exporter.state import Store
@@ -155,7 +155,7 @@ def _load_all(file: Path) -> None:
     mistakes = Mistakes()
     found, locate = config.load_located(file, Overrides(), mistakes)
     with mistakes:
-        rendering.check(found.notifications.templates, locate)
+        templating.check(found.notifications.templates, locate)
     for address in addresses.resolve(found.notifications, (), locate, {}, mistakes):
         assert CANARY not in addresses.shown(address.url)
     mistakes.check()

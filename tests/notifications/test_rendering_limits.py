@@ -1,11 +1,10 @@
-"""Tests of `exporter.notifications.cutting`: messages longer than a service takes."""
+"""Tests of `exporter.notifications.rendering`: messages longer than a service takes."""
 
 import pytest
 
 from exporter.config import Templates
 from exporter.model.messages import TextFormat
-from exporter.notifications.cutting import CUT, fit_body, fit_title
-from exporter.notifications.rendering import Renderer
+from exporter.notifications.rendering import CUT, Renderer, fit_body, fit_title
 from tests.clocks import NOW
 from tests.notifications.messages import message
 

@@ -13,7 +13,7 @@ from exporter.config import Templates
 from exporter.model.events import Target
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import Message, Rendered, TextFormat
-from exporter.notifications import templating
+from exporter.notifications import engine, templating
 from exporter.notifications.rendering import Renderer
 from tests.clocks import NOW
 from tests.notifications.messages import message
@@ -122,7 +122,7 @@ def is_harmless(found: Rendered) -> None:
 def test_no_text_of_azures_does_harm(sent: Message, now: datetime, limit: int | None, late: bool) -> None:
     """Whatever stands in whichever field, a message is rendered, is harmless, and keeps the limit."""
     for renderer in (*OURS, *THEIRS):
-        with mock.patch.object(templating, "_filled_in", templating.answer):  # a process takes long
+        with mock.patch.object(templating, "_filled_in", engine.answer):  # a process takes long
             found = renderer.render(sent, now, limit=limit, late=late)
         is_harmless(found)
         assert limit is None or len(found.title) + len(found.body) <= limit

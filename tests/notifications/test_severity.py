@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from exporter.model.lifecycle import Transition, TransitionRecord
-from exporter.model.severity import Severity, highest, severity
+from exporter.model.severity import Severity, severity
 from tests.clocks import NOW
 from tests.notifications.messages import message
 
@@ -56,13 +56,6 @@ def test_a_message_knows_its_severity() -> None:
     assert message(Transition.UPDATED).severity is Severity.WARNING
     assert message(Transition.UPDATED, transitions=begun).severity is Severity.CRITICAL
     assert message(Transition.UPDATED, type="Terminate").severity is Severity.CRITICAL
-
-
-def test_the_highest_severity_wins() -> None:
-    """Of several, the one that matters most stands for all; of none, it is for information."""
-    assert highest([Severity.SUCCESS, Severity.CRITICAL, Severity.WARNING]) is Severity.CRITICAL
-    assert highest([Severity.INFO, Severity.SUCCESS]) is Severity.SUCCESS
-    assert highest([]) is Severity.INFO
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from exporter.errors import ConfigurationError
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import TextFormat
 from exporter.notifications import templating
-from exporter.notifications.context import Vm
-from exporter.notifications.rendering import Renderer, check
+from exporter.notifications.engine import Vm
+from exporter.notifications.rendering import Renderer
+from exporter.notifications.templating import check
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW
 from tests.notifications.golden_cases import EXPORTER_URL, SUBSCRIPTION, VM, of
@@ -235,6 +236,13 @@ def test_data_is_no_markup_in_a_users_template(text_format: TextFormat, expected
         assert body(text, description=DESCRIPTION, text_format=text_format) == expected
 
 
+def test_no_text_is_left_out() -> None:
+    """What could not be read is quoted from Azure, too, and is made as harmless."""
+    assert body("{{ event.doubts }}", doubts=("NotBefore: '*soon* @all'",)) == wide(
+        "NotBefore: '*soon* (at)all'"
+    )
+
+
 def test_data_is_never_evaluated() -> None:
     """A description that is a template stays text."""
     found = Renderer(Templates(body="{{ event.description }}", title="{{ event.description }}")).render(
@@ -290,9 +298,10 @@ def test_a_template_that_says_nothing_gives_way_to_ours() -> None:
 def test_jinja_is_not_imported() -> None:
     """Nobody pays for Jinja2 with memory: it is for the process that fills in templates alone."""
     code = (
-        "import sys; from exporter.config import Templates; from exporter.notifications import rendering; "
+        "import sys; from exporter.config import Templates; "
+        "from exporter.notifications import rendering, templating; "
         "from tests.notifications.messages import message; from tests.clocks import NOW; "
-        "rendering.check(Templates(), lambda keys, text: None); "
+        "templating.check(Templates(), lambda keys, text: None); "
         "rendering.Renderer(Templates()).render(message(), NOW); before = 'jinja2' in sys.modules; "
         "rendering.Renderer(Templates(body='x')).render(message(), NOW); "
         "print(before, 'jinja2' in sys.modules)"
