@@ -10,13 +10,10 @@ from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
-import msgspec
-
 from exporter.errors import ConfigurationError, quoted
 
+OTLP, CONSOLE = "otlp", "console"
 _PROTOCOL = "http/protobuf"
-_OTLP = "otlp"
-_CONSOLE = "console"
 _NONE = "none"
 _PATH = "v1/traces"
 _USUAL_ENDPOINT = "http://localhost:4318"
@@ -26,36 +23,35 @@ _USUAL_SECONDS = 10.0
 _MOST_SECONDS = 60.0
 
 
-class Selection(msgspec.Struct, frozen=True):
-    """The exporters to use; ``label`` is the OTLP receiver without what may be a secret."""
+def selected(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the exporters to use, each with the receiver's name: none unless something asks for one.
 
-    otlp: bool = False
-    console: bool = False
-    label: str = ""
-
-
-def selected(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> Selection:
-    """Return which exporters to use: none unless the configuration or a variable asks for one.
+    The name of a receiver has nothing that may be a secret.
 
     Raises:
         ConfigurationError: a variable has an invalid value.
     """
     if enabled is False or _given(environ, "OTEL_SDK_DISABLED").lower() == "true":
-        return Selection()
+        return {}
     names = [name.strip().lower() for name in _given(environ, "OTEL_TRACES_EXPORTER").split(",")]
-    chosen = {name for name in names if name} or {_OTLP}
-    unknown = sorted(chosen - {_OTLP, _CONSOLE, _NONE})
+    chosen = {name for name in names if name} or {OTLP}
+    unknown = sorted(chosen - {OTLP, CONSOLE, _NONE})
     if unknown:
         raise ConfigurationError(
             f"OTEL_TRACES_EXPORTER: {quoted(unknown[0])} is not a supported exporter; "
             "use otlp, console or none"
         )
     variable, address = _setting(environ, "ENDPOINT")
-    if _NONE in chosen or not (_OTLP in chosen and (variable or enabled is True)):
-        return Selection(console=_CONSOLE in chosen and _NONE not in chosen)
-    _check_protocol(environ)
-    _check_headers(environ)
-    return Selection(otlp=True, console=_CONSOLE in chosen, label=_label(variable, address))
+    if _NONE in chosen:
+        return {}
+    found = {}
+    if OTLP in chosen and (variable or enabled is True):
+        _check_protocol(environ)
+        _check_headers(environ)
+        found[OTLP] = _label(variable, address)
+    if CONSOLE in chosen:
+        found[CONSOLE] = CONSOLE
+    return found
 
 
 def endpoint(environ: Mapping[str, str]) -> str:

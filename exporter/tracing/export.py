@@ -1,14 +1,19 @@
-"""Exporting spans with OpenTelemetry's SDK; the only module that imports it, and imported only to trace."""
+"""Exporting spans with OpenTelemetry's SDK; the only module that imports it, and imported only to trace.
+
+Sources of the resource that spans describe, this VM and this program: the pages "Resource" > "Cloud", "Host"
+and "Service" of OpenTelemetry's semantic conventions, and the registry's page "Azure". The name of the scale
+set is that of the Collector's Azure detector, because the conventions have none.
+"""
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
-import msgspec
 import requests
 from google.protobuf.message import DecodeError
 from opentelemetry.context import Context
@@ -36,13 +41,16 @@ from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.imds import cause
 from exporter.model.jobs import Span
+from exporter.model.vm import VirtualMachine
 from exporter.tracing import environment
-from exporter.tracing.resource import SCHEMA_URL
+from exporter.tracing.worker import ExportOutcome
 
 log = logging.getLogger(__name__)
 
 Attributes = Callable[[], Mapping[str, str]]
 
+# The version of the semantic conventions that has all names of attributes below.
+_SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The data is at fault and must not be sent again (OTLP specification, "OTLP/HTTP Response"; 413 and 422 are
 # what proxies and collectors answer where the specification knows only 400).
@@ -52,16 +60,28 @@ _MESSAGE_LIMIT = 200
 _LEAKY_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.util.re")
 
 
-class ExportOutcome(msgspec.Struct, frozen=True):
-    """Outcome of exporting a batch; ``problem`` is the reason for a failure, "" on success.
-
-    ``accepted`` is the number of spans that the receiver kept. ``refused`` is True if the data is at fault:
-    the same batch can never succeed.
-    """
-
-    accepted: int = 0
-    problem: str = ""
-    refused: bool = False
+def resource_attributes(facts: VirtualMachine, instance: str | None) -> dict[str, str]:
+    """Return what is known of program and VM; ``instance`` is the configured name of this VM."""
+    name = instance or facts.name or socket.gethostname()
+    # A name from the command line may have bytes that are not Unicode, which cannot be encoded.
+    name = name.encode(errors="backslashreplace").decode()
+    found = {
+        "service.name": PROGRAM,
+        "service.version": __version__,
+        "service.instance.id": facts.vm_id or name,
+        "cloud.provider": "azure",
+        "cloud.platform": "azure.vm",
+        "cloud.region": facts.location,
+        "cloud.availability_zone": facts.zone,
+        "cloud.account.id": facts.subscription_id,
+        "cloud.resource_id": facts.resource_id,
+        "host.id": facts.vm_id,
+        "host.name": name,
+        "host.type": facts.size,
+        "azure.resource_group.name": facts.resource_group,
+        "azure.vm.scaleset.name": facts.scale_set,
+    }
+    return {key: value for key, value in found.items() if value}
 
 
 class SpanExporter:
@@ -199,13 +219,13 @@ class _Recorder(sdk.SpanProcessor):
         configured = OTELResourceDetector().detect().attributes
         provider = sdk.TracerProvider(
             sampler=ALWAYS_ON,
-            resource=Resource.create({**attributes, **configured}, SCHEMA_URL),
+            resource=Resource.create({**attributes, **configured}, _SCHEMA_URL),
             shutdown_on_exit=False,
             id_generator=self._ids,
             span_limits=self._limits,
         )
         provider.add_span_processor(self)
-        return provider.get_tracer(PROGRAM, __version__, schema_url=SCHEMA_URL)
+        return provider.get_tracer(PROGRAM, __version__, schema_url=_SCHEMA_URL)
 
 
 class _FixedIds(IdGenerator):

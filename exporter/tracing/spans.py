@@ -80,7 +80,7 @@ def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome)
         Outcome.EXPIRED: "it did not arrive in time, and was given up",
         Outcome.REFUSED: "it was refused, and given up",
     }.get(outcome, "")
-    return child_span(
+    return _child_span(
         f"notify {message.target}",
         message.event,
         (vm, message.key),
@@ -94,7 +94,7 @@ def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome)
 
 def approval_span(tracked: TrackedEvent, vm: str, rule: str, times: tuple[datetime, datetime]) -> Span:
     """Return the span of an approval by this exporter, from the decision to Azure's answer."""
-    return child_span(
+    return _child_span(
         f"approve {rule}",
         event_view(tracked),
         (vm, tracked.key),
@@ -118,7 +118,7 @@ def hook_span(
         attributes[PREFIX + "hook.outcome"] = result.outcome.value
         error = "" if result.outcome is HookOutcome.SUCCEEDED else result.reason
     what = ("hook", job.hook, str(job.sequence))
-    return child_span(
+    return _child_span(
         f"hook {job.hook}",
         job.event,
         (vm, job.key),
@@ -129,7 +129,7 @@ def hook_span(
     )
 
 
-def child_span(  # noqa: PLR0913  # a span has as many sides
+def _child_span(  # noqa: PLR0913  # a span has as many sides
     name: str,
     event: EventView,
     life: tuple[str, str],

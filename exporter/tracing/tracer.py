@@ -1,4 +1,4 @@
-"""The face of tracing towards the rest of the program."""
+"""All of tracing, as the rest of the program sees it."""
 
 import logging
 import socket
@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import ConfigurationError
 from exporter.health import DegradedReason, Health
+from exporter.metrics import Metrics
 from exporter.model.events import Target, normal_name
 from exporter.model.jobs import CommandResult, Job, Span, TraceJobs
 from exporter.model.lifecycle import Occurrence, TrackedEvent
@@ -19,17 +20,12 @@ from exporter.model.messages import Message, Outcome
 from exporter.model.vm import VirtualMachine
 from exporter.state.queues import Spans
 from exporter.tracing import environment, spans
-from exporter.tracing.environment import Selection
-from exporter.tracing.resource import resource_attributes
-from exporter.tracing.worker import Counts, Exporter, Worker
-
-if TYPE_CHECKING:
-    from exporter.tracing.export import Attributes
+from exporter.tracing.environment import CONSOLE, OTLP
+from exporter.tracing.worker import Exporter, Worker
 
 log = logging.getLogger(__name__)
 
 _SWITCH_OFF_SECONDS = 1.0
-_OTLP, _CONSOLE = "otlp", "console"
 
 
 class Tracer:
@@ -41,7 +37,7 @@ class Tracer:
     def __init__(
         self,
         waiting: Spans,
-        counts: Counts,
+        metrics: Metrics,
         health: Health,
         clock: Clock,
         *,
@@ -50,7 +46,7 @@ class Tracer:
     ) -> None:
         """``vm`` returns the facts about this VM as far as they are known."""
         self._waiting = waiting
-        self._counts = counts
+        self._metrics = metrics
         self._health = health
         self._clock = clock
         self._vm = vm
@@ -65,16 +61,15 @@ class Tracer:
         """Apply a configuration; an invalid OTEL_* variable is reported, and nothing is exported."""
         self._everything = settings.metrics.events == "all"
         self._instance = settings.instance.name or None
-        selection = self._select(settings.tracing.enabled)
-        lanes = {_OTLP: selection.otlp, _CONSOLE: selection.console}
-        self._waiting.lanes = tuple(lane for lane, chosen in lanes.items() if chosen)
-        for lane in lanes.keys() - self._waiting.lanes:
+        receivers = self._select(settings.tracing.enabled)
+        self._waiting.lanes = tuple(receivers)
+        for lane in {OTLP, CONSOLE} - receivers.keys():
             self._end(lane)
-        if not self._waiting.lanes:
+        if not receivers:
             self._waiting.events.clear()
-        for lane in self._waiting.lanes:
+        for lane, name in receivers.items():
             if lane not in self._workers:
-                self._begin(lane, selection)
+                self._begin(lane, name)
 
     def compose(self, occurrences: Sequence[Occurrence], instance: str | None) -> TraceJobs:
         """Return what just happened as this VM saw it, to be recorded with it."""
@@ -134,30 +129,37 @@ class Tracer:
         ended = [worker.stop(timeout / len(workers)) for worker in workers]
         return all(ended)
 
-    def _select(self, enabled: Literal["auto"] | bool) -> Selection:
+    def _select(self, enabled: Literal["auto"] | bool) -> dict[str, str]:
         try:
-            selection = environment.selected(enabled, self._environ)
+            receivers = environment.selected(enabled, self._environ)
         except ConfigurationError as error:
             self._health.report(DegradedReason.TRACING_FAILING, f"no traces are sent: {error}")
-            return Selection()
+            return {}
         self._health.clear(DegradedReason.TRACING_FAILING)
-        return selection
+        return receivers
 
-    def _begin(self, lane: str, selection: Selection) -> None:
-        name, make = (selection.label, _otlp_exporter) if lane == _OTLP else (lane, _console_exporter)
+    def _begin(self, lane: str, name: str) -> None:
         log.info("traces are sent", extra={"to": name})
         worker = Worker(
             lane,
             name,
-            partial(make, self._resource),
+            partial(self._exporter, lane),
             spans=self._waiting,
             knows_vm=lambda: self._vm() is not None,
-            counts=self._counts,
+            metrics=self._metrics,
             health=self._health,
             clock=self._clock,
         )
         self._workers = self._workers | {lane: worker}
         worker.start()
+
+    def _exporter(self, lane: str) -> Exporter:
+        from exporter.tracing import export
+
+        def resource() -> Mapping[str, str]:
+            return export.resource_attributes(self._vm() or VirtualMachine(), self._instance)
+
+        return export.otlp_exporter(resource) if lane == OTLP else export.console_exporter(resource)
 
     def _end(self, lane: str) -> None:
         """Stop exporting to a lane, and drop what waits there, also from before the start."""
@@ -168,7 +170,7 @@ class Tracer:
             self._health.clear(DegradedReason.TRACING_FAILING, worker.name)
         dropped = self._waiting.remove([key for key, _ in self._waiting.waiting(lane)])
         if dropped:
-            self._counts.spans_dropped(dropped)
+            self._metrics.spans_dropped(dropped)
             facts = {"exporter": lane, "count": dropped, "reason": "traces are switched off"}
             log.warning("spans dropped", extra=facts)
 
@@ -183,18 +185,3 @@ class Tracer:
         with self._lock:
             self._name = self._name or self._instance or instance
             return normal_name(self._name or socket.gethostname())
-
-    def _resource(self) -> Mapping[str, str]:
-        return resource_attributes(self._vm() or VirtualMachine(), self._instance)
-
-
-def _otlp_exporter(attributes: "Attributes") -> Exporter:
-    from exporter.tracing.export import otlp_exporter
-
-    return otlp_exporter(attributes)
-
-
-def _console_exporter(attributes: "Attributes") -> Exporter:
-    from exporter.tracing.export import console_exporter
-
-    return console_exporter(attributes)

@@ -3,17 +3,16 @@
 import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import msgspec
 
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
+from exporter.metrics import Metrics
 from exporter.model.jobs import Span
 from exporter.state.queues import JobKey, Spans
 from exporter.work import Backoff, Loop
-
-if TYPE_CHECKING:
-    # It imports the SDK, which is left to the worker's thread.
-    from exporter.tracing.export import ExportOutcome
 
 log = logging.getLogger(__name__)
 
@@ -26,22 +25,22 @@ _LOOK_SECONDS = 0.5
 _Batch = Sequence[tuple[JobKey, Span]]
 
 
-class Counts(Protocol):
-    """The part of `exporter.metrics.Metrics` that is used here."""
+class ExportOutcome(msgspec.Struct, frozen=True):
+    """Outcome of exporting a batch; ``problem`` is the reason for a failure, "" on success.
 
-    def spans_exported(self, count: int) -> None:
-        """Count spans that a receiver accepted."""
-        ...
+    ``accepted`` is the number of spans that the receiver kept. ``refused`` is True if the data is at fault:
+    the same batch can never succeed.
+    """
 
-    def spans_dropped(self, count: int) -> None:
-        """Count spans that were rejected or given up."""
-        ...
+    accepted: int = 0
+    problem: str = ""
+    refused: bool = False
 
 
 class Exporter(Protocol):
-    """The part of `exporter.tracing.export.SpanExporter` that is used here."""
+    """`exporter.tracing.export.SpanExporter`, which is imported on the worker's thread only."""
 
-    def export(self, spans: Sequence[Span]) -> "ExportOutcome":
+    def export(self, spans: Sequence[Span]) -> ExportOutcome:
         """Export a batch; this may take as long as it likes."""
         ...
 
@@ -66,7 +65,7 @@ class Worker:
         *,
         spans: Spans,
         knows_vm: Callable[[], bool],
-        counts: Counts,
+        metrics: Metrics,
         health: Health,
         clock: Clock,
         backoff: Backoff | None = None,
@@ -76,7 +75,7 @@ class Worker:
         self._make_exporter = make_exporter
         self._spans = spans
         self._knows_vm = knows_vm
-        self._counts = counts
+        self._metrics = metrics
         self._health = health
         self._clock = clock
         self._backoff = backoff or Backoff(clock)
@@ -160,8 +159,8 @@ class Worker:
         # What gave way to newer spans meanwhile is counted as dropped.
         removed = self._remove([key for key, _ in batch])
         exported = min(outcome.accepted, removed)
-        self._counts.spans_exported(exported)
-        self._counts.spans_dropped(removed - exported)
+        self._metrics.spans_exported(exported)
+        self._metrics.spans_dropped(removed - exported)
         self._batch_size = min(2 * self._batch_size, _BATCH)
         self._backoff.succeeded()
         self._health.clear(DegradedReason.TRACING_FAILING, self.name)
@@ -193,7 +192,7 @@ class Worker:
 
     def _note_dropped(self, count: int, reason: str) -> None:
         if count:
-            self._counts.spans_dropped(count)
+            self._metrics.spans_dropped(count)
             log.warning("spans dropped", extra={"exporter": self.name, "count": count, "reason": reason})
 
     def _remove(self, keys: Sequence[JobKey]) -> int:

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from prometheus_client import CollectorRegistry
+
+from exporter.metrics import Metrics
 from exporter.model.jobs import Span, TraceJobs
 from exporter.model.lifecycle import Occurrence
 from exporter.model.messages import Message, Outcome
@@ -36,17 +39,24 @@ class Traced:
         return []
 
 
-class SpanTally:
-    """Keeps what is counted."""
+class SpanTally(Metrics):
+    """Metrics whose counters of spans a test can read."""
 
     def __init__(self) -> None:
-        self.exported = 0
-        self.dropped = 0
+        self._registry = CollectorRegistry()
+        super().__init__(self._registry)
 
-    def spans_exported(self, count: int) -> None:
-        """Count."""
-        self.exported += count
+    @property
+    def exported(self) -> int:
+        """The number of spans that a receiver accepted."""
+        return self._count("exported")
 
-    def spans_dropped(self, count: int) -> None:
-        """Count."""
-        self.dropped += count
+    @property
+    def dropped(self) -> int:
+        """The number of spans that were rejected or given up."""
+        return self._count("dropped")
+
+    def _count(self, outcome: str) -> int:
+        found = self._registry.get_sample_value("azure_scheduled_events_spans_total", {"outcome": outcome})
+        assert found is not None
+        return int(found)

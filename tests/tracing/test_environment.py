@@ -5,13 +5,13 @@ from typing import Literal
 import pytest
 
 from exporter.errors import ConfigurationError
-from exporter.tracing.environment import Selection, endpoint, selected, timeout
+from exporter.tracing.environment import endpoint, selected, timeout
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 HERE = "http://localhost:4318"
-OTLP = Selection(otlp=True, label=HERE)
-CONSOLE = Selection(console=True)
+OTLP = {"otlp": HERE}
+CONSOLE = {"console": "console"}
 NO_GRPC = (
     "OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' is not supported; set it to http/protobuf, "
     "and the endpoint to the receiver's port for that, by default 4318"
@@ -21,40 +21,42 @@ NO_GRPC = (
 @pytest.mark.parametrize(
     ("enabled", "environ", "found"),
     [
-        ("auto", {}, Selection()),
-        ("auto", {ENDPOINT: ""}, Selection()),
+        ("auto", {}, {}),
+        ("auto", {ENDPOINT: ""}, {}),
         ("auto", {ENDPOINT: HERE}, OTLP),
         ("auto", {TRACES: f"{HERE}/v1/traces"}, OTLP),
-        ("auto", {"OTEL_TRACES_EXPORTER": "otlp"}, Selection()),
+        ("auto", {"OTEL_TRACES_EXPORTER": "otlp"}, {}),
         ("auto", {"OTEL_TRACES_EXPORTER": "console"}, CONSOLE),
         ("auto", {"OTEL_TRACES_EXPORTER": "console", ENDPOINT: HERE}, CONSOLE),
-        ("auto", {"OTEL_TRACES_EXPORTER": "none", ENDPOINT: HERE}, Selection()),
+        ("auto", {"OTEL_TRACES_EXPORTER": "none", ENDPOINT: HERE}, {}),
         (
             "auto",
             {"OTEL_TRACES_EXPORTER": " OTLP, console", ENDPOINT: HERE},
-            Selection(otlp=True, console=True, label=HERE),
+            OTLP | CONSOLE,
         ),
-        ("auto", {"OTEL_SDK_DISABLED": "TRUE", ENDPOINT: HERE}, Selection()),
+        ("auto", {"OTEL_SDK_DISABLED": "TRUE", ENDPOINT: HERE}, {}),
         ("auto", {"OTEL_SDK_DISABLED": "no", ENDPOINT: HERE}, OTLP),
         (True, {}, OTLP),
-        (True, {"OTEL_SDK_DISABLED": "true"}, Selection()),
-        (True, {"OTEL_TRACES_EXPORTER": "none"}, Selection()),
-        (False, {ENDPOINT: HERE, "OTEL_TRACES_EXPORTER": "console"}, Selection()),
+        (True, {"OTEL_SDK_DISABLED": "true"}, {}),
+        (True, {"OTEL_TRACES_EXPORTER": "none"}, {}),
+        (False, {ENDPOINT: HERE, "OTEL_TRACES_EXPORTER": "console"}, {}),
         ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, OTLP),
         ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "HTTP/Protobuf"}, OTLP),
         (
             "auto",
             {ENDPOINT: "https://user:secret@[2001:db8::1]:4318/token"},
-            Selection(otlp=True, label="https://[2001:db8::1]:4318"),
+            {"otlp": "https://[2001:db8::1]:4318"},
         ),
         (
             "auto",
             {ENDPOINT: HERE, TRACES: "https://otel.example/x"},
-            Selection(otlp=True, label="https://otel.example"),
+            {"otlp": "https://otel.example"},
         ),
     ],
 )
-def test_what_is_wanted(enabled: Literal["auto"] | bool, environ: dict[str, str], found: Selection) -> None:
+def test_what_is_wanted(
+    enabled: Literal["auto"] | bool, environ: dict[str, str], found: dict[str, str]
+) -> None:
     """Nothing unless it is asked for; of an endpoint no more is shown than scheme, host and port."""
     assert selected(enabled, environ) == found
 

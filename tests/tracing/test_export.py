@@ -17,9 +17,8 @@ from exporter.health import DegradedReason, Health
 from exporter.model.jobs import Span, SpanEvent
 from exporter.model.vm import VirtualMachine
 from exporter.state import Store
-from exporter.tracing.export import ExportOutcome, SpanExporter, console_exporter, otlp_exporter
-from exporter.tracing.resource import resource_attributes
-from exporter.tracing.worker import Worker
+from exporter.tracing.export import SpanExporter, console_exporter, otlp_exporter, resource_attributes
+from exporter.tracing.worker import ExportOutcome, Worker
 from exporter.work import Backoff
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually, free_port
@@ -130,6 +129,13 @@ def test_the_resource(receiver: Receiver) -> None:
         "azure.resource_group.name": "group",
         "azure.vm.scaleset.name": "web",
     }
+
+
+def test_the_configured_name_wins() -> None:
+    """What IMDS calls the VM matters only if nothing is configured."""
+    facts = VirtualMachine(name="from IMDS")
+    assert resource_attributes(facts, "configured")["host.name"] == "configured"
+    assert resource_attributes(facts, None)["host.name"] == "from IMDS"
 
 
 def test_a_resource_that_is_learnt_later(receiver: Receiver) -> None:
@@ -311,7 +317,7 @@ class Sending:
             otlp,
             spans=self.store.spans,
             knows_vm=lambda: True,
-            counts=self.tally,
+            metrics=self.tally,
             health=self.health,
             clock=self.clock,
             backoff=Backoff(self.clock, chance=lambda: 0.0),

@@ -11,8 +11,7 @@ from exporter.health import DegradedReason, Health
 from exporter.model.jobs import Span
 from exporter.state import Store
 from exporter.state.queues import CAPACITY
-from exporter.tracing.export import ExportOutcome
-from exporter.tracing.worker import FACTS_SECONDS, LONGEST_WAIT, Worker
+from exporter.tracing.worker import FACTS_SECONDS, LONGEST_WAIT, ExportOutcome, Worker
 from exporter.work import Backoff
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually
@@ -79,7 +78,7 @@ class Setting:
             self.new_exporter,
             spans=self.store.spans,
             knows_vm=lambda: self.knows_vm,
-            counts=self.tally,
+            metrics=self.tally,
             health=self.health,
             clock=self.clock,
             backoff=Backoff(self.clock, chance=lambda: 0.0),
