@@ -230,6 +230,9 @@ class AsgiServer:
         try:
             await self._converse(connection)
             connection.writer.close()
+            # With TLS `drain` does not see what waits in the transport below.
+            async with self._wait(connection, _WRITE_SECONDS):
+                await connection.writer.wait_closed()
         except (OSError, HangUpError) as error:
             log.debug("connection closed", extra={"error": error})
 

@@ -18,7 +18,8 @@ LARGE = b"x" * 2**24
 
 async def large(_: Scope, __: Receive, send: Send) -> None:
     """Answer with 16 MiB."""
-    await send({"type": "http.response.start", "status": 200, "headers": []})
+    headers = [(b"content-length", b"%d" % len(LARGE))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": LARGE})
 
 
