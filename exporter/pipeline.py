@@ -17,10 +17,8 @@ from exporter.notifications.addresses import variables
 from exporter.notifications.notifier import Notifier, Plan
 from exporter.state import Store
 from exporter.tracing import Tracer
-from exporter.watch import Watch
-from exporter.watch.in_service import out_of_service
-from exporter.watch.interruptions import Interruptions
-from exporter.watch.pauses import PauseWatcher
+from exporter.watch import Watch, out_of_service
+from exporter.watch.pauses import Interruptions, PauseWatcher
 from exporter.watch.poller import Poller
 from exporter.work import Watchdog
 
@@ -78,7 +76,7 @@ class Pipeline:
         interruptions = Interruptions(lambda: self.snapshot, metrics.paused, clock, report=self._report)
         self._pauses = PauseWatcher(interruptions.paused, clock=clock, on_step=interruptions.set_forward)
         self._watch = Watch(
-            memory=store,
+            store=store,
             notifier=self._notifier,
             metrics=metrics,
             tracer=self._tracer,
@@ -88,7 +86,6 @@ class Pipeline:
             health=health,
             clock=clock,
             known=known,
-            outage=store.outage,
         )
         for finding in store.findings():
             self._watch.inbox.put(finding)
@@ -107,7 +104,7 @@ class Pipeline:
     @property
     def polls(self) -> tuple[Minute, ...]:
         """How the polls of the last hour ended."""
-        return self._watch.polls.last_hour(self._clock.now())
+        return self._poller.polls.last_hour(self._clock.now())
 
     def configure(self, settings: Config, plan: Plan, environ: Mapping[str, str]) -> None:
         """Take over a configuration; hooks get what of ``environ`` leads to no secret."""
@@ -145,7 +142,7 @@ class Pipeline:
 
     def note_last_success(self) -> None:
         """Write down when the last valid document came; all work has to have ended."""
-        last_success = self._watch.known.last_success
+        last_success = self.snapshot.last_success
         if last_success is not None:
             self._store.note_last_success(last_success)
 

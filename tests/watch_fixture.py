@@ -11,13 +11,17 @@ from exporter.config import Config, Hook, Route
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import DegradedReason, Health
 from exporter.hooks.jobs import compose as compose_jobs
+from exporter.hooks.runner import HookRunner
+from exporter.imds import ImdsClient
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.jobs import Finding, Job, Pause, Span, TraceJobs
 from exporter.model.lifecycle import Known, Occurrence, Step
 from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
 from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
+from exporter.notifications.notifier import Notifier
 from exporter.notifications.routing import compose, compose_watch
+from exporter.state import Store
 from exporter.watch import Watch
 from tests.builders import body
 from tests.clocks import HandClock
@@ -25,10 +29,11 @@ from tests.tracing.doubles import Traced
 
 TIMEOUT = ImdsError(PollOutcome.TIMEOUT, "IMDS did not answer within 10 s")
 IDLE = body(incarnation=0)
+NOTHING_TRACED = TraceJobs()
 
 
 @dataclass
-class ScriptedImds:
+class ScriptedImds(ImdsClient):
     """Answers what it is told to; an exception is raised."""
 
     clock: HandClock
@@ -55,22 +60,28 @@ class ScriptedImds:
         return self.facts
 
 
-class Notebook:
+class Notebook(Store):
     """A memory that keeps the steps it was given, and counts how often it was to try its disk again."""
 
-    def __init__(self) -> None:
+    def __init__(self, outage: Outage | None) -> None:
         self.steps: list[Step] = []
         self.messages: list[Message] = []
         self.jobs: list[Job] = []
-        self.spans: list[Span] = []
+        self.traced: list[Span] = []
         self.successes: list[datetime] = []
         self.retries = 0
-        self.outage: Outage | None = None
+        self.lasting = outage
         self.watch_messages: list[WatchMessage] = []
 
-    def record(self, step: Step, messages: Sequence[Message], jobs: Sequence[Job], traced: TraceJobs) -> None:
+    def record(
+        self,
+        step: Step,
+        messages: Sequence[Message] = (),
+        jobs: Sequence[Job] = (),
+        traced: TraceJobs = NOTHING_TRACED,
+    ) -> None:
         """Keep a step."""
-        self.spans.extend(traced.spans)
+        self.traced.extend(traced.spans)
         self.steps.append(step)
         self.messages.extend(messages)
         self.jobs.extend(jobs)
@@ -79,9 +90,14 @@ class Notebook:
         """Keep it."""
         self.successes.append(at)
 
+    @property
+    def outage(self) -> Outage | None:
+        """The outage that lasts."""
+        return self.lasting
+
     def record_outage(self, outage: Outage | None, messages: Sequence[WatchMessage]) -> None:
         """Keep it."""
-        self.outage = outage
+        self.lasting = outage
         self.watch_messages.extend(messages)
 
     def retry(self) -> None:
@@ -89,7 +105,7 @@ class Notebook:
         self.retries += 1
 
 
-class Notifier:
+class ComposingNotifier(Notifier):
     """Makes a message of each transition, for one target, and counts how often it was woken."""
 
     blind_after = 300.0
@@ -108,7 +124,7 @@ class Notifier:
         occurrences: Sequence[Occurrence],
         instance: str | None,
         now: datetime,
-        vm: VirtualMachine | None,
+        vm: VirtualMachine | None = None,
     ) -> tuple[Message, ...]:
         """Make them."""
         return compose([Route(("someone",))], occurrences, instance=instance, now=now, vm=vm)
@@ -118,7 +134,7 @@ class Notifier:
         self.woken += 1
 
 
-class Hooks:
+class Hooks(HookRunner):
     """Makes a job of each transition of this VM's events, and counts how often it was woken."""
 
     def __init__(self) -> None:
@@ -164,16 +180,16 @@ class WatchFixture:
         self.clock = HandClock()
         self.health = Health(self.clock)
         self.registry = CollectorRegistry()
-        self.memory = Notebook()
+        self.memory = Notebook(outage)
         self.imds = ScriptedImds(self.clock)
         metrics = Metrics(self.registry)
-        self.notifier = Notifier()
+        self.notifier = ComposingNotifier()
         self.traced = Traced()
         self.hooks = Hooks()
         self.approvals = Approvals()
         self.pauses = Pauses()
         self.watch = Watch(
-            memory=self.memory,
+            store=self.memory,
             notifier=self.notifier,
             metrics=metrics,
             tracer=self.traced,
@@ -183,7 +199,6 @@ class WatchFixture:
             health=self.health,
             clock=self.clock,
             known=known or Known(),
-            outage=outage,
         )
         self.registry.register(SnapshotCollector(lambda: self.watch.snapshot, self.health, self.clock))
         self.configure(**settings)

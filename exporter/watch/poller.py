@@ -3,13 +3,18 @@
 import logging
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import PollOutcome
 from exporter.imds import ImdsClient, PollPauses
 from exporter.model.jobs import Finding, Pause
+from exporter.model.views import Minute
 from exporter.watch import Watch
 from exporter.work import Loop, Watchdog
 
@@ -17,6 +22,33 @@ log = logging.getLogger(__name__)
 
 # A thread that is not scheduled for this long after its pause hangs.
 _PAUSE_GRACE_SECONDS = 60.0
+_MINUTES = 60
+
+
+class Polls:
+    """How the polls of the last hour ended, minute by minute; one thread writes, any may read."""
+
+    def __init__(self) -> None:
+        self._minutes: deque[Minute] = deque(maxlen=_MINUTES)
+
+    def count(self, outcome: PollOutcome, at: datetime) -> None:
+        """Count a poll that ended at a time."""
+        begun = at.replace(second=0, microsecond=0)
+        if not self._minutes or self._minutes[-1].at != begun:
+            self._minutes.append(Minute(begun))
+        last = self._minutes[-1]
+        if outcome is PollOutcome.SUCCESS:
+            fresh = replace(last, succeeded=last.succeeded + 1)
+        else:
+            fresh = replace(last, failed=last.failed + 1, reason=outcome.value)
+        self._minutes[-1] = fresh
+
+    def last_hour(self, now: datetime) -> tuple[Minute, ...]:
+        """Return sixty minutes, oldest first; without polls where the exporter did not run or stood still."""
+        known = {minute.at: minute for minute in tuple(self._minutes)}
+        newest = now.replace(second=0, microsecond=0)
+        times = (newest - timedelta(minutes=ago) for ago in range(_MINUTES - 1, -1, -1))
+        return tuple(known.get(at, Minute(at)) for at in times)
 
 
 class Poller:
@@ -33,6 +65,7 @@ class Poller:
         self._pauses = PollPauses(1.0, clock=clock)
         self._due = -math.inf
         self._asked = False
+        self.polls = Polls()
         self._loop = Loop("poller", self._step, failed=self._die)
 
     def configure(self, config: Config, client: ImdsClient) -> None:
@@ -81,6 +114,7 @@ class Poller:
         started = self._clock.monotonic()
         outcome = self._watch.poll(client)
         ended = self._clock.monotonic()
+        self.polls.count(outcome, self._clock.now())
         delay = self._pauses.after(outcome is PollOutcome.SUCCESS, ended - started)
         self._due = ended + delay
         return delay

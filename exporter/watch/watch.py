@@ -10,12 +10,15 @@ import queue
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-import msgspec
+from msgspec.structs import replace
 
 from exporter.clock import Clock
 from exporter.config import Config
+from exporter.config.match import Match
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import DegradedReason, Health
+from exporter.hooks.runner import HookRunner
+from exporter.imds import ImdsClient
 from exporter.metrics import Metrics
 from exporter.model.advance import advance
 from exporter.model.documents import Defect, Document, decode_document
@@ -24,8 +27,9 @@ from exporter.model.jobs import Finding, Pause, note, note_pause
 from exporter.model.lifecycle import Known, Occurrence, Step
 from exporter.model.messages import Outage, WatchChange
 from exporter.model.views import Snapshot
-from exporter.watch.polls import Polls
-from exporter.watch.ports import Hooks, Imds, Memory, Notifier, Traces
+from exporter.notifications.notifier import Notifier
+from exporter.state import Store
+from exporter.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -47,19 +51,18 @@ class Watch:
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
         *,
-        memory: Memory,
+        store: Store,
         notifier: Notifier,
         metrics: Metrics,
-        tracer: Traces,
-        hooks: Hooks,
+        tracer: Tracer,
+        hooks: HookRunner,
         look_for_approvals: Callable[[], None],
         watch_for_pauses: Callable[[bool], None],
         health: Health,
         clock: Clock,
         known: Known,
-        outage: Outage | None = None,
     ) -> None:
-        self._memory = memory
+        self._store = store
         self._notifier = notifier
         self._metrics = metrics
         self._tracer = tracer
@@ -68,11 +71,9 @@ class Watch:
         self._watch_for_pauses = watch_for_pauses
         self._health = health
         self._clock = clock
-        self._known = known
         # The outage that lasts, if it was told; when the last valid document came, or the start.
-        self._outage = outage
+        self._outage = store.outage
         self._valid_at, self._valid_since = clock.monotonic(), clock.now()
-        self.polls = Polls()
         self.inbox: queue.SimpleQueue[Finding | Pause] = queue.SimpleQueue()
         # The newest document, as sent and as read; ``_body`` is None where it has to be taken in again.
         self._body: bytes | None = None
@@ -81,20 +82,12 @@ class Watch:
         self._defects: frozenset[Defect] = frozenset()
         self._vm_due = clock.monotonic()
         self._note_success_at = clock.monotonic()
-        self.snapshot = Snapshot(
-            incarnation=known.incarnation,
-            current=tuple(reversed(known.current.values())),
-            past=tuple(reversed(known.past.values())),
-        )
-
-    @property
-    def known(self) -> Known:
-        """What the last valid document left known."""
-        return self._known
+        self.snapshot = Snapshot()
+        self._publish(known)
 
     def configure(self, settings: Config, endpoint: str) -> None:
         """Take over a configuration; a name that IMDS gave stays where none is configured."""
-        self.snapshot = msgspec.structs.replace(
+        self.snapshot = replace(
             self.snapshot,
             endpoint=endpoint,
             all_events=settings.metrics.events == "all",
@@ -102,10 +95,11 @@ class Watch:
             poll_interval=settings.imds.poll_interval,
         )
         vm = self.snapshot.vm
-        self._use_name(settings.instance.name or (vm.name if vm else None) or None)
-        self._look_for_pauses()
+        name = settings.instance.name or (vm.name if vm else "")
+        if name:
+            self._use_name(name)
 
-    def poll(self, imds: Imds) -> PollOutcome:
+    def poll(self, imds: ImdsClient) -> PollOutcome:
         """Ask IMDS once, and take its answer into account.
 
         Returns:
@@ -117,18 +111,16 @@ class Watch:
             document = self._document if body == self._body else decode_document(body)
         except ImdsError as error:
             self._metrics.polled(error.reason, self._clock.monotonic() - started)
-            self.polls.count(error.reason, self._clock.now())
             self._fail(error)
             return error.reason
         self._metrics.polled(PollOutcome.SUCCESS, self._clock.monotonic() - started)
-        self.polls.count(PollOutcome.SUCCESS, self._clock.now())
         self._learn_vm(imds)
         self.record_findings()
-        if document is not None and (body != self._body or self._known.has_untold):
+        if document is not None and (body != self._body or self.known.has_untold):
             self._take(document)
             self._body, self._document = body, document
         self._succeed()
-        self._memory.retry()
+        self._store.retry()
         return PollOutcome.SUCCESS
 
     def record_findings(self) -> None:
@@ -137,44 +129,33 @@ class Watch:
         What a process before this one left waits for this VM's name, which the first poll asks for.
         """
         for _ in range(self.inbox.qsize()):
-            finding = self.inbox.get()
+            finding, instance = self.inbox.get(), self.snapshot.instance
             if isinstance(finding, Pause):
-                step = note_pause(self._known, finding)
-                if step is not None:
-                    self._settle(step, self._clock.now(), self.snapshot.instance)
-                continue
-            instance = self.snapshot.instance or finding.instance
-            if instance is None and not self.snapshot.ready:
-                self.inbox.put(finding)
-                continue
-            step = note(self._known, finding, instance)
+                step = note_pause(self.known, finding)
+            else:
+                instance = instance or finding.instance
+                if instance is None and not self.snapshot.ready:
+                    self.inbox.put(finding)
+                    continue
+                step = note(self.known, finding, instance)
             if step is not None:
                 self._settle(step, self._clock.now(), instance)
 
     def _take(self, document: Document) -> None:
         self._note_defects(document.defects)
-        now = self._clock.now()
+        now, instance = self._clock.now(), self.snapshot.instance
         watching = self._document is not None
-        instance = self.snapshot.instance
-        step = advance(
-            self._known, document, now, instance=instance, watching=watching, named=self._was_named
-        )
+        step = advance(self.known, document, now, instance=instance, watching=watching, named=self._was_named)
         self._was_named = instance is not None
-        self._settle(step, now, self.snapshot.instance)
+        self._settle(step, now, instance)
 
     def _settle(self, step: Step, now: datetime, instance: str | None) -> None:
         """Write a step down, publish it, and have done what it asks for."""
         jobs = self._hooks.compose(step.hookable, instance, now)
         messages = self._notifier.compose(step.occurrences, instance, now, self.snapshot.vm)
         traced = self._tracer.compose(step.occurrences, instance)
-        self._memory.record(step, messages, jobs, traced)
-        self._known = step.known
-        self.snapshot = msgspec.structs.replace(
-            self.snapshot,
-            incarnation=step.known.incarnation,
-            current=tuple(reversed(step.known.current.values())),
-            past=tuple(reversed(step.known.past.values())),
-        )
+        self._store.record(step, messages, jobs, traced)
+        self._publish(step.known)
         if step.occurrences:
             self._notifier.wake()
             self._tracer.wake()
@@ -186,6 +167,15 @@ class Watch:
             if self.snapshot.has_series(occurrence.tracked):
                 self._metrics.happened(occurrence)
             _log(occurrence, instance)
+
+    def _publish(self, known: Known) -> None:
+        self.known = known
+        self.snapshot = replace(
+            self.snapshot,
+            incarnation=known.incarnation,
+            current=tuple(reversed(known.current.values())),
+            past=tuple(reversed(known.past.values())),
+        )
 
     def _look_for_pauses(self) -> None:
         self._watch_for_pauses(bool(self.snapshot.under_way()))
@@ -202,22 +192,20 @@ class Watch:
         else:
             self._health.clear(DegradedReason.INVALID_EVENT)
 
-    def _learn_vm(self, imds: Imds) -> None:
+    def _learn_vm(self, imds: ImdsClient) -> None:
         """Ask IMDS for the facts about this VM, until it has told them and the name is known."""
         known = self.snapshot.instance is not None
         if (known and self.snapshot.vm is not None) or self._clock.monotonic() < self._vm_due:
             return
         asked = self._clock.monotonic()
         try:
-            vm = imds.instance()
+            vm, reason = imds.instance(), "compute.name is empty"
         except ImdsError as error:
             reason = str(error)
         else:
-            reason = "compute.name is empty"
-            self.snapshot = msgspec.structs.replace(self.snapshot, vm=vm)
+            self.snapshot = replace(self.snapshot, vm=vm)
             if vm.name and not known:
                 self._use_name(vm.name)
-                self._look_for_pauses()
         answered = self._clock.monotonic()
         pause = _FACTS_RETRY_SECONDS if known else _NAME_RETRY_SECONDS
         self._vm_due = answered + max(pause, _NAME_PATIENCE * (answered - asked))
@@ -228,47 +216,44 @@ class Watch:
                 "set instance.name",
             )
 
-    def _use_name(self, name: str | None) -> None:
-        if name is None:
-            return
+    def _use_name(self, name: str) -> None:
         self._health.clear(DegradedReason.INSTANCE_UNKNOWN)
         if name != self.snapshot.instance:
-            self.snapshot = msgspec.structs.replace(self.snapshot, instance=name)
+            self.snapshot = replace(self.snapshot, instance=name)
             # Whom the newest document affects is to be found out anew.
             self._body = None
+            self._look_for_pauses()
 
     def _succeed(self) -> None:
         now = self._clock.now()
-        if not self.snapshot.up:
-            facts = {"endpoint": self.snapshot.endpoint, "instance": self.snapshot.instance}
-            log.info("IMDS answers", extra=facts)
-        self._known = msgspec.structs.replace(self._known, last_success=now)
+        seen = self.snapshot
+        if not seen.up:
+            log.info("IMDS answers", extra={"endpoint": seen.endpoint, "instance": seen.instance})
+        self.known = replace(self.known, last_success=now)
         if self._clock.monotonic() >= self._note_success_at:
             self._note_success_at = self._clock.monotonic() + _NOTE_SUCCESS_SECONDS
-            self._memory.note_last_success(now)
+            self._store.note_last_success(now)
         if self._outage is not None:
             self._change_outage(WatchChange.RECOVERED, self._outage, None)
         self._valid_at, self._valid_since = self._clock.monotonic(), now
-        self.snapshot = msgspec.structs.replace(
-            self.snapshot, up=True, ready=True, last_success=now, last_error=""
-        )
+        self.snapshot = replace(self.snapshot, up=True, ready=True, last_success=now, last_error="")
 
     def _fail(self, error: ImdsError) -> None:
         message = str(error)
         if self.snapshot.up or self.snapshot.last_error != message:
             log.warning("poll failed", extra={"reason": error.reason.value, "error": message})
-        self.snapshot = msgspec.structs.replace(self.snapshot, up=False, last_error=message)
+        self.snapshot = replace(self.snapshot, up=False, last_error=message)
         if self._outage is None and self._clock.monotonic() - self._valid_at >= self._notifier.blind_after:
             outage = Outage(self._valid_since, f"watch/{self.snapshot.instance or platform.node()}")
             self._change_outage(WatchChange.BLIND, outage, outage)
-        self._memory.retry()
+        self._store.retry()
 
     def _change_outage(self, change: WatchChange, outage: Outage, lasting: Outage | None) -> None:
         """Note that the watch is blind, or no more, and send messages about it, once for each outage."""
         now = self._clock.now()
         messages = self._notifier.compose_watch(change, outage, now, self.snapshot)
         self._outage = lasting
-        self._memory.record_outage(lasting, messages)
+        self._store.record_outage(lasting, messages)
         self._notifier.wake()
         log.warning(change.value, extra={"since": outage.since, "error": self.snapshot.last_error})
 
@@ -298,3 +283,17 @@ def _log(occurrence: Occurrence, instance: str | None) -> None:
     for change in occurrence.changes:
         facts[f"old_{change.field}"] = change.old
     log.info("transition", extra=facts)
+
+
+def out_of_service(snapshot: Snapshot, match: Match, now: datetime) -> str:
+    """Return the reason why this VM should get no new work; "" while it may.
+
+    Without a valid document of this process, and until the VM knows its name, nothing takes it out.
+    """
+    if not snapshot.ready or snapshot.instance is None:
+        return ""
+    for tracked in snapshot.current:
+        event = tracked.event
+        if match.holds(event, target=tracked.target, now=now):
+            return f"{event.event_type} {event.event_id} is {event.event_status}"
+    return ""

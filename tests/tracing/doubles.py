@@ -9,10 +9,11 @@ from exporter.metrics import Metrics
 from exporter.model.jobs import Span, TraceJobs
 from exporter.model.lifecycle import Occurrence
 from exporter.model.messages import Message, Outcome
+from exporter.tracing import Tracer
 from exporter.tracing.spans import event_spans
 
 
-class Traced:
+class Traced(Tracer):
     """Keeps what a tracer is told."""
 
     def __init__(self) -> None:

@@ -1,13 +1,11 @@
-"""Tests of `exporter.watch.in_service`: when a load balancer is to leave this VM out."""
+"""Tests of `exporter.watch.out_of_service`: when a load balancer is to leave this VM out."""
 
 from typing import Any
 
 import pytest
 
 from exporter.config import InService
-from exporter.errors import ImdsError
-from exporter.model.lifecycle import Known
-from exporter.watch.in_service import out_of_service
+from exporter.watch import out_of_service
 from tests.builders import REBOOT_ID, body, raw_event, scheduled
 from tests.clocks import NOW
 from tests.lives import Life
@@ -60,18 +58,17 @@ def test_what_was_known_before_the_start_takes_nothing_out() -> None:
     assert reason(fixture) == ""
 
 
-@pytest.mark.parametrize("error", [TIMEOUT])
-def test_a_failing_imds_changes_nothing(error: ImdsError) -> None:
+def test_a_failing_imds_changes_nothing() -> None:
     """The last known events hold while IMDS does not answer."""
     fixture = WatchFixture()
     fixture.poll(body(raw_event(**REBOOT, NotBefore=IN_5_MINUTES)))
-    fixture.poll(error)
+    fixture.poll(TIMEOUT)
     assert reason(fixture)
 
 
 def test_without_a_name_it_stays() -> None:
     """A VM that does not know which events are its own is not taken out for a neighbour's."""
-    fixture = WatchFixture(Known())
+    fixture = WatchFixture()
     fixture.imds.facts = TIMEOUT
     fixture.poll(body(raw_event(**REBOOT, NotBefore=IN_5_MINUTES)))
     assert reason(fixture) == ""

@@ -1,5 +1,6 @@
-"""Tests of `exporter.watch.pauses`: by clocks that the test moves, and by a stopped process."""
+"""Tests of `exporter.watch.pauses`: clocks that the test moves, a stopped process, the events under way."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -12,11 +13,26 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from exporter.clock import SystemClock
-from exporter.watch.pauses import INTERVAL_SECONDS, LEAST_SECONDS, PauseWatcher, oversleep, set_forward
-from tests.clocks import HandClock
+from exporter.model.events import Target
+from exporter.model.jobs import Pause
+from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
+from exporter.model.views import Snapshot
+from exporter.watch.pauses import (
+    INTERVAL_SECONDS,
+    LEAST_SECONDS,
+    Interruptions,
+    PauseWatcher,
+    oversleep,
+    set_forward,
+)
+from tests.builders import FREEZE_ID, REBOOT_ID, scheduled, started
+from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually
+
+VM = "WestNO_0"
 
 
 @pytest.mark.parametrize(
@@ -220,3 +236,65 @@ def test_a_process_that_stood_still_notices() -> None:
     told = [float(line.removeprefix("pause ")) for line in (first, *others)]
     assert last == "stopped True"
     assert 0.5 - INTERVAL_SECONDS - 0.01 <= max(told) <= time.monotonic() - begun
+
+
+def under_way(event_id: str = FREEZE_ID, event_type: str = "Freeze", **fields: object) -> TrackedEvent:
+    """Return an event that is Started for this VM."""
+    event = started(event_id=event_id, event_type=event_type)
+    records = (TransitionRecord(Transition.STARTED, NOW),)
+    return replace(TrackedEvent(event, (event_id,), NOW, started=NOW, transitions=records), **fields)
+
+
+def gone(seconds: int) -> TrackedEvent:
+    """Return an event that was completed some seconds ago."""
+    return under_way(ended=NOW - timedelta(seconds=seconds), outcome=Transition.COMPLETED)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "counted"),
+    [
+        (Snapshot(instance=VM, current=(under_way(),)), ["Freeze"]),
+        (
+            Snapshot(instance=VM, current=(under_way(), under_way(REBOOT_ID, "Reboot"), under_way("c"))),
+            ["Freeze", "Reboot"],
+        ),
+        (Snapshot(instance=VM, past=(gone(4),)), ["Freeze"]),
+        (Snapshot(instance=VM, past=(gone(7),)), []),
+        (Snapshot(instance="other", current=(under_way(affects=Target.OTHER),)), []),
+        (Snapshot(instance=None, current=(under_way(),)), []),
+        (Snapshot(instance=VM, current=(TrackedEvent(scheduled(), (FREEZE_ID,), first_seen=NOW),)), []),
+    ],
+)
+def test_a_pause_counts_for_what_was_started(
+    snapshot: Snapshot, counted: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once per type of event, for this VM; one that is gone since the pause too; and it is logged."""
+    caplog.set_level(logging.INFO)
+    totals: list[tuple[str, float]] = []
+    reported: list[Pause] = []
+    found = Interruptions(
+        lambda: snapshot, lambda *pause: totals.append(pause), HandClock(), report=reported.append
+    )
+    found.paused(5.5)
+    assert [len(pause.keys) > 0 for pause in reported] == [True] * bool(counted)
+    assert totals == [(event_type, 5.5) for event_type in counted]
+    assert [(r.getMessage(), vars(r)["seconds"]) for r in caplog.records] == [("pause", 5.5)]
+
+
+def test_announced_beside_observed(caplog: pytest.LogCaptureFixture) -> None:
+    """The log line has what Azure announced, to be compared; so has that of a step of the clock."""
+    caplog.set_level(logging.INFO)
+    totals: list[tuple[str, float]] = []
+    reported: list[Pause] = []
+    found = Interruptions(
+        lambda: Snapshot(instance=VM, current=(under_way(),)),
+        lambda *pause: totals.append(pause),
+        HandClock(),
+        report=reported.append,
+    )
+    found.paused(7.0)
+    found.set_forward(28.0)
+    assert [vars(record)["announced_seconds"] for record in caplog.records] == [[5], [5]]
+    assert caplog.records[1].getMessage() == "clock set forward"
+    assert totals == [("Freeze", 7.0)]
+    assert reported == [Pause((FREEZE_ID.lower(),), 7.0)]

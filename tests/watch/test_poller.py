@@ -1,9 +1,10 @@
-"""Tests of `exporter.watch.poller`: the thread that polls, and how it ends."""
+"""Tests of `exporter.watch.poller`: the thread that polls, how it ends, and the record of its last hour."""
 
 import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import cast
 
 import msgspec
@@ -16,8 +17,9 @@ from exporter.errors import PollOutcome
 from exporter.imds import ImdsClient
 from exporter.model.jobs import Finding, Pause
 from exporter.model.lifecycle import Transition
+from exporter.model.views import Minute
 from exporter.watch import Watch
-from exporter.watch.poller import Poller
+from exporter.watch.poller import Poller, Polls
 from exporter.work import Watchdog
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually
@@ -205,3 +207,31 @@ def test_an_error_of_ours_is_told(caplog: pytest.LogCaptureFixture) -> None:
     (record,) = caplog.records
     assert record.getMessage() == "the poller died"
     assert "a flaw" in caplog.text
+
+
+def test_polls_are_counted_by_minute() -> None:
+    """Each minute has its successes and failures, with the reason of the last; others are empty."""
+    polls = Polls()
+    for second in range(120):
+        failed = second in (70, 71)
+        polls.count(PollOutcome.TIMEOUT if failed else PollOutcome.SUCCESS, NOW + timedelta(seconds=second))
+    hour = polls.last_hour(NOW + timedelta(minutes=3))
+    assert len(hour) == 60
+    assert hour[-4:] == (
+        Minute(NOW, succeeded=60),
+        Minute(NOW + timedelta(minutes=1), succeeded=58, failed=2, reason="timeout"),
+        Minute(NOW + timedelta(minutes=2)),
+        Minute(NOW + timedelta(minutes=3)),
+    )
+    assert all(minute == Minute(minute.at) for minute in hour[:-4])
+
+
+def test_an_hour_is_kept() -> None:
+    """However long the exporter runs, and however the clock steps, there are sixty minutes."""
+    polls = Polls()
+    for minute in (*range(600), 3, 4, 600):
+        polls.count(PollOutcome.SUCCESS, NOW + timedelta(minutes=minute))
+    hour = polls.last_hour(NOW + timedelta(minutes=600))
+    assert len(hour) == 60
+    assert [minute.at for minute in hour] == [NOW + timedelta(minutes=541 + number) for number in range(60)]
+    assert hour[-1].succeeded == 1

@@ -250,3 +250,11 @@ def test_an_uneventful_poll_is_silent(log: pytest.LogCaptureFixture) -> None:
     fixture.poll()
     fixture.poll(body(raw_event(), incarnation=2))
     assert log.records == []
+
+
+def test_last_success_is_noted_now_and_then() -> None:
+    """An idle hour writes a few times when IMDS last answered, not at every poll."""
+    fixture = WatchFixture()
+    for _ in range(3600):
+        fixture.poll()
+    assert len(fixture.memory.successes) == 4

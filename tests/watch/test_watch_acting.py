@@ -1,18 +1,23 @@
-"""Tests of `exporter.watch`: what it hands on to hooks, approvals and the watcher for pauses."""
+"""Tests of `exporter.watch`: what it hands on to hooks, approvals and the watcher for pauses.
+
+Some of that waits until this VM knows its name.
+"""
 
 from datetime import datetime, timedelta
 
 import msgspec
+import pytest
 
-from exporter.errors import ImdsError, PollOutcome
+from exporter.config import Instance
 from exporter.model.jobs import Finding, HookOutcome, Pause, hook_failure
-from exporter.model.lifecycle import Transition, TransitionRecord
+from exporter.model.lifecycle import Known, Transition, TransitionRecord
 from exporter.model.vm import VirtualMachine
-from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
-from tests.watch_fixture import WatchFixture
+from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event, started
+from tests.lives import Life
+from tests.watch_fixture import TIMEOUT, WatchFixture
 
 KEY = FREEZE_ID.lower()
-NO_NAME = ImdsError(PollOutcome.TIMEOUT, "no answer")
+STARTED = {"EventStatus": "Started", "NotBefore": ""}
 
 
 def test_hooks_are_written_down_with_what_happened() -> None:
@@ -27,28 +32,10 @@ def test_hooks_are_written_down_with_what_happened() -> None:
     assert fixture.hooks.woken == 1
 
 
-def test_hooks_wait_for_the_name() -> None:
-    """Until this VM knows its name none runs; then those for the last transition of what is pending do."""
-    fixture = WatchFixture()
-    fixture.imds.facts = NO_NAME
-    fixture.poll(body(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Reboot"), incarnation=1))
-    fixture.poll(body(raw_event(EventStatus="Started", NotBefore=""), incarnation=2))
-    assert fixture.memory.jobs == []
-    fixture.imds.facts = VirtualMachine(name="WestNO_0")
-    fixture.poll(after=60)
-    assert [(job.key, job.transition, job.instance) for job in fixture.memory.jobs] == [
-        (KEY, Transition.STARTED, "WestNO_0")
-    ]
-    assert fixture.hooks.woken == 1
-    fixture.configure()
-    fixture.poll()
-    assert len(fixture.memory.jobs) == 1
-
-
 def test_a_name_that_is_not_meant() -> None:
     """A VM that turns out not to be affected runs nothing for what it saw before."""
     fixture = WatchFixture()
-    fixture.imds.facts = NO_NAME
+    fixture.imds.facts = TIMEOUT
     fixture.poll(body(raw_event()))
     fixture.imds.facts = VirtualMachine(name="other")
     fixture.poll(after=60)
@@ -103,7 +90,7 @@ def test_a_finding_is_recorded_while_imds_fails() -> None:
     """What workers find out is a transition at once, whatever IMDS does."""
     fixture = WatchFixture()
     fixture.poll(body(raw_event()))
-    fixture.poll(NO_NAME)
+    fixture.poll(TIMEOUT)
     fixture.find(Finding(KEY, Transition.APPROVED, fixture.clock.now()))
     assert fixture.counted("approved") == 1
     assert not fixture.watch.snapshot.up
@@ -187,3 +174,73 @@ def test_pauses_are_watched_for_while_an_event_is_started() -> None:
         fixture.poll(body(*events, incarnation=number))
         seen.append(fixture.pauses.active)
     assert seen == [False, False, True, False, False]
+
+
+def nameless(known: Known | None = None) -> WatchFixture:
+    """Return a watch whose IMDS does not tell the name."""
+    fixture = WatchFixture(known)
+    fixture.imds.facts = TIMEOUT
+    fixture.poll()
+    return fixture
+
+
+def learn(fixture: WatchFixture) -> list[tuple[str, str, int]]:
+    """Make the name known; return event, transition and number of each hook's run that is then due."""
+    assert fixture.memory.jobs == []
+    fixture.imds.facts = VirtualMachine(name="WestNO_0")
+    fixture.poll(after=60)
+    assert fixture.watch.snapshot.instance == "WestNO_0"
+    return [(job.event.id, job.transition, job.sequence) for job in fixture.memory.jobs]
+
+
+def test_hooks_of_what_was_missed() -> None:
+    """Hooks run for what happened last to each event of this VM that is still there."""
+    fixture = nameless()
+    a, b, gone, other = (raw_event(EventId=name) for name in ("a", "b", "gone", "other"))
+    other["Resources"] = ["WestNO_7"]
+    fixture.poll(body(a, b, gone, other, incarnation=1))
+    fixture.poll(body(a | STARTED, b, other, incarnation=2))
+    assert learn(fixture) == [("a", "started", 2), ("b", "scheduled", 1)]
+    assert fixture.hooks.woken == 1
+    fixture.configure()
+    fixture.poll()
+    assert len(fixture.memory.jobs) == 2
+
+
+def test_an_update_hides_nothing() -> None:
+    """Hooks for an announcement run although it was updated since; of several updates the last counts."""
+    fixture = nameless()
+    for incarnation, seconds in enumerate((5, 6, 7), start=1):
+        fixture.poll(body(raw_event(EventId="a", DurationInSeconds=seconds), incarnation=incarnation))
+    assert learn(fixture) == [("a", "scheduled", 1), ("a", "updated", 3)]
+
+
+def test_the_end_of_what_was_known_before() -> None:
+    """A VM that restarts in the midst of an event recovers from it, even if its name is known only later."""
+    life = Life()
+    life.feed(started(event_id=REBOOT_ID))
+    fixture = nameless(life.known)
+    assert learn(fixture) == [(REBOOT_ID, "completed", 2)]
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_pauses_are_watched_for_from_then_on(configured: bool) -> None:
+    """An event that is Started has pauses watched for as soon as it is known to hit this VM."""
+    fixture = nameless()
+    fixture.poll(body(raw_event(**STARTED)))
+    assert not fixture.pauses.active
+    if configured:
+        fixture.configure(instance=Instance(name="WestNO_0"))
+    else:
+        learn(fixture)
+    assert fixture.pauses.active
+
+
+def test_pauses_of_another_vm_are_not_watched_for() -> None:
+    """A reload that changes the name ends the watch for pauses where the event hits somebody else."""
+    fixture = WatchFixture()
+    fixture.poll(body(raw_event(**STARTED)))
+    assert fixture.pauses.active
+    fixture.configure(instance=Instance(name="WestNO_7"))
+    fixture.poll()
+    assert not fixture.pauses.active
