@@ -7,11 +7,11 @@ from exporter.approval import Approver
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.health import Health
-from exporter.hooks.environment import inherited
+from exporter.hooks.jobs import inherited
 from exporter.hooks.runner import HookRunner
 from exporter.imds import RateLimiter, client_of
 from exporter.metrics import Metrics, Sources
-from exporter.model.jobs import Finding, Pause
+from exporter.model.jobs import CommandResult, Finding, Pause
 from exporter.model.views import Minute, Snapshot
 from exporter.notifications.addresses import variables
 from exporter.notifications.notifier import Notifier, Plan
@@ -67,11 +67,10 @@ class Pipeline:
         )
         self._hooks = HookRunner(
             store.hook_jobs,
-            metrics.hook_ended,
-            self._tracer,
             clock,
-            ended=self._approver.wake,
-            report=self._report,
+            traceparent=self._tracer.hook_traceparent,
+            trace=self._tracer.hooked,
+            ended=self._hook_ended,
         )
         interruptions = Interruptions(lambda: self.snapshot, metrics.paused, clock, report=self._report)
         self._pauses = PauseWatcher(interruptions.paused, clock=clock, on_step=interruptions.set_forward)
@@ -152,6 +151,13 @@ class Pipeline:
 
     def _poll_now(self) -> None:
         self._poller.wake()
+
+    def _hook_ended(self, hook: str, result: CommandResult, failure: Finding | None) -> None:
+        self._metrics.hook_ended(hook, result.outcome, result.seconds)
+        self._tracer.wake()
+        if failure is not None:
+            self._report(failure)
+        self._approver.wake()
 
     def _report(self, finding: Finding | Pause) -> None:
         self._poller.report(finding)

@@ -1,22 +1,26 @@
 """One command, run to its end: within its time, with its output as lines, and nothing of it left behind.
 
 What a command leaves running when it ends by itself lives on: a daemon that it started on purpose, but also
-what merely holds its output, to which nobody listens any more. At the time limit and at a stop its whole
-process group ends; whoever has left the group (``setsid``) lives on then too.
+what merely holds its output, which is no longer read then. At the time limit and at a stop its whole process
+group ends; whoever has left the group (``setsid``) lives on then too.
 """
 
+import codecs
+import contextlib
+import errno
+import os
+import re
+import shutil
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
 
 from exporter.clock import Clock
-from exporter.hooks.jobs import Command
-from exporter.hooks.lines import Lines
-from exporter.hooks.process import Running
-from exporter.hooks.refusal import why_not_started
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.timefmt import format_duration
 
@@ -40,6 +44,25 @@ _TICK_SECONDS = 0.05
 _SHORTEST_TICK_SECONDS = 0.001
 STOPPED = "ended early: the exporter is stopping"
 
+MOST_LINE_BYTES = 4096
+MOST_LINES = 1000
+MOST_BYTES = 256 * 1024
+
+_SHEBANG_BYTES = 256
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What to run: program and arguments, its input, its variables, and its time in seconds.
+
+    Of the variables, ``inherited`` are those of the exporter, ``environment`` those about the event.
+    """
+
+    argv: tuple[str, ...]
+    stdin: bytes
+    environment: Mapping[str, str]
+    timeout: float
+    inherited: Mapping[str, str]
+
 
 def run(
     command: Command, *, output: Callable[[str], None], stop: threading.Event, clock: Clock
@@ -56,30 +79,24 @@ def run(
             HookOutcome.FAILED, None, 0.0, "not begun: the exporter is stopping", stopped=True
         )
     try:
-        process = _start(command)
+        process = system.start(command.argv, command.stdin, command.environment, command.inherited)
     except (OSError, ValueError) as error:
         reason = f"cannot be started: {why_not_started(command.argv, error)}"
         return CommandResult(HookOutcome.FAILED, None, clock.monotonic() - begun, reason)
-    care = _Care(process, Lines(output), clock)
+    supervisor = _Supervisor(process, Lines(output), clock)
     try:
-        return care.result(command, stop, begun)
+        return supervisor.result(command, stop, begun)
     except BaseException:
-        care.end_at_once()
+        supervisor.end_at_once()
         raise
     finally:
         process.close()
 
 
-def _start(command: Command) -> Running:
-    if not command.argv:
-        raise ValueError("no program is named")
-    return system.start(command.argv, command.stdin, command.environment, command.inherited)
+class _Supervisor:
+    """Reads the output of one process, waits for its end, and ends it where that is due."""
 
-
-class _Care:
-    """Looks after one process."""
-
-    def __init__(self, process: Running, lines: Lines, clock: Clock) -> None:
+    def __init__(self, process: system.Process, lines: "Lines", clock: Clock) -> None:
         self._process = process
         self._lines = lines
         self._clock = clock
@@ -96,9 +113,10 @@ class _Care:
                 self._linger()
                 why = f"did not end within {format_duration(command.timeout)}" if late else STOPPED
                 outcome = HookOutcome.TIMED_OUT if late else HookOutcome.FAILED
-                return CommandResult(outcome, self._process.status(), self._since(begun), why + how, not late)
+                seconds = self._clock.monotonic() - begun
+                return CommandResult(outcome, self._process.status(), seconds, why + how, not late)
             self._listen(deadline)
-        seconds = self._since(begun)
+        seconds = self._clock.monotonic() - begun
         self._linger()
         status = self._process.status()
         if status == 0:
@@ -108,16 +126,16 @@ class _Care:
         return CommandResult(HookOutcome.FAILED, status, seconds, reason, stopped)
 
     def end_at_once(self) -> None:
-        """Kill the whole group, and listen no more."""
+        """Kill the whole group, and read no more output."""
         self._listening = False
         self._process.kill()
         self._ends_within(KILLED_SECONDS)
 
     def _end(self) -> str:
-        """End the whole group; tell what it took, as words to add."""
+        """End the whole group; return what it took, as words to add."""
         self._process.ask_to_end()
         if self._ends_within(GRACE_SECONDS):
-            # On Windows that tells of the command alone, not of what it started.
+            # On Windows that is known of the command alone, not of what it started.
             self._process.kill()
             return ""
         self._process.kill()
@@ -135,7 +153,7 @@ class _Care:
         return True
 
     def _linger(self) -> None:
-        """Hear what is left to hear; once more in any case, as all that the command itself wrote is there."""
+        """Read what is left to read; once in any case, as all that the command itself wrote is there."""
         until = self._clock.monotonic() + LINGER_SECONDS
         self._listen(until)
         while self._listening and self._clock.monotonic() < until:
@@ -145,7 +163,7 @@ class _Care:
             self._lines.say("something that it started still holds its output; no more of that is read")
 
     def _listen(self, until: float) -> None:
-        """Take in what is there, or wait for it a little."""
+        """Read what is there, or wait for it a little."""
         left = max(0.0, min(until - self._clock.monotonic(), _TICK_SECONDS))
         if not self._listening:
             time.sleep(min(left, self._tick))
@@ -157,9 +175,6 @@ class _Care:
         elif data is not None:
             self._listening = False
 
-    def _since(self, begun: float) -> float:
-        return self._clock.monotonic() - begun
-
 
 def status_in_words(status: int | None) -> str:
     """Return how a process ended: ``exit status 3``, ``killed by SIGSEGV``."""
@@ -168,6 +183,103 @@ def status_in_words(status: int | None) -> str:
     if status >= 0:
         return f"exit status {status}"
     name = f"signal {-status}"
-    with suppress(ValueError):
+    with contextlib.suppress(ValueError):
         name = signal.Signals(-status).name
     return f"killed by {name}"
+
+
+class Lines:
+    """Cuts bytes into lines of text and hands each to ``output`` as soon as it is complete.
+
+    A line over `MOST_LINE_BYTES` is cut. After `MOST_LINES` lines or `MOST_BYTES` bytes of them, one line
+    says that the rest is left out. What is not valid UTF-8 is replaced by U+FFFD.
+    """
+
+    def __init__(self, output: Callable[[str], None]) -> None:
+        self._output = output
+        # One byte more than is shown, where the line is too long.
+        self._line = bytearray()
+        self._lines_left = MOST_LINES
+        self._bytes_left = MOST_BYTES
+        self._full = False
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        if self._full:
+            return
+        for number, part in enumerate(data.split(b"\n")):
+            if number:
+                self._hand_on()
+            self._line += part[: MOST_LINE_BYTES + 1 - len(self._line)]
+
+    def close(self) -> None:
+        """Hand on a last line that has no line feed."""
+        if self._line:
+            self._hand_on()
+
+    def say(self, text: str) -> None:
+        """Add a line of this program's own, in brackets."""
+        self._output(f"({text})")
+
+    def _hand_on(self) -> None:
+        line, too_long = bytes(self._line[:MOST_LINE_BYTES]), len(self._line) > MOST_LINE_BYTES
+        self._line.clear()
+        if self._full:
+            return
+        self._bytes_left -= len(line)
+        if self._lines_left == 0 or self._bytes_left < 0:
+            self._full = True
+            self.say("the rest of the output is left out")
+            return
+        self._lines_left -= 1
+        # A letter that the cut goes through is left out, not replaced.
+        text = codecs.getincrementaldecoder("utf-8")("replace").decode(line, final=not too_long)
+        self._output(text + " (line cut)" if too_long else text.removesuffix("\r"))
+
+
+def why_not_started(argv: Sequence[str], error: Exception) -> str:
+    """Return why ``argv`` was refused with this error; looks at the file, which may have changed since."""
+    if isinstance(error, UnicodeError):
+        return "its command line has letters that this system cannot write"
+    if not isinstance(error, OSError):
+        return f"its command line or variables cannot be passed on: {error}"
+    if error.errno == errno.E2BIG:
+        return "its arguments and variables are too long together"
+    program = argv[0]
+    if os.sep in program or (sys.platform == "win32" and "/" in program):
+        found, missing = program if os.path.lexists(program) else None, "no such file"
+    else:
+        # Found even where it cannot be run.
+        found, missing = shutil.which(program, mode=os.F_OK), "no such program in PATH"
+    if found:
+        return _why_not_run(Path(found), error)
+    return f"{missing}: {program}" if isinstance(error, FileNotFoundError) else _in_words(error, program)
+
+
+def _why_not_run(file: Path, error: OSError) -> str:
+    with contextlib.suppress(OSError):
+        if file.is_dir():
+            return f"{file} is a directory"
+    if isinstance(error, FileNotFoundError):
+        interpreter = _interpreter(file)
+        return f"{file} needs {interpreter}, which does not exist" if interpreter else f"no such file: {file}"
+    if isinstance(error, PermissionError) and not os.access(file, os.X_OK):
+        return f"{file} is not executable by this user"
+    if error.errno == errno.ENOEXEC:
+        return f"{file} is not a program for this system, nor a script with a first line like #!/bin/sh"
+    return _in_words(error, str(file))
+
+
+def _interpreter(script: Path) -> str:
+    """Return what the first line of a script names, or "" where there is none."""
+    with contextlib.suppress(OSError), script.open("rb") as file:
+        first = file.read(_SHEBANG_BYTES).partition(b"\n")[0]
+        if first.startswith(b"#!"):
+            name = re.split(rb"[ \t]", first[2:].strip(b" \t"), maxsplit=1)[0].decode(errors="replace")
+            # Line ends of Windows make it the name of another file.
+            return name.replace("\r", "\\r")
+    return ""
+
+
+def _in_words(error: OSError, program: str) -> str:
+    return f"{program}: {error.strerror or error}"

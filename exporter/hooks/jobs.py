@@ -1,27 +1,27 @@
-"""Jobs of hooks: which hooks run for a transition, decided purely, and the result of a run."""
+"""What hooks are to do: which of them run for a transition, and with which variables; decided purely.
 
-from collections.abc import Iterable, Mapping, Sequence
+A hook runs as the exporter's user and could find its secrets all the same. But what it prints goes to the
+log, and what it starts inherits all that it has: a secret that it was never given does not get there by
+mistake.
+"""
+
+import re
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-
-import msgspec
 
 from exporter.config import Hook
 from exporter.model.jobs import Job
 from exporter.model.lifecycle import Occurrence, Transition
-from exporter.model.views import event_view
+from exporter.model.views import EventView, event_view
+from exporter.timefmt import rfc3339
 
-
-class Command(msgspec.Struct, frozen=True):
-    """What to run: program and arguments, its input, its variables, and its time in seconds.
-
-    Of the variables, ``inherited`` are those of the exporter, ``environment`` those about the event.
-    """
-
-    argv: tuple[str, ...]
-    stdin: bytes
-    environment: Mapping[str, str]
-    timeout: float
-    inherited: Mapping[str, str]
+# Of one variable. Linux takes 128 KiB, Windows 32,767 characters.
+MOST_BYTES = 32_000
+# Addresses, headers and files with keys of receivers, URLs of targets, where systemd keeps credentials.
+_WITHHELD = re.compile(r"OTEL_.*|SCHEDULED_EVENTS_.*|CREDENTIALS_DIRECTORY|NOTIFY_SOCKET")
+# Up to the last @: a password may have one that is not encoded.
+_USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@")
 
 
 def compose(
@@ -59,3 +59,73 @@ def _job(hook: Hook, occurrence: Occurrence, instance: str) -> Job:
         event=event_view(tracked),
         resource_type=tracked.event.resource_type,
     )
+
+
+def inherited(environ: Mapping[str, str], named: Collection[str] = ()) -> dict[str, str]:
+    """Return those of the exporter's variables that hooks get; ``named`` are those in ``${...}``.
+
+    The addresses of proxies come without user name and password.
+    """
+    # Windows tells no name in capitals from the same in small letters.
+    folded = {_fold(name) for name in named}
+    return {
+        name: _USERINFO.sub(r"\1", value) if name.lower().endswith("_proxy") else value
+        for name, value in environ.items()
+        if _fold(name) not in folded and not _WITHHELD.fullmatch(_fold(name))
+    }
+
+
+def _fold(name: str) -> str:
+    return name.upper() if sys.platform == "win32" else name
+
+
+def environment(
+    event: EventView,
+    *,
+    resource_type: str,
+    transition: Transition,
+    attempt: int,
+    instance: str | None,
+    traceparent: str = "",
+) -> dict[str, str]:
+    """Return the variables that tell a hook of an event, to be added to those of the exporter.
+
+    ``EVENT_ID`` is the id that stays the same for all the event's life, as in the JSON: what one hook wrote
+    down under it, a later one finds. Times are RFC 3339 in UTC, durations whole seconds; what is unknown is
+    empty. ``EVENT_RESOURCES`` is cut between two names: half a name may be that of another VM.
+    """
+    duration = event.duration_seconds
+    values = {
+        "EVENT_ID": event.id,
+        "EVENT_TYPE": event.type,
+        "EVENT_STATUS": event.status,
+        "EVENT_SOURCE": event.source,
+        "EVENT_NOTBEFORE": rfc3339(event.not_before) or "",
+        "EVENT_RESOURCETYPE": resource_type,
+        "EVENT_DESCRIPTION": event.description,
+        "EVENT_DURATION": "" if duration is None else str(duration),
+        "EVENT_TRANSITION": transition.value,
+        "EVENT_ATTEMPT": str(attempt),
+        "INSTANCE_NAME": instance or "",
+        "TRACEPARENT": traceparent,
+    }
+    return {name: cut(clean(value)) for name, value in values.items()} | {
+        "EVENT_RESOURCES": cut(clean(",".join(event.resources)), between=",")
+    }
+
+
+def clean(value: str) -> str:
+    """Leave out NUL, which ends a variable, and replace lone surrogates, which no encoding has, by U+FFFD."""
+    # Two surrogates that belong together become the letter that they stand for.
+    return value.replace("\0", "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def cut(value: str, *, between: str = "") -> str:
+    """Cut to `MOST_BYTES` of UTF-8, where that is possible at the last ``between`` before the limit."""
+    encoded = value.encode()
+    if len(encoded) <= MOST_BYTES:
+        return value
+    kept = encoded[: MOST_BYTES + len(between)].decode(errors="ignore")
+    if between and between in kept:
+        return kept[: kept.rindex(between)]
+    return encoded[:MOST_BYTES].decode(errors="ignore")

@@ -12,16 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from exporter.hooks.process import CHUNK
-
 assert sys.platform != "win32"  # noqa: S101  # tells mypy what this module is for
 
 _PROC = Path("/proc")
 _ENDED = ("Z", "X")
+_CHUNK_BYTES = 65536
 
 
-class Group:
-    """Implements `exporter.hooks.process.Running`."""
+class Process:
+    """A command that was started in a group of its own, with its output in one pipe."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
         self._popen = popen
@@ -35,7 +34,7 @@ class Group:
         """Return output, waiting for it no longer than that; b"" at its end, None if none came."""
         if not self._poll.poll(seconds * 1000):
             return None
-        return os.read(self._output.fileno(), CHUNK)
+        return os.read(self._output.fileno(), _CHUNK_BYTES)
 
     def exited(self) -> bool:
         """Return whether the command itself has ended; what it started may go on."""
@@ -97,7 +96,7 @@ class Group:
 
 def start(
     argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
-) -> Group:
+) -> Process:
     """Start a command with ``stdin`` as its standard input; ``environment`` beats what is ``inherited``.
 
     Raises:
@@ -108,7 +107,7 @@ def start(
     variables = {name.encode(): value.encode() for name, value in environment.items()}
     own = {os.fsencode(name): os.fsencode(value) for name, value in inherited.items()}
     reading, writing = os.pipe()
-    output = open(reading, "rb", buffering=0)  # noqa: PTH123, SIM115  # a descriptor; closed by Group
+    output = open(reading, "rb", buffering=0)  # noqa: PTH123, SIM115  # a descriptor; closed by Process
     try:
         with _as_file(stdin) as file:
             popen = subprocess.Popen(  # noqa: S603  # the configuration names it, and no shell reads it
@@ -125,7 +124,7 @@ def start(
     finally:
         os.close(writing)
     _leave_oom_protection(_PROC, popen.pid)
-    return Group(popen, output)
+    return Process(popen, output)
 
 
 def _leave_oom_protection(proc: Path, pid: int) -> None:

@@ -4,15 +4,12 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from exporter.clock import Clock
 from exporter.config import Hook
 from exporter.hooks import jobs
-from exporter.hooks.environment import environment
-from exporter.hooks.jobs import Command
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, Finding, HookOutcome, Job, Span, hook_failure
 from exporter.model.lifecycle import Occurrence
@@ -26,20 +23,8 @@ log = logging.getLogger(__name__)
 MOST_AT_ONCE = 8
 
 
-class Traces(Protocol):
-    """What is needed of `exporter.tracing.Tracer`."""
-
-    def hook_traceparent(self, job: Job) -> str:
-        """Return the W3C header that makes what a hook does a part of the event's trace."""
-        ...
-
-    def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> Sequence[Span]:
-        """Return the spans of a run."""
-        ...
-
-    def wake(self) -> None:
-        """Export what was recorded."""
-        ...
+# Returns the spans of a run: of the job, begin and end, and the result.
+Trace = Callable[[Job, datetime, datetime, CommandResult], Sequence[Span]]
 
 
 class HookRunner:
@@ -48,24 +33,22 @@ class HookRunner:
     def __init__(
         self,
         waiting: HookJobs,
-        count: Callable[[str, HookOutcome, float], None],
-        tracer: Traces,
         clock: Clock,
         *,
-        ended: Callable[[], None] = lambda: None,
-        report: Callable[[Finding], None] = lambda _: None,
+        traceparent: Callable[[Job], str],
+        trace: Trace,
+        ended: Callable[[str, CommandResult, Finding | None], None],
     ) -> None:
         """Prepare.
 
-        ``count`` is called with each run's hook, outcome and seconds, ``report`` with each that failed, and
-        ``ended`` whenever a hook has ended.
+        ``traceparent`` returns the W3C header that makes what a hook does a part of the event's trace.
+        ``ended`` is called with the hook and the result of each run, and with the finding where it failed.
         """
         self._jobs = waiting
-        self._count = count
-        self._tracer = tracer
         self._clock = clock
+        self._traceparent = traceparent
+        self._trace = trace
         self._ended = ended
-        self._report = report
         self._hooks: Mapping[str, Hook] = {}
         self._inherited: Mapping[str, str] = {}
         self._lock = threading.Lock()
@@ -134,41 +117,41 @@ class HookRunner:
         facts = _facts(job) | {"attempt": attempt}
         log.info("hook begins", extra=facts)
         begun = self._clock.now()
-        # Most VMs have no hooks.
-        from exporter.hooks import command
-
-        result = command.run(
-            self._command(hook, job, attempt),
-            output=lambda line: log.info("hook says", extra=facts | {"line": line}),
-            stop=self._stop,
-            clock=self._clock,
-        )
+        result = self._execute(hook, job, attempt, facts)
         if result.stopped:
             log.warning("hook ended early; it runs again after the next start", extra=facts)
             return
         now = self._clock.now()
-        self._jobs.finish(key, result.outcome, now, self._tracer.hooked(job, begun, now, result))
-        self._tracer.wake()
-        self._count(hook.name, result.outcome, result.seconds)
-        level = logging.INFO if result.outcome is HookOutcome.SUCCEEDED else logging.WARNING
+        self._jobs.finish(key, result.outcome, now, self._trace(job, begun, now, result))
+        succeeded = result.outcome is HookOutcome.SUCCEEDED
         ends = {"outcome": result.outcome, "reason": result.reason, "seconds": result.seconds}
-        log.log(level, "hook ended", extra=facts | ends)
-        if result.outcome is not HookOutcome.SUCCEEDED:
-            run = (job.hook, job.sequence)
-            failure = hook_failure(job.key, run, result.outcome, now, reason=result.reason)
-            self._report(replace(failure, instance=job.instance))
-        self._ended()
+        log.log(logging.INFO if succeeded else logging.WARNING, "hook ended", extra=facts | ends)
+        failure = None
+        if not succeeded:
+            failure = hook_failure(
+                job.key, (job.hook, job.sequence), result.outcome, now, reason=result.reason
+            )
+            failure = replace(failure, instance=job.instance)
+        self._ended(hook.name, result, failure)
 
-    def _command(self, hook: Hook, job: Job, attempt: int) -> Command:
-        variables = environment(
+    def _execute(self, hook: Hook, job: Job, attempt: int, facts: Mapping[str, object]) -> CommandResult:
+        # Most VMs have no hooks.
+        from exporter.hooks.command import Command, run
+
+        variables = jobs.environment(
             job.event,
             resource_type=job.resource_type,
             transition=job.transition,
             attempt=attempt,
             instance=job.instance,
-            traceparent=self._tracer.hook_traceparent(job),
+            traceparent=self._traceparent(job),
         )
-        return Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._inherited)
+        return run(
+            Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._inherited),
+            output=lambda line: log.info("hook says", extra={**facts, "line": line}),
+            stop=self._stop,
+            clock=self._clock,
+        )
 
 
 def _facts(job: Job) -> dict[str, object]:

@@ -16,17 +16,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from exporter.hooks.process import CHUNK
-
 assert sys.platform == "win32"  # noqa: S101  # tells mypy what this module is for
 
 # A pipe of Windows cannot be waited for.
 _LOOK_EVERY_SECONDS = 0.02
 _KILLED = 1
+_CHUNK_BYTES = 65536
 
 
-class Job:
-    """Implements `exporter.hooks.process.Running`."""
+class Process:
+    """A command that was started in a job object of its own, with its output in one pipe."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
         self._popen = popen
@@ -47,7 +46,7 @@ class Job:
                 if left <= 0:
                     return None
                 time.sleep(min(left, _LOOK_EVERY_SECONDS))
-            return os.read(self._output.fileno(), CHUNK)
+            return os.read(self._output.fileno(), _CHUNK_BYTES)
         except BrokenPipeError:
             return b""
 
@@ -84,7 +83,7 @@ class Job:
 
 def start(
     argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
-) -> Job:
+) -> Process:
     """Start a command with ``stdin`` as its standard input; ``environment`` beats what is ``inherited``.
 
     Raises:
@@ -105,7 +104,7 @@ def start(
         )
     if popen.stdout is None:
         raise OSError("no pipe for the output")
-    return Job(popen, popen.stdout)
+    return Process(popen, popen.stdout)
 
 
 def _kernel() -> ctypes.WinDLL:

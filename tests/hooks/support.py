@@ -1,4 +1,4 @@
-"""Running commands as hooks, and finding what they leave behind."""
+"""Running commands as hooks, finding what they leave behind, and the transitions that they run for."""
 
 import contextlib
 import os
@@ -9,14 +9,18 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from exporter.clock import SystemClock
-from exporter.hooks.command import run
-from exporter.hooks.jobs import Command
+from exporter.hooks.command import Command, run
 from exporter.model.jobs import CommandResult
+from exporter.model.lifecycle import Occurrence, TrackedEvent, Transition, TransitionRecord
+from tests.builders import scheduled
+from tests.clocks import NOW
 from tests.end_to_end.program import eventually
 
 MARK = "TEST_MARK"
+VM = "WestNO_0"
 
 
 class Ran:
@@ -135,3 +139,13 @@ def nothing_leaks() -> Iterator[None]:
     before = {*descriptors(), *children(), *threading.enumerate()}
     yield
     eventually(lambda: {*descriptors(), *children(), *threading.enumerate()} <= before)
+
+
+def occurrence(
+    event_id: str = "a", number: int = 1, transition: Transition = Transition.STARTED, **fields: Any
+) -> Occurrence:
+    """Return the so-and-so-manyth transition of an event."""
+    records = tuple(TransitionRecord(transition, NOW) for _ in range(number))
+    event = scheduled(event_id=event_id, **fields)
+    tracked = TrackedEvent(event, (event_id,), first_seen=NOW, affects=event.target(VM), transitions=records)
+    return Occurrence(tracked, transition, NOW)

@@ -1,4 +1,4 @@
-"""Tests of `exporter.hooks.refusal`: what cannot be started has failed, and the reason says what to mend."""
+"""Tests of `exporter.hooks.command`: what cannot be started has failed, and the reason says what to mend."""
 
 import errno
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.hooks.refusal import why_not_started
+from exporter.hooks.command import why_not_started
 from exporter.model.jobs import HookOutcome
 from tests.hooks.support import ran
 
@@ -25,12 +25,6 @@ def test_a_missing_program() -> None:
     assert refused("./no/such/drain") == "no such file: ./no/such/drain"
     assert refused("no-such-drain") == "no such program in PATH: no-such-drain"
     assert refused("/etc/passwd/drain") == "/etc/passwd/drain: Not a directory"
-
-
-def test_a_command_without_words() -> None:
-    """An empty command is refused here if nobody refused it before."""
-    assert refused() == "the command is empty"
-    assert refused("") == "the command is empty"
 
 
 def test_a_directory(tmp_path: Path) -> None:

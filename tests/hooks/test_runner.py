@@ -4,40 +4,25 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from exporter.clock import SystemClock
 from exporter.config import Hook
-from exporter.config.match import Match, Whom
 from exporter.health import Health
-from exporter.hooks.jobs import compose
 from exporter.hooks.runner import MOST_AT_ONCE, HookRunner
 from exporter.model.jobs import CommandResult, Finding, HookOutcome, Job, Span
-from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition, TransitionRecord
+from exporter.model.lifecycle import Known, Occurrence, Step, Transition
 from exporter.state import Store
 from exporter.timefmt import Duration
-from tests.builders import scheduled
 from tests.clocks import NOW
 from tests.end_to_end.program import eventually
+from tests.hooks.support import VM, occurrence
 from tests.state_support import alter, queue
-
-VM = "WestNO_0"
-
-
-def occurrence(
-    event_id: str = "a", number: int = 1, transition: Transition = Transition.STARTED, **fields: Any
-) -> Occurrence:
-    """Return the so-and-so-manyth transition of an event."""
-    records = tuple(TransitionRecord(transition, NOW) for _ in range(number))
-    event = scheduled(event_id=event_id, **fields)
-    tracked = TrackedEvent(event, (event_id,), first_seen=NOW, affects=event.target(VM), transitions=records)
-    return Occurrence(tracked, transition, NOW)
 
 
 class HooksFixture:
@@ -55,7 +40,11 @@ class HooksFixture:
         """Start as a new process does."""
         self.store = Store.open(self.folder / "state", health=Health(self.clock), clock=self.clock)
         self.runner = HookRunner(
-            self.store.hook_jobs, self.hook_ended, self, self.clock, report=self.reported.append
+            self.store.hook_jobs,
+            self.clock,
+            traceparent=lambda job: f"trace of {job.key}",
+            trace=self.trace,
+            ended=self.hook_ended,
         )
         self.runner.configure(self.hooks, os.environ)
 
@@ -76,23 +65,18 @@ class HooksFixture:
         """Return whether nothing runs or waits any more."""
         return not self.runner._busy and not self.store.hook_jobs.events()
 
-    def hook_ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
-        """Count."""
-        assert seconds >= 0
-        self.ended.append((hook, outcome))
+    def hook_ended(self, hook: str, result: CommandResult, failure: Finding | None) -> None:
+        """Note the end of a run."""
+        assert result.seconds >= 0
+        self.ended.append((hook, result.outcome))
+        if failure is not None:
+            self.reported.append(failure)
 
-    def hook_traceparent(self, job: Job) -> str:
-        """Name the job."""
-        return f"trace of {job.key}"
-
-    def hooked(self, _job: Job, begun: datetime, ended: datetime, result: CommandResult) -> list[Span]:
-        """Trace."""
+    def trace(self, _job: Job, begun: datetime, ended: datetime, result: CommandResult) -> list[Span]:
+        """Trace nothing."""
         assert begun <= ended
         assert result.outcome in HookOutcome
         return []
-
-    def wake(self) -> None:
-        """Export nothing."""
 
     def lines(self, file: str) -> list[str]:
         """Return what was written to a file."""
@@ -280,36 +264,3 @@ def test_nothing_begins_after_the_stop(fixture: HooksFixture) -> None:
     assert fixture.runner.join(1)
     assert fixture.store.hook_jobs.events() == ["a"]
     assert fixture.lines("log") == []
-
-
-def hook(name: str, **match: Any) -> Hook:
-    """Return a hook."""
-    return Hook(name, ("true",), Match(**match))
-
-
-def test_hooks_for_failures_of_hooks() -> None:
-    """Only those run that name `hook_failed`: the others would run again for each hook that fails."""
-    hooks = [hook("a"), hook("b", transitions=(Transition.HOOK_FAILED,))]
-    found = compose(hooks, [occurrence(transition=Transition.HOOK_FAILED)], instance=VM, now=NOW)
-    assert [job.hook for job in found] == ["b"]
-
-
-@pytest.mark.parametrize(
-    ("hooks", "instance", "expected"),
-    [
-        ([hook("a"), hook("b")], VM, ["a", "b"]),
-        ([hook("a", transitions=(Transition.STARTED,))], VM, ["a"]),
-        ([hook("a", transitions=(Transition.SCHEDULED,))], VM, []),
-        ([hook("a", event_types=("Reboot",))], VM, []),
-        ([hook("a")], "other", []),
-        ([hook("a", target=Whom.OTHER), hook("b", target=Whom.ANY)], "other", ["a", "b"]),
-        ([hook("a"), hook("b", target=Whom.ANY)], None, []),
-        ([hook("a", transitions=(Transition.HOOK_FAILED,))], VM, []),
-    ],
-)
-def test_which_hooks_run(hooks: Sequence[Hook], instance: str | None, expected: list[str]) -> None:
-    """Those that match, in the order of the file; none while this VM does not know its name."""
-    happened = occurrence()
-    tracked = msgspec.structs.replace(happened.tracked, affects=happened.tracked.event.target(instance))
-    found = compose(hooks, [msgspec.structs.replace(happened, tracked=tracked)], instance=instance, now=NOW)
-    assert [job.hook for job in found] == expected

@@ -1,6 +1,7 @@
-"""Tests of `exporter.hooks.environment`: what hooks are told in variables."""
+"""Tests of `exporter.hooks.jobs`: which hooks run, and what they are told in variables."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,13 +10,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporter.config import Config, Hook, Notifications, Target
-from exporter.hooks.environment import MOST_BYTES, clean, cut, environment, inherited
+from exporter.config.match import Match, Whom
+from exporter.hooks.jobs import MOST_BYTES, clean, compose, cut, environment, inherited
 from exporter.model.lifecycle import TrackedEvent, Transition
 from exporter.model.views import EventView, event_view
 from exporter.notifications.addresses import variables
 from tests.builders import FREEZE_ID, scheduled
 from tests.clocks import NOW
-from tests.hooks.support import python, ran, shell
+from tests.hooks.support import VM, occurrence, python, ran, shell
 
 VIEW = event_view(TrackedEvent(scheduled(), (FREEZE_ID,), first_seen=NOW))
 
@@ -210,3 +212,36 @@ def test_a_command_gets_what_it_inherits() -> None:
         inherited={"KEPT": "canary", "EVENT_ID": "y", "PATH": "/usr/bin:/bin"},
     )
     assert done.lines == ["unset x canary"]
+
+
+def hook(name: str, **match: Any) -> Hook:
+    """Return a hook."""
+    return Hook(name, ("true",), Match(**match))
+
+
+def test_hooks_for_failures_of_hooks() -> None:
+    """Only those run that name `hook_failed`: the others would run again for each hook that fails."""
+    hooks = [hook("a"), hook("b", transitions=(Transition.HOOK_FAILED,))]
+    found = compose(hooks, [occurrence(transition=Transition.HOOK_FAILED)], instance=VM, now=NOW)
+    assert [job.hook for job in found] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("hooks", "instance", "expected"),
+    [
+        ([hook("a"), hook("b")], VM, ["a", "b"]),
+        ([hook("a", transitions=(Transition.STARTED,))], VM, ["a"]),
+        ([hook("a", transitions=(Transition.SCHEDULED,))], VM, []),
+        ([hook("a", event_types=("Reboot",))], VM, []),
+        ([hook("a")], "other", []),
+        ([hook("a", target=Whom.OTHER), hook("b", target=Whom.ANY)], "other", ["a", "b"]),
+        ([hook("a"), hook("b", target=Whom.ANY)], None, []),
+        ([hook("a", transitions=(Transition.HOOK_FAILED,))], VM, []),
+    ],
+)
+def test_which_hooks_run(hooks: Sequence[Hook], instance: str | None, expected: list[str]) -> None:
+    """Those that match, in the order of the file; none while this VM does not know its name."""
+    happened = occurrence()
+    tracked = msgspec.structs.replace(happened.tracked, affects=happened.tracked.event.target(instance))
+    found = compose(hooks, [msgspec.structs.replace(happened, tracked=tracked)], instance=instance, now=NOW)
+    assert [job.hook for job in found] == expected
