@@ -4,7 +4,7 @@ Run as ``python -m benchmarks.at_speed run --poll.interval 5ms ...``. Never agai
 """
 
 from exporter.config.values import PollInterval
-from exporter.imds import ratelimit
+from exporter.imds import client
 from exporter.timefmt import Duration
 
 
@@ -13,8 +13,8 @@ def _any_interval(_: type[PollInterval], text: object) -> PollInterval:
 
 
 if __name__ == "__main__":
-    ratelimit._WINDOW_SECONDS = 0.0  # noqa: SLF001  # that is what this is for
-    ratelimit._SHORTEST_SECONDS = 0.0  # noqa: SLF001  # as above
+    client._WINDOW_SECONDS = 0.0  # noqa: SLF001  # that is what this is for
+    client._SHORTEST_SECONDS = 0.0  # noqa: SLF001  # as above
     PollInterval.parse = classmethod(_any_interval)  # type: ignore[assignment,method-assign]  # as above
     # The flags take what they read with from there when they are declared.
     from exporter.__main__ import main

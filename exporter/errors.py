@@ -99,6 +99,29 @@ class StoppingError(ExporterError):
         super().__init__("the exporter is stopping")
 
 
+def innermost(error: BaseException) -> BaseException:
+    """Return the error that another one, of a library, comes from."""
+    # Not __context__: it leads on to whatever the caller was handling when it sent a request.
+    while (
+        inner := error.__cause__ or next((a for a in error.args if isinstance(a, Exception)), None)
+    ) is not None:
+        error = inner
+    return error
+
+
+def cause(error: BaseException) -> str:
+    """Return the innermost reason of an error, on one line: the outer ones name objects and addresses."""
+    found = innermost(error)
+    words = found.strerror if isinstance(found, OSError) else None
+    return one_line(words or str(found)) or type(found).__name__
+
+
+def one_line(text: str) -> str:
+    """Return the start of a text from elsewhere on one short line, without control characters."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:4096]).split())
+    return line if len(line) <= 160 else line[:159] + "…"
+
+
 # Letters and digits mixed, or in a row longer than that of a name or a number that people write.
 _TOKEN = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}|\d{9,}|[^\W_]{24,}")
 _LONGEST = 60

@@ -1,4 +1,4 @@
-"""The client of IMDS: the document of scheduled events, approvals, and facts about this VM.
+"""The client of IMDS: scheduled events, approvals, and facts about this VM; and how often it may ask.
 
 Sources: Azure's pages "Scheduled Events for Linux VMs" (requests, first-call delay, 5 requests a second) and
 "Azure Instance Metadata Service" (facts about the VM). The reasons for its design are in
@@ -6,8 +6,11 @@ docs/decisions/0002-imds-client.md.
 """
 
 import contextlib
+import random
+import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any
 
@@ -18,10 +21,9 @@ from requests.adapters import HTTPAdapter
 
 from exporter import __version__
 from exporter.clock import Clock
-from exporter.errors import ImdsError, PollOutcome
-from exporter.imds.ratelimit import RateLimiter
+from exporter.errors import ImdsError, PollOutcome, cause, innermost, one_line
 from exporter.model.vm import VirtualMachine, decode_instance
-from exporter.work import Watchdog
+from exporter.work import Backoff, Watchdog
 
 BODY_LIMIT = 8 * 1024 * 1024
 _EXCERPT_LIMIT = 4096
@@ -31,6 +33,10 @@ _CONNECT_SECONDS = 10.0
 # What a request may take beyond its timeouts before it counts as hanging: name resolution, further addresses
 # of a host name, a busy machine.
 _MARGIN_SECONDS = 30.0
+# IMDS answers 429 to more than 5 requests a second and VM. Requests do not all travel equally fast: a margin.
+_REQUESTS = 5
+_WINDOW_SECONDS = 1.05
+_SHORTEST_SECONDS = 0.2
 
 _INSTANCE_API_VERSION = "2021-12-13"
 _HEADERS = {
@@ -39,6 +45,64 @@ _HEADERS = {
     "Accept-Encoding": "identity",
     "User-Agent": f"azure-scheduled-events-exporter/{__version__}",
 }
+
+
+class RateLimiter:
+    """Allows 5 requests a second, in the order in which they were asked for; shared by threads.
+
+    ``wait`` sleeps for a number of seconds; if it returns early, the request is given up.
+    """
+
+    def __init__(self, clock: Clock, wait: Callable[[float], None] = time.sleep) -> None:
+        self._clock = clock
+        self._wait = wait
+        self._lock = threading.Lock()
+        self._slots: deque[float] = deque(maxlen=_REQUESTS)
+
+    def wait(self) -> None:
+        """Wait until a request may be sent.
+
+        Raises:
+            ImdsError: the wait was interrupted; the reason is ``THROTTLED``.
+        """
+        with self._lock:
+            slot = self._clock.monotonic()
+            if len(self._slots) == _REQUESTS:
+                slot = max(slot, self._slots[0] + _WINDOW_SECONDS)
+            self._slots.append(slot)
+        # Some systems' clocks tick coarsely enough for a full sleep to seem a little short.
+        for _ in range(3):
+            left = slot - self._clock.monotonic()
+            if left <= 0:
+                return
+            self._wait(left)
+        if self._clock.monotonic() < slot:
+            raise ImdsError(
+                PollOutcome.THROTTLED, "not sent: interrupted while keeping to 5 requests a second"
+            )
+
+
+class PollPauses(Backoff):
+    """The pauses between polls; used by one thread. ``interval`` is in seconds, from start to start.
+
+    After failures they grow to at most 10 s during the first minute, and to at most 30 s after that.
+    """
+
+    def __init__(self, interval: float, *, clock: Clock, chance: Callable[[], float] = random.random) -> None:
+        first = max(interval, _SHORTEST_SECONDS)
+        super().__init__(clock, first=first, early=60.0, early_longest=10.0, longest=30.0, chance=chance)
+        self._interval = interval
+
+    def after(self, success: bool, took: float) -> float:
+        """Return the seconds to pause after a poll that took ``took`` seconds.
+
+        After a success the next poll starts ``interval`` after the start of this one, or in 0.2 s if that is
+        later.
+        """
+        if not success:
+            return self.failed()
+        self.succeeded()
+        return max(self._interval - took, _SHORTEST_SECONDS)
 
 
 class _Adapter(HTTPAdapter):
@@ -162,14 +226,14 @@ class ImdsClient:
         Raises:
             ImdsError: there is no answer with status 200; `PollOutcome` has the possible reasons.
         """
-        what = f"{request.method} {_without_query(request.url or '')}"
+        what = f"{request.method} {(request.url or '').partition('?')[0]}"
         self._limiter.wait()
         try:
             with self._watchdog.limit(what, _longest(timeout)):
                 status, body = self._send(request, timeout)
         except Exception as error:
             # Not a list of types: a malformed answer can trip any of the parsers beneath.
-            if isinstance(_innermost(error), TimeoutError):
+            if isinstance(innermost(error), TimeoutError):
                 message = f"{what}: no answer within {timeout:g} s"
                 raise ImdsError(PollOutcome.TIMEOUT, message) from error
             raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{what}: {cause(error)}") from error
@@ -178,7 +242,7 @@ class ImdsClient:
                 self._adapter.close()
         if status != 200:
             reason = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
-            excerpt = _plain(body.decode(errors="replace"))
+            excerpt = one_line(body.decode(errors="replace"))
             raise ImdsError(reason, f"{what}: status {status}" + (f": {excerpt}" if excerpt else ""))
         if len(body) > BODY_LIMIT:
             limit = f"{BODY_LIMIT // 1024**2} MiB"
@@ -195,28 +259,6 @@ class ImdsClient:
             with contextlib.suppress(Exception):
                 return response.status_code, _read(response, _EXCERPT_LIMIT, deadline)
             return response.status_code, b""
-
-
-def cause(error: BaseException) -> str:
-    """Return the innermost reason of an error, on one line: the outer ones name objects and addresses."""
-    innermost = _innermost(error)
-    words = innermost.strerror if isinstance(innermost, OSError) else None
-    return _plain(words or str(innermost)) or type(innermost).__name__
-
-
-def _innermost(error: BaseException) -> BaseException:
-    # Not __context__: it leads on to whatever the caller was handling when it sent the request.
-    while (
-        inner := error.__cause__ or next((a for a in error.args if isinstance(a, Exception)), None)
-    ) is not None:
-        error = inner
-    return error
-
-
-def _plain(text: str) -> str:
-    """Make one short line of what a server sent."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[:_EXCERPT_LIMIT]).split())
-    return line if len(line) <= 160 else line[:159] + "…"
 
 
 @cache
@@ -236,12 +278,8 @@ def _prepare(method: str, url: str, body: bytes | None = None) -> requests.Prepa
     try:
         return requests.Request(method, url, headers=headers, data=body).prepare()
     except ValueError as error:
-        message = f"{method} {_without_query(url)}: {cause(error)}"
+        message = f"{method} {url.partition('?')[0]}: {cause(error)}"
         raise ImdsError(PollOutcome.CONNECTION_ERROR, message) from error
-
-
-def _without_query(url: str) -> str:
-    return url.partition("?")[0]
 
 
 def _read(response: requests.Response, limit: int, deadline: float) -> bytes:

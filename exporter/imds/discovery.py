@@ -23,8 +23,7 @@ import msgspec
 from exporter import config
 from exporter.clock import Clock
 from exporter.config.values import DISCOVER, IMDS_ADDRESS
-from exporter.imds.client import ImdsClient
-from exporter.imds.ratelimit import RateLimiter
+from exporter.imds.client import ImdsClient, RateLimiter
 from exporter.work import Watchdog
 
 log = logging.getLogger(__name__)

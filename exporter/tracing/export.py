@@ -39,7 +39,7 @@ from requests.adapters import HTTPAdapter
 
 from exporter import __version__
 from exporter.config import PROGRAM
-from exporter.imds import cause
+from exporter.errors import cause
 from exporter.model.jobs import Span
 from exporter.model.vm import VirtualMachine
 from exporter.tracing import environment
