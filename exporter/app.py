@@ -25,7 +25,6 @@ from exporter.model.messages import Sender
 from exporter.model.views import Snapshot
 from exporter.notifications import planning
 from exporter.notifications.addresses import NotifyUrls
-from exporter.notifications.checking import Checker
 from exporter.notifications.notifier import Plan
 from exporter.pipeline import Pipeline
 from exporter.reloading import Reloader
@@ -96,7 +95,7 @@ class App:
         self._adapt = adapt
         self._notice = notice
         self._config, self._plan, self._check = self._read()
-        self._checker = Checker()
+        self._checker = planning.Checker()
         self._watchdog = Watchdog(clock)
         self._systemd = Systemd(os.environ)
         self.health = Health(clock)

@@ -1,8 +1,7 @@
 """Where the targets are: their URLs, which are secrets, found in the file, the environment or other files."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,9 +26,6 @@ _WITH_HOST = frozenset(
 )
 
 
-_Find = Callable[[], "Address"]
-
-
 class NotifyUrls(tuple[str, ...]):
     """The URLs of ``--notify``, which are secrets."""
 
@@ -39,36 +35,27 @@ class NotifyUrls(tuple[str, ...]):
         return f"<{len(self)} URLs>"
 
 
-class Address:
-    """Where one target is: an Apprise URL, or a tag of an Apprise configuration file.
+class Address(msgspec.Struct):
+    """Where one target is: an Apprise URL, or path and tag of an Apprise configuration file.
 
-    The URL is a secret. Whatever shows an address shows its ``label``. ``plugin`` is the module and the class
-    by which Apprise serves the URL, where they are known: its other two hundred need not be loaded.
+    The URL is a secret. Whatever shows an address shows its ``label``. ``keys`` lead to it in the
+    configuration file; without any it comes from ``--notify``. ``plugin`` is the module and the class by
+    which Apprise serves the URL, where they are known: its other two hundred need not be loaded.
     """
 
-    __slots__ = ("apprise_config", "label", "plugin", "target", "url")
+    target: str
+    url: str = ""
+    apprise_config: tuple[str, str] | None = None
+    keys: Keys = ()
+    plugin: tuple[str, str] | None = None
 
-    def __init__(self, target: str, *, url: str = "", apprise_config: str = "", tag: str = "") -> None:
-        self.target = target
-        self.url = url
-        self.apprise_config = (apprise_config, tag) if tag else None
-        self.label = f"tag {tag}" if tag else shown(url)
-        self.plugin: tuple[str, str] | None = None
+    @property
+    def label(self) -> str:
+        """What may be shown of it."""
+        return f"tag {self.apprise_config[1]}" if self.apprise_config else shown(self.url)
 
     def __repr__(self) -> str:
         return f"<{self.target}: {self.label}>"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Address):
-            return NotImplemented
-        mine, theirs = (
-            (self.target, self.url, self.apprise_config),
-            (other.target, other.url, other.apprise_config),
-        )
-        return mine == theirs
-
-    def __hash__(self) -> int:
-        return hash((self.target, self.url, self.apprise_config))
 
 
 def shown(url: str) -> str:
@@ -113,12 +100,26 @@ def resolve(
 
     In a target's ``url``, ``${NAME}`` stands for a variable of the environment, whose value is taken as it
     is. Any other ``$`` stands for itself; ``%24{`` is how a URL has ``${`` in it. A variable or a file that
-    is missing, or has nothing in it, is put into ``mistakes``, without any secret.
+    is missing, or has nothing in it, is put into ``mistakes``, without any secret. A target without any
+    address is left out: `exporter.config` reports it.
     """
     found = []
-    for find in (*_configured(settings, locate, environ), *_extra(extra)):
+    for index, target in enumerate(settings.targets):
+        keys: Keys = ("notifications", "targets", index)
         with mistakes:
-            found.append(find())
+            if target.tag and settings.apprise_config:
+                found.append(_tagged(target, (*keys, "tag"), settings.apprise_config, locate))
+            elif target.url_file:
+                keys = (*keys, "url_file")
+                found.append(Address(target.name, _url_in_file(target.url_file, keys, locate), keys=keys))
+            elif target.url:
+                keys = (*keys, "url")
+                found.append(Address(target.name, _expanded(target.url, keys, locate, environ), keys=keys))
+    for name, url in zip(names_of_extra(extra), extra, strict=True):
+        with mistakes:
+            if not url.strip():
+                raise ConfigurationError(f"--notify: URL {name.removeprefix('notify-')} is empty")
+            found.append(Address(name, url.strip()))
     return tuple(found)
 
 
@@ -172,47 +173,31 @@ def names_of_extra(extra: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"notify-{number}" for number in range(1, len(extra) + 1))
 
 
-def _configured(settings: Notifications, locate: Locate, environ: Mapping[str, str]) -> Iterator[_Find]:
-    """Yield what finds the address of each target; `exporter.config.checks` tells of one without."""
-    for index, target in enumerate(settings.targets):
-        keys: Keys = ("notifications", "targets", index)
-        if target.tag and settings.apprise_config:
-            yield partial(_tagged, target, keys, settings.apprise_config, locate)
-        elif target.url or target.url_file:
-            yield partial(_addressed, target, keys, locate, environ)
-
-
 def _tagged(target: Target, keys: Keys, apprise_config: str, locate: Locate) -> Address:
     _read(apprise_config, ("notifications", "apprise_config"), locate)
-    _refuse_url(target.tag, (*keys, "tag"), locate, "a tag")
-    return Address(target.name, apprise_config=apprise_config, tag=target.tag)
+    _refuse_url(target.tag, keys, locate, "a tag")
+    return Address(target.name, apprise_config=(apprise_config, target.tag), keys=keys)
 
 
-def _addressed(target: Target, keys: Keys, locate: Locate, environ: Mapping[str, str]) -> Address:
-    return Address(target.name, url=_url(target, keys, locate, environ))
+def _url_in_file(path: str, keys: Keys, locate: Locate) -> str:
+    lines = _read(path, keys, locate).split()
+    if len(lines) != 1:
+        what = "is empty" if not lines else "has more than one URL"
+        raise locate(keys, f"the file {what}; put one Apprise URL there")
+    return lines[0]
 
 
-def _url(target: Target, keys: Keys, locate: Locate, environ: Mapping[str, str]) -> str:
-    if target.url_file:
-        lines = _read(target.url_file, (*keys, "url_file"), locate).split()
-        if len(lines) != 1:
-            what = "is empty" if not lines else "has more than one URL"
-            raise locate((*keys, "url_file"), f"the file {what}; put one Apprise URL there")
-        return lines[0]
-
+def _expanded(url: str, keys: Keys, locate: Locate, environ: Mapping[str, str]) -> str:
     def value(found: re.Match[str]) -> str:
         # What a shell takes for a default, as in ${NAME:-URL}, is a secret, too.
         if not _NAME.fullmatch(found[1]):
-            raise locate(
-                (*keys, "url"), "between ${ and } only the name of a variable may stand; use ${NAME}"
-            )
+            raise locate(keys, "between ${ and } only the name of a variable may stand; use ${NAME}")
         if not environ.get(found[1]):
-            raise locate(
-                (*keys, "url"), f"the environment has no variable {quoted(found[1])}; set it, or use url_file"
-            )
+            problem = f"the environment has no variable {quoted(found[1])}; set it, or use url_file"
+            raise locate(keys, problem)
         return environ[found[1]]
 
-    return _VARIABLE.sub(value, target.url).strip()
+    return _VARIABLE.sub(value, url).strip()
 
 
 def _refuse_url(text: str, keys: Keys, locate: Locate, wanted: str) -> None:
@@ -230,14 +215,3 @@ def _read(name: str, keys: Keys, locate: Locate) -> str:
         raise locate(keys, "the file is not text") from error
     except OSError as error:
         raise locate(keys, f"the file cannot be read: {error.strerror}") from error
-
-
-def _extra(urls: Sequence[str]) -> Iterator[_Find]:
-    for number, url in enumerate(urls, start=1):
-        yield partial(_given, number, url)
-
-
-def _given(number: int, url: str) -> Address:
-    if not url.strip():
-        raise ConfigurationError(f"--notify: URL {number} is empty")
-    return Address(f"notify-{number}", url=url.strip())

@@ -2,7 +2,7 @@
 
 `AppriseResult` says no more than that an attempt failed. The exception that a plugin handles is the current
 one of the interpreter while the plugin logs it, and so is known by type. The status of an HTTP response is
-nowhere but in the text of Apprise's log.
+nowhere but in the text of Apprise's log (docs/decisions/0003-apprise-status.md).
 """
 
 import contextlib
@@ -15,6 +15,8 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
+from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 from exporter.model.messages import Delivery, Failure
 
@@ -22,6 +24,7 @@ from exporter.model.messages import Delivery, Failure
 _REFUSED = frozenset({400, 413, 414, 415, 422, 431})
 # 5yz in answer to a mail's content, not to its sender or recipient: https://www.rfc-editor.org/rfc/rfc5321#section-4.2
 _MAIL_REFUSED = range(500, 600)
+_REDIRECT_SECONDS = 5.0
 _NO_ANSWER = "it did not answer in time"
 _STATUS = re.compile(r"\berror=([1-5][0-9][0-9])\b")
 
@@ -51,10 +54,13 @@ def handled_by(name: str) -> Iterator[Sequence[BaseException]]:
         logger.removeHandler(errors)
 
 
-def status_in(texts: Iterable[str]) -> int | None:
-    """Return the status of the HTTP response that Apprise's log names; None without."""
+def of(plugin: Any, texts: Iterable[str], errors: Sequence[BaseException]) -> Delivery:
+    """Return why a plugin could not send: ``texts`` are what it logged, ``errors`` what it handled."""
     found = _STATUS.search("\n".join(texts))
-    return int(found[1]) if found else None
+    if found is None:
+        return of_errors(errors)
+    status = int(found[1])
+    return of_redirect(status, _location(plugin)) if 300 <= status < 400 else of_status(status)
 
 
 def of_status(status: int) -> Delivery:
@@ -67,6 +73,41 @@ def of_redirect(status: int, location: str) -> Delivery:
     """Return what a redirect means; ``location`` is the scheme and host that it leads to, "" if not known."""
     where = f" to {location}; correct the target's URL" if location else ", which is not followed"
     return Delivery(delivered=False, reason=f"it answered {_named(status)}, a redirect{where}")
+
+
+def _named(status: int) -> str:
+    known = status in set(HTTPStatus)
+    return f"{status} ({HTTPStatus(status).phrase})" if known else str(status)
+
+
+def _location(plugin: Any) -> str:
+    """Return the scheme and host that a plugin's server redirects to; "" where it cannot be found out.
+
+    Apprise does not report it, so the server is asked once more, at the path that it has seen, without
+    message, headers and credentials. Only what has a server of its own in its URL can be asked.
+    """
+    import requests
+
+    host = getattr(plugin, "host", None)
+    if not host:
+        return ""
+    scheme = "https" if getattr(plugin, "secure", False) else "http"
+    port = f":{plugin.port}" if getattr(plugin, "port", None) else ""
+    url = f"{scheme}://{host}{port}{getattr(plugin, 'fullpath', None) or '/'}"
+    try:
+        with requests.get(
+            url,
+            timeout=_REDIRECT_SECONDS,
+            allow_redirects=False,
+            stream=True,
+            verify=plugin.verify_certificate,
+        ) as response:
+            if not response.is_redirect:
+                return ""
+            found = urlsplit(urljoin(url, response.headers["Location"]))
+    except (requests.RequestException, ValueError):
+        return ""
+    return f"{found.scheme}://{found.netloc.rpartition('@')[2]}"
 
 
 def of_errors(errors: Sequence[BaseException]) -> Delivery:
@@ -111,8 +152,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.append(error)
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _named(status: int) -> str:
-    known = status in set(HTTPStatus)
-    return f"{status} ({HTTPStatus(status).phrase})" if known else str(status)

@@ -1,25 +1,112 @@
 """From the configuration to a `Plan`: whatever is wrong with targets or templates is found here."""
 
+import logging
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
+import msgspec
+
 from exporter import config
 from exporter import files as secret_files
-from exporter.config import Config, Notifications, Overrides, Templates
+from exporter.config import Config, Overrides, Templates
 from exporter.config.yamlfile import Locate
-from exporter.config.yamlnodes import Keys
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.model.messages import Sender
-from exporter.notifications import addresses
+from exporter.notifications import addresses, services
 from exporter.notifications.addresses import Address
-from exporter.notifications.checking import Checker
 from exporter.notifications.notifier import Plan
 from exporter.notifications.ports import Writes
 from exporter.notifications.routing import effective_routes
 from exporter.notifications.sending import AppriseSender
 
+log = logging.getLogger(__name__)
+
 _STORAGE = "apprise"
+_CHECK_SECONDS = 120.0
+
+
+class Checker:
+    """Has Apprise look at addresses, in a process of its own, on any thread, until it is stopped.
+
+    The URLs go to that process through a pipe, because others can read a process's arguments and environment.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    def refused(self, found: Sequence[Address]) -> list[tuple[Address, str]]:
+        """Return the addresses that Apprise does not take, and why; note in the others which plugin it uses.
+
+        Without time for that, or once stopped, nothing is wrong.
+        """
+        refused = []
+        not_taken: dict[str, int] = {}
+        for address, answer in zip(found, self._answers(found), strict=False):
+            if answer.problem:
+                refused.append((address, answer.problem))
+            address.plugin = answer.plugin
+            if address.apprise_config is not None and answer.not_taken:
+                not_taken[address.apprise_config[0]] = answer.not_taken
+        for path, count in not_taken.items():
+            log.warning(
+                "a file has services that Apprise does not take", extra={"path": path, "count": count}
+            )
+        return refused
+
+    def stop(self) -> None:
+        """End all checks."""
+        with self._lock:
+            self._stopped = True
+            for child in self._children:
+                child.kill()
+
+    def _answers(self, found: Sequence[Address]) -> list[services.Answer]:
+        """Return an answer for each address, or none at all."""
+        if not found:
+            return []
+        try:
+            return msgspec.json.decode(self._ask(msgspec.json.encode(found)), type=list[services.Answer])
+        except subprocess.TimeoutExpired:
+            log.warning(
+                "targets are used unchecked: the check took too long", extra={"seconds": _CHECK_SECONDS}
+            )
+        except (OSError, msgspec.MsgspecError) as error:
+            if not self._stopped:
+                log.info("checking targets in this process", extra={"reason": type(error).__name__})
+                return [services.answer(address) for address in found]
+        return []
+
+    def _ask(self, questions: bytes) -> bytes:
+        with self._start() as child:
+            try:
+                return child.communicate(questions, _CHECK_SECONDS)[0]
+            finally:
+                with self._lock:
+                    self._children.discard(child)
+                child.kill()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        with self._lock:
+            if self._stopped:
+                raise InterruptedError
+            child = subprocess.Popen(  # noqa: S603  # this program itself
+                # Without -P a module that lies in the current directory would be run.
+                [sys.executable or "", "-P", "-m", services.__name__],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            self._children.add(child)
+            return child
+
 
 Check = Callable[[Checker], None]
 
@@ -75,69 +162,52 @@ def _read(  # noqa: PLR0913  # what `read` is given, and where mistakes go
 ) -> tuple[Config, Plan, Check]:
     """Do as `read`; put what is wrong into ``mistakes``, and leave it out."""
     settings, locate = config.load_located(file, overrides, mistakes)
-    found = addresses.resolve(settings.notifications, urls, locate, environ, mistakes)
+    notifications = settings.notifications
+    found = addresses.resolve(notifications, urls, locate, environ, mistakes)
     config.warn(settings, locate)
-    secret_files.warn(addresses.secret_files(settings.notifications, file))
+    secret_files.warn(addresses.secret_files(notifications, file))
     storage = config.state_directory(settings) / _STORAGE if keep_state else None
     ways: dict[str, Callable[[], Sender]] = {
         address.target: partial(AppriseSender, address, storage=storage) for address in found
     }
-    ways |= {name: partial(_given, sender) for name, sender in (senders or {}).items()}
-    plan = _plan(settings, (*addresses.names_of_extra(urls), *(senders or {})), ways)
-    return settings, plan, partial(check, settings.notifications, found, locate)
-
-
-def _plan(settings: Config, extra: Sequence[str], ways: Mapping[str, Callable[[], Sender]]) -> Plan:
-    """Return the plan; ``extra`` names the targets that get everything, whatever the routes."""
-    notifications = settings.notifications
-    targets = [target.name for target in notifications.targets]
-    return Plan(
-        routes=effective_routes(notifications.routes, targets, extra),
+    given = senders or {}
+    ways |= {name: partial(_same, sender) for name, sender in given.items()}
+    extra = (*addresses.names_of_extra(urls), *given)
+    plan = Plan(
+        routes=effective_routes(
+            notifications.routes, [target.name for target in notifications.targets], extra
+        ),
         senders=ways,
         renderer=_lazily(notifications.templates, settings.web.external_url),
         retry_for=notifications.retry_for,
         watch_after=notifications.watch.after,
         watch_targets=tuple(ways) if notifications.watch.targets is None else notifications.watch.targets,
     )
+    return settings, plan, partial(check, notifications.templates, found, locate)
 
 
-def check(settings: Notifications, found: Sequence[Address], locate: Locate, checker: Checker) -> None:
+def check(templates: Templates, found: Sequence[Address], locate: Locate, checker: Checker) -> None:
     """Try the templates, and have Apprise look at every target's address.
 
     Raises:
         ConfigurationError: a template is wrong, or Apprise does not take an address.
     """
     mistakes = Mistakes()
-    with mistakes:
-        _check_templates(settings.templates, locate)
-    places = _places(settings)
-
-    def refuse(address: Address, problem: str) -> ConfigurationError:
-        if address.target in places:
-            return locate(places[address.target], problem)
-        number = address.target.removeprefix("notify-")
-        return ConfigurationError(f"--notify: URL {number}: {problem}")
-
-    with mistakes:
-        checker.check(found, refuse)
-    mistakes.check()
-
-
-def _places(settings: Notifications) -> dict[str, Keys]:
-    """Return the key of the configuration file that holds each target's address."""
-    return {
-        target.name: ("notifications", "targets", index, key)
-        for index, target in enumerate(settings.targets)
-        for key in ("url", "url_file", "tag")
-        if getattr(target, key)
-    }
-
-
-def _check_templates(templates: Templates, locate: Locate) -> None:
     if templates != Templates():
         from exporter.notifications import templating
 
-        templating.check(templates, locate)
+        with mistakes:
+            templating.check(templates, locate)
+    for address, problem in checker.refused(found):
+        with mistakes:
+            if address.keys:
+                raise locate(address.keys, problem)
+            raise ConfigurationError(f"--notify: URL {address.target.removeprefix('notify-')}: {problem}")
+    mistakes.check()
+
+
+def _same(sender: Sender) -> Sender:
+    return sender
 
 
 def _lazily(templates: Templates, exporter_url: str) -> Callable[[], Writes]:
@@ -150,7 +220,3 @@ def _lazily(templates: Templates, exporter_url: str) -> Callable[[], Writes]:
         return Renderer(templates, exporter_url)
 
     return renderer
-
-
-def _given(sender: Sender) -> Sender:
-    return sender

@@ -1,38 +1,127 @@
 """Sending through Apprise: one attempt, one typed result, within a bounded time."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered
+from exporter.model.severity import Severity
+from exporter.notifications import failures, services
 from exporter.notifications.addresses import Address
 
-# A receiver has 60 s to answer (see `exporter.notifications.services`), and a few to be connected.
-SEND_SECONDS = 66.0
+# Apprise gives up after 4 s, mail after 15, when a slow receiver may well have the message.
+_CONNECT_SECONDS = 5.0
+_READ_SECONDS = 60.0
+_SEND_SECONDS = 66.0
+# The one service whose time to connect is its time to answer, too.
+_MAIL = "E-Mail"
+_LIMIT_MARGIN = 100
+_NOTIFY_TYPES = {
+    Severity.INFO: "info",
+    Severity.SUCCESS: "success",
+    Severity.WARNING: "warning",
+    Severity.CRITICAL: "failure",
+}
 # An attempt that lasts longer is left behind; with so many of them no more is begun.
 MOST_STUCK = 3
+# The attribute that holds an incident's key, where the plugin takes none called ``dedup``.
+_INCIDENT_KEYS = {"Opsgenie": "alias", "Jira": "alias", "Splunk On-Call": "entity_id"}
+# These close and annotate only what they opened: the plugin remembers the requests, for so long.
+_WITH_MEMORY = ("Opsgenie", "Jira")
+_REMEMBERED_SECONDS = 60 * 24 * 3600
+_OPEN = "new"
 
 
-class Service(Protocol):
-    """What is needed of `exporter.notifications.services.Service`."""
+class Service:
+    """One service that Apprise can send to; ``name`` is the service's, as Apprise has it.
 
-    name: str
-    body_limit: int
-    has_incidents: bool
-    is_reusable: bool
+    Services that know incidents get one key with all messages of an incident, and the one that ends it
+    resolves it. Parameters of the target's URL come first: a key or an action that is given there stays.
+    """
+
+    def __init__(self, plugin: Any, url: str = "") -> None:
+        """Take over a plugin; ``url`` is the target's, "" where it is not known."""
+        from apprise import Apprise
+
+        self.name = str(plugin.service_name)
+        connect = _READ_SECONDS if self.name == _MAIL else _CONNECT_SECONDS
+        for key, seconds in (("socket_connect_timeout", connect), ("socket_read_timeout", _READ_SECONDS)):
+            if getattr(plugin, key) == getattr(type(plugin), key):
+                setattr(plugin, key, max(seconds, getattr(plugin, key)))
+        plugin.request_rate_per_sec = 0
+        # Whoever calls tries again, at times of its own.
+        plugin.retry = 0
+        if plugin.overflow_mode == type(plugin).overflow_mode:
+            plugin.overflow_mode = "split"
+        self._plugin = plugin
+        self.body_limit = max(int(plugin.body_maxlen) - _LIMIT_MARGIN, _LIMIT_MARGIN)
+        # Only services that take any header have it: json, xml, form and the like.
+        self._headers: Any = getattr(plugin, "headers", None)
+        self._has_memory = self.name in _WITH_MEMORY
+        # What a plugin with a memory remembers is on disk, and read when it is made.
+        self.is_reusable = not self._has_memory or plugin.asset.storage_path is None
+        field = _incident_field(plugin)
+        self.has_incidents = field is not None
+        self._incident_field = None
+        if field is not None:
+            entity = f"{plugin.app_id}/{getattr(plugin, 'routing_key', '')}"  # Splunk On-Call's default
+            if getattr(plugin, field) in (None, "", entity):
+                self._incident_field = field
+            given = (type(plugin).parse_url(url) or {}) if url else {}
+            if "map" in plugin.template_args["action"]["values"] and not given.get("action"):
+                plugin.action = "map"
+        self._sending = Apprise(asset=plugin.asset)
+        self._sending.add(plugin)
 
     def send(self, rendered: Rendered) -> Delivery:
-        """Try once."""
-        ...
+        """Try once, on this thread, for as long as the service makes it last."""
+        resolves = self.has_incidents and rendered.resolves
+        notify_type = "success" if resolves else _NOTIFY_TYPES[rendered.severity]
+        opens, opened = self._opens(notify_type), f"opened {rendered.incident}"
+        if self._has_memory and not opens and not self._plugin.store.get(opened):
+            return Delivery(delivered=True, skipped=True)
+        if self._incident_field is not None and rendered.incident:
+            setattr(self._plugin, self._incident_field, rendered.incident)
+        if isinstance(self._headers, dict):
+            self._headers.pop("traceparent", None)
+            self._headers |= {"traceparent": rendered.traceparent} if rendered.traceparent else {}
+        with failures.handled_by(services.APPRISE_LOGGER) as errors:
+            result = self._sending.notify(
+                body=rendered.body,
+                title=rendered.title,
+                body_format=rendered.format,
+                notify_type=notify_type,
+                interpret_escapes=False,
+                log_level=logging.WARNING,
+            )
+        if not result:
+            return failures.of(self._plugin, [entry.message for entry in result.logs()], errors)
+        if opens:
+            self._plugin.store.set(opened, True, expires=_REMEMBERED_SECONDS)
+        return Delivery(delivered=True)
+
+    def _opens(self, notify_type: str) -> bool:
+        """Return whether a service with a memory opens an incident for a message of this type."""
+        if not self._has_memory:
+            return False
+        action = self._plugin.action
+        return bool((self._plugin.mapping[notify_type] if action == "map" else action) == _OPEN)
 
 
-def _open(address: Address, storage: Path | None) -> Sequence[Service]:
-    from exporter.notifications import services
+def _incident_field(plugin: Any) -> str | None:
+    """Return the attribute of a plugin that holds an incident's key; None where it knows no incidents."""
+    dedup = plugin.template_args.get("dedup", {})
+    found: str | None = dedup.get("alias_of", "dedup") if dedup else None
+    return _INCIDENT_KEYS.get(str(plugin.service_name), found)
 
-    return services.open_services(address, storage)
+
+def open_services(address: Address, storage: Path | None) -> Sequence[Service]:
+    """Return the services behind an address; ``storage`` is as in `services.plugins`."""
+    return [Service(plugin, address.url) for plugin in services.plugins(address, storage)]
 
 
 class AppriseSender:
@@ -43,10 +132,9 @@ class AppriseSender:
         address: Address,
         *,
         storage: Path | None = None,
-        timeout: float = SEND_SECONDS,
-        open_services: Callable[[Address, Path | None], Sequence[Service]] = _open,
+        timeout: float = _SEND_SECONDS,
+        open_services: Callable[[Address, Path | None], Sequence[Service]] = open_services,
     ) -> None:
-        """Make it; ``storage`` is as in `exporter.notifications.services.open_services`."""
         self.address = address.label
         self._address = address
         self._storage = storage
@@ -60,16 +148,12 @@ class AppriseSender:
     @cached_property
     def body_limit(self) -> int | None:
         """Return the most characters that every service behind it takes."""
-        services = self._take()
-        self._put_back(services)
-        return min((service.body_limit for service in services), default=None)
+        return min((service.body_limit for service in self._look()), default=None)
 
     @cached_property
     def backlog(self) -> Backlog:
         """Return how messages are sent that waited while the target was down."""
-        services = self._take()
-        self._put_back(services)
-        with_incidents = [service.has_incidents for service in services]
+        with_incidents = [service.has_incidents for service in self._look()]
         if not any(with_incidents):
             return Backlog.DIGEST
         return Backlog.LAST if all(with_incidents) else Backlog.EACH
@@ -84,24 +168,24 @@ class AppriseSender:
             self._stuck = [thread for thread in self._stuck if thread.is_alive()]
             if len(self._stuck) >= MOST_STUCK:
                 return Delivery(delivered=False, reason=f"the last {MOST_STUCK} attempts still hang")
-        services = self._take()
-        if not services:
+        found = self._take()
+        if not found:
             return Delivery(delivered=False, reason="Apprise does not take its URL any more")
-        names = {f"{number} {service.name}": service for number, service in enumerate(services)}
+        names = {f"{number} {service.name}": service for number, service in enumerate(found)}
         missing = {name: service for name, service in names.items() if name not in delivered_to}
         results, stuck = self._try(missing, rendered, delivered_to)
         if not stuck:
-            self._put_back(services)
+            self._put_back(found)
         failed = [(missing[name].name, one) for name, one in results.items() if not one.delivered]
         if not failed:
             return Delivery(delivered=True, skipped=all(one.skipped for one in results.values()))
         # Only what no service would accept later is given up.
         name, worst = min(failed, key=lambda one: one[1].failure is not Failure.TARGET)
-        reason = f"{name}: {worst.reason}" if len(services) > 1 else worst.reason
+        reason = f"{name}: {worst.reason}" if len(found) > 1 else worst.reason
         return Delivery(delivered=False, reason=reason, failure=worst.failure)
 
     def _try(
-        self, services: Mapping[str, Service], rendered: Rendered, delivered_to: set[str]
+        self, missing: Mapping[str, Service], rendered: Rendered, delivered_to: set[str]
     ) -> tuple[dict[str, Delivery], bool]:
         """Return each service's result, and whether an attempt was left behind."""
         results: dict[str, Delivery] = {}
@@ -114,7 +198,7 @@ class AppriseSender:
         # A receiver that drips a byte a second holds its sender for ever; the process must end without it.
         threads = [
             threading.Thread(target=work, args=each, name=f"send to {self._address.target}", daemon=True)
-            for each in services.items()
+            for each in missing.items()
         ]
         deadline = time.monotonic() + self._timeout
         for thread in threads:
@@ -125,7 +209,12 @@ class AppriseSender:
         with self._lock:
             self._stuck += stuck
         late = Delivery(False, f"it did not answer within {self._timeout:g} s", Failure.UNANSWERED)
-        return {name: results.get(name, late) for name in services}, bool(stuck)
+        return {name: results.get(name, late) for name in missing}, bool(stuck)
+
+    def _look(self) -> Sequence[Service]:
+        found = self._take()
+        self._put_back(found)
+        return found
 
     def _take(self) -> Sequence[Service]:
         with self._lock:
@@ -133,10 +222,10 @@ class AppriseSender:
                 return self._idle.pop()
         return self._open(self._address, self._storage)
 
-    def _put_back(self, services: Sequence[Service]) -> None:
+    def _put_back(self, found: Sequence[Service]) -> None:
         with self._lock:
-            if services and all(service.is_reusable for service in services):
-                self._idle.append(services)
+            if found and all(service.is_reusable for service in found):
+                self._idle.append(found)
 
 
 def _send(service: Service, rendered: Rendered) -> Delivery:

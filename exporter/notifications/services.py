@@ -1,112 +1,39 @@
-"""Apprise, kept at arm's length: the only module that imports it, and only inside its functions.
+"""Apprise's services behind an address; this and `exporter.notifications.sending` alone import Apprise.
 
-Its import and its plugins take 20 MiB and a third of a second, and its loggers write URLs.
+Its import and its plugins take 20 MiB and a third of a second, so both do it inside functions. The exporter
+does without it until it has something to say, and then needs the plugins of its targets alone: a process of
+its own, this module run as a program, finds out which they are, and whether Apprise takes the addresses.
 """
 
+import contextlib
 import importlib
 import logging
 import os
 import queue
+import sys
 from logging.handlers import QueueHandler
 from pathlib import Path
 from typing import Any
 
-from exporter.model.messages import Delivery, Rendered
-from exporter.model.severity import Severity
-from exporter.notifications import failures, redirects
+import msgspec
+
 from exporter.notifications.addresses import Address
-from exporter.notifications.incidents import Incidents
 
 # As whom a mail or a chat shows the sender, where the URL does not say.
 _SENDER = "Azure Scheduled Events"
-_LIMIT_MARGIN = 100
-_LOGGER = "apprise"
-_NOTIFY_TYPES = {
-    Severity.INFO: "info",
-    Severity.SUCCESS: "success",
-    Severity.WARNING: "warning",
-    Severity.CRITICAL: "failure",
-}
-# Apprise gives up after 4 s, mail after 15, when a slow receiver may well have the message.
-_CONNECT_SECONDS = 5.0
-_READ_SECONDS = 60.0
-# The one service whose time to connect is its time to answer, too.
-_MAIL = "E-Mail"
-
-
-class Service:
-    """One service that Apprise can send to; ``name`` is the service's, as Apprise has it."""
-
-    def __init__(self, plugin: Any, url: str = "") -> None:
-        from apprise import Apprise
-
-        self._incidents = Incidents(plugin, url)
-        self.has_incidents = self._incidents.exist
-        # What such a plugin remembers is on disk, and read when it is made.
-        self.is_reusable = not self._incidents.has_memory or plugin.asset.storage_path is None
-        plugin.request_rate_per_sec = 0
-        self.name = str(plugin.service_name)
-        for key, seconds in (
-            ("socket_connect_timeout", _READ_SECONDS if self.name == _MAIL else _CONNECT_SECONDS),
-            ("socket_read_timeout", _READ_SECONDS),
-        ):
-            if getattr(plugin, key) == getattr(type(plugin), key):
-                setattr(plugin, key, max(seconds, getattr(plugin, key)))
-        # Whoever calls tries again, at times of its own.
-        plugin.retry = 0
-        if plugin.overflow_mode == type(plugin).overflow_mode:
-            plugin.overflow_mode = "split"
-        self._plugin = plugin
-        self.body_limit = max(int(plugin.body_maxlen) - _LIMIT_MARGIN, _LIMIT_MARGIN)
-        # Only services that take any header have it: json, xml, form and the like.
-        self._headers: Any = getattr(plugin, "headers", None)
-        self._sending = Apprise(asset=plugin.asset)
-        self._sending.add(plugin)
-
-    def send(self, rendered: Rendered) -> Delivery:
-        """Try once, on this thread, for as long as the service makes it last."""
-        resolves = self.has_incidents and rendered.resolves
-        notify_type = "success" if resolves else _NOTIFY_TYPES[rendered.severity]
-        self._incidents.begin(rendered.incident)
-        if not self._incidents.makes_request(rendered.incident, notify_type):
-            return Delivery(delivered=True, skipped=True)
-        if isinstance(self._headers, dict):
-            self._headers.pop("traceparent", None)
-            self._headers |= {"traceparent": rendered.traceparent} if rendered.traceparent else {}
-        with failures.handled_by(_LOGGER) as errors:
-            result = self._sending.notify(
-                body=rendered.body,
-                title=rendered.title,
-                body_format=rendered.format,
-                notify_type=notify_type,
-                interpret_escapes=False,
-                log_level=logging.WARNING,
-            )
-        if result:
-            self._incidents.sent(rendered.incident, notify_type)
-            return Delivery(delivered=True)
-        status = failures.status_in(entry.message for entry in result.logs())
-        if status is None:
-            return failures.of_errors(errors)
-        if 300 <= status < 400:
-            return failures.of_redirect(status, redirects.location(self._plugin))
-        return failures.of_status(status)
-
-
-def open_services(address: Address, storage: Path | None = None) -> list[Service]:
-    """Return the services behind an address; none where Apprise does not take it.
-
-    ``storage`` is the directory for what services of incidents have to remember; None for memory alone.
-    """
-    return [Service(plugin, address.url) for plugin in plugins(address, storage)]
+APPRISE_LOGGER = "apprise"
 
 
 def plugins(address: Address, storage: Path | None = None) -> list[Any]:
-    """Return Apprise's own objects for an address."""
+    """Return Apprise's own objects for an address; none where Apprise does not take it.
+
+    ``storage`` is the directory for what services of incidents have to remember; None for memory alone.
+    """
     from apprise import Apprise, AppriseAsset, AppriseConfig
 
     _quieten()
-    _ignore_netrc()
+    # Keep requests from replacing a URL's ``Authorization`` header by what ~/.netrc has for the host.
+    os.environ["NETRC"] = os.devnull
     # Without a time limit of its own Apprise sends on the calling thread, and leaves no thread behind.
     asset = AppriseAsset(
         app_id=_SENDER,
@@ -131,32 +58,19 @@ def plugins(address: Address, storage: Path | None = None) -> list[Any]:
     return list(apprise.find(tag=tag))
 
 
-def only_plugin(address: Address, found: list[Any]) -> tuple[str, str] | None:
-    """Name the module and the class of the one plugin that an address needs; None where Apprise must find it.
-
-    It must for a URL as the service itself shows it, ``https://discord.com/api/webhooks/..``, and for several
-    URLs in one: the class alone takes such a URL for another.
-    """
-    kind = type(found[0])
-    alone = _plugin(address.url, kind.__module__, kind.__name__, found[0].asset)
-    is_same = len(found) == 1 and alone is not None and alone.url() == found[0].url()
-    return (kind.__module__, kind.__name__) if is_same else None
-
-
-def not_taken(path: str) -> int:
-    """Count the services of an Apprise file that Apprise does not take; it writes one error for each."""
-    from apprise import AppriseConfig
-    from apprise.logger import logger
-
-    errors: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
-    handler = QueueHandler(errors)
-    handler.setLevel(logging.ERROR)
-    logger.addHandler(handler)
-    try:
-        AppriseConfig(paths=path).services()
-    finally:
-        logger.removeHandler(handler)
-    return errors.qsize()
+def _quieten() -> None:
+    """Keep what may have a URL in it out of the log."""
+    for name in (APPRISE_LOGGER, "paho", "slixmpp"):
+        logger = logging.getLogger(name)
+        logger.propagate = False
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+    logging.getLogger(APPRISE_LOGGER).setLevel(logging.WARNING)
+    # urllib3 warns of headers that it cannot read, with the whole URL.
+    levels = {"asyncio": logging.WARNING, "requests": logging.WARNING, "urllib3": logging.ERROR}
+    for name, level in levels.items():
+        logger = logging.getLogger(name)
+        logger.setLevel(max(logger.level, level))
 
 
 def _plugin(url: str, module: str, name: str, asset: Any) -> Any:
@@ -171,14 +85,35 @@ def _plugin(url: str, module: str, name: str, asset: Any) -> Any:
         return None
 
 
-def problem(address: Address) -> str:
+class Answer(msgspec.Struct):
+    """Why Apprise does not take an address, "" if it does; and what is known of its services.
+
+    ``not_taken`` is how many services of the address's Apprise file Apprise does not take.
+    """
+
+    problem: str = ""
+    plugin: tuple[str, str] | None = None
+    not_taken: int = 0
+
+
+def answer(address: Address) -> Answer:
+    """Return what Apprise makes of an address."""
+    found = plugins(address)
+    if not found:
+        return Answer(_problem(address))
+    if address.apprise_config is not None:
+        return Answer(not_taken=_not_taken(address.apprise_config[0]))
+    return Answer(plugin=_only_plugin(address, found))
+
+
+def _problem(address: Address) -> str:
     """Return why Apprise does not take an address, and what to do."""
     from apprise import Apprise
 
     if address.apprise_config is not None:
         return "notifications.apprise_config has no service with this tag that Apprise takes; add it there"
-    scheme = address.label.partition("://")[0]
-    if "://" not in address.label:
+    scheme, separator, _ = address.label.partition("://")
+    if not separator:
         return "is not a valid URL; write it like mailto://user:password@example.com"
     known = [
         service["enabled"]
@@ -194,24 +129,44 @@ def problem(address: Address) -> str:
     return f"Apprise does not take this {scheme}:// URL; see the service's page in its documentation"
 
 
-def _ignore_netrc() -> None:
-    """Keep requests from replacing a URL's ``Authorization`` header by what ~/.netrc has for the host."""
-    os.environ["NETRC"] = os.devnull
+def _not_taken(path: str) -> int:
+    """Count the services of an Apprise file that Apprise does not take; it writes one error for each."""
+    from apprise import AppriseConfig
+
+    errors: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    handler = QueueHandler(errors)
+    handler.setLevel(logging.ERROR)
+    logger = logging.getLogger(APPRISE_LOGGER)
+    logger.addHandler(handler)
+    try:
+        AppriseConfig(paths=path).services()
+    finally:
+        logger.removeHandler(handler)
+    return errors.qsize()
 
 
-def _quieten() -> None:
-    """Keep what may have a URL in it out of the log."""
-    for name in (_LOGGER, "paho", "slixmpp"):
-        logger = logging.getLogger(name)
-        logger.propagate = False
-        if not logger.handlers:
-            logger.addHandler(logging.NullHandler())
-    logging.getLogger(_LOGGER).setLevel(logging.WARNING)
-    # urllib3 warns of headers that it cannot read, with the whole URL.
-    for name, level in (
-        ("asyncio", logging.WARNING),
-        ("requests", logging.WARNING),
-        ("urllib3", logging.ERROR),
-    ):
-        logger = logging.getLogger(name)
-        logger.setLevel(max(logger.level, level))
+def _only_plugin(address: Address, found: list[Any]) -> tuple[str, str] | None:
+    """Name the module and the class of the one plugin that an address needs; None where Apprise must find it.
+
+    It must for a URL as the service itself shows it, ``https://discord.com/api/webhooks/..``, and for several
+    URLs in one: the class alone takes such a URL for another.
+    """
+    kind = type(found[0])
+    alone = _plugin(address.url, kind.__module__, kind.__name__, found[0].asset)
+    is_same = len(found) == 1 and alone is not None and alone.url() == found[0].url()
+    return (kind.__module__, kind.__name__) if is_same else None
+
+
+def _main() -> None:
+    """Answer for the addresses on standard input."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):  # a filter of system calls may forbid it
+            os.nice(10)  # the exporter that has just started has more urgent work
+    # Plugins may print; standard output is for the answers.
+    out, sys.stdout = sys.stdout, sys.stderr
+    addresses = msgspec.json.decode(sys.stdin.buffer.read(), type=list[Address])
+    out.write(msgspec.json.encode([answer(address) for address in addresses]).decode())
+
+
+if __name__ == "__main__":
+    _main()

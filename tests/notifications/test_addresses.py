@@ -8,7 +8,7 @@ import pytest
 from exporter import config
 from exporter.config import Overrides
 from exporter.errors import ConfigurationError, Mistakes
-from exporter.notifications import checking, planning
+from exporter.notifications import planning
 from exporter.notifications.addresses import Address, NotifyUrls, resolve, shown
 from exporter.notifications.notifier import Plan
 from tests.end_to_end.program import eventually
@@ -212,17 +212,13 @@ def test_a_check_that_is_stopped_ends_at_once(tmp_path: Path, monkeypatch: pytes
     python.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 600\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
-    checker, found = checking.Checker(), (Address("a", url="foo://x"),)
+    checker, found = planning.Checker(), (Address("a", url="foo://x"),)
     with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(checker.check, found, _refuse)
+        result = pool.submit(checker.refused, found)
         eventually(started.exists)
         checker.stop()
-        result.result(timeout=30)
-    checker.check(found, _refuse)
-
-
-def _refuse(address: Address, problem: str) -> ConfigurationError:
-    raise AssertionError(address, problem)
+        assert result.result(timeout=30) == []
+    assert checker.refused(found) == []
 
 
 def test_a_check_that_takes_too_long_refuses_nothing(
@@ -233,8 +229,8 @@ def test_a_check_that_takes_too_long_refuses_nothing(
     python.write_text("#!/bin/sh\nexec sleep 600\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
-    monkeypatch.setattr(checking, "_SECONDS", 0.1)
-    checking.Checker().check((Address("a", url="foo://x"),), _refuse)
+    monkeypatch.setattr(planning, "_CHECK_SECONDS", 0.1)
+    assert planning.Checker().refused((Address("a", url="foo://x"),)) == []
     assert caplog.messages == ["targets are used unchecked: the check took too long"]
 
 

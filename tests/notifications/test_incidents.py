@@ -170,4 +170,4 @@ def test_a_backlog_for_services_with_incidents(tmp_path: Path) -> None:
 
     assert backlog(Address("a", url=URLS["pagerduty"])) is Backlog.LAST
     assert backlog(Address("a", url="json://127.0.0.1/")) is Backlog.DIGEST
-    assert backlog(Address("a", apprise_config=str(file), tag="both")) is Backlog.EACH
+    assert backlog(Address("a", apprise_config=(str(file), "both"))) is Backlog.EACH

@@ -12,7 +12,7 @@ import pytest
 
 from exporter.model.messages import Delivery, Rendered, TextFormat
 from exporter.model.severity import Severity
-from exporter.notifications import services
+from exporter.notifications import sending, services
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import MOST_STUCK, AppriseSender
 from tests.notifications.receivers import Receiver, http_receiver
@@ -21,7 +21,7 @@ CANARY = "canary0123456789abcdef"
 MESSAGE = Rendered("[WARNING] Reboot scheduled: vm_0", "On `vm_0` & *soon*.", "markdown", Severity.WARNING)
 
 
-def sender(url: str, timeout: float = 10.0) -> AppriseSender:
+def target_of(url: str, timeout: float = 10.0) -> AppriseSender:
     """Make a target of a URL."""
     return AppriseSender(Address("oncall", url=url), timeout=timeout)
 
@@ -45,7 +45,7 @@ def receiver() -> Iterator[Receiver]:
 def test_the_whole_message_arrives(receiver: Receiver, severity: Severity, word: str) -> None:
     """Title, body and severity come as they are."""
     rendered = Rendered("Größe", "On `vm_0`: \\n stays, :smile: too", "text", severity)
-    assert sender(f"json://{receiver.authority}/x").send(rendered) == Delivery(delivered=True)
+    assert target_of(f"json://{receiver.authority}/x").send(rendered) == Delivery(delivered=True)
     (request,) = receiver.requests
     assert request.path == "/x"
     assert (request.json["title"], request.json["message"]) == (rendered.title, rendered.body)
@@ -63,7 +63,7 @@ def test_the_whole_message_arrives(receiver: Receiver, severity: Severity, word:
 def test_a_refusal_says_why(receiver: Receiver, mood: int, reason: str) -> None:
     """What the service answered is the reason."""
     receiver.mood = mood
-    found = sender(f"json://user:{CANARY}@{receiver.authority}/{CANARY}?+x={CANARY}").send(MESSAGE)
+    found = target_of(f"json://user:{CANARY}@{receiver.authority}/{CANARY}?+x={CANARY}").send(MESSAGE)
     assert found == Delivery(delivered=False, reason=reason)
 
 
@@ -71,7 +71,7 @@ def test_redirects_are_not_followed(receiver: Receiver) -> None:
     """A redirect is a failure: neither the message nor a header goes to another host."""
     with http_receiver(302) as elsewhere:
         elsewhere.answer_headers = {"Location": f"http://{receiver.authority}/"}
-        found = sender(f"json://user:{CANARY}@{elsewhere.authority}/").send(MESSAGE)
+        found = target_of(f"json://user:{CANARY}@{elsewhere.authority}/").send(MESSAGE)
     where = f"http://{receiver.authority}"
     reason = f"it answered 302 (Found), a redirect to {where}; correct the target's URL"
     assert found == Delivery(delivered=False, reason=reason)
@@ -80,14 +80,14 @@ def test_redirects_are_not_followed(receiver: Receiver) -> None:
 
 def test_nobody_there() -> None:
     """A port that nobody listens at is told as such."""
-    assert sender("json://127.0.0.1:1/").send(MESSAGE).reason == "it refuses connections"
+    assert target_of("json://127.0.0.1:1/").send(MESSAGE).reason == "it refuses connections"
 
 
 @pytest.mark.parametrize("mood", ["hang", "drip"])
 def test_a_receiver_that_never_answers_ends_the_try(receiver: Receiver, mood: str) -> None:
     """A send that hangs or drips is over in bounded time, and so many are left behind, not more."""
     receiver.mood = mood
-    target = sender(f"json://{receiver.authority}/?rto=30", timeout=0.1)
+    target = target_of(f"json://{receiver.authority}/?rto=30", timeout=0.1)
     reasons = [target.send(MESSAGE).reason for _ in range(MOST_STUCK + 1)]
     assert reasons == ["it did not answer within 0.1 s"] * 3 + ["the last 3 attempts still hang"]
     stuck = [thread for thread in threading.enumerate() if thread.name == "send to oncall"]
@@ -102,7 +102,7 @@ def test_a_receiver_that_never_answers_ends_the_try(receiver: Receiver, mood: st
 
 def test_urgent_messages_are_not_held_back(receiver: Receiver) -> None:
     """Apprise's own pauses between messages, 5.5 s for ntfy, are off."""
-    target = sender(f"ntfy://{receiver.authority}/topic", timeout=4.0)
+    target = target_of(f"ntfy://{receiver.authority}/topic", timeout=4.0)
     for _ in range(3):
         assert target.send(MESSAGE).delivered
     assert len(receiver.requests) == 3
@@ -110,9 +110,9 @@ def test_urgent_messages_are_not_held_back(receiver: Receiver) -> None:
 
 def test_severity_and_names_reach_services_of_plain_text(receiver: Receiver) -> None:
     """Where neither colour nor markup is shown, the words still say it."""
-    assert sender(f"ntfy://{receiver.authority}/topic").send(MESSAGE).delivered
-    assert sender(f"gotify://{receiver.authority}/token").send(MESSAGE).delivered
-    assert sender(f"mmost://{receiver.authority}/abcdefghijklmnopqrstuvwxyz").send(MESSAGE).delivered
+    assert target_of(f"ntfy://{receiver.authority}/topic").send(MESSAGE).delivered
+    assert target_of(f"gotify://{receiver.authority}/token").send(MESSAGE).delivered
+    assert target_of(f"mmost://{receiver.authority}/abcdefghijklmnopqrstuvwxyz").send(MESSAGE).delivered
     for request in receiver.requests:
         text = request.body.decode()
         assert "[WARNING] Reboot scheduled: vm_0" in text
@@ -124,7 +124,7 @@ def test_each_try_has_time_and_is_one() -> None:
 
     def limits(url: str) -> tuple[float, float, int]:
         (plugin,) = services.plugins(Address("a", url=url))
-        services.Service(plugin)
+        sending.Service(plugin)
         return plugin.socket_connect_timeout, plugin.socket_read_timeout, plugin.retry
 
     assert limits("json://h.test/?retry=3&wait=20") == (5.0, 60.0, 0)
@@ -135,7 +135,7 @@ def test_each_try_has_time_and_is_one() -> None:
 def test_forms_and_xml_have_it_all(receiver: Receiver) -> None:
     """Title, text and severity are in what other programs read."""
     for scheme in ("form", "xml"):
-        assert sender(f"{scheme}://{receiver.authority}/").send(MESSAGE).delivered
+        assert target_of(f"{scheme}://{receiver.authority}/").send(MESSAGE).delivered
     form, xml = (request.body.decode() for request in receiver.requests)
     fields = parse_qs(form)
     assert (fields["title"], fields["message"], fields["type"]) == (
@@ -157,7 +157,7 @@ def test_a_tag_is_all_its_services(tmp_path: Path, receiver: Receiver) -> None:
             f"  - json://{other.authority}/two: [{{tag: oncall}}]\n"
             f"  - json://{receiver.authority}/three: [{{tag: other}}]\n"
         )
-        target = AppriseSender(Address("a", apprise_config=str(file), tag="oncall"))
+        target = AppriseSender(Address("a", apprise_config=(str(file), "oncall")))
         had: set[str] = set()
         assert target.address == "tag oncall"
         assert target.send(MESSAGE, had).reason == "JSON: it answered 500 (Internal Server Error)"
@@ -171,8 +171,8 @@ def test_a_tag_is_all_its_services(tmp_path: Path, receiver: Receiver) -> None:
 
 def test_the_limit_is_the_smallest_of_all_services() -> None:
     """What is written for a target fits every service behind it."""
-    assert sender("tgram://123456789:ABCdefghijklmnopqrstuvwxyz123456789/12345").body_limit == 3996
-    assert sender("json://127.0.0.1/").body_limit == 32668
+    assert target_of("tgram://123456789:ABCdefghijklmnopqrstuvwxyz123456789/12345").body_limit == 3996
+    assert target_of("json://127.0.0.1/").body_limit == 32668
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_no_secret_shows(
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     receiver.mood = mood
     url = urls(receiver.authority)[number]
-    target = sender(url, timeout=0.3)
+    target = target_of(url, timeout=0.3)
     delivery = target.send(MESSAGE)
     shown = [repr(delivery), repr(target._address), str(vars(target)), root_log.getvalue()]
     assert CANARY not in "".join(shown)
@@ -229,7 +229,7 @@ def test_no_secret_shows(
 def test_each_format_is_taken(receiver: Receiver, text_format: TextFormat) -> None:
     """What is rendered goes out, whatever it is rendered as."""
     rendered = Rendered("t", "<p>vm_0</p>" if text_format == "html" else "vm_0", text_format, Severity.INFO)
-    assert sender(f"json://{receiver.authority}/").send(rendered).delivered
+    assert target_of(f"json://{receiver.authority}/").send(rendered).delivered
     assert "vm_0" in receiver.requests[0].json["message"]
 
 
@@ -242,5 +242,5 @@ def test_a_netrc_replaces_no_header(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     url = f"json://{receiver.authority}/?+Authorization=Bearer%20x"
-    assert sender(url).send(MESSAGE) == Delivery(delivered=True)
+    assert target_of(url).send(MESSAGE) == Delivery(delivered=True)
     assert receiver.requests[0].headers["authorization"] == "Bearer x"

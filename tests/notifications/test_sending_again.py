@@ -8,7 +8,7 @@ import pytest
 from exporter.model.messages import Delivery, Failure, Rendered
 from exporter.model.severity import Severity
 from exporter.notifications.addresses import Address
-from exporter.notifications.sending import AppriseSender
+from exporter.notifications.sending import AppriseSender, Service
 
 DOWN = Delivery(delivered=False, reason="it refuses connections")
 
@@ -18,7 +18,7 @@ def told(body: str) -> Rendered:
     return Rendered("title", body, "text", Severity.INFO)
 
 
-class ScriptedService:
+class ScriptedService(Service):
     """Keeps what it gets while nothing is wrong with it; may be held up."""
 
     body_limit = 1000

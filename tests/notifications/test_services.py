@@ -15,8 +15,7 @@ from exporter.errors import Mistakes
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Message, TextFormat
 from exporter.notifications.addresses import Address, resolve
-from exporter.notifications.checking import Checker
-from exporter.notifications.planning import check
+from exporter.notifications.planning import Checker, check
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.sending import AppriseSender
 from tests.builders import REBOOT_ID
@@ -51,7 +50,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[TlsProxy]:
 def checked(url: str) -> Address:
     """Return the address as the program has it once it is checked."""
     (found,) = addresses = resolve(Notifications(), [url], error_without_file, {}, Mistakes())
-    check(Notifications(), addresses, error_without_file, Checker())
+    check(Templates(), addresses, error_without_file, Checker())
     return found
 
 
@@ -176,14 +175,14 @@ def test_mail(text_format: TextFormat) -> None:
 
 LOADED = """
 import sys
-from exporter.config import Notifications
-from exporter.notifications import addresses, checking, planning
+from exporter.config import Notifications, Templates
+from exporter.notifications import addresses, planning
 from exporter.config.yamlfile import error_without_file
 from exporter.errors import Mistakes
 (address,) = found = addresses.resolve(Notifications(), [sys.argv[1]], error_without_file, {}, Mistakes())
-planning.check(Notifications(), found, error_without_file, checking.Checker())
-from exporter.notifications.services import open_services
-(service,) = open_services(address)
+planning.check(Templates(), found, error_without_file, planning.Checker())
+from exporter.notifications.sending import open_services
+(service,) = open_services(address, None)
 print(service.name, sum(name.startswith("apprise.plugins.") for name in sys.modules) < 20)
 """
 
