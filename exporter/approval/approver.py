@@ -7,19 +7,18 @@ sent.
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
 
-import msgspec
+from msgspec.structs import replace
 
-from exporter.approval.ages import Ages
-from exporter.approval.attempts import FailedAttempts
-from exporter.approval.deciding import ApprovalState, Decision, Facts, decide
+from exporter.approval.deciding import Ages, ApprovalState, Decision, Facts, decide
 from exporter.clock import Clock
 from exporter.config import Config, Mode
 from exporter.errors import ImdsError, PollOutcome
+from exporter.imds import ImdsClient
 from exporter.metrics import ApprovalOutcome
 from exporter.model.documents import decode_document
 from exporter.model.events import SCHEDULED, trace_id
@@ -27,7 +26,7 @@ from exporter.model.jobs import Finding, HookOutcome, Span
 from exporter.model.lifecycle import Known, TrackedEvent, Transition
 from exporter.model.views import ApprovalView, Snapshot
 from exporter.state.jobs import Approvals, HookJobs
-from exporter.work import Loop
+from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)
 
@@ -36,23 +35,29 @@ _LOOK_SECONDS = 1.0
 _COUNTED = {ApprovalState.DRY_RUN: ApprovalOutcome.DRY_RUN, ApprovalState.LIMITED: ApprovalOutcome.LIMITED}
 
 
-# Returns the spans of an approval: of the event, the rule, begin and end, and this VM's name.
-Trace = Callable[[TrackedEvent, str, tuple[datetime, datetime], str | None], Sequence[Span]]
-
-
-class Azure(Protocol):
-    """The part of `exporter.imds.ImdsClient` that is used here; all of it raises ImdsError."""
-
-    def fetch(self) -> bytes:
-        """Return the body of the document of scheduled events."""
-        ...
-
-    def approve(self, event_ids: list[str]) -> None:
-        """Approve events."""
-        ...
-
+_LONGEST_RETRY_SECONDS = 20.0
 
 _Due = tuple[TrackedEvent, Decision]
+
+
+class _FailedAttempts:
+    """Attempts to approve an event that failed so far; ``try_at`` is on the monotonic clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        # Without chance: of an event's VMs one leads, so that they do not try in step.
+        self.backoff = Backoff(
+            clock, early=math.inf, early_longest=_LONGEST_RETRY_SECONDS, chance=lambda: 0.0
+        )
+        self.rule = ""
+        self.try_at = 0.0
+        self.problem = ""
+        self.given_up = False
+
+    @property
+    def decision(self) -> Decision:
+        """What is wrong, in place of the decision that cannot be carried out."""
+        reason = f"given up, as NotBefore has passed: {self.problem}" if self.given_up else self.problem
+        return Decision(ApprovalState.FAILED, self.rule, reason)
 
 
 class Approver:
@@ -65,7 +70,7 @@ class Approver:
         jobs: HookJobs,
         snapshot: Callable[[], Snapshot],
         count: Callable[[str, ApprovalOutcome], None],
-        trace: Trace,
+        trace: Callable[[TrackedEvent, str, tuple[datetime, datetime], str | None], Sequence[Span]],
         clock: Clock,
         known: Known,
         report: Callable[[Finding], None],
@@ -74,7 +79,8 @@ class Approver:
         """Prepare.
 
         ``count`` is called with the rule and the outcome of each attempt, ``report`` with what Azure took,
-        and ``poll`` to have the watch look at the document now.
+        and ``poll`` to have the watch look at the document now. ``trace`` returns the spans of an approval:
+        it gets the event, the rule, begin and end, and this VM's name.
         """
         self._approvals = approvals
         self._jobs = jobs
@@ -82,17 +88,17 @@ class Approver:
         self._count = count
         self._trace = trace
         self._clock = clock
-        self._ages = Ages(clock, known)
+        self._ages = Ages(clock, known, approvals.known())
         self._report = report
         self._poll = poll
         self._config = Config()
-        self._azure: Azure | None = None
-        self._trials: dict[str, FailedAttempts] = {}
+        self._azure: ImdsClient | None = None
+        self._trials: dict[str, _FailedAttempts] = {}
         self._said: dict[str, Decision] = {}
         self._lock = threading.Lock()
         self._loop = Loop("approver", self.look)
 
-    def configure(self, settings: Config, azure: Azure) -> None:
+    def configure(self, settings: Config, azure: ImdsClient) -> None:
         """Take over a configuration and a client, and look at everything again."""
         with self._lock:
             self._config, self._azure = settings, azure
@@ -112,7 +118,7 @@ class Approver:
         decision = self._decide(tracked, self._snapshot().instance)
         trial = self._trials.get(tracked.key)
         if decision.state is ApprovalState.DUE and trial is not None:
-            decision = Decision(ApprovalState.FAILED, decision.rule, trial.reason)
+            decision = replace(trial.decision, rule=decision.rule)
         return decision.view
 
     def stop(self, timeout: float) -> bool:
@@ -145,23 +151,24 @@ class Approver:
         return _LOOK_SECONDS
 
     def _decide(self, tracked: TrackedEvent, instance: str | None) -> Decision:
-        settings = self._config.approval
+        return decide(tracked, self._config.approval, instance, self._clock.now(), self._facts(tracked))
+
+    def _facts(self, tracked: TrackedEvent) -> Facts:
         known = self._approvals.find(tracked.key)
-        facts = Facts(
-            approved_by=known.rule if known is not None and known.sent is not None else "",
-            asked_by=known.rule if known is not None and known.sent is None else "",
+        rule = known.rule if known is not None else ""
+        approved_by, asked_by = (rule, "") if known is not None and known.sent is not None else ("", rule)
+        if tracked.ended is not None or tracked.event.event_status != SCHEDULED:
+            return Facts(approved_by, asked_by)
+        asks_hooks = any(one.require_hooks for one in self._config.approval.rules)
+        return Facts(
+            approved_by,
+            asked_by,
+            hooks=self._hook_results(tracked) if asks_hooks else {},
+            is_updating=self._is_updating(tracked),
+            age=self._ages.of_life(tracked),
+            within_hour=self._ages.count_recent(but=tracked.key),
+            unknown_until=self._approvals.unknown_until(),
         )
-        if tracked.ended is None and tracked.event.event_status == SCHEDULED:
-            asks_hooks = any(rule.require_hooks for rule in settings.rules)
-            facts = msgspec.structs.replace(
-                facts,
-                hooks=self._hook_results(tracked) if asks_hooks else {},
-                is_updating=self._is_updating(tracked),
-                age=self._ages.of_life(tracked),
-                unknown_until=self._approvals.unknown_until(),
-                within_hour=self._ages.count_recent(self._approvals.known(), but=tracked.key),
-            )
-        return decide(tracked, settings, instance, self._clock.now(), facts)
 
     def _hook_results(self, tracked: TrackedEvent) -> Mapping[str, HookOutcome | None]:
         """Return how hooks ended; one that failed did not succeed by running again for that failure."""
@@ -197,9 +204,8 @@ class Approver:
         if not_before is None or self._clock.now() < not_before:
             return self._clock.monotonic() >= trial.try_at
         if not trial.given_up:
+            log.error("approval failed until NotBefore; given up", extra=_facts(tracked, trial.decision))
             trial.given_up = True
-            failed = Decision(ApprovalState.FAILED, trial.rule, trial.problem)
-            log.error("approval failed until NotBefore; given up", extra=_facts(tracked, failed))
         return False
 
     def _approve(self, due: Sequence[_Due]) -> None:
@@ -232,7 +238,7 @@ class Approver:
         self._failed(tracked, decision, problem, asked)
         return None
 
-    def _send(self, azure: Azure, due: Sequence[_Due], begun: datetime, asked: float) -> None:
+    def _send(self, azure: ImdsClient, due: Sequence[_Due], begun: datetime, asked: float) -> None:
         if not due:
             return
         try:
@@ -250,8 +256,7 @@ class Approver:
                 self._succeeded(tracked, decision, begun)
 
     def _succeeded(self, tracked: TrackedEvent, decision: Decision, begun: datetime) -> None:
-        now = self._clock.now()
-        instance = self._snapshot().instance
+        now, instance = self._clock.now(), self._snapshot().instance
         spans = self._trace(tracked, decision.rule, (begun, now), instance)
         self._approvals.note_sent(tracked.key, now, spans)
         self._trials.pop(tracked.key, None)
@@ -260,7 +265,7 @@ class Approver:
         self._report(Finding(tracked.key, Transition.APPROVED, now, instance))
 
     def _failed(self, tracked: TrackedEvent, decision: Decision, problem: str, asked: float) -> None:
-        trial = self._trials.get(tracked.key) or FailedAttempts(self._clock)
+        trial = self._trials.get(tracked.key) or _FailedAttempts(self._clock)
         now = self._clock.monotonic()
         trial.try_at = now + trial.backoff.failed(now - asked)
         is_new = trial.problem != problem
@@ -268,8 +273,7 @@ class Approver:
         self._trials[tracked.key] = trial
         self._count(decision.rule, ApprovalOutcome.FAILED)
         if is_new:
-            failed = Decision(ApprovalState.FAILED, decision.rule, problem)
-            log.warning("approval failed; trying again", extra=_facts(tracked, failed))
+            log.warning("approval failed; trying again", extra=_facts(tracked, trial.decision))
 
 
 def _facts(tracked: TrackedEvent, decision: Decision) -> Mapping[str, object]:

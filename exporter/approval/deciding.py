@@ -1,25 +1,28 @@
-"""Whether an event may proceed, decided purely: from the rules, the event, what is remembered, and the time.
+"""Whether an event may proceed, decided purely: from the rules, the event, what is remembered, and its age.
 
 An approval lets the event proceed for every VM in its ``Resources`` (Azure's page "Scheduled Events for Linux
 VMs", "Start an event"), so whatever is not certain holds it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
 from exporter import config
+from exporter.clock import Clock
 from exporter.config import Mode, Rule
 from exporter.model.events import SCHEDULED, ScheduledEvent, normal_name
 from exporter.model.jobs import HookOutcome
-from exporter.model.lifecycle import TrackedEvent
+from exporter.model.lifecycle import Known, TrackedEvent
 from exporter.model.views import NO_APPROVAL, ApprovalView
+from exporter.state.jobs import Approval
 from exporter.timefmt import format_duration, rfc3339
 
 # Beyond that a date cannot be written; nobody waits as long.
 _LONGEST_SECONDS = 1e9
+_HOUR = 3600.0
 
 
 class ApprovalState(StrEnum):
@@ -67,6 +70,45 @@ class Facts(msgspec.Struct, frozen=True):
     age: float = 0.0
     within_hour: int = 0
     unknown_until: datetime | None = None
+
+
+class Ages:
+    """How long ago lives began and approvals were decided; steps of the wall clock make nothing come earlier.
+
+    All moments are on the monotonic clock. Those before this process follow from the wall clock at its start.
+    """
+
+    def __init__(self, clock: Clock, known: Known, approvals: Iterable[Approval]) -> None:
+        """Prepare at the start of the process with what the process before it left."""
+        self._clock = clock
+        now, monotonic = clock.now(), clock.monotonic()
+
+        def moment(at: datetime) -> float:
+            return monotonic - max((now - at).total_seconds(), 0.0)
+
+        self._begun = {key: moment(life.first_seen) for key, life in known.current.items()}
+        self._approved = {one.key: moment(one.decided) for one in approvals}
+
+    def note(self, current: Iterable[TrackedEvent]) -> None:
+        """Note when lives begin; call it whenever the current ones change."""
+        now = self._clock.monotonic()
+        self._begun = {life.key: self._begun.get(life.key, now) for life in current}
+
+    def of_life(self, life: TrackedEvent) -> float:
+        """Return for how many seconds a life has lasted; 0 for one that was not noted."""
+        now = self._clock.monotonic()
+        return now - self._begun.get(life.key, now)
+
+    def note_approval(self, key: str) -> None:
+        """Note that a life is approved now."""
+        now = self._clock.monotonic()
+        recent = {other: at for other, at in self._approved.items() if now - at < _HOUR}
+        self._approved = recent | {key: now}
+
+    def count_recent(self, *, but: str) -> int:
+        """Return the number of approvals in the last hour, except that of one life."""
+        now = self._clock.monotonic()
+        return sum(now - at < _HOUR for key, at in self._approved.items() if key != but)
 
 
 def decide(
