@@ -28,7 +28,7 @@ from exporter.model.vm import VirtualMachine
 from exporter.model.wording import printable
 from exporter.notifications import addresses, planning
 from exporter.notifications.addresses import Address, NotifyUrls
-from exporter.state.disk import refuse_unsafe
+from exporter.state.directory import refuse_unsafe
 from exporter.timefmt import rfc3339
 from exporter.web.api import Status
 from exporter.web.settings import WebSettings

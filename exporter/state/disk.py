@@ -2,24 +2,25 @@
 
 import contextlib
 import os
-import re
 import sqlite3
-import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from exporter import files as private
+from exporter import files
 from exporter.errors import ExporterError
-from exporter.state.lock import LOCK_NAME, DirectoryLock
+from exporter.state import directory as directories
+from exporter.state.directory import FILE_NAME, DirectoryLock
 
-FILE_NAME = "state.db"
 # "azsj" in ASCII, in SQLite's header (https://sqlite.org/fileformat2.html, 1.3.17), and what it was once.
 APPLICATION_ID = 0x617A736A
 _FORMER_APPLICATION_ID = 0x617A7365
 
+# Kind, key and value.
 Row = tuple[str, bytes, bytes]
+# A row to put, or to delete, without a value.
+Change = tuple[str, bytes, bytes | None]
 
 
 def _tell_messages_apart(rows: Iterable[Row]) -> Iterator[Row]:
@@ -58,23 +59,8 @@ _SELECT = """
 # Another process may hold the file for a moment; the poller must not wait for it for long.
 _BUSY_SECONDS = 1.0
 _MAGIC = b"SQLite format 3\x00"
-_COMPANIONS = ("-wal", "-shm", "-journal")
-# The names of files that were moved aside say when.
-_ASIDE = re.compile(re.escape(FILE_NAME) + r"\.(?:corrupt|newer)-([0-9]{8}T[0-9]{6}Z)(?:\.[0-9]+)?")
-_ASIDE_TIME = "%Y%m%dT%H%M%SZ"
 # What is wrong with the file itself, and will not pass (https://sqlite.org/rescode.html).
 _DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
-
-
-def refuse_unsafe(directory: Path) -> None:
-    """Refuse a directory whose state other users could change, or have changed.
-
-    Raises:
-        ConfigurationError: it is so; with the mend.
-    """
-    private.refuse_unsafe(
-        directory, (LOCK_NAME, FILE_NAME, *(f"{FILE_NAME}{suffix}" for suffix in _COMPANIONS))
-    )
 
 
 class DiskError(ExporterError):
@@ -89,6 +75,23 @@ class UnusableFileError(DiskError):
         self.defect = defect
 
 
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.InterfaceError, sqlite3.ProgrammingError):
+        raise  # a defect of this program
+    except UnicodeDecodeError as error:
+        raise UnusableFileError(f"it is damaged: {error}") from error
+    except sqlite3.Error as error:
+        # Without a code where text is not UTF-8.
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE:
+            raise UnusableFileError(f"it is damaged: {error}") from error
+        raise DiskError(f"{error} ({error.sqlite_errorname})") from error
+    except OSError as error:
+        raise DiskError(error.strerror or str(error)) from error
+
+
 class Disk:
     """The state file, its directory and its lock; every failure is a DiskError."""
 
@@ -99,6 +102,7 @@ class Disk:
         self._connection: sqlite3.Connection | None = None
         self._identity: os.stat_result | None = None
 
+    @_translated()
     def open(self) -> int:
         """Create the directory, take its lock, and open the file or create an empty one.
 
@@ -111,28 +115,28 @@ class Disk:
             UnusableFileError: it is not a state file; nothing was written to it.
         """
         self.close()
-        with _translated():
-            private.make_directory(self.directory)
-            self._lock.hold()
-            # SQLite would say "unable to open database file"; the system gives the reason.
-            os.close(private.open_file(self.path))
-            self._check_magic()
-            self._connection = self._connect("mode=rw")
-            version = _version(self._connection)
-            # FULL: what is acknowledged must survive the sudden end of the VM, too.
-            (mode,) = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            if mode != "wal":
-                raise DiskError(f"the file system does not allow SQLite's write-ahead log ({mode})")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute("PRAGMA journal_size_limit = 1048576")
-            self._identity = self.path.stat()
+        files.make_directory(self.directory)
+        self._lock.hold()
+        # SQLite would say "unable to open database file"; the system gives the reason.
+        os.close(files.open_file(self.path))
+        self._check_magic()
+        self._connection = self._connect("mode=rw")
+        version = _version(self._connection)
+        # FULL: what is acknowledged must survive the sudden end of the VM, too.
+        (mode,) = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise DiskError(f"the file system does not allow SQLite's write-ahead log ({mode})")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA journal_size_limit = 1048576")
+        self._identity = self.path.stat()
         return version
 
-    def rows(self) -> Generator[Row, None, None]:
-        """Yield the open file's rows, oldest first, after looking for damage."""
+    @_translated()
+    def rows(self) -> Iterable[Row]:
+        """Return the open file's rows, oldest first, after looking for damage."""
         return _rows(self._opened())
 
-    def rows_read_only(self) -> list[Row] | None:
+    def rows_read_only(self) -> Iterable[Row] | None:
         """Return the rows of a file that cannot be written; None where it cannot be read either.
 
         Raises:
@@ -143,12 +147,7 @@ class Disk:
         # reads "immutable" files, but passes over the log, so that is for a file without one.
         for option in ("mode=rw", "mode=ro", *([] if self._has_log() else ["mode=ro&immutable=1"])):
             try:
-                with _translated():
-                    self._check_magic()
-                    with contextlib.closing(self._connect(option)) as connection:
-                        if option == "mode=rw":
-                            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-                        return list(_rows(connection)) if _version(connection) else []
+                return self._rows_read_only(option)
             except UnusableFileError:
                 raise
             except DiskError:
@@ -157,19 +156,16 @@ class Disk:
 
     def is_in_place(self) -> bool:
         """Return whether the file is open, and still the one that its path names."""
-        identity = self._identity
-        try:
-            return identity is not None and os.path.samestat(self.path.stat(), identity)
-        except OSError:
-            return False
+        return self._identity is not None and directories.is_in_place(self.path, self._identity)
 
     def is_open(self) -> bool:
         """Return whether the file is open, though somebody may have removed or replaced it."""
         return self._connection is not None
 
-    def write(self, changes: Iterable[tuple[str, bytes, bytes | None]]) -> None:
+    @_translated()
+    def write(self, changes: Iterable[Change]) -> None:
         """Put rows, or delete those without a value, in one transaction; durable when this returns."""
-        with _translated(), self._opened() as connection:
+        with self._opened() as connection:
             connection.execute("BEGIN IMMEDIATE")
             for kind, key, value in changes:
                 if value is None:
@@ -177,45 +173,23 @@ class Disk:
                 else:
                     connection.execute(_PUT, (kind, key, value))
 
-    def overwrite(self, rows: Iterable[Row]) -> None:
+    @_translated()
+    def overwrite(self, rows: Iterable[Change]) -> None:
         """Replace the file's content in one transaction; durable when this returns."""
-        with _translated():
-            with self._opened() as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                connection.execute("DROP TABLE IF EXISTS entries")
-                connection.execute(_CREATE)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {newest_version()}")
-                connection.executemany(_PUT, rows)
-            _sync_directory(self.directory)
+        with self._opened() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DROP TABLE IF EXISTS entries")
+            connection.execute(_CREATE)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {newest_version()}")
+            connection.executemany(_PUT, rows)
+        directories.sync(self.directory)
 
+    @_translated()
     def move_aside(self, defect: str, now: datetime) -> str:
-        """Rename the file and its companions; return the new name."""
+        """Close the file, and rename it with its companions; return the new name."""
         self.close()
-        stem = f"{FILE_NAME}.{defect}-{now:{_ASIDE_TIME}}"
-        name, number = stem, 0
-        with _translated():
-            while any((self.directory / (name + suffix)).exists() for suffix in ("", *_COMPANIONS)):
-                number += 1
-                name = f"{stem}.{number}"
-            aside = self.directory / name
-            # The file first: SQLite discards a log without a file, but would believe a file without its log.
-            self.path.rename(aside)
-            for suffix in _COMPANIONS:
-                with contextlib.suppress(FileNotFoundError):
-                    self.path.with_name(FILE_NAME + suffix).rename(aside.with_name(name + suffix))
-        return name
-
-    def last_moved_aside(self) -> tuple[str, datetime] | None:
-        """Return the newest of the files that were moved aside, and when that was; None if there is none."""
-        found = []
-        with contextlib.suppress(OSError):
-            names = [path.name for path in self.directory.iterdir()]
-            for match in filter(None, map(_ASIDE.fullmatch, names)):
-                with contextlib.suppress(ValueError):  # of a name that is not from here
-                    at = datetime.strptime(match[1], _ASIDE_TIME).replace(tzinfo=UTC)
-                    found.append((match[0], at))
-        return max(found, key=lambda one: one[1], default=None)
+        return directories.move_aside(self.directory, defect, now)
 
     def close(self) -> None:
         """Close the file; the lock stays."""
@@ -243,9 +217,17 @@ class Disk:
 
     def _check_magic(self) -> None:
         # SQLite would notice, too, but discard a log that lies beside a file without a header.
-        with private.open_to_read(self.path, follow=False) as file:
+        with files.open_to_read(self.path, follow=False) as file:
             if file.read(len(_MAGIC)) not in (b"", _MAGIC):
                 raise UnusableFileError("it is not a SQLite file")
+
+    @_translated()
+    def _rows_read_only(self, option: str) -> Iterable[Row]:
+        self._check_magic()
+        with contextlib.closing(self._connect(option)) as connection:
+            if option == "mode=rw":
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            return _rows(connection) if _version(connection) else []
 
     def _has_log(self) -> bool:
         try:
@@ -276,40 +258,12 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def _rows(connection: sqlite3.Connection) -> Generator[Row, None, None]:
-    with _translated():
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise UnusableFileError(f"it is damaged: {verdict}")
-        found = connection.execute(_SELECT)
-        rows: Iterable[Row] = ((kind.decode(errors="replace"), key, value) for kind, key, value in found)
-        for upgrade in UPGRADES[_version(connection) - 1 :]:
-            rows = upgrade(rows)
-        yield from rows
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the file's name survive a power loss, too; Windows has no such call and does not need it."""
-    if sys.platform != "win32":
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.InterfaceError, sqlite3.ProgrammingError):
-        raise  # a defect of this program
-    except UnicodeDecodeError as error:
-        raise UnusableFileError(f"it is damaged: {error}") from error
-    except sqlite3.Error as error:
-        # Without a code where text is not UTF-8.
-        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE:
-            raise UnusableFileError(f"it is damaged: {error}") from error
-        raise DiskError(f"{error} ({error.sqlite_errorname})") from error
-    except OSError as error:
-        raise DiskError(error.strerror or str(error)) from error
+def _rows(connection: sqlite3.Connection) -> Iterable[Row]:
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise UnusableFileError(f"it is damaged: {verdict}")
+    found = connection.execute(_SELECT).fetchall()
+    rows: Iterable[Row] = ((kind.decode(errors="replace"), key, value) for kind, key, value in found)
+    for upgrade in UPGRADES[_version(connection) - 1 :]:
+        rows = upgrade(rows)
+    return rows

@@ -20,7 +20,8 @@ from exporter.clock import Clock
 from exporter.errors import StateDirectoryInUseError
 from exporter.health import DegradedReason, Health
 from exporter.state import disk
-from exporter.state.disk import Disk, DiskError, Row, UnusableFileError
+from exporter.state.directory import last_moved_aside
+from exporter.state.disk import Change, Disk, DiskError, Row, UnusableFileError
 from exporter.timefmt import rfc3339
 
 log = logging.getLogger(__name__)
@@ -64,31 +65,29 @@ class Table(Generic[K, V]):
         with self.lock:
             return list(self.entries.items())
 
-    def rows(self) -> Iterator[Row]:
-        """Yield all entries as the disk has them."""
-        return (
-            (self.kind, _encoder.encode(key), _encoder.encode(value)) for key, value in self.entries.items()
-        )
+    def row(self, key: K, value: V | None) -> Change:
+        """Return an entry as the disk has it."""
+        return self.kind, _encoder.encode(key), None if value is None else _encoder.encode(value)
 
 
 class Transaction:
     """Changes that take effect together at its end, or not at all; tables show none of them before."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[str, bytes, bytes | None]] = []
+        # Encoded at once: what cannot be must not reach memory either.
+        self.rows: list[Change] = []
         self.changes: list[tuple[Table[Any, Any], Any, Any]] = []
         # At its end: whether everything up to it is on disk, and would be there after a crash.
         self.is_durable = False
 
-    def put(self, table: Table[K, V], key: K, value: V) -> None:
-        """Add an entry, or replace it where it is."""
-        self.rows.append((table.kind, _encoder.encode(key), _encoder.encode(value)))
+    def put(self, table: Table[K, V], key: K, value: V | None) -> None:
+        """Add an entry, or replace it where it is; delete it if the value is None."""
+        self.rows.append(table.row(key, value))
         self.changes.append((table, key, value))
 
     def delete(self, table: Table[K, Any], key: K) -> None:
         """Delete an entry, if there is one."""
-        self.rows.append((table.kind, _encoder.encode(key), None))
-        self.changes.append((table, key, None))
+        self.put(table, key, None)
 
 
 class Journal:
@@ -215,11 +214,14 @@ class Journal:
         anew = self._seen or any(table.entries for table in self.tables.values())
         version = self._disk.open()
         if version and not self._seen:
-            with contextlib.closing(self._disk.rows()) as rows:
-                self._take_in(rows)
+            self._take_in(self._disk.rows())
         self._seen = True
         if anew or version < disk.newest_version():
-            self._disk.overwrite(row for table in self.tables.values() for row in table.rows())
+            self._disk.overwrite(
+                table.row(key, value)
+                for table in self.tables.values()
+                for key, value in table.entries.items()
+            )
 
     def _take_in(self, rows: Iterable[Row]) -> None:
         """Add the file's entries; where memory has an entry already, it is newer."""
@@ -264,7 +266,7 @@ class Journal:
 
     def _recall_loss(self) -> None:
         """Find out whether a process before this one moved a file aside within the last hour."""
-        found = self._disk.last_moved_aside()
+        found = last_moved_aside(self._disk.directory)
         if found is None or self.unknown_until() is not None:
             return
         self._note_loss(found[1])

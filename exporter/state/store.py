@@ -13,7 +13,7 @@ from exporter.model.jobs import Finding, Job, TraceJobs
 from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Step, TrackedEvent, Transition
 from exporter.model.messages import Message, Outage, WatchMessage
 from exporter.model.views import WorkView
-from exporter.state.disk import refuse_unsafe
+from exporter.state.directory import refuse_unsafe
 from exporter.state.jobs import Approvals, HookJobs, Outbox
 from exporter.state.journal import Journal, Table
 from exporter.state.queues import JobKey, Record, Spans

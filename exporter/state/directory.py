@@ -1,0 +1,168 @@
+"""The state directory: that no other user can change it, which exporter has it, and what was moved aside.
+
+One exporter has a directory: its lock is released by the kernel when the process dies, however it dies.
+"""
+
+import contextlib
+import os
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from exporter import files
+from exporter.errors import StateDirectoryInUseError
+
+FILE_NAME = "state.db"
+# The names of SQLite's own files end so.
+COMPANIONS = ("-wal", "-shm", "-journal")
+_LOCK_NAME = "state.lock"
+# The names of files that were moved aside say when.
+_ASIDE = re.compile(re.escape(FILE_NAME) + r"\.(?:corrupt|newer)-([0-9]{8}T[0-9]{6}Z)(?:\.[0-9]+)?")
+_ASIDE_TIME = "%Y%m%dT%H%M%SZ"
+
+if sys.platform == "win32":
+    import msvcrt
+
+    # Windows locks are mandatory: a byte far behind the pid leaves the pid readable for the message.
+    _LOCKED_BYTE = 1 << 30
+
+    def _try_lock(descriptor: int) -> bool:
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        finally:
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def refuse_unsafe(directory: Path) -> None:
+    """Refuse a directory whose state other users could change, or have changed.
+
+    Raises:
+        ConfigurationError: it is so; with the mend.
+    """
+    files.refuse_unsafe(directory, (_LOCK_NAME, *(FILE_NAME + suffix for suffix in ("", *COMPANIONS))))
+
+
+class DirectoryLock:
+    """The lock of one directory; the file in it, never removed, holds the pid of whoever has it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._path = directory / _LOCK_NAME
+        self._descriptor: int | None = None
+
+    def hold(self) -> None:
+        """Take the lock, or make sure that it is still held: the directory may have been made anew.
+
+        Raises:
+            StateDirectoryInUseError: another process holds it.
+            OSError: the file cannot be opened or locked.
+        """
+        if self._descriptor is not None and is_in_place(self._path, os.fstat(self._descriptor)):
+            return
+        self.release()
+        descriptor = self._open()
+        try:
+            holder = None if _try_lock(descriptor) else _holder(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
+        if holder is not None:
+            os.close(descriptor)
+            raise StateDirectoryInUseError(
+                f"{self._directory} is in use by another exporter{holder}; give each its own state.directory"
+            )
+        self._descriptor = descriptor
+        # The pid is a courtesy: a full or read-only disk takes nothing from the lock.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Release the lock; does nothing if it is not held."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> int:
+        try:
+            return files.open_file(self._path)
+        except OSError as error:
+            # On a disk that became read-only, two exporters must still not send every message twice.
+            with contextlib.suppress(OSError), files.open_to_read(self._path, follow=False) as file:
+                return os.dup(file.fileno())
+            raise error from None
+
+
+def _holder(descriptor: int) -> str:
+    pid = b""
+    with contextlib.suppress(OSError):
+        pid = os.read(descriptor, 32).strip()
+    return f" (pid {pid.decode()})" if pid.isdigit() else ""
+
+
+def is_in_place(path: Path, identity: os.stat_result) -> bool:
+    """Return whether an open file is still the one that its path names."""
+    try:
+        return os.path.samestat(path.stat(), identity)
+    except OSError:
+        return False
+
+
+def move_aside(directory: Path, defect: str, now: datetime) -> str:
+    """Rename the state file and its companions, by ``defect`` and time; return the new name.
+
+    Raises:
+        OSError: that is not possible.
+    """
+    stem = f"{FILE_NAME}.{defect}-{now:{_ASIDE_TIME}}"
+    name, number = stem, 0
+    while any((directory / (name + suffix)).exists() for suffix in ("", *COMPANIONS)):
+        number += 1
+        name = f"{stem}.{number}"
+    # The file first: SQLite discards a log without a file, but would believe a file without its log.
+    (directory / FILE_NAME).rename(directory / name)
+    for suffix in COMPANIONS:
+        with contextlib.suppress(FileNotFoundError):
+            (directory / (FILE_NAME + suffix)).rename(directory / (name + suffix))
+    return name
+
+
+def last_moved_aside(directory: Path) -> tuple[str, datetime] | None:
+    """Return the newest of the files that were moved aside, and when that was; None if there is none."""
+    found = []
+    with contextlib.suppress(OSError):
+        names = [path.name for path in directory.iterdir()]
+        for match in filter(None, map(_ASIDE.fullmatch, names)):
+            with contextlib.suppress(ValueError):  # of a name that is not from here
+                at = datetime.strptime(match[1], _ASIDE_TIME).replace(tzinfo=UTC)
+                found.append((match[0], at))
+    return max(found, key=lambda one: one[1], default=None)
+
+
+def sync(directory: Path) -> None:
+    """Make the names in it survive a power loss; Windows has no such call and does not need it.
+
+    Raises:
+        OSError: the disk fails.
+    """
+    if sys.platform != "win32":
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
