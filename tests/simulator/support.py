@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -56,6 +56,11 @@ def scenario(*plans: EventPlan, name: str = "made-up") -> Scenario:
     return Scenario(name=name, title=name, description="", vms=group, events=plans or (plan(),))
 
 
+def make(*scenarios: Scenario, clock: HandClock, **options: Any) -> Simulator:
+    """Make a simulator of vm_0 under a clock moved by hand."""
+    return Simulator(scenarios, clock=clock, vm_name="vm_0", **options)
+
+
 def document(simulator: Simulator, version: str = NEWEST) -> Any:
     """Return the document as it stands now."""
     return json.loads(simulator.document(version))
@@ -90,11 +95,15 @@ class Client:
 
 
 @contextmanager
+def served_each(simulator: Simulator) -> Iterator[dict[str, Client]]:
+    """Serve a simulator on loopback until the block ends, and return a client of each VM by its name."""
+    with SimulatorServer(simulator) as server, ExitStack() as stack:
+        yield {vm: stack.enter_context(closing(Client(url))) for vm, url in server.urls.items()}
+
+
+@contextmanager
 def served(simulator: Simulator) -> Iterator[Client]:
-    """Serve a simulator on a loopback port until the block ends, and return a client of it."""
-    with SimulatorServer(simulator) as server:
-        client = Client(server.url)
-        try:
-            yield client
-        finally:
-            client.close()
+    """Serve a simulator of one VM, and return a client of it."""
+    with served_each(simulator) as clients:
+        (client,) = clients.values()
+        yield client

@@ -95,16 +95,6 @@ def test_everything_can_be_stopped(client: Client) -> None:
     assert (state["event_count"], state["coming"], state["next"], state["fault"]) == (0, [], None, None)
 
 
-def test_an_event_that_returns_is_coming() -> None:
-    """A bundled scenario is started by name; between its end and its return the event is not listed."""
-    clock = HandClock()
-    with served(Simulator(vm_name="vm_0", clock=clock)) as client:
-        ids = client.ask("/api/v1/scenarios/returning-event/start", "POST", headers=JSON).json()["ids"]
-        clock.passed = 360
-        state = client.ask("/api/v1/state").json()
-    assert (state["events"], [one["id"] for one in state["coming"]]) == ([], ids)
-
-
 def test_the_service_is_switched_off(client: Client) -> None:
     """The next request switches it on, with the empty seconds that were asked for, or as before."""
     states = [client.ask("/api/v1/state").json()["service"]]

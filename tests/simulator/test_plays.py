@@ -122,13 +122,6 @@ def test_a_bundled_scenario(name: str, moments: list[Moment]) -> None:
     assert Stage(*load_scenarios([name])).watch(3000) == moments
 
 
-def test_every_bundled_scenario_hits_the_simulated_vm() -> None:
-    """Its own name is in `Resources` at some time."""
-    for found in load_scenarios():
-        listed = [vms for event in found.events for vms in (event.vms, *(one.vms for one in event.changes))]
-        assert any(found.vms[0] in vms for vms in listed if vms), found.name
-
-
 def test_a_change_says_what_it_changes_and_leaves_the_rest() -> None:
     """NotBefore, description and duration change together or one by one; the start moves with NotBefore."""
     planned = plan(

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ConfigurationError
-from exporter.simulator import Simulator, load_scenarios
+from exporter.simulator import Scenario, Simulator, load_scenarios
+from exporter.simulator.engine import group
 from exporter.timefmt import Duration
 from tests.simulator.support import NEWEST, HandClock, change, document, gist, plan
 
@@ -59,6 +60,22 @@ def test_every_scenario_plays_to_its_end(name: str) -> None:
     assert gist(simulator)[1]
     clock.passed = 7 * 86_400
     assert gist(simulator)[1] == []
+
+
+@pytest.mark.parametrize("one", load_scenarios(), ids=lambda one: one.name)
+@pytest.mark.parametrize("name", ["demo_0", "demo_3", "web_17", "db"])
+def test_every_bundled_scenario_affects_the_named_vm(one: Scenario, name: str) -> None:
+    """Whatever the VM is called, each scenario has an event that lists it at some time."""
+    clock = HandClock()
+    simulator = Simulator([], vm_name=name, clock=clock, requests_per_second=0)
+    simulator.first_call_wait()
+    simulator.start_scenario(one)
+    seen = set()
+    for _ in range(6):
+        seen |= {vm for event in simulator.picture().events for vm in event.resources}
+        clock.passed += 60
+    assert name in seen
+    assert seen <= set(group(name, 4))
 
 
 def test_the_telling_details_of_scenarios() -> None:

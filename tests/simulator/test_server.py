@@ -1,4 +1,4 @@
-"""The service's own paths over HTTP: refusals, versions, approvals, limits and faults."""
+"""The service's own paths over HTTP: refusals, approvals, limits, faults, and many VMs."""
 
 import threading
 import time
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import requests
 
-from exporter.simulator import Fault, Simulator
-from exporter.simulator.documents import EVENTS_VERSIONS
-from tests.simulator.support import NEWEST, Client, HandClock, change, plan, scenario, served
+from exporter.errors import ConfigurationError
+from exporter.simulator import Fault, Simulator, SimulatorServer
+from tests.simulator.support import NEWEST, Client, HandClock, plan, scenario, served, served_each
 
 HEADER = {"Metadata": "true"}
 INSTANCE = "/metadata/instance"
@@ -68,33 +68,6 @@ def test_other_paths_and_methods_are_refused(client: Client) -> None:
     assert client.ask(INSTANCE, "POST", params={"api-version": "2021-12-13"}).status_code == 405
 
 
-def test_each_version_has_its_fields_and_types(client: Client) -> None:
-    """Every version adds what Azure's table says it added."""
-    fields, kinds = {}, {}
-    for version in EVENTS_VERSIONS:
-        events = client.ask(params={"api-version": version}).json()["Events"]
-        fields[version] = len(events[0])
-        kinds[version] = len(events)
-    assert list(fields.values()) == [6, 6, 6, 6, 7, 8, 9]
-    assert list(kinds.values()) == [3, 3, 4, 5, 5, 5, 5]
-
-
-def test_the_preview_writes_underscores_and_needs_no_header(client: Client) -> None:
-    """Version 2017-03-01 is lenient, and names VMs in its own way."""
-    answer = client.ask(headers={}, params={"api-version": "2017-03-01"})
-    assert answer.json()["Events"][0]["Resources"] == ["_vm_0"]
-
-
-def test_the_instance_document_names_the_vm(client: Client) -> None:
-    """It holds the facts that a client may look for."""
-    compute = client.ask(INSTANCE, params={"api-version": "2021-12-13"}).json()["compute"]
-    assert (compute["name"], compute["vmScaleSetName"]) == ("vm_0", "vm")
-    assert str(uuid.UUID(compute["vmId"])) == compute["vmId"]
-    assert str(uuid.UUID(compute["subscriptionId"])) == compute["subscriptionId"]
-    wanted = "resourceGroupName location zone platformFaultDomain platformUpdateDomain vmSize tags"
-    assert set(wanted.split()) <= set(compute)
-
-
 def test_an_approval_starts_the_event(client: Client) -> None:
     """One POST may hold several ids; approving again, or an unknown GUID, is answered 200 as well."""
     ids = [event["EventId"] for event in client.ask().json()["Events"]]
@@ -105,33 +78,6 @@ def test_an_approval_starts_the_event(client: Client) -> None:
     document = client.ask().json()
     assert [event["EventStatus"] for event in document["Events"]] == ["Started"] * 2 + ["Scheduled"] * 3
     assert document["DocumentIncarnation"] == 2
-
-
-def test_only_the_newest_id_of_an_event_starts_it(clock: HandClock) -> None:
-    """An older one is answered 200 as well."""
-    planned = plan(renews_id=True, changes=(change(10),))
-    with served(Simulator([scenario(planned)], clock=clock)) as client:
-        ids = []
-        for clock.passed in (0, 10):
-            ids.append(client.ask().json()["Events"][0]["EventId"])
-        statuses = []
-        for event_id in ids:
-            approval = {"StartRequests": [{"EventId": event_id}]}
-            assert client.ask(method="POST", json=approval).status_code == 200
-            statuses.append(client.ask().json()["Events"][0]["EventStatus"])
-    assert statuses == ["Scheduled", "Started"]
-
-
-def test_the_service_that_was_switched_off_has_no_events_at_first(clock: HandClock) -> None:
-    """A request switches it on and is answered with an empty document; the events come later."""
-    simulator = Simulator([scenario(plan(notice=900))], clock=clock, requests_per_second=0)
-    with served(simulator) as client:
-        before = client.ask().json()
-        simulator.switch_off(300)
-        seen = []
-        for clock.passed in (10, 309, 310):
-            seen.append(client.ask().json())
-    assert seen == [{"DocumentIncarnation": 0, "Events": []}] * 2 + [before]
 
 
 @pytest.mark.parametrize(
@@ -265,8 +211,32 @@ def test_stopping_does_not_wait_for_faults(simulator: Simulator) -> None:
         waiting.start()
         while simulator.picture().fault is not None:
             time.sleep(0.01)
-        began = time.monotonic()
-    assert time.monotonic() - began < 3
     waiting.join(5)
     assert len(failed) == 1
     assert threading.active_count() == before
+
+
+def test_each_vm_has_its_name_and_all_see_the_same_events() -> None:
+    """The ports differ in who they are, and not in what they list."""
+    simulator = Simulator([scenario(plan())], vm_name="vm_0", instances=3, clock=HandClock())
+    name = f"{INSTANCE}/compute/name"
+    asked = {"api-version": "2021-02-01", "format": "text"}
+    with served_each(simulator) as clients:
+        assert {vm: client.ask(name, params=asked).text for vm, client in clients.items()} == {
+            f"vm_{n}": f"vm_{n}" for n in range(3)
+        }
+        assert len({client.ask().content for client in clients.values()}) == 1
+
+
+def test_each_vm_has_its_own_limit() -> None:
+    """What one VM asks too much takes nothing from another."""
+    simulator = Simulator(vm_name="vm_0", instances=2, clock=HandClock(), requests_per_second=1)
+    with served_each(simulator) as clients:
+        first, second = clients.values()
+        assert [client.ask().status_code for client in (first, first, second)] == [200, 429, 200]
+
+
+def test_ports_that_do_not_exist_are_refused() -> None:
+    """The last port is 65535."""
+    with pytest.raises(ConfigurationError):
+        SimulatorServer(Simulator(instances=2), "127.0.0.1:65535")

@@ -1,12 +1,12 @@
-"""The facts about the VM over HTTP: parts, formats and versions; entity tags."""
+"""The documents over HTTP: of events and of facts about the VM, by version; parts, formats, entity tags."""
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
-from exporter.simulator import Scenario, Simulator, load_scenarios
-from exporter.simulator.documents import INSTANCE_VERSIONS
-from exporter.simulator.engine import group
+from exporter.simulator import Simulator
+from exporter.simulator.documents import EVENTS_VERSIONS, INSTANCE_VERSIONS
 from tests.simulator.support import NEWEST, Client, HandClock, plan, scenario, served
 
 INSTANCE = "/metadata/instance"
@@ -15,8 +15,10 @@ VERSION = "2021-12-13"
 
 @pytest.fixture
 def simulator() -> Simulator:
-    """Make a simulator with one event, and without a limit on requests."""
-    return Simulator([scenario(plan())], vm_name="vm_0", clock=HandClock(), requests_per_second=0)
+    """Make a simulator with one event of every type, and without a limit on requests."""
+    kinds = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
+    playlist = [scenario(*(plan(type=kind) for kind in kinds))]
+    return Simulator(playlist, vm_name="vm_0", clock=HandClock(), requests_per_second=0)
 
 
 @pytest.fixture
@@ -24,6 +26,33 @@ def client(simulator: Simulator) -> Iterator[Client]:
     """Serve it, and return a client."""
     with served(simulator) as found:
         yield found
+
+
+def test_each_version_has_its_fields_and_types(client: Client) -> None:
+    """Every version adds what Azure's table says it added."""
+    fields, kinds = {}, {}
+    for version in EVENTS_VERSIONS:
+        events = client.ask(params={"api-version": version}).json()["Events"]
+        fields[version] = len(events[0])
+        kinds[version] = len(events)
+    assert list(fields.values()) == [6, 6, 6, 6, 7, 8, 9]
+    assert list(kinds.values()) == [3, 3, 4, 5, 5, 5, 5]
+
+
+def test_the_preview_writes_underscores_and_needs_no_header(client: Client) -> None:
+    """Version 2017-03-01 is lenient, and names VMs in its own way."""
+    answer = client.ask(headers={}, params={"api-version": "2017-03-01"})
+    assert answer.json()["Events"][0]["Resources"] == ["_vm_0"]
+
+
+def test_the_instance_document_names_the_vm(client: Client) -> None:
+    """It holds the facts that a client may look for."""
+    compute = client.ask(INSTANCE, params={"api-version": "2021-12-13"}).json()["compute"]
+    assert (compute["name"], compute["vmScaleSetName"]) == ("vm_0", "vm")
+    assert str(uuid.UUID(compute["vmId"])) == compute["vmId"]
+    assert str(uuid.UUID(compute["subscriptionId"])) == compute["subscriptionId"]
+    wanted = "resourceGroupName location zone platformFaultDomain platformUpdateDomain vmSize tags"
+    assert set(wanted.split()) <= set(compute)
 
 
 @pytest.mark.parametrize(
@@ -92,19 +121,3 @@ def test_entity_tags(client: Client, simulator: Simulator, path: str, version: s
     assert ask('"other"')[0] == 200
     simulator.clear()
     assert ask(tag)[0] == (200 if "scheduledevents" in path else 304)
-
-
-@pytest.mark.parametrize("one", load_scenarios(), ids=lambda one: one.name)
-@pytest.mark.parametrize("name", ["demo_0", "demo_3", "web_17", "db"])
-def test_every_bundled_scenario_affects_the_named_vm(one: Scenario, name: str) -> None:
-    """Whatever the VM is called, each scenario has an event that lists it at some time."""
-    clock = HandClock()
-    simulator = Simulator([], vm_name=name, clock=clock, requests_per_second=0)
-    simulator.first_call_wait()
-    simulator.start_scenario(one)
-    seen = set()
-    for _ in range(6):
-        seen |= {vm for event in simulator.picture().events for vm in event.resources}
-        clock.passed += 60
-    assert name in seen
-    assert seen <= set(group(name, 4))

@@ -1,10 +1,10 @@
-"""The service switched on and off: when incarnations start again, and when the document is empty."""
+"""The service around the engine: switched on and off, idle, limited, with a document set by hand."""
 
 import pytest
 
 from exporter.errors import ConfigurationError
 from exporter.simulator import Simulator
-from tests.simulator.support import HandClock, gist, plan, scenario
+from tests.simulator.support import NEWEST, HandClock, gist, make, plan, scenario
 
 SCHEDULED, STARTED = [("Freeze", "Scheduled")], [("Freeze", "Started")]
 
@@ -112,3 +112,90 @@ def test_an_impossible_time_is_refused(seconds: float) -> None:
         Simulator(empty_after_switch_on=seconds)
     with pytest.raises(ConfigurationError, match="can be empty for 0 to 86400 seconds"):
         Simulator().switch_off(seconds)
+
+
+def test_idle() -> None:
+    """Nothing happens by itself; what it was made with can be started."""
+    clock = HandClock()
+    simulator = Simulator([scenario(plan())], clock=clock, idle=True, loop=True)
+    simulator.first_call_wait()
+    clock.passed = 10_000
+    assert gist(simulator) == (0, [])
+    assert simulator.picture().next_start is None
+    assert len(simulator.start_scenario("made-up")) == 1
+    assert gist(simulator) == (1, [("Freeze", "Scheduled")])
+
+
+def test_stop() -> None:
+    """A stop ends the playlist for good; a scenario can still be started."""
+    clock = HandClock()
+    simulator = Simulator([scenario(plan())], clock=clock, loop=True, pause=100)
+    simulator.first_call_wait()
+    assert gist(simulator) == (1, [("Freeze", "Scheduled")])
+    simulator.set_document({"DocumentIncarnation": 99, "Events": []})
+    simulator.stop()
+    clock.passed = 1000
+    assert gist(simulator) == (2, [])
+    simulator.start_scenario("live-migration")
+    assert gist(simulator) == (3, [("Freeze", "Scheduled")])
+
+
+def test_a_silent_day_switches_the_service_off() -> None:
+    """24 simulated hours without a request, and the incarnation begins again; the events go on."""
+    clock = HandClock()
+    simulator = make(scenario(), scenario(plan(type="Redeploy", notice=1e6), name="long"), clock=clock)
+    simulator.first_call_wait()
+    clock.passed = 700
+    simulator.first_call_wait()
+    assert gist(simulator) == (4, [("Redeploy", "Scheduled")])
+    clock.passed += 86_399
+    simulator.first_call_wait()
+    assert gist(simulator)[0] == 4
+    clock.passed += 86_400
+    simulator.first_call_wait()
+    assert gist(simulator) == (1, [("Redeploy", "Scheduled")])
+
+
+def test_the_first_call_waits_and_so_does_the_first_after_a_switch_off() -> None:
+    """The wait runs from the first request, in real seconds whatever the speed."""
+    clock = HandClock()
+    simulator = make(clock=clock, first_call_delay=120, speed=60)
+    assert simulator.first_call_wait() == 120
+    clock.passed = 100
+    assert simulator.first_call_wait() == 20
+    clock.passed = 120
+    assert simulator.first_call_wait() == 0
+    simulator.document(NEWEST)
+    clock.passed += 86_400 / 60
+    assert simulator.first_call_wait() == 120
+
+
+def test_five_requests_a_second() -> None:
+    """The sixth within a second is refused, and a refused one does not count; 0 lifts the limit."""
+    clock = HandClock()
+    simulator = make(clock=clock)
+    assert [simulator.admit() for _ in range(7)] == [True] * 5 + [False] * 2
+    clock.passed = 0.8
+    assert not simulator.admit()
+    clock.passed = 1.0
+    assert simulator.admit()
+    unlimited = make(clock=clock, requests_per_second=0)
+    assert all(unlimited.admit() for _ in range(100))
+
+
+def test_a_document_can_be_set_by_hand() -> None:
+    """Bytes go out to the letter, a mapping as JSON, and None goes on with the scenarios."""
+    simulator = make(scenario(), clock=HandClock())
+    simulator.set_document(b"<html>")
+    assert simulator.document(NEWEST) == b"<html>"
+    simulator.set_document({"DocumentIncarnation": 7, "Events": []})
+    assert gist(simulator) == (7, [])
+    simulator.set_document(None)
+    assert gist(simulator) == (1, [("Freeze", "Scheduled")])
+
+
+@pytest.mark.parametrize("options", [{"speed": 0}, {"pause": 0}, {"vm_name": ""}])
+def test_impossible_options_are_refused(options: dict[str, object]) -> None:
+    """Time has to pass, and a VM has a name."""
+    with pytest.raises(ConfigurationError):
+        Simulator(**options)  # type: ignore[arg-type]  # each is of its option's type
