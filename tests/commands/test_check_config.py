@@ -226,7 +226,7 @@ def test_the_command(tmp_path: Path) -> None:
         ([str(tmp_path / "missing.yml")], 1, "missing.yml: cannot be read: No such file or directory"),
     ):
         command = [sys.executable, "-m", "exporter", "check-config", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, text in done.stdout + done.stderr) == (status, True)
 
 
@@ -235,7 +235,7 @@ def test_run_names_every_mistake(tmp_path: Path) -> None:
     file = tmp_path / "exporter.yml"
     file.write_text("imds: {port: 1}\nmetrics: {event: self}\n")
     command = [sys.executable, "-m", "exporter", "run", "--config.file", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert [line.partition(": ")[2].partition(": unknown")[0] for line in done.stderr.splitlines()] == [
         f"{file}:1: imds.port",

@@ -244,7 +244,7 @@ def test_behind_a_proxy_a_name_may_be_unknown(tmp_path: Path, monkeypatch: pytes
 def command(*words: str) -> "subprocess.CompletedProcess[str]":
     """Run `doctor` to its end."""
     words = ("-m", "exporter", "doctor", *words)
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def watching(url: str, folder: Path, *flags: str) -> Iterator[tuple[Path, Path]]
     try:
         yield output, errors
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
         assert "Traceback" not in errors.read_text()
     finally:
         process.kill()

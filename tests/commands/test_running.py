@@ -166,7 +166,7 @@ def test_an_output_that_takes_nothing_is_an_error(words: list[str], unbuffered: 
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
             env=os.environ | {"SCHEDULED_EVENTS_IMDS_ENDPOINT": imds.url, "PYTHONUNBUFFERED": unbuffered},
         )
@@ -180,7 +180,7 @@ def test_imds_is_asked_if_its_endpoint_is_given() -> None:
     """With --imds.endpoint no exporter is asked, even if one runs."""
     with running() as url, SimulatorServer(Simulator()) as imds:
         words = ["--exporter.url", url, "--imds.endpoint", imds.url, "--json"]
-        done = subprocess.run([*PROGRAM, *words], capture_output=True, timeout=60, check=True)
+        done = subprocess.run([*PROGRAM, *words], capture_output=True, timeout=120, check=True)
     assert json.loads(done.stdout)["source"] == "imds"
 
 
@@ -204,7 +204,7 @@ def test_watching_on_a_terminal_repaints(more: dict[str, str]) -> None:
                 seen += os.read(master, 4096)
             process.send_signal(signal.SIGINT)
             seen += rest(master)
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
         finally:
             process.kill()
             process.wait()

@@ -39,12 +39,12 @@ def free_port() -> int:
 
 def get(url: str) -> str:
     """Fetch a page of loopback."""
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=20) as answer:
         text: str = answer.read().decode()
         return text
 
 
-def eventually(condition: Callable[[], T], *, within: float = 30.0, every: float = 0.05) -> T:
+def eventually(condition: Callable[[], T], *, within: float = 60.0, every: float = 0.05) -> T:
     """Wait until a condition gives something true, and return that; nothing it raises on the way counts."""
     deadline = time.monotonic() + within
     last: object = None

@@ -264,7 +264,7 @@ def test_the_limit_holds_across_restarts(tmp_path: Path) -> None:
             (one,) = group.start_scenario(scenario(plan()))
             eventually(lambda: approved(vm, one))
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
         with vm.running(settings):
             (two,) = group.start_scenario(scenario(plan()))
             eventually(lambda: approved(vm, two))

@@ -143,7 +143,7 @@ def test_a_stop_does_not_wait_for_a_post(tmp_path: Path) -> None:
             (event_id,) = group.start_scenario(scenario(plan()))
             eventually(lambda: group.received)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
         assert "Traceback" not in vm.log.read_text()
         group.answers.set()
         with vm.running(approving()):

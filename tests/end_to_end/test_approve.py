@@ -28,7 +28,7 @@ class Desk:
     def approve(self, *words: str, say: str = "") -> "subprocess.CompletedProcess[str]":
         """Run the command to its end; ``say`` is what it can read."""
         return subprocess.run(
-            [*self.words, *words], input=say, capture_output=True, text=True, timeout=60, check=False
+            [*self.words, *words], input=say, capture_output=True, text=True, timeout=120, check=False
         )
 
     def begin(self, *words: str) -> "subprocess.Popen[str]":
@@ -75,7 +75,7 @@ def test_anything_but_a_yes_approves_nothing(desk: Desk, say: str) -> None:
 def test_without_any_input_it_approves_nothing(desk: Desk) -> None:
     """A standard input that is closed altogether is no yes, and no traceback."""
     closing = ["sh", "-c", 'exec "$@" <&-', "sh", *desk.words, desk.first]
-    done = subprocess.run(closing, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(closing, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.endswith("Nothing was approved.\n")
     assert desk.approved == []
@@ -151,7 +151,7 @@ def test_lasting_trouble_ends_the_waiting(desk: Desk, tmp_path: Path) -> None:
     with desk.begin("--yes", "--wait", "--config.file", str(file), desk.first) as process:
         eventually(lambda: desk.approved)
         desk.simulator.set_fault(Fault("drop"))
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert out.endswith("Ctrl-C ends the waiting alone.\n")
     *warnings, last = err.splitlines()

@@ -17,7 +17,7 @@ UP = "azure_scheduled_events_up 1.0"
 def command(*words: str) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "exporter", *words], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "exporter", *words], capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -53,7 +53,7 @@ def test_a_signal_ends_it_with_status_0(tmp_path: Path, number: signal.Signals) 
     with exporter(f"http://127.0.0.1:{free_port()}", tmp_path / "state", port) as process:
         eventually(lambda: "azure_scheduled_events_up 0.0" in get(f"http://127.0.0.1:{port}/metrics"))
         process.send_signal(number)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
 
 
 def test_a_second_exporter_on_one_state_directory_refuses_to_start(tmp_path: Path) -> None:

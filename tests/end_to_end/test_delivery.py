@@ -28,7 +28,7 @@ def document(number: int, *ids: str) -> dict[str, object]:
 def command(*words: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of the program to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "exporter", *words], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "exporter", *words], capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -49,7 +49,7 @@ def test_a_hanging_receiver_holds_up_nothing(tmp_path: Path, mood: str) -> None:
             simulator.set_document(document(2, "a", "b", "c"))
             eventually(lambda: len(well.requests) == 3)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
         stuck.mood = 200
         stuck.released.set()
         with exporter(imds.url, tmp_path / "state", port, *flags):

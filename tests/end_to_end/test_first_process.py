@@ -69,7 +69,7 @@ def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...
         (program,) = children(first)
         assert get(f"http://127.0.0.1:{port}/-/healthy")
         subprocess.run([*sudo(prefix), "kill", "-TERM", str(first)], check=True)
-        assert process.wait(20) == 0
+        assert process.wait(30) == 0
         assert not Path(f"/proc/{program}").exists()
     assert "stopped" in log.read_text()
     assert "raceback" not in log.read_text()
@@ -81,7 +81,7 @@ def test_its_status_is_that_of_the_program(tmp_path: Path, prefix: tuple[str, ..
         eventually(lambda: first_process(process.pid) and children(first_process(process.pid)))
         (program,) = children(first_process(process.pid))
         subprocess.run([*sudo(prefix), "kill", "-KILL", str(program)], check=True)
-        assert process.wait(20) == 128 + signal.SIGKILL
+        assert process.wait(30) == 128 + signal.SIGKILL
 
 
 def sudo(prefix: tuple[str, ...]) -> tuple[str, ...]:

@@ -54,7 +54,9 @@ class Balancer:
             "    default_backend vms\n"
             "backend vms\n"
             "    option httpchk GET /-/in-service\n"
-            f"    server vm {application.authority} check port {exporter} inter 50ms fall 1 rise 1\n"
+            f"    server vm {application.authority} check port {exporter} "
+            # Also within how long a check has to be connected, which takes time on a busy machine.
+            "inter 1s downinter 50ms fall 1 rise 1\n"
         )
 
     @contextlib.contextmanager
@@ -131,9 +133,8 @@ def test_out_and_back(setting: Bench, balancer: Balancer) -> None:
         assert balancer.sees("UP", "L7OK")
         assert serves(balancer)
         setting.tell(event(NotBefore=in_minutes(4)))
-        eventually(lambda: balancer.sees("DOWN", "L7STS"))
         # HAProxy sets the code to 0 as each check begins.
-        eventually(lambda: balancer.server()["check_code"] == "503")
+        eventually(lambda: balancer.sees("DOWN", "L7STS") and balancer.server()["check_code"] == "503")
         assert not serves(balancer)
         setting.tell(event(status="Started", NotBefore=""))
         assert balancer.sees("DOWN", "L7STS")
@@ -148,12 +149,13 @@ def test_out_and_back(setting: Bench, balancer: Balancer) -> None:
 )
 def test_what_does_not_take_it_out(setting: Bench, balancer: Balancer, fields: dict[str, Any]) -> None:
     """Neither a freeze nor an event of another VM makes a single check fail."""
+    listed = (event(NotBefore=in_minutes(1), **fields), event(status="Started", NotBefore="", **fields))
     with setting.running(), balancer.running():
         eventually(lambda: balancer.sees("UP", "L7OK"))
-        setting.tell(event(NotBefore=in_minutes(1), **fields))
-        # To the next poll takes longer than to the next check, which therefore sees this.
-        setting.tell(event(status="Started", NotBefore="", **fields))
-        setting.tell()
+        for one in listed:
+            setting.tell(one)
+            # HAProxy asks only now and then.
+            assert get(f"{setting.url}/-/in-service")
         found = balancer.server()
     assert (found["status"], found["chkfail"], found["chkdown"]) == ("UP", "0", "0")
 
@@ -163,7 +165,7 @@ def test_without_the_exporter(setting: Bench, balancer: Balancer) -> None:
     with setting.running() as process, balancer.running():
         eventually(lambda: balancer.sees("UP", "L7OK"))
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
         eventually(lambda: balancer.sees("DOWN", "L4CON"))
         with setting.running():
             eventually(lambda: balancer.sees("UP", "L7OK"))
@@ -179,7 +181,7 @@ def example(setting: Bench, balancer: Balancer, application: Receiver) -> int:
             f"stats socket {balancer.socket} level admin\n    stats socket ipv4@127.0.0.1:{stats}",
         ),
         ("bind :80", f"bind 127.0.0.1:{balancer.port}"),
-        ("port 9843 inter 1s", f"port {setting.port} inter 50ms"),
+        ("port 9843 inter 1s", f"port {setting.port} inter 1s"),
         ("10.0.0.11:8080", application.authority),
         ("    server vm-2 10.0.0.12:8080\n", ""),
         ("server vm-1", "server vm"),

@@ -98,7 +98,7 @@ def test_reloads_from_the_very_start(start: Start) -> None:
     eventually(ready, every=0)
     eventually(lambda: start.logged(LOADED))
     start.process.terminate()
-    assert start.process.wait(20) == 0
+    assert start.process.wait(30) == 0
 
 
 def test_reloads_during_the_start_are_one(start: Start) -> None:
@@ -112,7 +112,7 @@ def test_reloads_during_the_start_are_one(start: Start) -> None:
     start.process.send_signal(signal.SIGHUP)
     eventually(lambda: start.logged(LOADED))
     start.process.terminate()
-    assert start.process.wait(20) == 0
+    assert start.process.wait(30) == 0
     assert (start.logged(REFUSED), start.logged(LOADED)) == (1, 1)
 
 
@@ -124,7 +124,7 @@ def test_a_stop_during_the_start(start: Start, number: signal.Signals, moment: s
         if moment == "while it reads its configuration":
             stack.enter_context(start.reading_configuration(""))
         start.process.send_signal(number)
-        assert start.process.wait(20) == 0
+        assert start.process.wait(30) == 0
     assert start.logged("Traceback") == 0
 
 
@@ -138,7 +138,7 @@ def test_other_commands_end_with_their_terminal() -> None:
             assert process.stdout is not None
             assert process.stdout.readline().startswith(b"IMDS simulator at ")
             process.send_signal(signal.SIGHUP)
-            assert process.wait(10) == -signal.SIGHUP
+            assert process.wait(30) == -signal.SIGHUP
         finally:
             process.kill()
 
@@ -150,7 +150,7 @@ def test_a_stop_that_another_thread_took(tmp_path: Path, number: signal.Signals)
     with SimulatorServer(Simulator()) as imds, exporter(imds.url, tmp_path, port) as process:
         eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))
         send(process, number)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
 
 
 def test_a_reload_that_another_thread_took(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_stop_amid_a_flood_of_reloads(tmp_path: Path) -> None:
         # That of the start, which hangs as well, and that of the reload.
         eventually(lambda: checks.read_text().count("begun") == 2)
         peers = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(100)
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30)) for _ in range(100)
         ]
         for peer in peers:
             peer.sendall(b"POST /-/reload HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -219,4 +219,4 @@ def test_the_simulator_stops_too() -> None:
         assert process.stdout.readline().startswith(b"IMDS simulator at ")
         eventually(lambda: another_thread(process) != process.pid)
         send(process, signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0

@@ -175,13 +175,15 @@ def request(sent: bytes) -> None:
 def _exchange(port: int, sent: bytes) -> bytes:
     """Send, listen for a moment, say that no more comes, and take what there is to the end."""
     answer = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as peer, suppress(ConnectionError):
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as peer, suppress(ConnectionError):
         peer.sendall(sent)
         peer.settimeout(0.01)
         with suppress(TimeoutError):
             answer += peer.recv(2**20)
-        peer.shutdown(socket.SHUT_WR)
-        peer.settimeout(5)
+        # Whoever has cut the connection leaves nothing to shut down.
+        with suppress(OSError):
+            peer.shutdown(socket.SHUT_WR)
+        peer.settimeout(30)
         while part := peer.recv(2**20):
             answer += part
     return answer

@@ -23,7 +23,7 @@ def check_rest(process: Process) -> None:
         process.measures.append(after)
         return after.cpu - before.cpu < BUSIEST * 0.5
 
-    eventually(rests, within=10)
+    eventually(rests)
 
 
 def check(process: Process) -> None:

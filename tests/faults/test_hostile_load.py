@@ -79,7 +79,7 @@ class Running(NamedTuple):
     def stop(self) -> str:
         """End it as a service manager does, in good order; return its log."""
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(10) == 0
+        assert self.process.wait(30) == 0
         text = self.log.read_text()
         assert "raceback" not in text
         return text
@@ -196,7 +196,7 @@ def test_five_hundred_idle_connections(tmp_path: Path) -> None:
     with running(tmp_path) as program, contextlib.ExitStack() as stack:
         before = program.status("VmRSS")
         for number in range(500):
-            peer = stack.enter_context(socket.create_connection(("127.0.0.1", program.port), timeout=10))
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", program.port), timeout=30))
             peer.sendall(b"" if number % 2 else b"GET /metrics HTTP/1.1\r\nHo")
             if number % 50 == 0:
                 begun = time.monotonic()
@@ -213,7 +213,7 @@ def test_fifty_peers_that_ask_and_never_read(tmp_path: Path) -> None:
         program.get("/metrics")
         before = program.status("VmRSS")
         for _ in range(50):
-            peer = stack.enter_context(socket.create_connection(("127.0.0.1", program.port), timeout=10))
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", program.port), timeout=30))
             peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
         for _ in range(3):
             begun = time.monotonic()

@@ -100,7 +100,7 @@ def test_connection_closed_between_polls() -> None:
         for _ in range(3):
             closed.clear()
             assert client.fetch() == DOCUMENT
-            assert closed.wait(5)
+            assert closed.wait(30)
         client.close()
 
 
@@ -285,7 +285,7 @@ def test_slow_fetch_does_not_hold_up_an_approval() -> None:
     def respond(connection: Connection, request: Request) -> None:
         if request.method == "GET":
             fetching.set()
-            assert approved.wait(5)
+            assert approved.wait(30)
         connection.send(answer(DOCUMENT))
 
     with serving(respond) as server:
@@ -293,7 +293,7 @@ def test_slow_fetch_does_not_hold_up_an_approval() -> None:
         bodies: list[bytes] = []
         thread = threading.Thread(target=lambda: bodies.append(client.fetch()))
         thread.start()
-        assert fetching.wait(5)
+        assert fetching.wait(30)
         client.approve(["a"])
         approved.set()
         thread.join()
@@ -333,6 +333,6 @@ def test_close() -> None:
         client = make_client(server)
         client.fetch()
         client.close()
-        assert ended.acquire(timeout=5)
+        assert ended.acquire(timeout=30)
         client.fetch()
-        assert ended.acquire(timeout=5)
+        assert ended.acquire(timeout=30)

@@ -72,7 +72,7 @@ def test_a_hanging_target_holds_up_no_other_and_no_stop(notifying: NotifierBench
     notifying.notifier.configure(notifying.plan("a", "b"))
     notifying.senders["a"].answer = hang
     notifying.tell("x", target="a")
-    assert entered.wait(10)
+    assert entered.wait(30)
     notifying.tell("y", target="b")
     eventually(lambda: notifying.senders["b"].bodies == ["y/1"])
     eventually(lambda: notifying.notifier.pending() == {"a": 1, "b": 0})

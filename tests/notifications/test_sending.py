@@ -96,7 +96,7 @@ def test_a_receiver_that_never_answers_ends_the_try(receiver: Receiver, mood: st
     receiver.mood = 200
     receiver.released.set()
     for thread in stuck:
-        thread.join(10)
+        thread.join(30)
     assert target.send(MESSAGE).delivered
 
 

@@ -88,7 +88,7 @@ def late(target: AppriseSender, service: ScriptedService, had: set[str]) -> None
     )
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "send to oncall")
     service.free.set()
-    thread.join(10)
+    thread.join(30)
     assert service.got == ["late"]
 
 

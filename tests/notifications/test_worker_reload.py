@@ -43,7 +43,7 @@ def test_a_reload_during_a_try_is_tried_at_once(notifying: NotifierBench) -> Non
     """A target that is mended while it hangs need not wait out the delay of the try that failed."""
     hang = Hang(notifying.senders["a"])
     notifying.tell("x", target="a")
-    assert hang.entered.wait(10)
+    assert hang.entered.wait(30)
     notifying.senders["a"] = mended = ScriptedSender()
     notifying.notifier.configure(notifying.plan("a"))
     hang.released.set()
@@ -58,7 +58,7 @@ def test_a_target_that_is_removed_during_a_try_is_no_trouble(notifying: Notifier
     """How the last try ended is no problem any more once the target is gone."""
     hang = Hang(notifying.senders["a"])
     notifying.tell("x", target="a")
-    assert hang.entered.wait(10)
+    assert hang.entered.wait(30)
     notifying.notifier.configure(notifying.plan("b"))
     hang.released.set()
     eventually(lambda: notifying.tally.failures == 1)

@@ -63,7 +63,7 @@ def test_everything_works_without_privileges(folder: Path, prefix: tuple[str, ..
             eventually(lambda: approved(f"http://127.0.0.1:{port}") and len(receiver.requests) == 3)
             found = status(process.pid)
             process.terminate()
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
     assert {found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {"0" * 16}
     assert found["NoNewPrivs"] == "1"
     if f"--reuid={NOBODY}" in prefix:

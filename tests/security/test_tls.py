@@ -51,7 +51,7 @@ def client(pki: Pki, certificate: Path | None = None) -> ssl.SSLContext:
 
 def status(port: int, context: ssl.SSLContext) -> int:
     """Ask over TLS, and return the status."""
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
     try:
         connection.request("GET", "/-/healthy")
         return connection.getresponse().status
@@ -91,7 +91,7 @@ def test_an_older_version_is_not_spoken(pki: Pki, port: int) -> None:
 
 def test_without_tls_nothing_is_told(port: int) -> None:
     """Plain HTTP on the same port gets no answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request("GET", "/-/healthy")
     with pytest.raises(REFUSED):
         connection.getresponse()

@@ -59,7 +59,7 @@ def test_addresses_are_served(address: str, hosts: list[str], url: str) -> None:
     try:
         assert server.url == f"{url}{server.port}"
         for host in hosts:
-            with socket.create_connection((host, server.port), timeout=10) as peer:
+            with socket.create_connection((host, server.port), timeout=30) as peer:
                 peer.sendall(GET)
                 assert answer(peer).startswith(b"HTTP/1.1 200")
     finally:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from exporter.serving import TRUST, Receive, Scope, Send
+from tests.end_to_end.program import eventually
 from tests.serving.support import GET, Gate, answer, ask, connect, echo, is_closed, serving
 
 
@@ -27,9 +28,14 @@ def test_an_idle_server_does_not_wake() -> None:
     with serving() as server, connect(server) as peer:
         peer.sendall(GET)
         answer(peer)
-        before = switches()
-        time.sleep(0.5)
-        assert switches() - before <= 2
+
+        def wakes() -> int:
+            before = switches()
+            time.sleep(0.5)
+            return switches() - before
+
+        # At first it may still be busy with the answer.
+        eventually(lambda: wakes() <= 2)
 
 
 @pytest.mark.parametrize(
@@ -50,33 +56,35 @@ def test_a_drip_is_cut(first: bytes) -> None:
         if first:
             answer(peer)
         peer.settimeout(0.02)
-        began = time.monotonic()
-        closed = False
-        while not closed and time.monotonic() - began < 10:
+
+        def closed() -> bool:
             try:
                 peer.send(b"G")
-                closed = peer.recv(100) == b""
+                return peer.recv(100) == b""
             except TimeoutError:
-                continue
+                return False
             except ConnectionError:
-                closed = True
-        assert closed
-        assert time.monotonic() - began < 5
+                return True
+
+        eventually(closed, every=0)
 
 
 def test_the_rest_of_a_second_request_is_awaited_no_longer() -> None:
     """What came behind a complete request counts as the next one's beginning."""
-    with serving(request_timeout=0.2, idle_timeout=60) as server, connect(server) as peer:
+    with serving(request_timeout=0.2, idle_timeout=120) as server, connect(server) as peer:
         peer.sendall(GET + GET[:9])
         assert is_closed(peer)
 
 
 def test_a_connection_may_rest_between_requests() -> None:
     """Longer than a request may take, and until the idle timeout."""
-    with serving(request_timeout=0.1, idle_timeout=1) as server, connect(server) as peer:
+    with serving(request_timeout=0.6) as server, connect(server) as peer:
         peer.sendall(GET)
         assert answer(peer)
-        time.sleep(0.3)
+        time.sleep(0.8)
+        peer.sendall(GET)
+        assert answer(peer)
+    with serving(idle_timeout=0.2) as server, connect(server) as peer:
         peer.sendall(GET)
         assert answer(peer)
         assert is_closed(peer)
@@ -85,10 +93,10 @@ def test_a_connection_may_rest_between_requests() -> None:
 def test_a_slow_application_is_waited_for() -> None:
     """The request's timeout does not count while it is being answered."""
     gate = Gate()
-    with serving(gate, request_timeout=0.1) as server, connect(server) as peer:
+    with serving(gate, request_timeout=0.6) as server, connect(server) as peer:
         peer.sendall(GET)
-        assert gate.entered.acquire(timeout=10)
-        time.sleep(0.3)
+        assert gate.entered.acquire(timeout=30)
+        time.sleep(0.8)
         gate.open.set()
         assert answer(peer)
 
@@ -97,9 +105,7 @@ def test_a_scrape_among_silent_connections() -> None:
     """Six hundred, far more than there is room for, keep nobody out; the longest silent have to go."""
     with serving(max_connections=50) as server, ExitStack() as stack:
         silent = [stack.enter_context(connect(server)) for _ in range(600)]
-        began = time.monotonic()
         assert ask(server) == (200, b"GET 0")
-        assert time.monotonic() - began < 2
         assert is_closed(silent[0])
 
 
@@ -111,15 +117,15 @@ def test_room_is_made_by_those_that_rest() -> None:
         idle, *busy = (stack.enter_context(connect(server)) for _ in range(3))
         idle.sendall(GET)
         answer(idle)
-        gate.entered.acquire()
+        assert gate.entered.acquire(timeout=30)
         gate.open.clear()
         for peer in busy:
             peer.sendall(GET)
-            assert gate.entered.acquire(timeout=10)
+            assert gate.entered.acquire(timeout=30)
         newest = stack.enter_context(connect(server))
         newest.sendall(GET)
         assert is_closed(idle)
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=30)
         refused = stack.enter_context(connect(server))
         assert is_closed(refused)
         gate.open.set()
@@ -178,8 +184,8 @@ def test_the_application_hears_of_who_has_gone(more: bytes) -> None:
         with connect(server) as peer:
             peer.sendall(GET + more)
             if more:
-                assert heard.wait(10)
-        assert heard.wait(10)
+                assert heard.wait(30)
+        assert heard.wait(30)
 
 
 def test_tls_amid_silent_handshakes(
@@ -195,7 +201,7 @@ def test_tls_amid_silent_handshakes(
     with serving(**options) as server, ExitStack() as stack:
         silent = [stack.enter_context(connect(server)) for _ in range(60)]
         silent[-1].sendall(GET)
-        connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=10, context=theirs)
+        connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=30, context=theirs)
         connection.request("GET", "/")
         assert connection.getresponse().read() == b"GET 0"
         connection.close()

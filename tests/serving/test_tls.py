@@ -27,7 +27,7 @@ async def large(_: Scope, __: Receive, send: Send) -> None:
 def connected(server: AsgiServer, client: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
     """Connect with TLS; a connection that ends without saying so is an error."""
     with (
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as plain,
         client.wrap_socket(plain, server_hostname="127.0.0.1", suppress_ragged_eofs=False) as secure,
     ):
         yield secure

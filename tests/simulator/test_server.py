@@ -132,7 +132,7 @@ def test_the_first_answer_takes_its_time(clock: HandClock) -> None:
         waiting.join(0.2)
         held = not answers
         clock.passed = 100
-        waiting.join(10)
+        waiting.join(30)
         assert (held, answers) == (True, [200])
 
 
@@ -211,9 +211,9 @@ def test_stopping_does_not_wait_for_faults(simulator: Simulator) -> None:
         waiting.start()
         while simulator.picture().fault is not None:
             time.sleep(0.01)
-    waiting.join(5)
+    waiting.join(30)
     assert len(failed) == 1
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_each_vm_has_its_name_and_all_see_the_same_events() -> None:

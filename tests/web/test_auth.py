@@ -263,7 +263,7 @@ def test_a_request_behind_one_that_is_checked_is_answered(
     request = f"GET /-/healthy HTTP/1.1\r\nHost: x\r\nAuthorization: {_header('alice', 'wonder:land')}\r\n"
     gate.fits = True
     monkeypatch.setattr(auth, "_fits", gate)
-    with served(_protected()) as port, socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
+    with served(_protected()) as port, socket.create_connection(("127.0.0.1", port), timeout=30) as peer:
         peer.sendall(f"{request}\r\n".encode())
         assert gate.begun.wait(30)
         peer.sendall(f"{request}Connection: close\r\n\r\n".encode())

@@ -167,14 +167,14 @@ def test_client_certificates_over_a_real_server(pki: Pki) -> None:
         session.verify = str(pki.folder / "ca.pem")
         url = f"https://127.0.0.1:{port}/-/healthy"
         with pytest.raises(requests.ConnectionError):
-            session.get(url, timeout=5)
+            session.get(url, timeout=30)
         session.cert = str(pki.folder / "client.pem")
-        assert session.get(url, timeout=5).status_code == 200
+        assert session.get(url, timeout=30).status_code == 200
         _rewrite(path, f"{text}  client_allowed_sans: [other.example]\n")
         setting.clock.passed += 1
         session.close()
         with pytest.raises(requests.ConnectionError):
-            session.get(url, timeout=5)
+            session.get(url, timeout=30)
 
 
 def test_a_password_over_https(pki: Pki) -> None:
@@ -187,7 +187,7 @@ def test_a_password_over_https(pki: Pki) -> None:
     def status(password: str) -> int:
         url = f"https://127.0.0.1:{port}/metrics"
         authority = str(pki.folder / "ca.pem")
-        return requests.get(url, auth=("alice", password), verify=authority, timeout=5).status_code
+        return requests.get(url, auth=("alice", password), verify=authority, timeout=30).status_code
 
     with served(app, setting.config.ssl_contexts()) as port:
         assert (status("one"), status("two")) == (200, 401)
