@@ -3,7 +3,7 @@
 Run as ``python -m benchmarks.at_speed run --poll.interval 5ms ...``. Never against Azure, which throttles.
 """
 
-from exporter.config.values import PollInterval
+from exporter.config import PollInterval
 from exporter.imds import client
 from exporter.timefmt import Duration
 

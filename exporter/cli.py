@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from exporter import __version__, config
+from exporter import __version__
 from exporter.clock import SystemClock
-from exporter.config import PROGRAM, Overrides
-from exporter.config.values import Endpoint, PollInterval
+from exporter.config import PROGRAM, Endpoint, Overrides, PollInterval, loading
 from exporter.errors import ConfigurationError, ExporterError
 from exporter.model.lifecycle import Transition
 from exporter.timefmt import parse_duration
@@ -331,7 +330,7 @@ def events(*, as_json: bool, watch: bool, exporter_url: Any, **flags: Any) -> No
     """
     from exporter.commands import events as inspection
 
-    settings = config.load(flags["config_file"], _overrides(flags))
+    settings = loading.load(flags["config_file"], _overrides(flags))
     url = None if flags["imds_endpoint"] else exporter_url
     inspection.show(settings, SystemClock(), exporter_url=url, as_json=as_json, watch=watch)
 
@@ -350,7 +349,7 @@ def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float
     """
     from exporter.commands import approve as manual
 
-    settings = config.load(flags["config_file"], _overrides(flags))
+    settings = loading.load(flags["config_file"], _overrides(flags))
     sys.exit(manual.run(settings, event_ids, SystemClock(), yes=yes, wait=timeout if wait else None))
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from exporter.config import Overrides, load
+from exporter.config import Overrides
+from exporter.config.loading import load
 from exporter.timefmt import rfc3339
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -16,8 +16,9 @@ print(sorted(heavy & set(sys.modules)))
 LIGHT = """
 import sys
 from exporter import config
+from exporter.config import loading
 import exporter.cli
-config.load(None, config.Overrides())
+loading.load(None, config.Overrides())
 heavy = {"apprise", "h11", "jinja2", "opentelemetry", "prometheus_client", "requests", "sqlite3"}
 print(sorted(heavy & set(sys.modules)))
 """

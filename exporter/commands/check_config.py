@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from exporter import config
-from exporter.config import Overrides
-from exporter.config.advice import advice
+from exporter.config import Overrides, loading
+from exporter.config.checks import advice
 from exporter.errors import Mistakes
 from exporter.notifications import planning
 from exporter.web.settings import WebSettings
@@ -31,7 +30,7 @@ def run(files: Sequence[Path], web_config_file: Path | None) -> int:
 
 def _check(file: Path) -> None:
     settings, _ = planning.load(file, Overrides(), (), os.environ)
-    _, locate = config.load_located(file, Overrides(), Mistakes())
+    _, locate = loading.load_located(file, Overrides(), Mistakes())
     for keys, text in advice(settings):
         click.echo(f"warning: {locate(keys, text)}", err=True)
     click.echo(f"{file}: ok")

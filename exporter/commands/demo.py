@@ -18,7 +18,7 @@ from rich.text import Text
 from exporter.app import App, Options
 from exporter.clock import Clock
 from exporter.commands import screen
-from exporter.config.values import Endpoint, PollInterval
+from exporter.config import Endpoint, PollInterval
 from exporter.model.messages import AnyMessage, Backlog, Delivery, Rendered
 from exporter.model.views import EventView, event_view
 from exporter.model.wording import printable

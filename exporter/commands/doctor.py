@@ -20,7 +20,7 @@ from exporter import config
 from exporter.clock import Clock
 from exporter.commands import table
 from exporter.commands.running import ExporterUrl, NoExporterError, RunningExporter
-from exporter.config import Config, Overrides
+from exporter.config import Config, Overrides, loading
 from exporter.config.yamlfile import error_without_file
 from exporter.errors import ConfigurationError, ExporterError, Mistakes
 from exporter.imds import ImdsClient, endpoint_of
@@ -108,7 +108,7 @@ def _configuration(asked: Asked) -> tuple[Config, Sequence[Address], Sequence[Fi
             text = "none is configured; add notifications.targets, or --notify URL, if people should be told"
             found.append(Finding(OK, "targets", text))
     except ConfigurationError as error:
-        settings = config.load(None, asked.overrides)
+        settings = loading.load(None, asked.overrides)
         found += [Finding(FAILURE, "configuration", line) for line in error.problems]
     if asked.web_config_file is not None:
         try:

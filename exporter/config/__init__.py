@@ -1,51 +1,286 @@
-"""The typed configuration: reading it with line numbers, and finding its mistakes."""
+"""The configuration: every key, its type and its default, each declared once here."""
 
-from exporter.config.settings import (
-    PROGRAM,
-    Approval,
-    Config,
-    Hook,
-    Imds,
-    InService,
-    Instance,
-    Metrics,
-    Mode,
-    Notifications,
-    Overrides,
-    Route,
-    Rule,
-    State,
-    Target,
-    Templates,
-    Tracing,
-    Web,
-    load,
-    load_located,
-    state_directory,
-    warn,
-)
+import os
+import re
+import sys
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+from urllib.parse import SplitResult, urlsplit
 
-__all__ = [
-    "PROGRAM",
-    "Approval",
-    "Config",
-    "Hook",
-    "Imds",
-    "InService",
-    "Instance",
-    "Metrics",
-    "Mode",
-    "Notifications",
-    "Overrides",
-    "Route",
-    "Rule",
-    "State",
-    "Target",
-    "Templates",
-    "Tracing",
-    "Web",
-    "load",
-    "load_located",
-    "state_directory",
-    "warn",
-]
+import msgspec
+
+from exporter.config.match import Match
+from exporter.errors import quoted
+from exporter.timefmt import Duration
+
+PROGRAM = "azure-scheduled-events-exporter"
+IMDS_ADDRESS = "http://169.254.169.254"
+DISCOVER = "discover"
+
+
+# Values with a form of their own, in flags and files. Each has a `parse`, whose ValueError says what is wrong
+# and how to write it right.
+
+
+def http_url(text: str) -> SplitResult | None:
+    """Return the parts of a URL of HTTP or HTTPS that names a host; None for any other text."""
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:
+        return None
+    return url if usable else None
+
+
+class Endpoint(str):
+    """The address of IMDS: a URL without path, or ``discover``."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> "Endpoint":
+        """Return the endpoint; an error does not repeat the value, which may hold a password."""
+        text, remedy = str(value), f"write a URL without path, like {IMDS_ADDRESS}, or {DISCOVER}"
+        if text == DISCOVER:
+            return cls(text)
+        url = http_url(text)
+        if url is None or re.search(r"\s", text):
+            raise ValueError(f"is not a valid URL; {remedy}")
+        if url.path.strip("/") or set("?#@") & set(text):
+            raise ValueError(f"has more than scheme, host and port; {remedy}")
+        return cls(text.rstrip("/"))
+
+
+class ExternalUrl(str):
+    """The address of the exporter's page, with a path where a proxy adds one; "" if none is given."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> "ExternalUrl":
+        """Return the URL."""
+        text, remedy = str(value), "write it like https://vm-1.example.com:9843/"
+        if text == "":
+            return cls("")
+        if http_url(text) is None or not re.fullmatch(r"[!-~]+", text) or set('<>"`') & set(text):
+            raise ValueError(f"{quoted(text)} is not a valid URL; {remedy}")
+        if set("?#@") & set(text):
+            raise ValueError(f"{quoted(text)} has more than scheme, host, port and path; {remedy}")
+        return cls(text)
+
+
+class PollInterval(Duration):
+    """Time between two polls: IMDS throttles at 5 requests a second and goes to sleep after 24 hours."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> "PollInterval":
+        """Return the duration, from 200ms to 1h."""
+        seconds = Duration.parse(value)
+        if not 0.2 <= seconds <= 3600:
+            raise ValueError(f"{value} is out of range; Azure asks for 1s, and 200ms to 1h is possible")
+        return cls(seconds)
+
+
+class Positive(Duration):
+    """A duration of more than nothing."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> "Positive":
+        """Return the duration."""
+        seconds = Duration.parse(value)
+        if seconds <= 0:
+            raise ValueError(f"{value} is too short; write more than 0s")
+        return cls(seconds)
+
+
+class ApiVersion(str):
+    """A version of the Scheduled Events API; Azure may publish more than those that are known."""
+
+    __slots__ = ()
+    KNOWN = ("2017-08-01", "2017-11-01", "2019-01-01", "2019-04-01", "2019-08-01", "2020-07-01")
+
+    @classmethod
+    def parse(cls, value: object) -> "ApiVersion":
+        """Return the version, which is a date; IMDS refuses "latest" too."""
+        text = str(value)
+        try:
+            usable = re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text) and date.fromisoformat(text)
+        except ValueError:
+            usable = None
+        if not usable:
+            raise ValueError(f"{quoted(text)} is not a known version; known are {', '.join(cls.KNOWN)}")
+        return cls(text)
+
+
+class Mode(StrEnum):
+    """Whether approvals are given."""
+
+    OFF = "off"
+    DRY_RUN = "dry_run"
+    ON = "on"
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class Imds(_Section, frozen=True):
+    """Where and how IMDS is polled."""
+
+    endpoint: Endpoint = Endpoint(IMDS_ADDRESS)
+    api_version: ApiVersion = ApiVersion("2020-07-01")
+    poll_interval: PollInterval = PollInterval(1)
+    timeout: Positive = Positive(10)
+
+
+class Instance(_Section, frozen=True):
+    """The name of this VM; empty: as IMDS says."""
+
+    name: str = ""
+
+
+class Metrics(_Section, frozen=True):
+    """Which events get series of their own."""
+
+    events: Literal["self", "all"] = "self"
+    resources: bool = False
+
+
+class State(_Section, frozen=True):
+    """The directory of the state; empty: as `state_directory` says."""
+
+    directory: str = ""
+
+
+class InService(_Section, frozen=True):
+    """Which events take this VM out of a load balancer."""
+
+    match: Match = Match(event_types=("Reboot", "Redeploy", "Preempt", "Terminate"), max_notice=Duration(300))
+
+
+class Target(_Section, frozen=True):
+    """One receiver of messages; exactly one of ``url``, ``url_file`` and ``tag`` is given."""
+
+    name: str
+    url: str = ""
+    url_file: str = ""
+    tag: str = ""
+
+
+class Route(_Section, frozen=True):
+    """Which transitions go to which targets; with ``leader: first`` only if this VM is the first affected."""
+
+    targets: tuple[str, ...]
+    match: Match = Match()
+    leader: Literal["all", "first"] = "all"
+
+
+class WatchNotices(_Section, frozen=True):
+    """Targets that are told that IMDS gives no valid document, and after how long; None: all targets."""
+
+    after: Positive = Positive(300)
+    targets: tuple[str, ...] | None = None
+
+
+class Templates(_Section, frozen=True):
+    """Templates of messages; empty: the program's own."""
+
+    title: str = ""
+    body: str = ""
+    format: Literal["markdown", "text", "html"] = "markdown"
+
+
+class Notifications(_Section, frozen=True):
+    """Messages: targets, and what is routed to them."""
+
+    apprise_config: str = ""
+    targets: tuple[Target, ...] = ()
+    routes: tuple[Route, ...] = ()
+    watch: WatchNotices = WatchNotices()
+    templates: Templates = Templates()
+    retry_for: Positive = Positive(24 * 3600)
+
+
+class Rule(_Section, frozen=True):
+    """One rule about approvals; the first that matches decides."""
+
+    name: str
+    action: Literal["approve", "hold"]
+    match: Match = Match()
+    delay: Duration = Duration(0)
+    require_hooks: tuple[str, ...] = ()
+
+
+class Approval(_Section, frozen=True):
+    """Which events may start before their NotBefore."""
+
+    mode: Mode = Mode.OFF
+    leader: Literal["first", "any"] = "first"
+    failover_after: Duration = Duration(60)
+    max_per_hour: int = 10
+    rules: tuple[Rule, ...] = ()
+
+
+class Hook(_Section, frozen=True):
+    """A command to run on transitions."""
+
+    name: str
+    command: tuple[str, ...]
+    match: Match = Match()
+    timeout: Positive = Positive(300)
+
+
+class Tracing(_Section, frozen=True):
+    """Whether spans are sent."""
+
+    enabled: Literal["auto"] | bool = "auto"
+
+
+class Web(_Section, frozen=True):
+    """What messages need of the web server; the rest is in the file of ``--web.config.file``."""
+
+    external_url: ExternalUrl = ExternalUrl("")
+
+
+class Config(_Section, frozen=True):
+    """The whole file."""
+
+    imds: Imds = Imds()
+    instance: Instance = Instance()
+    metrics: Metrics = Metrics()
+    state: State = State()
+    notifications: Notifications = Notifications()
+    approval: Approval = Approval()
+    hooks: tuple[Hook, ...] = ()
+    in_service: InService = InService()
+    tracing: Tracing = Tracing()
+    web: Web = Web()
+
+
+class Overrides(_Section, frozen=True):
+    """Values of flags and environment variables; None where none is given."""
+
+    imds_endpoint: Endpoint | None = None
+    poll_interval: PollInterval | None = None
+    instance_name: str | None = None
+    state_directory: str | None = None
+
+
+def state_directory(config: Config) -> Path:
+    """Return the directory for the state: the configured one, systemd's, or the platform's usual place."""
+    chosen = config.state.directory or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        base = Path(os.environ.get("PROGRAMDATA", r"C:\ProgramData"))
+    elif os.geteuid() == 0:
+        base = Path("/var/lib")
+    else:
+        base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return base / PROGRAM

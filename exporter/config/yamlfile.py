@@ -1,55 +1,62 @@
-"""YAML files whose every mistake is told with file, line, key and remedy."""
+"""YAML files, read with the line of every key, so that every mistake has file, line, key and remedy."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
+from exporter.errors import ConfigurationError, Mistakes, may_be_secret
 
-from exporter.config.yamlnodes import MOST_MISTAKES, Keys, construct, dotted
-from exporter.errors import ConfigurationError, Mistakes, quoted
-
-T = TypeVar("T")
-Words = Mapping[Keys, Mapping[bool, str]]
+Keys = tuple[str | int, ...]
 Locate = Callable[[Keys, str], ConfigurationError]
 
 # PyYAML takes up to a minute for a mebibyte of brackets; nobody writes a tenth of this.
 _MOST_CHARACTERS = 256 * 1024
-_LISTS = (msgspec.inspect.VarTupleType, msgspec.inspect.ListType)
+# Aliases of aliases make endless data of a few lines.
+_MOST_VALUES = 100_000
+# Nobody reads more at once, and looking for each takes as long as for all.
+MOST_MISTAKES = 100
+_TAG = "tag:yaml.org,2002:"
+# YAML 1.1 reads 2020-07-01 as a date, 22:00 as the number 1320 and 010 as 8: they stay the text they are.
+_PLAIN = {
+    f"{_TAG}int": re.compile(r"[-+]?(0|[1-9][0-9]*)"),
+    f"{_TAG}float": re.compile(r"[-+]?[0-9]*\.[0-9]+"),
+    f"{_TAG}timestamp": re.compile("(?!)"),
+}
 # Not a single character, escaped or not.
 _QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
-_PATH_PART = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 class YamlFile:
     """A parsed file: plain data, and the line of every key in it.
 
-    ``mistakes`` are what was found while reading it, ``faulty`` the places of values that `convert` has left
-    out, because they do not fit.
+    ``mistakes`` are those found while parsing, ``faulty`` the places of values that `convert` has left out
+    because they do not fit.
     """
 
-    def __init__(self, path: Path, data: Any, lines: dict[Keys, int], mistakes: Mistakes) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.data = data
-        self.mistakes = mistakes
+        self.data: Any = {}
+        self.mistakes = Mistakes()
         self.faulty: list[Keys] = []
-        self._lines = lines
+        self._lines: dict[Keys, int] = {}
+        self._values = 0
         # Of each list of which `convert` has left out elements: the numbers of the others in the file.
         self._kept: dict[Keys, list[int]] = {}
 
-    def line(self, keys: Keys) -> int:
-        """Return the line, from 1, of a key, or of the nearest thing around it that is in the file."""
-        while keys and keys not in self._lines:
-            keys = keys[:-1]
-        return self._lines.get(keys, 1)
-
     def error(self, keys: Keys, message: str) -> ConfigurationError:
-        """Make the error ``file:line: key: message``; ``keys`` are those of the data that `convert` gave."""
-        keys = self.place(keys)
+        """Return the error ``file:line: key: message``; ``keys`` are those of the data that `convert` gave.
+
+        A key that is not in the file has the line of what is around it.
+        """
+        keys = known = self.place(keys)
+        while known and known not in self._lines:
+            known = known[:-1]
         name = dotted(keys)
         text = f"{f'{name}: ' if name else ''}{message}"
-        return ConfigurationError(f"{self.path}:{self.line(keys)}: {printable(text)}")
+        # The error is shown on a terminal, which nothing in the file may steer.
+        text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+        return ConfigurationError(f"{self.path}:{self._lines.get(known, 1)}: {text}")
 
     def place(self, keys: Keys) -> Keys:
         """Return where a part of the data that `convert` gave stands in the file."""
@@ -69,14 +76,80 @@ class YamlFile:
             self._kept.setdefault(place[:-1], list(range(len(data)))).pop(int(keys[-1]))
         del data[keys[-1]]
 
+    def locate(self, node: Any, keys: Keys = ()) -> None:
+        """Note the lines of a node of PyYAML's and of all below it, and correct the texts and tags.
 
-def printable(text: str) -> str:
-    """Replace what would steer the terminal that an error is shown on."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+        Raises:
+            ConfigurationError: a text has half a character or a NUL, or aliases unfold without end.
+        """
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            raise ConfigurationError(
+                f"{self.path}:1: unfolds to more than {_MOST_VALUES} values; use fewer aliases"
+            )
+        if node.id == "scalar":
+            node.value = _whole(node, self.path)
+            plain = _PLAIN.get(node.tag)
+            if plain and node.value[:1] in set("-+.0123456789") and not plain.fullmatch(node.value):
+                node.tag = f"{_TAG}str"
+        elif node.id == "sequence":
+            for index, value in enumerate(node.value):
+                self._lines[(*keys, index)] = value.start_mark.line + 1
+                self.locate(value, (*keys, index))
+        else:
+            for key, value in node.value:
+                here = (*keys, self._key(key, keys))
+                self._lines[here] = key.start_mark.line + 1
+                self.locate(value, here)
+
+    def _key(self, node: Any, keys: Keys) -> str:
+        """Return the key of a node; one that is given twice is a mistake; the first value is forgotten."""
+        line = node.start_mark.line + 1
+        merges = node.tag == f"{_TAG}merge"
+        if node.id == "scalar":
+            node.value = _whole(node, self.path)
+            if not merges:
+                # A key is a name, also where YAML reads a number or, as in `on`, a boolean.
+                node.tag = f"{_TAG}str"
+        here = (*keys, str(node.value))
+        if here in self._lines and not merges:
+            problem = f"{dotted(here)}: is given twice, first on line {self._lines[here]}; keep one"
+            error = ConfigurationError(f"{self.path}:{line}: {problem}")
+            if len(self.mistakes.problems) >= MOST_MISTAKES:
+                raise error
+            self.mistakes.problems += error.problems
+            for known in [known for known in self._lines if known[: len(here)] == here]:
+                del self._lines[known]
+        return str(node.value)
+
+
+def _whole(scalar: Any, path: Path) -> str:
+    """Join the halves of what JSON writes as two escapes; PyYAML leaves them apart."""
+    text: str = scalar.value
+    line = scalar.start_mark.line + 1
+    if "\0" in text:
+        # No file, program, header or message can have it in its name.
+        raise ConfigurationError(f"{path}:{line}: holds a NUL character; leave it out")
+    try:
+        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}:{line}: holds half a character; write it whole") from error
+
+
+def dotted(keys: Keys) -> str:
+    """Return a place in a file as people write it: ``notifications.targets[0].url``.
+
+    Of a key that may be a secret, which somebody wrote in the wrong place, only the length is shown.
+    """
+    text = ""
+    for key in keys:
+        shown = f"(a key of {len(key)} characters)" if isinstance(key, str) and may_be_secret(key) else key
+        text += f"[{key}]" if isinstance(key, int) else f".{shown}"
+    return text.removeprefix(".")
 
 
 def error_without_file(keys: Keys, message: str) -> ConfigurationError:
-    """Make the error ``key: message``, where no file says it."""
+    """Return the error ``key: message``, where there is no file."""
     return ConfigurationError(f"{dotted(keys)}: {message}")
 
 
@@ -108,198 +181,30 @@ def parse(text: str, path: Path) -> YamlFile:
     """
     import yaml
 
-    lines: dict[Keys, int] = {}
-    mistakes = Mistakes()
+    file = YamlFile(path)
     try:
-        data = construct(text, lines, path, mistakes)
+        node = yaml.compose(text, yaml.SafeLoader)
+        if node is not None:
+            file.locate(node)
+            data = yaml.SafeLoader("").construct_document(node)
+            file.data = {} if data is None else data
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        problem = _without_names(error.problem or error.context or "cannot be parsed")
-        raise ConfigurationError(f"{path}:{line}: is not valid YAML: {problem}") from error
+        problem = error.problem or error.context or "cannot be parsed"
+        # Names of tags, anchors and aliases are left out. After "expected" there are PyYAML's own names of
+        # things, as in "expected ']', but got '<scalar>'".
+        problem = problem if problem.startswith("expected ") else _QUOTED.sub("...", problem)
+        raise _invalid(path, mark.line + 1 if mark else 1, problem) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        problem = f"the character U+{error.character:04X} must not stand there"
-        raise ConfigurationError(f"{path}:{line}: is not valid YAML: {problem}") from error
+        raise _invalid(path, line, f"the character U+{error.character:04X} must not stand there") from error
     except RecursionError as error:
-        problem = "is nested too deeply, or an anchor holds itself"
-        raise ConfigurationError(f"{path}:1: is not valid YAML: {problem}") from error
+        raise _invalid(path, 1, "is nested too deeply, or an anchor holds itself") from error
     except (ValueError, LookupError, AttributeError) as error:
         # PyYAML's own, unmarked, for !!bool 7 and the like; its text repeats the value, maybe a secret.
-        raise ConfigurationError(f"{path}:1: is not valid YAML: a value does not fit its tag") from error
-    return YamlFile(path, {} if data is None else data, lines, mistakes)
+        raise _invalid(path, 1, "a value does not fit its tag") from error
+    return file
 
 
-def _without_names(problem: str) -> str:
-    """Leave out what PyYAML repeats of a file: names of tags, anchors and aliases.
-
-    After "expected" there are PyYAML's own names of things, as in "expected ']', but got '<scalar>'".
-    """
-    return problem if problem.startswith("expected ") else _QUOTED.sub("...", problem)
-
-
-def convert(file: YamlFile, kind: type[T], *, words: Words | None = None) -> T:
-    """Turn the file's data into a msgspec type.
-
-    A key with nothing behind it counts as not given, as where a section's keys are all commented out.
-    ``words`` says of places which words YAML has read as booleans there.
-
-    Raises:
-        ConfigurationError: keys are unknown or values do not fit, each with file, line and key.
-    """
-    mistakes = Mistakes()
-    result = convert_sound(file, kind, mistakes, words=words)
-    mistakes.check()
-    return result
-
-
-def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes, *, words: Words | None = None) -> T:
-    """Do as `convert`, but put what is wrong into ``mistakes``, and leave it out.
-
-    Raises:
-        ConfigurationError: nothing is left, or there are too many mistakes.
-    """
-    mistakes.problems += file.mistakes.problems
-    data = _given(file.data, msgspec.inspect.type_info(kind), (), words or {})
-    while True:
-        try:
-            return msgspec.convert(data, kind, dec_hook=_decode)
-        except msgspec.ValidationError as error:
-            keys, missing = _faulty(str(error))
-            # What is missing because it was left out has been told.
-            if (*file.place(keys), missing) not in file.faulty:
-                with mistakes:
-                    raise _located(file, kind, (), str(error)) from error
-            if not keys or len(mistakes.problems) >= MOST_MISTAKES:
-                mistakes.check()
-                raise
-            file.leave_out(data, keys)
-
-
-def _faulty(text: str) -> tuple[Keys, str]:
-    """Return the place of what cannot be taken as it is, and the required key that it lacks, if any."""
-    message, _, place = text.partition(" - at `")
-    keys = _keys(place.rstrip("`"))
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
-    missing = re.fullmatch(r"Object missing required field `(.*)`", message)
-    return (*keys, unknown[1]) if unknown else keys, missing[1] if missing else ""
-
-
-def _given(data: Any, info: msgspec.inspect.Type, keys: Keys, words: Words) -> Any:
-    """Leave out the known keys that have no value, and return words back that YAML took."""
-    if isinstance(data, dict):
-        known = _fields(info)
-        return {
-            key: _given(value, _inner(info, key), (*keys, key), words) if key in known else value
-            for key, value in data.items()
-            if value is not None or key not in known
-        }
-    # A set of YAML's, too, is taken for a list; as one, its elements can be left out.
-    if isinstance(data, list | set | tuple) and isinstance(_unwrapped(info), _LISTS):
-        item = _inner(info, 0)
-        return [_given(value, item, (*keys, index), words) for index, value in enumerate(data)]
-    return words.get(keys, {}).get(data, data) if isinstance(data, bool) else data
-
-
-def _decode(kind: type, value: object) -> object:
-    """Decode by the type's own ``parse``; its ValueError becomes the located message."""
-    parse_value: Callable[[object], object] = kind.parse  # type: ignore[attr-defined]  # all our types have it
-    return parse_value(value)
-
-
-def _located(file: YamlFile, kind: type, at: Keys, text: str) -> ConfigurationError:
-    message, _, place = text.partition(" - at `")
-    keys = at + _keys(place.rstrip("`"))
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
-    if unknown:
-        known = _fields(_info_at(kind, keys[len(at) :]))
-        return file.error((*keys, unknown[1]), f"unknown key; {_hint(unknown[1], known)}")
-    missing = re.fullmatch(r"Object missing required field `(.*)`", message)
-    if missing:
-        return file.error(keys, f"{missing[1]} is missing; add it")
-    wrong = re.fullmatch(r"Invalid enum value '?(.*?)'?", message)
-    if wrong:
-        choices = _choices(_info_at(kind, keys[len(at) :]))
-        if wrong[1] in choices:
-            return file.error(keys, f"{wrong[1]} stands in quotes; leave them out")
-        return file.error(keys, f"{quoted(wrong[1])} is not possible; {_hint(wrong[1], choices)}")
-    return file.error(keys, _plain(message))
-
-
-def _keys(place: str) -> Keys:
-    return tuple(
-        int(match[2]) if match[2] else match[1]
-        for match in _PATH_PART.finditer(place.removeprefix("$"))
-        if match[1] or match[2]
-    )
-
-
-def _plain(message: str) -> str:
-    """Return in a reader's words what msgspec says in JSON's."""
-    words = {
-        "object": "a mapping",
-        "array": "a list",
-        "str": "text",
-        "int": "a whole number",
-        "float": "a number",
-        "bool": "true or false",
-        "null": "nothing",
-    }
-    match = re.fullmatch(r"Expected `(.+?)`, got `(.+?)`", message)
-    if match is None:
-        return message
-    wanted = " or ".join(words.get(word, word) for word in match[1].split(" | ") if word != "null")
-    # No, off and 7 are names like others, but YAML makes something else of them.
-    remedy = "; put it in quotes" if wanted == "text" and match[2] in ("bool", "int", "float") else ""
-    return f"must be {wanted}, but is {words.get(match[2], match[2])}{remedy}"
-
-
-def _hint(wrong: str, known: Sequence[str]) -> str:
-    """Return what might have been meant, or what there is."""
-    import difflib
-
-    folded = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(wrong.lower(), folded, 1)
-    return f"did you mean {folded[close[0]]}?" if close else f"known here: {', '.join(known)}"
-
-
-def _info_at(kind: type, keys: Keys) -> msgspec.inspect.Type:
-    info: msgspec.inspect.Type = msgspec.inspect.type_info(kind)
-    for key in keys:
-        info = _inner(info, key)
-    return info
-
-
-def _fields(info: msgspec.inspect.Type) -> list[str]:
-    """List the keys that a mapping takes."""
-    info = _unwrapped(info)
-    return [f.encode_name for f in info.fields] if isinstance(info, msgspec.inspect.StructType) else []
-
-
-def _choices(info: msgspec.inspect.Type) -> list[str]:
-    """List the values that a closed set takes."""
-    if isinstance(info, msgspec.inspect.UnionType):
-        return [choice for part in info.types for choice in _choices(part)]
-    if isinstance(info, msgspec.inspect.LiteralType):
-        return [str(value) for value in info.values]
-    if isinstance(info, msgspec.inspect.EnumType):
-        return [str(member.value) for member in info.cls]
-    return ["true", "false"] if isinstance(info, msgspec.inspect.BoolType) else []
-
-
-def _unwrapped(info: msgspec.inspect.Type) -> msgspec.inspect.Type:
-    if isinstance(info, msgspec.inspect.UnionType):
-        structs = [t for t in info.types if not isinstance(t, msgspec.inspect.NoneType)]
-        return structs[0]
-    return info
-
-
-def _inner(info: msgspec.inspect.Type, key: str | int) -> msgspec.inspect.Type:
-    info = _unwrapped(info)
-    if isinstance(info, msgspec.inspect.StructType):
-        return next(field.type for field in info.fields if field.encode_name == key)
-    if isinstance(info, _LISTS):
-        return info.item_type
-    if isinstance(info, msgspec.inspect.DictType):
-        return info.value_type
-    return info
+def _invalid(path: Path, line: int, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"{path}:{line}: is not valid YAML: {problem}")

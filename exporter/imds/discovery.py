@@ -22,7 +22,7 @@ import msgspec
 
 from exporter import config
 from exporter.clock import Clock
-from exporter.config.values import DISCOVER, IMDS_ADDRESS
+from exporter.config import DISCOVER, IMDS_ADDRESS
 from exporter.imds.client import ImdsClient, RateLimiter
 from exporter.work import Watchdog
 

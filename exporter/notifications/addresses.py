@@ -9,8 +9,7 @@ import msgspec
 
 from exporter import files
 from exporter.config import Config, Notifications, Target
-from exporter.config.yamlfile import Locate
-from exporter.config.yamlnodes import Keys
+from exporter.config.yamlfile import Keys, Locate
 from exporter.errors import ConfigurationError, Mistakes, quoted
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")

@@ -13,7 +13,7 @@ import msgspec
 
 from exporter import config
 from exporter import files as secret_files
-from exporter.config import Config, Overrides, Templates
+from exporter.config import Config, Overrides, Templates, loading
 from exporter.config.yamlfile import Locate
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.model.messages import Sender
@@ -161,10 +161,10 @@ def _read(  # noqa: PLR0913  # what `read` is given, and where mistakes go
     keep_state: bool = False,
 ) -> tuple[Config, Plan, Check]:
     """Do as `read`; put what is wrong into ``mistakes``, and leave it out."""
-    settings, locate = config.load_located(file, overrides, mistakes)
+    settings, locate = loading.load_located(file, overrides, mistakes)
     notifications = settings.notifications
     found = addresses.resolve(notifications, urls, locate, environ, mistakes)
-    config.warn(settings, locate)
+    loading.warn(settings, locate)
     secret_files.warn(addresses.secret_files(notifications, file))
     storage = config.state_directory(settings) / _STORAGE if keep_state else None
     ways: dict[str, Callable[[], Sender]] = {

@@ -9,9 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from exporter.config import yamlfile
-from exporter.config.yamlfile import YamlFile
-from exporter.config.yamlnodes import Keys
+from exporter.config import loading, yamlfile
+from exporter.config.yamlfile import Keys, YamlFile
 from exporter.errors import ConfigurationError
 from exporter.timefmt import Duration
 
@@ -99,7 +98,7 @@ def _bundled() -> dict[str, Scenario]:
 
 
 def _scenario(file: YamlFile) -> Scenario:
-    scenario = yamlfile.convert(file, Scenario)
+    scenario = loading.convert(file, Scenario)
     if not _NAME.fullmatch(scenario.name):
         raise file.error(("name",), "must be of lower-case letters, digits and single hyphens")
     if not scenario.vms or len(set(scenario.vms)) < len(scenario.vms):

@@ -18,9 +18,8 @@ import msgspec
 
 from exporter import files as secret_files
 from exporter.clock import Clock
-from exporter.config import yamlfile
-from exporter.config.yamlfile import YamlFile
-from exporter.config.yamlnodes import Keys
+from exporter.config import loading, yamlfile
+from exporter.config.yamlfile import Keys, YamlFile
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.health import DegradedReason, Health
 from exporter.timefmt import Duration
@@ -89,7 +88,7 @@ class WebSettings:
             ConfigurationError: something is wrong; the message has file, line, key and remedy, and no secret.
         """
         file, mistakes = yamlfile.read(path), Mistakes()
-        content = yamlfile.convert_sound(file, _WebFile, mistakes)
+        content = loading.convert_sound(file, _WebFile, mistakes)
         with mistakes:
             tls, tls_files = _tls(file, content.tls_server_config)
         users = content.basic_auth_users or {}

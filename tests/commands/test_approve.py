@@ -8,8 +8,7 @@ import pytest
 from exporter.clock import SystemClock
 from exporter.commands import approve as manual
 from exporter.commands.approve import Followed
-from exporter.config import Config, Imds, Instance
-from exporter.config.values import Endpoint, PollInterval
+from exporter.config import Config, Endpoint, Imds, Instance, PollInterval
 from exporter.errors import ImdsError, PollOutcome
 from exporter.model.documents import Defect, Document
 from exporter.model.events import ScheduledEvent

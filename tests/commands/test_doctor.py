@@ -16,8 +16,7 @@ from exporter.clock import SystemClock
 from exporter.commands import doctor
 from exporter.commands.doctor import Asked, Finding, Level
 from exporter.commands.running import ExporterUrl
-from exporter.config import Overrides
-from exporter.config.values import Endpoint
+from exporter.config import Endpoint, Overrides
 from exporter.health import DegradedReason, Health
 from exporter.notifications.addresses import NotifyUrls
 from exporter.simulator import Simulator, SimulatorServer

@@ -12,8 +12,7 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.commands import events as inspection
-from exporter.config import Config, Imds, Instance
-from exporter.config.values import Endpoint
+from exporter.config import Config, Endpoint, Imds, Instance
 from exporter.errors import ImdsError
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
 from tests.end_to_end.program import INTERRUPTIBLE, eventually

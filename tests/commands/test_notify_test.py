@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from exporter.commands.notify_test import Choice, run
-from exporter.config import Config, Imds, Instance, Route, Templates
+from exporter.config import Config, Endpoint, Imds, Instance, Route, Templates
 from exporter.config.match import Match
-from exporter.config.values import Endpoint
 from exporter.errors import ConfigurationError
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Backlog, Delivery

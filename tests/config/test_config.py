@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from exporter import config
-from exporter.config import Config, Mode, Overrides
+from exporter.config import Config, Endpoint, Mode, Overrides, PollInterval, loading
 from exporter.config.match import Whom
-from exporter.config.values import Endpoint, PollInterval
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.timefmt import Duration
 
@@ -65,7 +64,7 @@ def read(folder: Path, text: str, **overrides: object) -> Config:
     """Load a file with this text."""
     file = folder / "c.yml"
     file.write_text(text)
-    return config.load(file, msgspec.convert(overrides, Overrides, dec_hook=lambda kind, value: kind(value)))
+    return loading.load(file, msgspec.convert(overrides, Overrides, dec_hook=lambda kind, value: kind(value)))
 
 
 def test_every_key(tmp_path: Path) -> None:
@@ -151,13 +150,13 @@ def test_flags_lie_over_the_file(tmp_path: Path) -> None:
     settings = read(tmp_path, text, poll_interval=PollInterval(2), instance_name="")
     assert [str(settings.imds.endpoint), str(settings.imds.poll_interval)] == ["discover", "2s"]
     assert settings.instance.name == ""
-    assert config.load(None, Overrides(imds_endpoint=Endpoint("http://c"))).imds.endpoint == "http://c"
+    assert loading.load(None, Overrides(imds_endpoint=Endpoint("http://c"))).imds.endpoint == "http://c"
 
 
 def test_a_name_that_is_no_text() -> None:
     """A VM name with bytes that no encoding has is refused, before it can do harm."""
     with pytest.raises(ConfigurationError, match=r"instance\.name: .* is not valid UTF-8"):
-        config.load(None, Overrides(instance_name="vm-\udcff"))
+        loading.load(None, Overrides(instance_name="vm-\udcff"))
 
 
 @pytest.mark.parametrize("letter", ["a", "ä", "𝄞"])
@@ -165,10 +164,10 @@ def test_a_name_is_as_long_as_names_in_documents_at_most(tmp_path: Path, letter:
     """256 characters are a name, in the file and as a flag; one more is an error where it stands."""
     longest = letter * 256
     assert read(tmp_path, f"instance: {{name: {longest}}}").instance.name == longest
-    assert config.load(None, Overrides(instance_name=longest)).instance.name == longest
+    assert loading.load(None, Overrides(instance_name=longest)).instance.name == longest
     message = "instance.name: has 257 characters; at most 256 are allowed"
     with pytest.raises(ConfigurationError) as caught:
-        config.load(None, Overrides(instance_name=longest + letter))
+        loading.load(None, Overrides(instance_name=longest + letter))
     assert str(caught.value) == message
     with pytest.raises(ConfigurationError) as caught:
         read(tmp_path, f"imds: {{}}\ninstance: {{name: {longest}{letter}}}")
@@ -193,9 +192,9 @@ def test_errors_found_later_name_the_line_too(tmp_path: Path) -> None:
     """What is found wrong after reading is told like the rest; without a file, by the key alone."""
     file = tmp_path / "c.yml"
     file.write_text("notifications:\n  targets: []\n")
-    _, locate = config.load_located(file, Overrides(), Mistakes())
+    _, locate = loading.load_located(file, Overrides(), Mistakes())
     assert str(locate(("notifications", "targets"), "is odd")) == f"{file}:2: notifications.targets: is odd"
-    _, locate = config.load_located(None, Overrides(), Mistakes())
+    _, locate = loading.load_located(None, Overrides(), Mistakes())
     assert str(locate(("notifications", "targets"), "is odd")) == "notifications.targets: is odd"
 
 
@@ -230,8 +229,8 @@ def test_an_unknown_event_type_is_taken_and_warned_of(
     file.write_text(
         f"metrics:\n  resources: true\nin_service: {{match: {{event_types: [Freeze, {word}]}}}}\n"
     )
-    settings, locate = config.load_located(file, Overrides(), Mistakes())
-    config.warn(settings, locate)
+    settings, locate = loading.load_located(file, Overrides(), Mistakes())
+    loading.warn(settings, locate)
     assert settings.in_service.match.event_types == ("Freeze", word)
     (record,) = caplog.records
     assert record.__dict__["problem"] == (

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter import config
-from exporter.config import Overrides
+from exporter.config import Overrides, loading
 from exporter.errors import ConfigurationError
 
 REFUSED = [
@@ -111,5 +110,5 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "c.yml"
     file.write_text(text)
     with pytest.raises(ConfigurationError) as caught:
-        config.load(file, Overrides())
+        loading.load(file, Overrides())
     assert str(caught.value) == f"{file}:{message}"

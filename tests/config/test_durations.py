@@ -1,4 +1,4 @@
-"""Tests of `exporter.timefmt` and `exporter.config.values`: what flags and files may say, and what not."""
+"""Tests of `exporter.timefmt` and of the values of `exporter.config`: what flags and files may hold."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.config.values import ApiVersion, Endpoint, PollInterval, Positive
+from exporter.config import ApiVersion, Endpoint, PollInterval, Positive
 from exporter.errors import quoted
 from exporter.timefmt import Duration, format_duration, parse_duration
 

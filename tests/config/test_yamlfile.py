@@ -6,8 +6,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from exporter.config import yamlfile
-from exporter.config.values import Positive
+from exporter.config import Positive, loading, yamlfile
 from exporter.errors import ConfigurationError
 
 FILE = Path("some.yml")
@@ -32,7 +31,7 @@ class Whole(msgspec.Struct, forbid_unknown_fields=True):
 
 def convert(text: str) -> Whole:
     """Read a whole from a text."""
-    return yamlfile.convert(yamlfile.parse(text, FILE), Whole)
+    return loading.convert(yamlfile.parse(text, FILE), Whole)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_numbers(text: str, count: int) -> None:
 def test_keys_are_names() -> None:
     """A key is what the user wrote, also where YAML 1.1 reads a number or a boolean."""
     names = msgspec.json.decode(b'{"on": 1, "7": 2, "a": 3}')
-    assert yamlfile.convert(yamlfile.parse("on: 1\n7: 2\na: 3", FILE), dict[str, int]) == names
+    assert loading.convert(yamlfile.parse("on: 1\n7: 2\na: 3", FILE), dict[str, int]) == names
 
 
 def test_anchors_and_merge_keys() -> None:
@@ -171,12 +170,19 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     """Windows' editors put a mark before the text."""
     file = tmp_path / "bom.yml"
     file.write_bytes(b"\xef\xbb\xbfcount: 2")
-    assert yamlfile.convert(yamlfile.read(file), Whole).count == 2
+    assert loading.convert(yamlfile.read(file), Whole).count == 2
 
 
 @pytest.mark.parametrize(
-    ("keys", "line"), [((), 1), (("count",), 3), (("parts", 0, "name"), 2), (("parts", 0, "wait"), 2)]
+    ("keys", "place"),
+    [
+        ((), "1"),
+        (("count",), "3: count"),
+        (("parts", 0, "name"), "2: parts[0].name"),
+        (("parts", 0, "wait"), "2: parts[0].wait"),
+    ],
 )
-def test_lines(keys: Any, line: int) -> None:
+def test_lines(keys: Any, place: str) -> None:
     """A key has its line; one that is not in the file has that of what is around it."""
-    assert yamlfile.parse("parts:\n- name: a\ncount: 1", FILE).line(keys) == line
+    file = yamlfile.parse("parts:\n- name: a\ncount: 1", FILE)
+    assert str(file.error(keys, "is odd")) == f"some.yml:{place}: is odd"

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from exporter import config
-from exporter.config import Config, Overrides
+from exporter.config import Config, Overrides, loading
 from exporter.config.match import Match
 from exporter.notifications import planning
 
@@ -34,7 +33,7 @@ def keys(struct: type[Any]) -> set[str]:
 
 def test_it_changes_nothing() -> None:
     """As it is installed it says nothing: all defaults hold."""
-    assert config.load(SAMPLE, Overrides()) == Config()
+    assert loading.load(SAMPLE, Overrides()) == Config()
 
 
 def test_it_is_valid_with_every_key_in_use(tmp_path: Path) -> None:

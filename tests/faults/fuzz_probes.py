@@ -19,7 +19,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter import config
-from exporter.config import Hook, Overrides, Route, Rule, Templates
+from exporter.config import Hook, Overrides, Route, Rule, Templates, loading
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.health import DegradedReason
 from exporter.logs import FieldsFormatter
@@ -102,7 +102,7 @@ def configuration(text: bytes) -> None:
     """Read a configuration; where it is taken, its names fit the metrics and its matches can be asked."""
     file = _written(text, "config.yml")
     try:
-        found = config.load(file, Overrides())
+        found = loading.load(file, Overrides())
     except ConfigurationError as error:
         _is_told(error, file)
         return
@@ -153,7 +153,7 @@ def secrets(text: bytes) -> None:
 
 def _load_all(file: Path) -> None:
     mistakes = Mistakes()
-    found, locate = config.load_located(file, Overrides(), mistakes)
+    found, locate = loading.load_located(file, Overrides(), mistakes)
     with mistakes:
         templating.check(found.notifications.templates, locate)
     for address in addresses.resolve(found.notifications, (), locate, {}, mistakes):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter import config
-from exporter.config import Overrides
+from exporter.config import Overrides, loading
 from exporter.errors import ConfigurationError
 from exporter.web.settings import WebSettings
 
@@ -15,7 +15,7 @@ from exporter.web.settings import WebSettings
 def load(file: Path, text: str) -> config.Config:
     """Write a configuration and read it."""
     file.write_text(text)
-    return config.load(file, Overrides())
+    return loading.load(file, Overrides())
 
 
 def test_json_is_read_with_its_escapes(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_texts_that_do_harm_are_refused(tmp_path: Path, text: str, message: str)
 def test_an_endless_file_is_refused(tmp_path: Path) -> None:
     """What has no end, or over 256 KiB, is not read to it, be it a certificate."""
     with pytest.raises(ConfigurationError) as caught:
-        config.load(Path("/dev/zero"), Overrides())
+        loading.load(Path("/dev/zero"), Overrides())
     assert str(caught.value) == "/dev/zero: has more than 262144 characters"
     file = tmp_path / "web.yml"
     file.write_text("tls_server_config: {cert_file: /dev/zero, key_file: /dev/zero}")

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter import config
-from exporter.config import Overrides
+from exporter.config import Overrides, loading
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.notifications import planning
 from exporter.notifications.addresses import Address, NotifyUrls, resolve, shown
@@ -33,7 +32,7 @@ def url_of(folder: Path, target: str, **environ: str) -> str:
     file = folder / "c.yml"
     file.write_text(f"notifications: {{targets: [{{name: a, {target}}}]}}")
     mistakes = Mistakes()
-    settings, locate = config.load_located(file, Overrides(), mistakes)
+    settings, locate = loading.load_located(file, Overrides(), mistakes)
     found = resolve(settings.notifications, (), locate, environ, mistakes)
     mistakes.check()
     (address,) = found

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.config import Config, Imds
-from exporter.config.values import PollInterval
+from exporter.config import Config, Imds, PollInterval
 from exporter.errors import PollOutcome
 from exporter.imds import ImdsClient
 from exporter.model.jobs import Finding, Pause

@@ -1,0 +1,227 @@
+"""From configuration files to typed settings.
+
+`load` reads the exporter's file; flags and environment variables take precedence (see `Overrides`). Whatever
+is wrong is a `ConfigurationError` with file, line, key and remedy, and is found before anything starts.
+"""
+
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from exporter.config import Config, Mode, Overrides, yamlfile
+from exporter.config.checks import fault_of_name, findings, unknown_types
+from exporter.config.yamlfile import MOST_MISTAKES, Keys, Locate, YamlFile
+from exporter.errors import ConfigurationError, Mistakes, quoted
+
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+
+log = logging.getLogger(__name__)
+
+_PATH_PART = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
+_JSON_TYPES = {
+    "object": "a mapping",
+    "array": "a list",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
+
+
+def load(path: Path | None, overrides: Overrides) -> Config:
+    """Read the file, if there is one, and apply the overrides.
+
+    Raises:
+        ConfigurationError: something in the file is wrong.
+    """
+    mistakes = Mistakes()
+    settings, _ = load_located(path, overrides, mistakes)
+    mistakes.check()
+    return settings
+
+
+def load_located(path: Path | None, overrides: Overrides, mistakes: Mistakes) -> tuple[Config, Locate]:
+    """Return what is right in the file, and the function that makes the error of a key found wrong later.
+
+    What is wrong is added to ``mistakes``.
+
+    Raises:
+        ConfigurationError: so much is wrong that nothing is left.
+    """
+    config, locate = Config(), yamlfile.error_without_file
+    if path is not None:
+        file = yamlfile.read(path)
+        config, locate = _checked(file, mistakes), file.error
+    if fault := fault_of_name(overrides.instance_name or ""):
+        raise ConfigurationError(f"instance.name: {fault}")
+    return msgspec.structs.replace(
+        config,
+        imds=_replace(config.imds, endpoint=overrides.imds_endpoint, poll_interval=overrides.poll_interval),
+        instance=_replace(config.instance, name=overrides.instance_name),
+        state=_replace(config.state, directory=overrides.state_directory),
+    ), locate
+
+
+def warn(config: Config, locate: Locate) -> None:
+    """Log a warning for each event type that is not known: it may be a slip, or one that Azure added."""
+    for keys, doubt in unknown_types(config):
+        log.warning("unknown event type", extra={"problem": str(locate(keys, doubt))})
+
+
+def _replace(section: S, **given: object) -> S:
+    return msgspec.structs.replace(
+        section, **{key: value for key, value in given.items() if value is not None}
+    )
+
+
+def _checked(file: YamlFile, mistakes: Mistakes) -> Config:
+    approval = file.data.get("approval") if isinstance(file.data, dict) else None
+    if isinstance(approval, dict) and isinstance(approval.get("mode"), bool):
+        # YAML 1.1 takes the words off and on for booleans.
+        approval["mode"] = (Mode.ON if approval["mode"] else Mode.OFF).value
+    config = convert_sound(file, Config, mistakes)
+    for keys, fault in findings(config):
+        if not _follows(file.place(keys), file.faulty):
+            mistakes.problems += file.error(keys, fault).problems
+    return config
+
+
+def _follows(place: Keys, faulty: Sequence[Keys]) -> bool:
+    """Return whether a finding may be there only because a faulty value was left out."""
+    if "require_hooks" in place:
+        return any(keys[0] == "hooks" for keys in faulty)
+    if "routes" in place or place[-1:] == ("tag",):
+        sources = (("notifications", "targets"), ("notifications", "apprise_config"))
+        return any(keys[:2] in sources for keys in faulty)
+    return any(keys[: len(place)] == place for keys in faulty)
+
+
+def convert(file: YamlFile, kind: type[T]) -> T:
+    """Return the file's data as a msgspec type.
+
+    Raises:
+        ConfigurationError: keys are unknown or values do not fit, each with file, line and key.
+    """
+    mistakes = Mistakes()
+    result = convert_sound(file, kind, mistakes)
+    mistakes.check()
+    return result
+
+
+def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
+    """Return what fits of the file's data as a msgspec type; add the rest to ``mistakes``.
+
+    A key with nothing behind it counts as not given, as where a section's keys are all commented out.
+
+    Raises:
+        ConfigurationError: nothing is left, or there are too many mistakes.
+    """
+    mistakes.problems += file.mistakes.problems
+    info = inspect.type_info(kind)
+    data = _given(file.data, info)
+    while True:
+        try:
+            # All types of our own have a `parse`, whose ValueError becomes the message.
+            return msgspec.convert(data, kind, dec_hook=lambda own, value: own.parse(value))
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `")
+            keys, missing, message = _explained(message, _keys(path.rstrip("`")), info)
+            # What is missing because it was left out has been reported.
+            if (*file.place(keys), missing) not in file.faulty:
+                mistakes.problems += file.error(keys, message).problems
+            if not keys or len(mistakes.problems) >= MOST_MISTAKES:
+                mistakes.check()
+            file.leave_out(data, keys)
+
+
+def _keys(path: str) -> Keys:
+    """Return the keys of a path of msgspec's, like ``$.targets[0].url``."""
+    found = _PATH_PART.finditer(path.removeprefix("$"))
+    return tuple(int(part[2]) if part[2] else part[1] for part in found if part[1] or part[2])
+
+
+def _given(data: Any, info: inspect.Type) -> Any:
+    """Return the data without the known keys that have no value."""
+    if isinstance(data, dict):
+        known = _fields(info)
+        return {
+            key: _given(value, known[key]) if key in known else value
+            for key, value in data.items()
+            if value is not None or key not in known
+        }
+    items = getattr(_without_none(info), "item_type", None)
+    # A set of YAML's, too, is taken for a list; as one, its elements can be left out.
+    if isinstance(data, list | set | tuple) and items:
+        return [_given(value, items) for value in data]
+    return data
+
+
+def _explained(message: str, keys: Keys, info: inspect.Type) -> tuple[Keys, str, str]:
+    """Return the place of what msgspec does not take, the key that it lacks or "", and the message."""
+    for key in keys:
+        info = _inner(info, key)
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
+        return (*keys, unknown[1]), "", f"unknown key; {_hint(unknown[1], list(_fields(info)))}"
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", message):
+        return keys, missing[1], f"{missing[1]} is missing; add it"
+    if wrong := re.fullmatch(r"Invalid enum value '?(.*?)'?", message):
+        choices = _choices(info)
+        if wrong[1] in choices:
+            return keys, "", f"{wrong[1]} stands in quotes; leave them out"
+        return keys, "", f"{quoted(wrong[1])} is not possible; {_hint(wrong[1], choices)}"
+    if unfit := re.fullmatch(r"Expected `(.+?)`, got `(.+?)`", message):
+        wanted, got = [word for word in unfit[1].split(" | ") if word != "null"], unfit[2]
+        # No, off and 7 are names like others, but YAML makes something else of them.
+        remedy = "; put it in quotes" if wanted == ["str"] and got in ("bool", "int", "float") else ""
+        shown = " or ".join(_JSON_TYPES.get(word, word) for word in wanted)
+        return keys, "", f"must be {shown}, but is {_JSON_TYPES.get(got, got)}{remedy}"
+    return keys, "", message
+
+
+def _hint(wrong: str, known: Sequence[str]) -> str:
+    """Return the key or word that may be meant, or all that there are."""
+    from difflib import get_close_matches
+
+    folded = {name.lower(): name for name in known}
+    close = get_close_matches(wrong.lower(), folded, 1)
+    return f"did you mean {folded[close[0]]}?" if close else f"known here: {', '.join(known)}"
+
+
+def _fields(info: inspect.Type) -> dict[str, inspect.Type]:
+    """Return the keys that a mapping takes, with the types of their values."""
+    info = _without_none(info)
+    return {f.encode_name: f.type for f in info.fields} if isinstance(info, inspect.StructType) else {}
+
+
+def _inner(info: inspect.Type, key: str | int) -> inspect.Type:
+    """Return the type of what is at a key of a mapping or list."""
+    info = _without_none(info)
+    if isinstance(info, inspect.StructType):
+        return _fields(info)[str(key)]
+    if isinstance(info, inspect.DictType):
+        return info.value_type
+    return info.item_type if isinstance(info, inspect.VarTupleType | inspect.ListType) else info
+
+
+def _choices(info: inspect.Type) -> list[str]:
+    """Return the words that a value may be."""
+    if isinstance(info, inspect.UnionType):
+        return [choice for part in info.types for choice in _choices(part)]
+    if isinstance(info, inspect.LiteralType):
+        return [str(value) for value in info.values]
+    if isinstance(info, inspect.EnumType):
+        return [str(member.value) for member in info.cls]
+    return ["true", "false"] if isinstance(info, inspect.BoolType) else []
+
+
+def _without_none(info: inspect.Type) -> inspect.Type:
+    if isinstance(info, inspect.UnionType):
+        return next(part for part in info.types if not isinstance(part, inspect.NoneType))
+    return info
