@@ -28,10 +28,10 @@ from exporter.notifications.addresses import NotifyUrls
 from exporter.notifications.notifier import Plan
 from exporter.pipeline import Pipeline
 from exporter.reloading import Reloader
-from exporter.serving import AsgiServer, listen
+from exporter.serving import Server, listen
 from exporter.state import Store
 from exporter.systemd import Systemd, status
-from exporter.web.app import Site, create_app
+from exporter.web.app import Site, WebApp
 from exporter.web.settings import WebConfig
 from exporter.work import Watchdog
 
@@ -129,7 +129,7 @@ class App:
             self._store = Store.open(directory, health=self.health, clock=self._clock)
             undo.callback(self._store.close)
             self._build()
-            self._server = AsgiServer(create_app(self._site()), listener, tls=self._web.ssl_contexts())
+            self._server = Server(WebApp(self._site()), listener, tls=self._web.ssl_contexts())
             undo.pop_all()
         self._server.start()
         self._pipeline.start()

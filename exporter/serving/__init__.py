@@ -1,6 +1,29 @@
-"""An ASGI application over HTTP/1.1 on a thread of its own, with limits on connections, time and memory."""
+"""An HTTP/1.1 server on a thread of its own, with limits on connections, time and memory."""
 
 from exporter.serving.addresses import listen
-from exporter.serving.server import TRUST, AsgiApp, AsgiServer, HangUpError, Message, Receive, Scope, Send
+from exporter.serving.http import (
+    JSON,
+    TEXT,
+    Handler,
+    HangUpError,
+    Request,
+    Response,
+    failure,
+    html_page,
+    text,
+)
+from exporter.serving.server import Server
 
-__all__ = ["TRUST", "AsgiApp", "AsgiServer", "HangUpError", "Message", "Receive", "Scope", "Send", "listen"]
+__all__ = [
+    "JSON",
+    "TEXT",
+    "Handler",
+    "HangUpError",
+    "Request",
+    "Response",
+    "Server",
+    "failure",
+    "html_page",
+    "listen",
+    "text",
+]

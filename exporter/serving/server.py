@@ -1,4 +1,4 @@
-"""An HTTP/1.1 server for ASGI applications: h11 for the protocol, asyncio's streams for the connections.
+"""An HTTP/1.1 server: h11 for the protocol, asyncio's streams for the connections.
 
 docs/decisions/0001-web-server.md explains why it is not a ready-made server.
 """
@@ -8,35 +8,22 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from email.utils import formatdate
-from functools import partial
 from http.client import responses
-from typing import Any
 from urllib.parse import unquote
 
 import h11
 
 from exporter.serving.addresses import BACKLOG
+from exporter.serving.http import Handler, HangUpError, Request, Response
 
 log = logging.getLogger(__name__)
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 MAX_BYTES = 16 * 1024  # per request head, per request body, and per read
 _MAX_HEADERS = 100  # a parsed header takes many times the bytes of a short one
-# An ASGI extension: a message of this type says that the client has authenticated.
-TRUST = "exporter.trust"
 _WRITE_SECONDS = 30.0  # within which a peer must have read an answer
-
-
-class HangUpError(Exception):
-    """Raised by an application, or by ``send``, to close the connection without finishing the response."""
 
 
 class _Connection:
@@ -57,8 +44,8 @@ class _Connection:
         # ``drain`` then waits until everything is sent, and closing afterwards loses nothing.
         self.writer.transport.set_write_buffer_limits(high=1, low=0)
 
-    async def request(self) -> tuple[h11.Request, bytes] | None:
-        """Return the next request with its body, or None once the client has closed the connection.
+    async def request(self) -> Request | None:
+        """Return the next request, or None once the client has closed the connection.
 
         Raises:
             h11.RemoteProtocolError: the request is malformed or too large.
@@ -79,7 +66,15 @@ class _Connection:
                 if len(body) > MAX_BYTES:
                     raise h11.RemoteProtocolError("body too large", error_status_hint=413)
             elif isinstance(event, h11.EndOfMessage) and head:
-                return head, bytes(body)
+                path, _, query = head.target.partition(b"?")
+                return Request(
+                    head.method.decode(),
+                    unquote(path.decode()),
+                    query.decode("latin-1"),
+                    tuple(head.headers),
+                    bytes(body),
+                    self.disconnected,
+                )
             else:
                 return None
 
@@ -87,7 +82,7 @@ class _Connection:
         """Wait for more data, or for the client to close the connection."""
         self.http.receive_data(await self.reader.read(MAX_BYTES))
 
-    async def closed(self) -> None:
+    async def disconnected(self) -> None:
         """Wait until the client closes the connection or sends more than `MAX_BYTES`, which are kept."""
         received = 0
         while received <= MAX_BYTES and (data := await self.reader.read(MAX_BYTES)):
@@ -110,20 +105,19 @@ def _check_head(head: h11.Request) -> None:
         raise h11.RemoteProtocolError("body too large", error_status_hint=413)
 
 
-class AsgiServer:
-    """Serves an ASGI application on its own thread, from `start` to `stop`.
+class Server:
+    """Serves an application on its own thread, from `start` to `stop`.
 
     Once ``max_connections`` are open, a new connection replaces the one that has been waiting for its client
     the longest; if all of them are being answered or trusted, the new one is closed. A connection is trusted
-    if the application has sent `TRUST` for its latest request. ``request_timeout`` covers the TLS handshake
+    if the client was authenticated by its latest request. ``request_timeout`` covers the TLS handshake
     and the whole request, ``idle_timeout`` the time between requests, both in seconds. Bodies over
-    `MAX_BYTES` are refused with 413. The application receives each body in one piece, then
-    ``http.disconnect``, and only requests: no lifespan events, no WebSockets.
+    `MAX_BYTES` are refused with 413. An application that raises is answered for with 500.
     """
 
     def __init__(
         self,
-        app: AsgiApp,
+        app: Handler,
         listener: socket.socket,
         *,
         tls: Callable[[], ssl.SSLContext] | None = None,
@@ -138,7 +132,9 @@ class AsgiServer:
         self._max_connections = max_connections
         self._idle_timeout = idle_timeout
         self._request_timeout = request_timeout
-        self._address = listener.getsockname()
+        host, port, *_ = listener.getsockname()
+        self._host: str = {"::": "127.0.0.1", "0.0.0.0": "127.0.0.1"}.get(host, host)  # noqa: S104  # not bound here
+        self.port: int = port
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
         self._started = threading.Event()
         self._grace = 0.0
@@ -146,16 +142,9 @@ class AsgiServer:
         self._waiting: dict[_Connection, None] = {}  # for the client; the longest wait comes first
 
     @property
-    def port(self) -> int:
-        """The port the server listens on."""
-        port: int = self._address[1]
-        return port
-
-    @property
     def url(self) -> str:
         """The URL for clients on this machine, without a trailing slash."""
-        host = {"::": "127.0.0.1", "0.0.0.0": "127.0.0.1"}.get(self._address[0], self._address[0])  # noqa: S104  # not bound here
-        host = f"[{host}]" if ":" in host else host
+        host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     def start(self) -> None:
@@ -242,7 +231,7 @@ class AsgiServer:
                 if self._tls:
                     await connection.start_tls(self._tls())
                 request = await connection.request()
-            while request and await self._answer(connection, *request):
+            while request and await self._answer(connection, request):
                 connection.http.start_next_cycle()
                 if connection.http.trailing_data[0]:
                     # One request that was pipelined per turn of the loop, however many clients do so.
@@ -257,63 +246,51 @@ class AsgiServer:
             # An unknown transfer encoding is 501 to h11, but no fault of the server.
             await self._refuse(connection, error.error_status_hint if error.error_status_hint < 500 else 400)
 
-    async def _answer(self, connection: _Connection, head: h11.Request, body: bytes) -> bool:
+    async def _answer(self, connection: _Connection, request: Request) -> bool:
         """Run the application; return whether the connection can take another request."""
-        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive() -> Message:
-            if unread:
-                return unread.pop()
-            await connection.closed()
-            return {"type": "http.disconnect"}
-
-        scope = self._scope(head)
         connection.trusted = False
         try:
-            await self._app(scope, receive, partial(self._send, connection))
+            response = await self._app(request)
+            connection.trusted = response.authenticated
+            await self._respond(connection, response, head=request.method == "HEAD")
         except HangUpError:
             raise
         except Exception:
-            log.exception("request failed", extra={"method": scope["method"], "path": scope["path"]})
+            log.exception("request failed", extra={"method": request.method, "path": request.path})
         if connection.http.our_state is h11.SEND_RESPONSE:
             await self._refuse(connection, 500)
         return connection.http.our_state is h11.DONE and not self._stopping.is_set()
 
-    def _scope(self, head: h11.Request) -> Scope:
-        path, _, query = head.target.partition(b"?")
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": head.http_version.decode(),
-            "method": head.method.decode(),
-            "scheme": "https" if self._tls else "http",
-            "path": unquote(path.decode()),
-            "query_string": query,
-            "headers": list(head.headers),
-            "extensions": {TRUST: {}},
-        }
+    async def _respond(self, connection: _Connection, response: Response, *, head: bool) -> None:
+        self._begin(connection, response.status, response.all_headers())
+        if response.parts and not head:
+            async for part in response.parts:
+                await self._send(connection, h11.Data(data=part))
+        elif not head:
+            connection.write(h11.Data(data=response.body))
+        await self._send(connection, h11.EndOfMessage())
 
-    async def _send(self, connection: _Connection, message: Message) -> None:
-        if message["type"] == TRUST:
-            connection.trusted = True
-            return
-        if message["type"] == "http.response.start":
-            status: int = message["status"]
-            headers = [(b"date", formatdate(usegmt=True).encode()), *message.get("headers", ())]
-            headers += [(b"connection", b"close")] if self._stopping.is_set() else []
-            reason = responses.get(status, "").encode()
-            connection.write(h11.Response(status_code=status, headers=headers, reason=reason))
-            return
-        connection.write(h11.Data(data=message.get("body", b"")))
-        if not message.get("more_body", False):
-            connection.write(h11.EndOfMessage())
+    async def _refuse(self, connection: _Connection, status: int) -> None:
+        self._begin(connection, status, {"content-length": "0", "connection": "close"})
+        await self._send(connection, h11.EndOfMessage())
+
+    def _begin(self, connection: _Connection, status: int, headers: Mapping[str, str]) -> None:
+        found = {"date": formatdate(usegmt=True), **headers}
+        if self._stopping.is_set():
+            found["connection"] = "close"
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in found.items()]
+        reason = responses.get(status, "").encode()
+        connection.write(h11.Response(status_code=status, headers=encoded, reason=reason))
+
+    async def _send(self, connection: _Connection, event: h11.Event) -> None:
+        """Write part of a response, and wait until the client has taken all that was written.
+
+        Raises:
+            HangUpError: it does not, or has gone.
+        """
+        connection.write(event)
         try:
             async with self._wait(connection, _WRITE_SECONDS):
                 await connection.writer.drain()
         except OSError as error:
             raise HangUpError from error
-
-    async def _refuse(self, connection: _Connection, status: int) -> None:
-        headers = [(b"content-length", b"0"), (b"connection", b"close")]
-        await self._send(connection, {"type": "http.response.start", "status": status, "headers": headers})
-        await self._send(connection, {"type": "http.response.body"})

@@ -7,10 +7,9 @@ from http import HTTPStatus
 import msgspec
 
 from exporter.errors import ConfigurationError
+from exporter.serving import JSON, Request, Response, html_page
 from exporter.simulator.engine import Event
 from exporter.simulator.simulation import Fault, Simulator
-from exporter.web import html
-from exporter.web.http import JSON, Request, Response
 
 # More than that nobody reads, and a browser would choke on it.
 _SHOWN = 200
@@ -44,7 +43,7 @@ class Control:
         }
         # The page is the same for every request: its script fetches the state and inserts it as text.
         routes: dict[str, dict[str, _Action]] = {
-            "/": {"GET": lambda _, __: html.render("exporter.simulator")},
+            "/": {"GET": lambda _, __: html_page("exporter.simulator")},
             "/api/v1/scenarios": {"GET": lambda _, __: _json(_scenarios(simulator))},
             f"/api/v1/scenarios{name}/start": {"POST": self._start},
             "/api/v1/state": {"GET": lambda _, __: _json(_state(simulator))},

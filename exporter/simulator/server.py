@@ -5,13 +5,15 @@ import contextlib
 import hashlib
 import re
 import uuid
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Self
 from urllib.parse import parse_qs
 
 import msgspec
+from msgspec.structs import replace
 
-from exporter.serving import AsgiServer, HangUpError, Receive, Scope, Send, listen
+from exporter.serving import JSON, TEXT, HangUpError, Request, Response, Server, listen
 from exporter.simulator.control import MALFORMED, Control, refused
 from exporter.simulator.documents import (
     EVENTS_VERSIONS,
@@ -22,7 +24,6 @@ from exporter.simulator.documents import (
     lookup,
 )
 from exporter.simulator.simulation import Fault, Simulator
-from exporter.web.http import JSON, TEXT, Request, Response, send_response
 
 _PLACE = re.compile(r"/metadata/(?:(scheduledevents)|(instance)(/.*)?|(versions))/?", re.DOTALL)
 _VERSIONS = {"scheduledevents": EVENTS_VERSIONS, "instance": INSTANCE_VERSIONS}
@@ -57,7 +58,7 @@ class SimulatorServer:
                 for number, vm in enumerate(simulator.vms)
             ]
             undo.pop_all()
-        self._servers = {vm: AsgiServer(Application(simulator, vm), listener) for vm, listener in listeners}
+        self._servers = {vm: Server(Application(simulator, vm), listener) for vm, listener in listeners}
 
     @property
     def url(self) -> str:
@@ -95,32 +96,32 @@ def _nth(address: str, number: int) -> str:
 
 
 class Application:
-    """The ASGI 3 application for one VM of a simulator; only an `AsgiServer` can drop connections."""
+    """Answers the requests of one VM."""
 
     def __init__(self, simulator: Simulator, vm: str) -> None:
         self._simulator = simulator
         self._vm = vm
         self._control = Control(simulator)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        request = Request.of(scope)
+    async def __call__(self, request: Request) -> Response:
+        """Answer a request.
+
+        Raises:
+            HangUpError: the connection is to be dropped.
+        """
         match = _PLACE.fullmatch(request.path)
         place = match and (match[1] or match[2] or match[4])
-        fault = self._simulator.take_fault(place, request.method) if place else None
+        if not place:
+            return self._control.answer(request, request.body)
+        fault = self._simulator.take_fault(place, request.method)
         if fault and fault.mode == "drop":
             raise HangUpError
-        body = (await receive())["body"]
-        if place:
-            response = await self._metadata(place, request, body, fault)
-        else:
-            response = self._control.answer(request, body)
+        response = await self._metadata(place, request, fault)
         if fault and fault.mode == "drip":
-            await _drip(send, response, fault.seconds)
-        else:
-            await send_response(send, response, {}, head=request.method == "HEAD")
+            return replace(response, parts=_drip(response.body, fault.seconds))
+        return response
 
-    async def _metadata(self, place: str, request: Request, body: bytes, fault: Fault | None) -> Response:
+    async def _metadata(self, place: str, request: Request, fault: Fault | None) -> Response:
         faulty = await _disturb(fault)
         if faulty is not None:
             return faulty
@@ -134,7 +135,7 @@ class Application:
         while (left := self._simulator.first_call_wait()) > 0:
             await asyncio.sleep(min(left, _LOOK_AGAIN))
         if request.method == "POST":
-            return self._approve(body)
+            return self._approve(request.body)
         return _tagged(request, self._simulator.document(_version(request)))
 
     def _facts(self, place: str, request: Request) -> Response:
@@ -196,18 +197,10 @@ async def _disturb(fault: Fault | None) -> Response | None:
     return None
 
 
-async def _drip(send: Send, response: Response, seconds: float) -> None:
-    headers = [
-        (b"content-type", response.content_type.encode()),
-        (b"content-length", str(len(response.body)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    for index in range(len(response.body)):
-        await send(
-            {"type": "http.response.body", "body": response.body[index : index + 1], "more_body": True}
-        )
+async def _drip(body: bytes, seconds: float) -> AsyncIterator[bytes]:
+    for index in range(len(body)):
+        yield body[index : index + 1]
         await asyncio.sleep(seconds)
-    await send({"type": "http.response.body", "body": b""})
 
 
 def _tagged(request: Request, body: bytes, content_type: str = JSON) -> Response:

@@ -10,7 +10,6 @@ from exporter import __version__
 from exporter.health import Health
 from exporter.model.lifecycle import TrackedEvent
 from exporter.model.views import ApprovalView, EventView, Snapshot, event_view
-from exporter.web.http import JSON, Response
 
 
 class Events(msgspec.Struct, frozen=True):
@@ -41,26 +40,19 @@ class Status(msgspec.Struct, frozen=True):
     last_scrape: datetime | None = None
 
 
-class Served(msgspec.Struct):
-    """Since when the web server answers, and when it was last scraped."""
-
-    started: datetime
-    last_scrape: datetime | None = None
-
-
-def events(snapshot: Snapshot, approval: Callable[[TrackedEvent], ApprovalView]) -> Response:
-    """Answer with all events known, current and past, and how approving each stands."""
+def events(snapshot: Snapshot, approval: Callable[[TrackedEvent], ApprovalView]) -> Events:
+    """Return all events known, current and past, and how approving each stands."""
     current, past = (
         tuple(event_view(tracked, approval(tracked)) for tracked in group)
         for group in (snapshot.current, snapshot.past)
     )
-    return _json(Events(snapshot.instance, current, past))
+    return Events(snapshot.instance, current, past)
 
 
-def status(snapshot: Snapshot, health: Health, served: Served) -> Response:
-    """Answer with the state of the watch and the active problems of the exporter."""
+def status(snapshot: Snapshot, health: Health, started: datetime, last_scrape: datetime | None) -> Status:
+    """Return the state of the watch and the active problems of the exporter."""
     problems = tuple(f"{problem.reason}: {problem.message}" for problem in health.problems())
-    body = Status(
+    return Status(
         version=__version__,
         up=snapshot.up,
         ready=snapshot.ready,
@@ -71,11 +63,6 @@ def status(snapshot: Snapshot, health: Health, served: Served) -> Response:
         endpoint=snapshot.endpoint,
         state="degraded" if problems else "ok",
         problems=problems,
-        started=served.started,
-        last_scrape=served.last_scrape,
+        started=started,
+        last_scrape=last_scrape,
     )
-    return _json(body)
-
-
-def _json(body: Events | Status) -> Response:
-    return Response(msgspec.json.encode(body), JSON)

@@ -1,16 +1,19 @@
-"""The ASGI application: which path answers what, to whom."""
+"""The exporter's web application: which path answers what, to whom."""
 
 import asyncio
 import gzip
 import inspect
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
+import msgspec
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, gzip_accepted
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -21,24 +24,14 @@ from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import Health
 from exporter.model.lifecycle import TrackedEvent
 from exporter.model.views import NO_APPROVAL, ApprovalView, Minute, Snapshot, WorkView
-from exporter.serving import TRUST
+from exporter.serving import JSON, Request, Response, failure, text
 from exporter.web import api
 from exporter.web.auth import Guard
-from exporter.web.http import (
-    AsgiApp,
-    Handler,
-    Receive,
-    Request,
-    Response,
-    Scope,
-    Send,
-    failure,
-    send_response,
-    text,
-)
 from exporter.web.settings import WebSettings
 
 log = logging.getLogger(__name__)
+
+_Handler = Callable[[Request], Response | Awaitable[Response]]
 
 _READ = ("GET", "HEAD")
 _ACT = ("POST",)
@@ -74,59 +67,43 @@ class Site:
     settings: Callable[[], WebSettings] = WebSettings
 
 
-def create_app(site: Site) -> AsgiApp:
-    """Make the ASGI 3 application of a site: plain HTTP, no WebSocket, nothing to do at start and stop."""
-    application = _Application(site)
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await application.serve(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            while (await receive())["type"] == "lifespan.startup":
-                await send({"type": "lifespan.startup.complete"})
-            await send({"type": "lifespan.shutdown.complete"})
-        else:
-            await send({"type": "websocket.close"})
-
-    return app
-
-
-class _Application:
-    """The table of routes, and the way of a request through it."""
+class WebApp:
+    """The application of a site: its routes, and the way of a request through it."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._guard = Guard(site.clock)
-        self._served = api.Served(site.clock.now())
-        self._routes: dict[str, tuple[tuple[str, ...], Handler]] = {
+        self._started = site.clock.now()
+        self._last_scrape: datetime | None = None
+        self.routes: dict[str, tuple[tuple[str, ...], _Handler]] = {
             "/": (_READ, self._landing),
             "/metrics": (_READ, self._metrics),
-            "/api/v1/events": (_READ, lambda _: api.events(site.snapshot(), site.approval)),
-            "/api/v1/status": (_READ, lambda _: api.status(site.snapshot(), site.health, self._served)),
+            "/api/v1/events": (_READ, self._events),
+            "/api/v1/status": (_READ, self._status),
             "/-/healthy": (_READ, lambda _: text("The exporter is healthy.")),
             "/-/ready": (_READ, self._ready),
             "/-/in-service": (_READ, self._in_service),
             "/-/reload": (_ACT, self._reload),
         }
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request.of(scope)
-        extra: Mapping[str, str] = {}
+    async def __call__(self, request: Request) -> Response:
+        """Answer a request, if its client may ask."""
+        settings = WebSettings()
+        admitted = False
         try:
             settings = self._site.settings()
-            extra = settings.headers
-            response = await self._guard.refusal(settings, request, receive)
+            response = await self._guard.refusal(settings, request)
             if response is None:
-                if settings.users and TRUST in scope.get("extensions", {}):
-                    await send({"type": TRUST})
+                admitted = True
                 response = await self._answer(request)
         except Exception:
             log.exception("request failed", extra={"method": request.method, "path": request.path})
             response = text("500 Internal Server Error; the exporter's log says why", 500)
-        await send_response(send, response, extra, head=request.method == "HEAD")
+        headers = (*response.headers, *settings.headers.items())
+        return replace(response, headers=headers, authenticated=admitted and bool(settings.users))
 
     async def _answer(self, request: Request) -> Response:
-        route = self._routes.get(request.path.rstrip("/") or "/")
+        route = self.routes.get(request.path.rstrip("/") or "/")
         if route is None:
             return text("404 Not Found; / lists what there is", 404)
         methods, handler = route
@@ -137,16 +114,21 @@ class _Application:
 
     def _metrics(self, request: Request) -> Response:
         response = _exposition(self._site.registry, request)
-        self._served.last_scrape = self._site.clock.now()
+        self._last_scrape = self._site.clock.now()
         return response
 
     def _landing(self, _: Request) -> Response:
         # Few ever look at a VM's page.
-        from exporter.web import page
+        from exporter.web.page import landing
 
+        return landing(self._site)
+
+    def _events(self, _: Request) -> Response:
+        return _json(api.events(self._site.snapshot(), self._site.approval))
+
+    def _status(self, _: Request) -> Response:
         site = self._site
-        more = page.More(site.notice, site.in_service(), site.work, site.polls())
-        return page.landing(site.snapshot(), site.health, site.clock.now(), site.approval, more)
+        return _json(api.status(site.snapshot(), site.health, self._started, self._last_scrape))
 
     def _ready(self, _: Request) -> Response:
         snapshot = self._site.snapshot()
@@ -169,6 +151,10 @@ class _Application:
         except StoppingError as error:
             return text(f"503 Service Unavailable; {error}", 503)
         return text("Reloaded.")
+
+
+def _json(body: api.Events | api.Status) -> Response:
+    return Response(msgspec.json.encode(body), JSON)
 
 
 def _exposition(registry: CollectorRegistry, request: Request) -> Response:

@@ -7,12 +7,13 @@ import hashlib
 import hmac
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from typing import Any
 
 from exporter.clock import Clock
-from exporter.web.http import Receive, Request, Response, failure, text, while_connected
+from exporter.serving import Request, Response, failure, text
 from exporter.web.settings import RateLimit, WebSettings
 
 # bcrypt sees no more of a password; Go's cuts it silently, Python's refuses it.
@@ -35,7 +36,7 @@ class Guard:
         # Guesses must not use up what the rate limit allows to those who know a password.
         self._known_bucket, self._bucket = _Bucket(clock), _Bucket(clock)
 
-    async def refusal(self, settings: WebSettings, request: Request, receive: Receive) -> Response | None:
+    async def refusal(self, settings: WebSettings, request: Request) -> Response | None:
         """Return the answer that turns a request away, or None to let it in.
 
         Raises:
@@ -50,10 +51,26 @@ class Guard:
             return None
         if given is None:
             return _UNAUTHORIZED
-        right = await while_connected(receive, self._passwords.check(settings.users, *given))
+        right = await _while_connected(request, self._passwords.check(settings.users, *given))
         if right is None:
             return _TOO_MANY
         return None if right else _UNAUTHORIZED
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, bool | None]) -> bool | None:
+    """Return the result of ``work``, which is cancelled once the client has disconnected.
+
+    Raises:
+        asyncio.CancelledError: the client has disconnected.
+    """
+    working = asyncio.create_task(work)
+    watching = asyncio.ensure_future(request.disconnected())
+    watching.add_done_callback(lambda _: working.cancel())
+    try:
+        return await working
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
 
 
 def credentials(header: str) -> tuple[str, bytes] | None:

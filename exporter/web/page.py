@@ -1,9 +1,8 @@
 """``/``: the landing page for people. The data are prepared here; the markup is in ``page.html``."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
 
 from exporter import __version__
 from exporter.health import Health
@@ -12,13 +11,14 @@ from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent, Target
 from exporter.model.lifecycle import TrackedEvent, Transition
 from exporter.model.severity import severity
 from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView
+from exporter.serving import Response, html_page
 from exporter.timefmt import rfc3339
-from exporter.web import html
-from exporter.web.http import Response
+from exporter.web.app import Site
 
 PENDING_SHOWN = 50
 PAST_SHOWN = 25
 RESOURCES_SHOWN = 20
+WORK_SHOWN = 12
 _DASH = " \N{EN DASH} "
 _PHASES = {SCHEDULED: Transition.SCHEDULED, STARTED: Transition.STARTED}
 _OUTCOMES = {
@@ -35,9 +35,6 @@ _APPROVALS = {
     "approved": "Approved",
     "failed": "Approving fails",
 }
-
-Approval = Callable[[TrackedEvent], ApprovalView]
-WORK_SHOWN = 12
 
 
 class Mood(StrEnum):
@@ -58,39 +55,26 @@ _MOODS = {
 }
 
 
-class More(NamedTuple):
-    """What the page shows beside the snapshot, as in `exporter.web.app.Site`."""
-
-    notice: str = ""
-    out_of_service: str = ""
-    work: Callable[[Collection[str]], Mapping[str, Sequence[WorkView]]] = lambda _: {}
-    polls: Sequence[Minute] = ()
-
-
-_NOTHING_MORE = More()
-
-
-def landing(
-    snapshot: Snapshot, health: Health, now: datetime, approval: Approval, more: More = _NOTHING_MORE
-) -> Response:
-    """Render the page as of ``now``."""
+def landing(site: Site) -> Response:
+    """Render the page as of now."""
+    snapshot, health, now = site.snapshot(), site.health, site.clock.now()
     current, ended = by_urgency(snapshot.current, now), snapshot.past[:PAST_SHOWN]
-    work = more.work({tracked.key for tracked in (*current, *ended)})
+    work = site.work({tracked.key for tracked in (*current, *ended)})
 
     def group(target: Target) -> dict[str, object]:
         events = [tracked for tracked in current if tracked.target is target]
         cards = [
-            _card(tracked, approval(tracked)) | _work(work.get(tracked.key, ()))
+            _card(tracked, site.approval(tracked)) | _work(work.get(tracked.key, ()))
             for tracked in events[:PENDING_SHOWN]
         ]
         return {"count": len(events), "cards": cards}
 
-    return html.render(
+    return html_page(
         "exporter.web",
         title=title(snapshot, now),
-        notice=more.notice,
-        out_of_service=more.out_of_service,
-        polls=_polls(more.polls),
+        notice=site.notice,
+        out_of_service=site.in_service(),
+        polls=_polls(site.polls()),
         mood=mood(snapshot, health, now),
         now=now,
         snapshot=snapshot,

@@ -20,11 +20,11 @@ from exporter.config import Endpoint, Overrides
 from exporter.health import DegradedReason, Health
 from exporter.notifications.addresses import NotifyUrls
 from exporter.simulator import Simulator, SimulatorServer
-from exporter.web.app import Site, create_app
-from tests.clocks import HandClock
+from exporter.web.app import Site, WebApp
+from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually, exporter, free_port, get
 from tests.imds_server import Connection, Request, answer, serving
-from tests.web.support import NOW, StillClock, ask, served, site, snapshot
+from tests.web.support import ask, served, site, snapshot
 
 OK, WARNING, FAILURE = Level
 
@@ -54,7 +54,7 @@ def found(flags: Asked, clock: Any = None) -> dict[str, Finding]:
 @contextmanager
 def running(where: Site) -> Iterator[dict[str, ExporterUrl]]:
     """Serve an exporter; return the flag that names it."""
-    with served(create_app(where)) as port:
+    with served(where) as port:
         yield {"exporter_url": ExporterUrl(f"http://127.0.0.1:{port}")}
 
 
@@ -97,14 +97,14 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
 
 def test_an_exporter_that_works(tmp_path: Path) -> None:
     """It says since when it polls, when it last had an answer, and when it was last scraped."""
-    clock = StillClock()
+    clock = HandClock()
     where = site(snapshot(), clock=clock)
     with SimulatorServer(Simulator()) as imds, running(where) as flags:
         assert found(asked(imds.url, tmp_path, **flags), clock)["scrape"].level is WARNING
         get(f"{flags['exporter_url']}/metrics")
-        clock.passed = 9
+        clock.pass_seconds(9)
         result = found(asked(imds.url, tmp_path, **flags), clock)
-        clock.passed = 3600
+        clock.pass_seconds(3591)
         late = found(asked(imds.url, tmp_path, **flags), clock)["scrape"]
     assert result["exporter"].level is OK
     assert result["scheduled events"] == Finding(
@@ -119,7 +119,7 @@ def test_an_exporter_that_works(tmp_path: Path) -> None:
 
 def test_an_exporter_that_does_not(tmp_path: Path) -> None:
     """That it is blind, and each of its problems, is a failure with the reason."""
-    clock = StillClock()
+    clock = HandClock()
     health = Health(clock)
     health.report(DegradedReason.NOTIFICATIONS_FAILING, "oncall refuses")
     where = site(snapshot(up=False, last_error="connection refused"), clock=clock, health=health)
@@ -265,7 +265,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_status_says_when_it_was_scraped() -> None:
     """The API has the start of the process, and the last scrape, null before the first."""
-    app = create_app(site(snapshot()))
+    app = WebApp(site(snapshot()))
     before = json.loads(ask(app, "/api/v1/status").text)
     assert (before["started"], before["last_scrape"]) == ("2026-03-04T22:00:00Z", None)
     ask(app, "/metrics")

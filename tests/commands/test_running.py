@@ -20,13 +20,13 @@ from exporter.commands.running import ExporterUrl, NoExporterError, RunningExpor
 from exporter.config import Config
 from exporter.errors import ExporterError
 from exporter.simulator import Simulator, SimulatorServer
-from exporter.web.app import create_app
 from exporter.web.settings import WebSettings
+from tests.builders import FREEZE_ID
 from tests.commands.test_inspection import NAME, TWO, Azure, settings
 from tests.end_to_end.program import free_port
 from tests.imds_server import answer, serving
 from tests.web.certificates import Pki
-from tests.web.support import FREEZE_ID, freeze, served, site, snapshot, tracked
+from tests.web.support import freeze, served, site, snapshot, tracked
 
 PROGRAM = [sys.executable, "-m", "exporter", "events"]
 
@@ -35,7 +35,7 @@ PROGRAM = [sys.executable, "-m", "exporter", "events"]
 def running(**fields: object) -> Iterator[ExporterUrl]:
     """Serve an exporter that knows a Freeze; return its address."""
     picture = snapshot(**{"current": (tracked(freeze()),)} | fields)
-    with served(create_app(site(picture))) as port:
+    with served(site(picture)) as port:
         yield ExporterUrl(f"http://127.0.0.1:{port}")
 
 
@@ -102,7 +102,7 @@ def users() -> WebSettings:
 
 def test_a_password_in_the_url_lets_in() -> None:
     """User name and password of the URL are sent, and never shown."""
-    with served(create_app(site(snapshot(), settings=users))) as port:
+    with served(site(snapshot(), settings=users)) as port:
         asked = RunningExporter(ExporterUrl(f"http://ops:p%40ss%2Fword@127.0.0.1:{port}"))
         assert asked.status().instance == "WestNO_0"
         assert asked.url == f"http://127.0.0.1:{port}"
@@ -118,7 +118,7 @@ def test_tls(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
     context = WebSettings.load(file).tls
     assert context is not None
-    with served(create_app(site(snapshot())), tls=lambda: context) as port:
+    with served(site(snapshot()), tls=lambda: context) as port:
         with pytest.raises(ExporterError, match="SSL_CERT_FILE"):
             RunningExporter(ExporterUrl(f"https://127.0.0.1:{port}")).status()
         with pytest.raises(ExporterError, match=r"--exporter\.url https://"):

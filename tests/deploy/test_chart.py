@@ -15,7 +15,7 @@ from exporter import __version__
 from exporter.cli import main
 from exporter.config import Overrides
 from exporter.notifications import planning
-from exporter.web.app import _Application
+from exporter.web.app import WebApp
 from scripts.renderings import CHART, KUBERNETES, RENDERINGS, heading
 from tests.web.support import site, snapshot
 
@@ -124,7 +124,7 @@ def test_the_pod_fits_together(name: str) -> None:
     for probe in (container["livenessProbe"], container["readinessProbe"]):
         way = probe.get("httpGet", probe.get("tcpSocket"))
         assert way["port"] == port["name"]
-        assert way.get("path", "/") in _Application(site(snapshot()))._routes
+        assert way.get("path", "/") in WebApp(site(snapshot())).routes
 
 
 def test_every_variable_exists() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from exporter.serving import AsgiApp, AsgiServer, HangUpError, Message, Receive, Scope, Send, listen
+from exporter.serving import Handler, HangUpError, Request, Response, Server, listen
 from exporter.simulator import EventPlan, Scenario, Simulator
 from exporter.simulator.server import Application
 from exporter.timefmt import Duration
@@ -81,33 +81,25 @@ class Group(Simulator):
         """Count the POSTs that were received, of all events or of one."""
         return sum(event_id in (None, one) for _, one in self.received)
 
-    def door(self, vm: str) -> AsgiApp:
+    def door(self, vm: str) -> Handler:
         """Return the application that one VM asks."""
         app = Application(self, self.vm_name)
 
-        async def through(scope: Scope, receive: Receive, send: Send) -> None:
+        async def through(request: Request) -> Response:
             self._caller.set(vm)
-            if scope["type"] != "http" or scope["method"] != "POST":
-                await app(scope, receive, send)
-                return
-            message = await receive()
-            requests = json.loads(message["body"])["StartRequests"]
-            self.received += [(vm, request["EventId"]) for request in requests]
+            if request.method != "POST":
+                return await app(request)
+            asked = json.loads(request.body)["StartRequests"]
+            self.received += [(vm, one["EventId"]) for one in asked]
             if not self.answers.is_set():
                 while not self.answers.is_set():
                     await asyncio.sleep(0.01)
                 raise HangUpError
-
-            async def again() -> Message:
-                return message
-
-            async def later(answer: Message) -> None:
-                await asyncio.sleep(after)
-                await send(answer)
-
             before, after = self.delays
             await asyncio.sleep(before)
-            await app(scope, again, later)
+            response = await app(request)
+            await asyncio.sleep(after)
+            return response
 
         return through
 
@@ -168,7 +160,7 @@ def virtual_machines(group: Group, folder: Path, *names: str) -> Iterator[list[V
     with contextlib.ExitStack() as stack:
         vms = []
         for name in names:
-            server = AsgiServer(group.door(name), listen("127.0.0.1:0"))
+            server = Server(group.door(name), listen("127.0.0.1:0"))
             server.start()
             stack.callback(server.stop, 1.0)
             vms.append(Vm(name, server.url, folder))

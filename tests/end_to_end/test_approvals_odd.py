@@ -154,7 +154,7 @@ def test_a_stop_does_not_wait_for_a_post(tmp_path: Path) -> None:
 def test_an_answer_that_comes_after_the_start(tmp_path: Path) -> None:
     """Where the event starts before Azure's answer is there, the approval is still told, once."""
     group = Group()
-    group.delays = (0.0, 1.0)
+    group.delays = (0.0, 2.0)
     with virtual_machines(group, tmp_path, "web_0") as (vm,), vm.running(approving()):
         (event_id,) = group.start_scenario(scenario(plan()))
         eventually(lambda: "started" in names(vm, event_id))

@@ -25,13 +25,11 @@ from exporter.health import DegradedReason
 from exporter.logs import FieldsFormatter
 from exporter.metrics import Metrics
 from exporter.model.events import Target
-from exporter.model.views import NO_APPROVAL
 from exporter.notifications import addresses, templating
 from exporter.notifications.rendering import Renderer
-from exporter.serving import AsgiServer, listen
+from exporter.serving import Server, listen
 from exporter.state import Store
-from exporter.web import api, page
-from exporter.web.app import create_app
+from exporter.web.app import WebApp
 from exporter.web.settings import WebSettings
 from tests.builders import body, scheduled
 from tests.clocks import NOW
@@ -79,9 +77,10 @@ def _look(fixture: WatchFixture) -> None:
             openmetrics.generate_latest(fixture.registry).decode()
         )
     )
-    page.landing(snapshot, fixture.health, NOW, lambda _: NO_APPROVAL)
-    msgspec.json.decode(api.events(snapshot, lambda _: NO_APPROVAL).body)
-    msgspec.json.decode(api.status(snapshot, fixture.health, api.Served(NOW)).body)
+    site = support.site(snapshot, health=fixture.health)
+    assert support.ask(site, "/").status == 200
+    for path in ("/api/v1/events", "/api/v1/status"):
+        msgspec.json.decode(support.ask(site, path).body)
 
 
 def _write_down(fixture: WatchFixture) -> None:
@@ -197,7 +196,7 @@ def _ports() -> tuple[int, int]:
         support.site(support.snapshot(), lifecycle_enabled=True),
         support.site(support.snapshot(), settings=lambda: WebSettings(users=users)),
     ]
-    servers = [AsgiServer(create_app(site), listen("127.0.0.1:0")) for site in sites]
+    servers = [Server(WebApp(site), listen("127.0.0.1:0")) for site in sites]
     for server in servers:
         server.start()
     return servers[0].port, servers[1].port

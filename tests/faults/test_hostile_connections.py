@@ -6,22 +6,20 @@ from contextlib import ExitStack
 
 import pytest
 
-from exporter.serving import AsgiServer, Receive, Scope, Send
+from exporter.serving import Request, Response, Server
 from exporter.serving import server as serving_module
 from tests.end_to_end.program import eventually
 from tests.serving.support import GET, is_closed, serving
 
-LARGE = b"x" * 2**20
+LARGE = b"#" * 2**20
 
 
-async def large(_: Scope, __: Receive, send: Send) -> None:
+async def large(_: Request) -> Response:
     """Answer with a mebibyte."""
-    headers = [(b"content-length", str(len(LARGE)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": LARGE})
+    return Response(LARGE)
 
 
-def deaf(server: AsgiServer, requests: int = 50) -> socket.socket:
+def deaf(server: Server, requests: int = 50) -> socket.socket:
     """Open a connection that asks many times, and reads no more than the first byte."""
     peer = socket.socket()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -32,7 +30,7 @@ def deaf(server: AsgiServer, requests: int = 50) -> socket.socket:
     return peer
 
 
-def read_all(server: AsgiServer) -> int:
+def read_all(server: Server) -> int:
     """Ask once, and return the length of the answer's body."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as peer:
         peer.sendall(GET[:-2] + b"Connection: close\r\n\r\n")
@@ -67,16 +65,15 @@ def test_a_stop_waits_for_who_is_reading() -> None:
     """An answer that is being read when the server stops, more than the kernel takes in, arrives whole."""
     size = 16 * len(LARGE)
 
-    async def huge(_: Scope, __: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": LARGE * 16})
+    async def huge(_: Request) -> Response:
+        return Response(LARGE * 16)
 
     with serving(huge) as server, deaf(server, 1) as peer:
         stopping = threading.Thread(target=server.stop, args=(10,))
         stopping.start()
         taken = 0
         while part := peer.recv(65536):
-            taken += part.count(b"x")
+            taken += part.count(b"#")
         stopping.join()
     assert taken == size
 
@@ -88,6 +85,6 @@ def test_who_reads_slowly_gets_it_all() -> None:
         while taken < 2 * len(LARGE):
             part = peer.recv(65536)
             assert part
-            taken += part.count(b"x")
+            taken += part.count(b"#")
         peer.sendall(GET)
         assert peer.recv(100).startswith(b"HTTP/1.1 200")

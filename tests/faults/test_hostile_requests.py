@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import bcrypt
 import pytest
 
-from exporter.web.app import create_app
 from exporter.web.settings import WebSettings
 from tests.serving.support import GET, connect, is_closed, serving
 from tests.web import support
@@ -95,7 +94,7 @@ REQUESTS = {name: (get(target), status) for name, (target, status) in PATHS.item
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     """Serve a site that may be reloaded."""
-    with support.served(create_app(support.site(support.snapshot(), lifecycle_enabled=True))) as found:
+    with support.served(support.site(support.snapshot(), lifecycle_enabled=True)) as found:
         yield found
 
 
@@ -157,7 +156,7 @@ def test_credentials_of_garbage(caplog: pytest.LogCaptureFixture) -> None:
     users = {"alice": bcrypt.hashpw(b"secret", bcrypt.gensalt(4))}
     site = support.site(support.snapshot(), settings=lambda: WebSettings(users=users))
     right = b"Authorization: Basic " + base64.b64encode(b"alice:secret") + b"\r\n"
-    with support.served(create_app(site)) as port:
+    with support.served(site) as port:
         for scheme in (b"Basic ", b"Bearer ", b"basic", b"Digest ", b""):
             for given in CREDENTIALS:
                 assert status(port, get(b"/metrics", b"Authorization: " + scheme + given + b"\r\n")) == 401
@@ -191,7 +190,7 @@ def test_tls_of_garbage(pki: Pki, caplog: pytest.LogCaptureFixture) -> None:
     mine = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     mine.load_cert_chain(pki.folder / "cert.pem", pki.folder / "key.pem")
     theirs = ssl.create_default_context(cafile=str(pki.folder / "ca.pem"))
-    with support.served(create_app(support.site(support.snapshot())), lambda: mine) as port:
+    with support.served(support.site(support.snapshot()), lambda: mine) as port:
         for sent in HANDSHAKES:
             with socket.create_connection(("127.0.0.1", port), timeout=30) as peer:
                 # The server may have cut the connection by then.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.web.app import _Application
+from exporter.web.app import WebApp
 from tests.builders import FREEZE_ID, REBOOT_ID
 from tests.end_to_end.program import eventually, exporter, free_port, get
 from tests.imds_server import serving
@@ -18,7 +18,7 @@ from tests.notifications.receivers import Receiver, http_receiver
 from tests.security.support import FLAGS, Azure, approved, configuration, rows, runs
 from tests.web.support import site, snapshot
 
-ROUTES = tuple(_Application(site(snapshot()))._routes)
+ROUTES = tuple(WebApp(site(snapshot())).routes)
 GUESSES = (
     "/-/quit",
     "/-/approve",

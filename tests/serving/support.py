@@ -8,19 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from exporter.serving import AsgiApp, AsgiServer, Receive, Scope, Send, listen
+from exporter.serving import Handler, Request, Response, Server, listen
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+async def echo(request: Request) -> Response:
     """Answer with the length of the body that came."""
-    body = (await receive())["body"]
-    text = f"{scope['method']} {len(body)}".encode()
-    await send(
-        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]}
-    )
-    await send({"type": "http.response.body", "body": text})
+    return Response(f"{request.method} {len(request.body)}".encode())
 
 
 class Gate:
@@ -30,18 +25,18 @@ class Gate:
         self.entered = threading.Semaphore(0)
         self.open = threading.Event()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, request: Request) -> Response:
         """Wait, then answer."""
         self.entered.release()
         while not self.open.is_set():
             await asyncio.sleep(0.005)
-        await echo(scope, receive, send)
+        return await echo(request)
 
 
 @contextmanager
-def serving(app: AsgiApp = echo, **options: Any) -> Iterator[AsgiServer]:
+def serving(app: Handler = echo, **options: Any) -> Iterator[Server]:
     """Serve on a loopback port until the block ends."""
-    server = AsgiServer(app, listen("127.0.0.1:0"), **options)
+    server = Server(app, listen("127.0.0.1:0"), **options)
     server.start()
     try:
         yield server
@@ -49,12 +44,12 @@ def serving(app: AsgiApp = echo, **options: Any) -> Iterator[AsgiServer]:
         server.stop()
 
 
-def connect(server: AsgiServer) -> socket.socket:
+def connect(server: Server) -> socket.socket:
     """Open a connection."""
     return socket.create_connection(("127.0.0.1", server.port), timeout=30)
 
 
-def ask(server: AsgiServer, method: str = "GET", body: Any = None, **headers: str) -> tuple[int, bytes]:
+def ask(server: Server, method: str = "GET", body: Any = None, **headers: str) -> tuple[int, bytes]:
     """Send one request over a connection of its own."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:

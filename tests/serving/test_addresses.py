@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from exporter.errors import ConfigurationError, ListenError
-from exporter.serving import AsgiServer, listen
+from exporter.serving import Server, listen
 from tests.end_to_end.program import free_port
 from tests.serving.support import GET, answer, echo
 
@@ -54,7 +54,7 @@ def test_an_address_in_use_is_told() -> None:
 )
 def test_addresses_are_served(address: str, hosts: list[str], url: str) -> None:
     """No host means every address of both families; the URL is one that this machine can use."""
-    server = AsgiServer(echo, listen(address))
+    server = Server(echo, listen(address))
     server.start()
     try:
         assert server.url == f"{url}{server.port}"
@@ -76,7 +76,7 @@ def test_without_ipv6_all_addresses_are_those_of_ipv4(monkeypatch: pytest.Monkey
 
 def test_a_server_that_never_started_lets_its_address_go() -> None:
     """So a start that fails half-way can be tried again."""
-    server = AsgiServer(echo, listen(f"127.0.0.1:{free_port()}"))
+    server = Server(echo, listen(f"127.0.0.1:{free_port()}"))
     server.stop()
     listener = listen(f"127.0.0.1:{server.port}")
     listener.close()

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from exporter.serving import TRUST, Receive, Scope, Send
+from exporter.serving import Request, Response
 from tests.end_to_end.program import eventually
 from tests.serving.support import GET, Gate, answer, ask, connect, echo, is_closed, serving
 
@@ -133,11 +134,9 @@ def test_room_is_made_by_those_that_rest() -> None:
             assert answer(peer)
 
 
-async def _gatekeeper(scope: Scope, receive: Receive, send: Send) -> None:
-    """Trust whoever sends ``Authorization``."""
-    if any(name == b"authorization" for name, _ in scope["headers"]):
-        await send({"type": TRUST})
-    await echo(scope, receive, send)
+async def _gatekeeper(request: Request) -> Response:
+    """Take whoever sends ``Authorization`` for authenticated."""
+    return replace(await echo(request), authenticated=bool(request.header(b"authorization")))
 
 
 def test_a_trusted_connection_never_makes_room() -> None:
@@ -175,10 +174,10 @@ def test_the_application_hears_of_who_has_gone(more: bytes) -> None:
     """While it works on an answer it can wait for the client to go, or to send more than is kept."""
     heard = threading.Event()
 
-    async def app(_: Scope, receive: Receive, __: Send) -> None:
-        assert (await receive())["type"] == "http.request"
-        assert (await receive())["type"] == "http.disconnect"
+    async def app(request: Request) -> Response:
+        await request.disconnected()
         heard.set()
+        return await echo(request)
 
     with serving(app) as server:
         with connect(server) as peer:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from exporter.serving import AsgiServer, HangUpError, Receive, Scope, Send, listen
+from exporter.serving import HangUpError, Request, Response, Server, listen
 from exporter.serving.server import MAX_BYTES
 from tests.serving.support import GET, Gate, answer, ask, connect, is_closed, serving
 
@@ -87,7 +87,7 @@ def test_garbage_is_refused_and_not_logged(
 def test_a_failing_application_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The client gets 500, and the log has the reason."""
 
-    async def failing(_: Scope, __: Receive, ___: Send) -> None:
+    async def failing(_: Request) -> Response:
         raise ZeroDivisionError
 
     with serving(failing) as server:
@@ -99,7 +99,7 @@ def test_a_failing_application_is_logged(caplog: pytest.LogCaptureFixture) -> No
 def test_an_application_can_hang_up(caplog: pytest.LogCaptureFixture) -> None:
     """The connection is cut without an answer, and nobody calls that an error."""
 
-    async def silent(_: Scope, __: Receive, ___: Send) -> None:
+    async def silent(_: Request) -> Response:
         raise HangUpError
 
     with serving(silent) as server, connect(server) as peer:
@@ -112,7 +112,7 @@ def test_the_stop_is_quick_and_leaves_nothing(caplog: pytest.LogCaptureFixture) 
     """Silent, idle and half-sent connections do not hold it up, nor does an answer that does not come."""
     before = threading.active_count()
     gate = Gate()
-    server = AsgiServer(gate, listen("127.0.0.1:0"))
+    server = Server(gate, listen("127.0.0.1:0"))
     server.start()
     with ExitStack() as stack:
         peers = [stack.enter_context(connect(server)) for _ in range(3)]
@@ -131,7 +131,7 @@ def test_the_stop_is_quick_and_leaves_nothing(caplog: pytest.LogCaptureFixture) 
 def test_an_answer_under_way_is_finished_before_the_stop() -> None:
     """It gets most of the time that the stop may take, and no more requests follow on its connection."""
     gate = Gate()
-    server = AsgiServer(gate, listen("127.0.0.1:0"))
+    server = Server(gate, listen("127.0.0.1:0"))
     server.start()
     with connect(server) as peer:
         peer.sendall(GET)

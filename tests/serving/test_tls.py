@@ -7,24 +7,22 @@ from contextlib import contextmanager
 
 import pytest
 
-from exporter.serving import AsgiServer, Receive, Scope, Send
+from exporter.serving import Request, Response, Server
 from tests.serving.support import GET, serving
 
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 LAST = GET[:-2] + b"Connection: close\r\n\r\n"
 # More than the kernel takes in.
-LARGE = b"x" * 2**24
+LARGE = b"#" * 2**24
 
 
-async def large(_: Scope, __: Receive, send: Send) -> None:
+async def large(_: Request) -> Response:
     """Answer with 16 MiB."""
-    headers = [(b"content-length", b"%d" % len(LARGE))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": LARGE})
+    return Response(LARGE)
 
 
 @contextmanager
-def connected(server: AsgiServer, client: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
+def connected(server: Server, client: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
     """Connect with TLS; a connection that ends without saying so is an error."""
     with (
         socket.create_connection(("127.0.0.1", server.port), timeout=30) as plain,
@@ -66,4 +64,4 @@ def test_a_large_answer_that_is_read_slowly_arrives_whole(tls: Contexts) -> None
     """Closing the connection afterwards loses none of what is still on its way."""
     with serving(large, tls=lambda: tls[0]) as server, connected(server, tls[1]) as peer:
         peer.sendall(LAST)
-        assert read_all(peer).count(b"x") == len(LARGE)
+        assert read_all(peer).count(b"#") == len(LARGE)

@@ -1,42 +1,25 @@
-"""What the tests of `exporter.web` share: a clock, events, a site, and two ways to ask it."""
+"""What the tests of `exporter.web` share: events, a site, and two ways to ask it."""
 
 import asyncio
 import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from exporter.health import Health
-from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
+from exporter.model.events import STARTED, ScheduledEvent
 from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
 from exporter.model.views import Snapshot
-from exporter.serving import AsgiServer, listen
-from exporter.web.app import Site, create_app
-from exporter.web.http import AsgiApp, Message
-
-NOW = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
-FREEZE_ID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
-
-
-class StillClock:
-    """A clock that moves only when told."""
-
-    def __init__(self, now: datetime = NOW) -> None:
-        self._start = now
-        self.passed = 0.0
-
-    def now(self) -> datetime:
-        """Return the wall-clock time, aware and in UTC."""
-        return self._start + timedelta(seconds=self.passed)
-
-    def monotonic(self) -> float:
-        """Return seconds since the clock was made, and a bit."""
-        return 100.0 + self.passed
+from exporter.serving import Handler, Request
+from exporter.web.app import Site, WebApp
+from tests.builders import scheduled
+from tests.clocks import NOW, HandClock
+from tests.serving.support import serving
 
 
 def tracked(event: ScheduledEvent, *, ago: float = 60, at: datetime = NOW) -> TrackedEvent:
@@ -73,18 +56,11 @@ def past(event: ScheduledEvent, outcome: Transition, *, ago: float, at: datetime
 
 def freeze(**fields: Any) -> ScheduledEvent:
     """Make the documentation's Freeze, with other values where given; it starts 12 minutes after NOW."""
-    values: dict[str, Any] = {
-        "event_id": FREEZE_ID,
-        "event_type": "Freeze",
-        "event_status": SCHEDULED,
-        "resources": ("WestNO_0", "WestNO_1"),
+    values = {
         "not_before": NOW + timedelta(minutes=12),
-        "duration_seconds": 5,
         "description": "Virtual machine is being paused because of a Live Migration operation.",
-        "event_source": "Platform",
-        "resource_type": "VirtualMachine",
     }
-    return ScheduledEvent(**(values | fields))
+    return scheduled(**(values | fields))
 
 
 def snapshot(**fields: Any) -> Snapshot:
@@ -120,7 +96,7 @@ class Reloads:
 
 def site(picture: Snapshot, **fields: Any) -> Site:
     """Make a site around one picture."""
-    clock = fields.pop("clock", None) or StillClock()
+    clock = fields.pop("clock", None) or HandClock()
     values: dict[str, Any] = {
         "snapshot": lambda: picture,
         "health": fields.pop("health", None) or Health(clock),
@@ -131,13 +107,13 @@ def site(picture: Snapshot, **fields: Any) -> Site:
     return Site(**(values | fields))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Answer:
     """What an application answered; header names are in lower case."""
 
-    status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
+    status: int
+    headers: dict[str, str]
+    body: bytes
 
     @property
     def text(self) -> str:
@@ -146,51 +122,33 @@ class Answer:
 
 
 async def call(
-    app: AsgiApp, path: str, method: str = "GET", query: str = "", *, leave: bool = False, **headers: str
+    app: Handler, path: str, method: str = "GET", query: str = "", *, leave: bool = False, **headers: str
 ) -> Answer:
     """Ask an application without a server; a header's name has underscores for its hyphens.
 
     With ``leave`` the client disconnects after the request.
     """
-    answer = Answer()
-    unread: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
-    async def receive() -> Message:
-        if not (unread or leave):
+    async def disconnected() -> None:
+        if not leave:
             await asyncio.Event().wait()
-        return unread.pop() if unread else {"type": "http.disconnect"}
 
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            answer.status = message["status"]
-            answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        else:
-            answer.body += message["body"]
-
-    encoded = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "query_string": query.encode(),
-        "headers": encoded,
-    }
-    await app(scope, receive, send)
-    return answer
+    encoded = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())
+    response = await app(Request(method, path, query, encoded, b"", disconnected))
+    return Answer(response.status, response.all_headers(), response.body)
 
 
-def ask(where: Site | AsgiApp, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
+def ask(where: Site | Handler, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
     """Ask a site once."""
-    app = create_app(where) if isinstance(where, Site) else where
-    return asyncio.run(call(app, path, method, query, leave=False, **headers))
+    return asyncio.run(call(_app(where), path, method, query, leave=False, **headers))
 
 
 @contextmanager
-def served(app: AsgiApp, tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[int]:
-    """Serve an application on a loopback port of its own, which is given, until the block ends."""
-    server = AsgiServer(app, listen("127.0.0.1:0"), tls=tls)
-    server.start()
-    try:
+def served(where: Site | Handler, tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[int]:
+    """Serve a site on a loopback port of its own, which is given, until the block ends."""
+    with serving(_app(where), tls=tls) as server:
         yield server.port
-    finally:
-        server.stop()
+
+
+def _app(where: Site | Handler) -> Handler:
+    return WebApp(where) if isinstance(where, Site) else where

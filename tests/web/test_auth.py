@@ -14,11 +14,11 @@ import bcrypt
 import pytest
 
 from exporter.web import auth
-from exporter.web.app import create_app
+from exporter.web.app import WebApp
 from exporter.web.auth import Passwords, credentials
-from exporter.web.http import AsgiApp
 from exporter.web.settings import RateLimit, WebSettings
-from tests.web.support import Answer, StillClock, ask, call, served, site, snapshot
+from tests.clocks import HandClock
+from tests.web.support import Answer, ask, call, served, site, snapshot
 
 USERS = {
     "alice": bcrypt.hashpw(b"wonder:land", bcrypt.gensalt(4)),
@@ -31,8 +31,8 @@ def _header(name: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
 
-def _protected() -> AsgiApp:
-    return create_app(site(snapshot(), settings=lambda: WebSettings(users=USERS), lifecycle_enabled=True))
+def _protected() -> WebApp:
+    return WebApp(site(snapshot(), settings=lambda: WebSettings(users=USERS), lifecycle_enabled=True))
 
 
 async def _right(
@@ -165,7 +165,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_checking_does_not_hold_up_others() -> None:
     """While bcrypt works for one client, one who is known already is served."""
     slow = {"alice": USERS["alice"], "slow": bcrypt.hashpw(b"x", bcrypt.gensalt(12))}
-    app = create_app(site(snapshot(), settings=lambda: WebSettings(users=slow)))
+    app = WebApp(site(snapshot(), settings=lambda: WebSettings(users=slow)))
 
     async def both() -> tuple[float, float]:
         known = _header("alice", "wonder:land")
@@ -276,9 +276,9 @@ def test_a_request_behind_one_that_is_checked_is_answered(
 
 def test_guesses_do_not_use_up_the_rate_limit_of_who_is_known() -> None:
     """Requests with a password that was right before have a bucket of their own, of the same size."""
-    clock = StillClock()
+    clock = HandClock()
     settings = WebSettings(users=USERS, rate_limit=RateLimit(60.0, 2))
-    app = create_app(site(snapshot(), clock=clock, settings=lambda: settings))
+    app = WebApp(site(snapshot(), clock=clock, settings=lambda: settings))
     known = _header("alice", "wonder:land")
     assert ask(app, "/-/healthy", authorization=known).status == 200
     statuses = [ask(app, "/-/healthy", authorization=_header("alice", "wrong")).status for _ in range(3)]
@@ -288,17 +288,17 @@ def test_guesses_do_not_use_up_the_rate_limit_of_who_is_known() -> None:
 
 def test_the_rate_limit_refuses_and_recovers() -> None:
     """A burst passes, then one request per interval; the rest are told 429."""
-    clock = StillClock()
+    clock = HandClock()
     settings = WebSettings(rate_limit=RateLimit(2.0, 3))
-    app = create_app(site(snapshot(), clock=clock, settings=lambda: settings))
+    app = WebApp(site(snapshot(), clock=clock, settings=lambda: settings))
 
     def statuses(number: int) -> list[int]:
         return [ask(app, "/-/healthy").status for _ in range(number)]
 
     assert statuses(4) == [200, 200, 200, 429]
-    clock.passed += 2
+    clock.pass_seconds(2)
     assert statuses(2) == [200, 429]
-    clock.passed += 1000
+    clock.pass_seconds(1000)
     assert statuses(4) == [200, 200, 200, 429]
 
 

@@ -20,7 +20,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from exporter.clock import SystemClock
 from exporter.model.lifecycle import Transition
 from exporter.model.views import Minute, Snapshot, WorkView
-from exporter.web.app import Site, create_app
+from exporter.web.app import Site
 from tests.end_to_end.program import free_port
 from tests.web.support import freeze, past, served, site, snapshot, tracked
 
@@ -154,7 +154,7 @@ def stage() -> Stage:
 @pytest.fixture
 def port(stage: Stage) -> Iterator[int]:
     """Serve the stage."""
-    with served(create_app(stage.site())) as port:
+    with served(stage.site()) as port:
         yield port
 
 
@@ -245,7 +245,7 @@ def test_what_was_opened_stays_open(browser: webdriver.Chrome, port: int) -> Non
 
 def test_a_silent_exporter_makes_the_page_stale(browser: webdriver.Chrome, stage: Stage) -> None:
     """When the exporter is gone, the page and its title say so loudly."""
-    with served(create_app(stage.site())) as port:
+    with served(stage.site()) as port:
         browser.get(f"http://127.0.0.1:{port}/")
         assert not browser.find_element(By.ID, "stale").is_displayed()
     _refresh(browser)
@@ -292,7 +292,7 @@ def test_all_text_can_be_read(browser: webdriver.Chrome, stage: Stage, scheme: s
     stage.change(up=False, last_error="x", current=(*stage.picture.current, started, other))
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    with served(create_app(stage.site())) as port:
+    with served(stage.site()) as port:
         browser.get(f"http://127.0.0.1:{port}/")
         found = browser.execute_script(_CONTRASTS)
     assert len(found) > 40

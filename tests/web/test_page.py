@@ -3,17 +3,18 @@
 import re
 from datetime import timedelta
 from html.parser import HTMLParser
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from exporter.health import DegradedReason, Health
 from exporter.model import wording as words
 from exporter.model.events import SCHEDULED, STARTED
-from exporter.model.lifecycle import ENDINGS, TrackedEvent, Transition
-from exporter.model.views import NO_APPROVAL, ApprovalView, WorkView
-from exporter.web.page import More, landing, title
-from tests.web.support import NOW, StillClock, ask, freeze, past, site, snapshot, tracked
+from exporter.model.lifecycle import ENDINGS, Transition
+from exporter.model.views import ApprovalView, Snapshot, WorkView
+from exporter.web.page import landing, title
+from tests.clocks import NOW, HandClock
+from tests.web.support import ask, freeze, past, site, snapshot, tracked
 
 # Markup, quotes, template syntax, control characters, bidirectional marks, half an emoji; and how they look.
 MARKUP = "</bdi></main><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;`"
@@ -23,9 +24,9 @@ HOSTILE = f"{MARKUP}{SYNTAX} \x00\x1b[31m\r\n\x85\u2028\x7f\u202e\u2066\u2069\u2
 SHOWN = f"{MARKUP}{SYNTAX} ??[31m ???????? end"
 
 
-def undecided(_: TrackedEvent) -> ApprovalView:
-    """Return that no approval is decided for any event."""
-    return NO_APPROVAL
+def shown(picture: Snapshot, **fields: Any) -> str:
+    """Return the page of a site."""
+    return landing(site(picture, **fields)).body.decode()
 
 
 class _Outline(HTMLParser):
@@ -67,25 +68,22 @@ def _pages_full_of(text: str) -> list[_Outline]:
         freeze(event_id=text + str(n), event_status=status, resources=(text, text), **fields)
         for n, status in enumerate((text, SCHEDULED, STARTED))
     ]
-    health = Health(StillClock())
+    health = Health(HandClock())
     health.report(DegradedReason.INVALID_EVENT, text)
     current = tuple(map(tracked, events))
     gone = tuple(past(events[0], outcome, ago=9) for outcome in sorted(ENDINGS))
     return [
         _outline(
-            landing(
+            shown(
                 snapshot(instance=name, last_error=text, up=False, current=current, past=gone),
-                health,
-                NOW,
-                lambda _: ApprovalView(text, text, text),
-                More(
-                    notice=text,
-                    out_of_service=text,
-                    work=lambda lives: dict.fromkeys(
-                        lives, tuple(WorkView(kind, text, None, "pending", None) for kind in KINDS)
-                    ),
+                health=health,
+                approval=lambda _: ApprovalView(text, text, text),
+                notice=text,
+                in_service=lambda: text,
+                work=lambda lives: dict.fromkeys(
+                    lives, tuple(WorkView(kind, text, None, "pending", None) for kind in KINDS)
                 ),
-            ).body.decode()
+            )
         )
         for name in (text, "other")
     ]
@@ -175,15 +173,15 @@ def test_the_title_tells_the_gist(fields: dict[str, object], expected: str) -> N
 )
 def test_the_state_of_the_watch_comes_first(fields: dict[str, object], expected: str) -> None:
     """The first heading under the title says whether the watch works."""
-    page = landing(snapshot(**fields), Health(StillClock()), NOW, undecided).body.decode()
+    page = shown(snapshot(**fields))
     assert re.sub(r"<.*?>", "", re.findall(r'<h2 id="watch-head">(.*?)</h2>', page)[0]) == expected
 
 
 def test_problems_are_shown_with_their_reasons() -> None:
     """Active problems of the exporter are on the page."""
-    health = Health(StillClock())
+    health = Health(HandClock())
     health.report(DegradedReason.STATE_UNWRITABLE, "/x: read-only file system")
-    text = _outline(landing(snapshot(), health, NOW, undecided).body.decode()).text
+    text = _outline(shown(snapshot(), health=health)).text
     assert "Watching, but degraded" in text
     assert "state unwritable: /x: read-only file system since Wed 4 Mar, 22:00:00 UTC" in text
 

@@ -8,7 +8,8 @@ from typing import Any
 from exporter.model.lifecycle import Transition
 from exporter.model.views import Minute, WorkView
 from exporter.web.page import WORK_SHOWN
-from tests.web.support import NOW, ask, freeze, past, site, snapshot, tracked
+from tests.clocks import NOW
+from tests.web.support import ask, freeze, past, site, snapshot, tracked
 
 SCHEDULED = Transition.SCHEDULED
 

@@ -11,10 +11,11 @@ import requests
 
 from exporter.errors import ConfigurationError
 from exporter.health import Health
-from exporter.web.app import create_app
+from exporter.web.app import WebApp
 from exporter.web.settings import WebConfig
+from tests.clocks import HandClock
 from tests.web.certificates import Pki, write
-from tests.web.support import StillClock, served, site, snapshot
+from tests.web.support import served, site, snapshot
 from tests.web.test_settings import HASH, PAIR
 
 
@@ -22,7 +23,7 @@ class _House:
     """A web configuration with its clock and health."""
 
     def __init__(self, path: Path | None) -> None:
-        self.clock = StillClock()
+        self.clock = HandClock()
         self.health = Health(self.clock)
         self.config = WebConfig(path, self.health, self.clock)
 
@@ -57,7 +58,7 @@ def test_without_a_file_all_is_open() -> None:
     """No path: plain HTTP, no users, and a reload that does nothing."""
     setting = _House(None)
     setting.config.reload()
-    setting.clock.passed += 5
+    setting.clock.pass_seconds(5)
     assert not setting.config.current().users
     assert setting.config.ssl_contexts() is None
 
@@ -74,7 +75,7 @@ def test_changed_users_hold_after_a_second(tmp_path: Path) -> None:
     setting = _House(path)
     _rewrite(path, _users("bob"))
     assert list(setting.config.current().users) == ["alice"]
-    setting.clock.passed += 1
+    setting.clock.pass_seconds(1)
     assert list(setting.config.current().users) == ["bob"]
 
 
@@ -82,7 +83,7 @@ def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
     """The very same settings are given as long as no file changes."""
     setting = _House(write(tmp_path, _users("alice")))
     first = setting.config.current()
-    setting.clock.passed += 60
+    setting.clock.pass_seconds(60)
     assert setting.config.current() is first
 
 
@@ -92,14 +93,14 @@ def test_a_broken_file_keeps_the_old_settings(tmp_path: Path) -> None:
     setting = _House(path)
     as_it_was = path.stat().st_mtime_ns
     _rewrite(path, "basic_auth_users:\n  alice: canary\n")
-    setting.clock.passed += 1
+    setting.clock.pass_seconds(1)
     assert list(setting.config.current().users) == ["alice"]
     (problem,) = setting.problems()
     assert problem.startswith(f"{path}:2: basic_auth_users.alice: is not a bcrypt hash")
     assert "canary" not in problem
     path.write_text(_users("alice"), encoding="utf-8")
     os.utime(path, ns=(as_it_was, as_it_was))
-    setting.clock.passed += 1
+    setting.clock.pass_seconds(1)
     assert list(setting.config.current().users) == ["alice"]
     assert setting.problems() == []
 
@@ -109,7 +110,7 @@ def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
     path = write(tmp_path, _users("alice"))
     setting = _House(path)
     path.unlink()
-    setting.clock.passed += 1
+    setting.clock.pass_seconds(1)
     assert list(setting.config.current().users) == ["alice"]
     assert setting.problems() == [f"{path}: cannot be read: No such file or directory"]
 
@@ -140,18 +141,18 @@ def test_tls_does_not_come_or_go(pki: Pki, before: str) -> None:
 def test_a_renewed_certificate_meets_the_next_connection(pki: Pki) -> None:
     """Served through a real server: new connections get the new certificate; a half-written pair, the old."""
     setting = _House(write(pki.folder, PAIR))
-    app = create_app(site(snapshot(), clock=setting.clock, settings=setting.config.current))
+    app = WebApp(site(snapshot(), clock=setting.clock, settings=setting.config.current))
     with served(app, setting.config.ssl_contexts()) as port:
         first = _serial(port, pki)
         old_key = (pki.folder / "key.pem").read_bytes()
         pki.renew()
         new_key = (pki.folder / "key.pem").read_bytes()
         (pki.folder / "key.pem").write_bytes(old_key)
-        setting.clock.passed += 1
+        setting.clock.pass_seconds(1)
         assert _serial(port, pki) == first
         assert "does not belong to the certificate" in setting.problems()[0]
         (pki.folder / "key.pem").write_bytes(new_key)
-        setting.clock.passed += 1
+        setting.clock.pass_seconds(1)
         assert _serial(port, pki) != first
         assert setting.problems() == []
 
@@ -161,7 +162,7 @@ def test_client_certificates_over_a_real_server(pki: Pki) -> None:
     text = f"{PAIR}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
     path = write(pki.folder, f"{text}  client_allowed_sans: [prometheus.example]\n")
     setting = _House(path)
-    app = create_app(site(snapshot(), clock=setting.clock, settings=setting.config.current))
+    app = WebApp(site(snapshot(), clock=setting.clock, settings=setting.config.current))
     with served(app, setting.config.ssl_contexts()) as port, requests.Session() as session:
         session.trust_env = False
         session.verify = str(pki.folder / "ca.pem")
@@ -171,7 +172,7 @@ def test_client_certificates_over_a_real_server(pki: Pki) -> None:
         session.cert = str(pki.folder / "client.pem")
         assert session.get(url, timeout=30).status_code == 200
         _rewrite(path, f"{text}  client_allowed_sans: [other.example]\n")
-        setting.clock.passed += 1
+        setting.clock.pass_seconds(1)
         session.close()
         with pytest.raises(requests.ConnectionError):
             session.get(url, timeout=30)
@@ -182,7 +183,7 @@ def test_a_password_over_https(pki: Pki) -> None:
     hashed = [bcrypt.hashpw(word, bcrypt.gensalt(4)).decode() for word in (b"one", b"two")]
     path = write(pki.folder, f"{PAIR}basic_auth_users:\n  alice: {hashed[0]}\n")
     setting = _House(path)
-    app = create_app(site(snapshot(), clock=setting.clock, settings=setting.config.current))
+    app = WebApp(site(snapshot(), clock=setting.clock, settings=setting.config.current))
 
     def status(password: str) -> int:
         url = f"https://127.0.0.1:{port}/metrics"
@@ -192,5 +193,5 @@ def test_a_password_over_https(pki: Pki) -> None:
     with served(app, setting.config.ssl_contexts()) as port:
         assert (status("one"), status("two")) == (200, 401)
         _rewrite(path, f"{PAIR}basic_auth_users:\n  alice: {hashed[1]}\n")
-        setting.clock.passed += 1
+        setting.clock.pass_seconds(1)
         assert (status("one"), status("two")) == (401, 200)

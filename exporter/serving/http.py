@@ -1,0 +1,122 @@
+"""Requests and responses, and the pages among them, which Jinja2 makes from templates."""
+
+import base64
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
+from http import HTTPStatus
+from importlib import resources
+
+import msgspec
+
+from exporter.model.wording import printable
+
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+
+
+class HangUpError(Exception):
+    """Raised by an application to close the connection without a response."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A complete request.
+
+    ``path`` is decoded, ``query`` is as the client wrote it, names of headers are in lower case.
+    ``disconnected`` returns once the client has closed the connection.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+    disconnected: Callable[[], Awaitable[None]]
+
+    def header(self, name: bytes) -> str:
+        """Return a header's values, joined by commas as RFC 9110, 5.3 allows; "" where there is none."""
+        return ",".join(value.decode("latin-1") for key, value in self.headers if key == name)
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A whole answer.
+
+    ``headers`` are added to those that every answer has, and override them. ``authenticated`` says that the
+    client has shown a right password. ``parts``, if given, is the body as it is to be sent, part by part.
+    """
+
+    body: bytes
+    content_type: str = TEXT
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    authenticated: bool = False
+    parts: AsyncIterator[bytes] | None = None
+
+    def all_headers(self) -> dict[str, str]:
+        """Return all headers, with names in lower case."""
+        headers = {
+            "content-type": self.content_type,
+            "content-length": str(len(self.body)),
+            "cache-control": "no-store",
+            "x-content-type-options": "nosniff",
+        }
+        return headers | {name.lower(): value for name, value in self.headers}
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def text(message: str, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+    """Answer with a line of plain text."""
+    return Response(f"{message}\n".encode(errors="replace"), TEXT, status, headers)
+
+
+def failure(status: HTTPStatus, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+    """Answer with nothing but the status in words."""
+    return text(f"{status.value} {status.phrase}", status.value, headers)
+
+
+def html_page(package: str, **values: object) -> Response:
+    """Render the template ``page.html`` of a package: values are escaped, and only its own script runs.
+
+    Beside ``values`` the template gets ``style`` (``page.css``), ``script`` (``page.js``), to be included as
+    they are, and ``build``, a digest of all three files.
+    """
+    template, headers = _load(package)
+    return Response(template(values).encode(), HTML, headers=headers)
+
+
+@cache
+def _load(package: str) -> tuple[Callable[..., str], tuple[tuple[str, str], ...]]:
+    # Imported at the first view: few ever look at a VM's page.
+    from jinja2 import Environment, StrictUndefined
+
+    folder = resources.files(package)
+    html, style, script = (
+        folder.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
+    )
+    environment = Environment(
+        autoescape=True, finalize=_visible, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    own = {"style": style, "script": script, "build": _digest(html + style + script)}
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{_digest(style)}'; script-src 'sha256-{_digest(script)}'; "
+        "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    )
+    headers = (("content-security-policy", policy), ("referrer-policy", "no-referrer"))
+    return environment.from_string(html, globals=own).render, headers
+
+
+def _visible(value: object) -> object:
+    """Return text on one line, with ``?`` for control characters and for marks that reorder text.
+
+    A bidirectional mark would also affect what is around it: it can end the isolation of its own element.
+    """
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return printable(" ".join(value.split()))
+    return value
+
+
+def _digest(content: str) -> str:
+    return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
