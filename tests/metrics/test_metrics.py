@@ -201,12 +201,12 @@ def test_reasons_are_seen(reason: DegradedReason) -> None:
     assert fixture.value("degraded", reason=reason.value) == 1
 
 
-@pytest.mark.parametrize("field", ["EventId", "EventType", "EventStatus", "EventSource", "Description"])
 @pytest.mark.parametrize("text", ODD)
-def test_odd_texts_are_shown(field: str, text: str) -> None:
+def test_odd_texts_are_shown(text: str) -> None:
     """No text that Azure might send makes a scrape fail."""
     fixture = WatchFixture(metrics=ALL)
-    fixture.poll(body(raw_event(**{field: text})))
+    fields = ("EventId", "EventType", "EventStatus", "EventSource", "Description")
+    fixture.poll(body(raw_event(**dict.fromkeys(fields, text))))
     readable(fixture)
 
 

@@ -1,16 +1,26 @@
-"""Requests and answers, and the stop."""
+"""Requests and answers, TLS, and the stop."""
 
+import gc
 import http.client
 import logging
+import socket
+import ssl
 import threading
 import time
-from contextlib import ExitStack
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
 from exporter.serving import HangUpError, Request, Response, Server, listen
 from exporter.serving.server import MAX_BYTES
 from tests.serving.support import GET, Gate, answer, ask, connect, is_closed, serving
+
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+LAST = GET[:-2] + b"Connection: close\r\n\r\n"
+# More than the kernel takes in.
+LARGE = b"#" * 2**24
 
 
 def test_the_answer_tells_the_date_and_not_the_program() -> None:
@@ -143,3 +153,78 @@ def test_an_answer_under_way_is_finished_before_the_stop() -> None:
         assert is_closed(peer)
         stopping.join(30)
     assert not stopping.is_alive()
+
+
+def test_a_stop_leaves_no_connection_open() -> None:
+    """However many connections come in while the server stops, each of them is closed."""
+    over = threading.Event()
+
+    def knock(port: int) -> None:
+        while not over.is_set():
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.1):
+                pass
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        for _ in range(20):
+            over.clear()
+            with serving() as server:
+                port = int(server.url.rpartition(":")[2])
+                callers = [threading.Thread(target=knock, args=(port,)) for _ in range(4)]
+                for caller in callers:
+                    caller.start()
+            over.set()
+            for caller in callers:
+                caller.join()
+        gc.collect()
+
+
+async def large(_: Request) -> Response:
+    """Answer with 16 MiB."""
+    return Response(LARGE)
+
+
+@contextmanager
+def connected(server: Server, client: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
+    """Connect with TLS; a connection that ends without saying so is an error."""
+    with (
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as plain,
+        client.wrap_socket(plain, server_hostname="127.0.0.1", suppress_ragged_eofs=False) as secure,
+    ):
+        yield secure
+
+
+def read_all(peer: ssl.SSLSocket) -> bytes:
+    """Read until the end of the connection."""
+    found = bytearray()
+    while part := peer.recv(65536):
+        found += part
+    return bytes(found)
+
+
+def test_requests_sent_at_once_are_all_answered(tls: Contexts) -> None:
+    """One by one, and then the connection is closed in good order."""
+    with serving(tls=lambda: tls[0]) as server, connected(server, tls[1]) as peer:
+        peer.sendall(GET * 300 + LAST)
+        assert read_all(peer).count(b"HTTP/1.1 200 OK\r\n") == 301
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 65537\r\n\r\n", b"413"),
+        (b"nonsense\r\n\r\n", b"400"),
+    ],
+)
+def test_a_refusal_arrives_whole(tls: Contexts, request_head: bytes, status: bytes) -> None:
+    """The answer comes at once, and the connection is closed in good order."""
+    with serving(tls=lambda: tls[0]) as server, connected(server, tls[1]) as peer:
+        peer.sendall(request_head)
+        assert read_all(peer).startswith(b"HTTP/1.1 " + status)
+
+
+def test_a_large_answer_that_is_read_slowly_arrives_whole(tls: Contexts) -> None:
+    """Closing the connection afterwards loses none of what is still on its way."""
+    with serving(large, tls=lambda: tls[0]) as server, connected(server, tls[1]) as peer:
+        peer.sendall(LAST)
+        assert read_all(peer).count(b"#") == len(LARGE)

@@ -3,23 +3,21 @@
 import re
 from datetime import timedelta
 from html.parser import HTMLParser
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from exporter.health import DegradedReason, Health
-from exporter.model import wording as words
 from exporter.model.events import SCHEDULED, STARTED
 from exporter.model.lifecycle import ENDINGS, Transition
-from exporter.model.views import ApprovalView, Snapshot, WorkView
-from exporter.web.page import landing, title
+from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView
+from exporter.web.page import WORK_SHOWN, landing, title
 from tests.clocks import NOW, HandClock
 from tests.web.support import ask, freeze, past, site, snapshot, tracked
 
 # Markup, quotes, template syntax, control characters, bidirectional marks, half an emoji; and how they look.
 MARKUP = "</bdi></main><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;`"
 SYNTAX = "{{ 7*7 }}{% raw %}{# note #}${x}%s"
-KINDS: tuple[Literal["message", "hook"], ...] = ("message", "hook")
 HOSTILE = f"{MARKUP}{SYNTAX} \x00\x1b[31m\r\n\x85\u2028\x7f\u202e\u2066\u2069\u200f\u061c\ufeff\ud83d end"
 SHOWN = f"{MARKUP}{SYNTAX} ??[31m ???????? end"
 
@@ -68,6 +66,7 @@ def _pages_full_of(text: str) -> list[_Outline]:
         freeze(event_id=text + str(n), event_status=status, resources=(text, text), **fields)
         for n, status in enumerate((text, SCHEDULED, STARTED))
     ]
+    work = [WorkView(kind, text, None, "pending", None) for kind in ("message", "hook")]
     health = Health(HandClock())
     health.report(DegradedReason.INVALID_EVENT, text)
     current = tuple(map(tracked, events))
@@ -80,9 +79,7 @@ def _pages_full_of(text: str) -> list[_Outline]:
                 approval=lambda _: ApprovalView(text, text, text),
                 notice=text,
                 in_service=lambda: text,
-                work=lambda lives: dict.fromkeys(
-                    lives, tuple(WorkView(kind, text, None, "pending", None) for kind in KINDS)
-                ),
+                work=lambda lives: dict.fromkeys(lives, work),
             )
         )
         for name in (text, "other")
@@ -189,7 +186,7 @@ def test_problems_are_shown_with_their_reasons() -> None:
 def test_a_card_tells_everything() -> None:
     """Type, status, when, how long, who, which VMs, why and which id."""
     text = _outline(ask(site(snapshot(current=(tracked(freeze()),))), "/").text).text
-    for words_there in (
+    for part in (
         "Scheduled",
         "Starts in 12 min not before Wed 4 Mar, 22:12:00 UTC",
         "The VM pauses. CPU and network may be suspended; memory and open files are not affected.",
@@ -200,7 +197,7 @@ def test_a_card_tells_everything() -> None:
         freeze().description,
         "No events are scheduled for other VMs.",
     ):
-        assert words_there in text
+        assert part in text
 
 
 @pytest.mark.parametrize(
@@ -220,8 +217,8 @@ def test_a_card_has_the_colour_of_its_severity(event_type: str, status: str, cla
     assert f'<article class="{classes}">' in ask(site(snapshot(current=(tracked(event),))), "/").text
 
 
-def test_hundreds_of_events_are_cut() -> None:
-    """The page shows the most urgent, and says where the rest is."""
+def test_hundreds_of_events_and_vms_are_cut() -> None:
+    """The page shows the most urgent events and the first VMs, and says how many more there are."""
     many = tuple(tracked(freeze(event_id=str(n), not_before=NOW + timedelta(seconds=n))) for n in range(300))
     gone = tuple(past(freeze(event_id=f"p{n}"), Transition.VANISHED, ago=n) for n in range(100))
     text = _outline(ask(site(snapshot(current=many[::-1], past=gone)), "/").text).text
@@ -229,54 +226,73 @@ def test_hundreds_of_events_are_cut() -> None:
     assert "and 75 more in api/v1/events" in text
     assert "Event ID49" in text
     assert "Event ID50" not in text
-
-
-def test_many_resources_are_cut() -> None:
-    """A long list of VMs ends in how many more."""
     event = freeze(resources=tuple(f"vm-{n}" for n in range(500)))
     text = _outline(ask(site(snapshot(current=(tracked(event),))), "/").text).text
     assert "vm-19 and 480 more" in text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (-5, "0 s"),
-        (None, "unknown"),
-        (0.4, "0 s"),
-        (0.9, "1 s"),
-        (59, "59 s"),
-        (725, "12 min 5 s"),
-        (11520, "3 h 12 min"),
-        (97200, "1 day 3 h"),
-        (172800, "2 days"),
-        (59.6, "1 min"),
-        (3599.7, "1 h"),
-        (86_390, "1 day"),
-        (7140, "1 h 59 min"),
-    ],
-)
-def test_durations_are_said_in_two_units(seconds: float | None, expected: str) -> None:
-    """The two largest units are enough for a person, rounded to the nearest."""
-    assert words.duration(seconds) == expected
+def _main(**fields: Any) -> str:
+    """Return the text of a page with an event and a past one."""
+    picture = fields.pop("picture", None) or snapshot(
+        current=(tracked(freeze()),), past=(past(freeze(event_id="A"), Transition.COMPLETED, ago=60),)
+    )
+    main = shown(picture, **fields).partition("<main")[2].partition("</main>")[0]
+    return " ".join(_outline(f"<main{main}</main>").text.split())
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (None, "unknown duration"),
-        (0, "no interruption"),
-        (9, "about 9 s"),
-        (600, "about 10 min"),
-        (605, "about 10 min 5 s"),
-        (7200, "about 2 h"),
-    ],
-)
-def test_expected_durations_are_said_plainly(seconds: int | None, expected: str) -> None:
-    """Unknown, none and some are three things."""
-    assert words.impact(seconds) == expected
+def test_whether_it_is_in_service() -> None:
+    """The page says why a load balancer should send nothing."""
+    assert "In service for load balancers: no event requires" in _main()
+    text = _main(in_service=lambda: "Reboot X is Scheduled")
+    assert "Out of service for load balancers: Reboot X is Scheduled (-/in-service)." in text
+    waiting = snapshot(up=False, ready=False, last_success=None)
+    assert "In service for load balancers until Azure responds" in _main(picture=waiting)
 
 
-def test_an_unknown_type_is_admitted() -> None:
-    """A type that Azure adds later is shown, and not explained wrongly."""
-    assert "does not know" in words.effect("Levitate")
+def test_the_polls_of_the_last_hour() -> None:
+    """They are counted, with the last failure; without any there is nothing to show."""
+    assert "Last hour" not in _main()
+    good = Minute(NOW, succeeded=60)
+    assert "Last hour: 60 polls, none failed." in _main(polls=lambda: (good,))
+    assert "Last hour: 1 poll, none failed." in _main(polls=lambda: (Minute(NOW, 1),))
+    bad = Minute(NOW - timedelta(minutes=1), succeeded=57, failed=2, reason="connection_error")
+    text = _main(polls=lambda: (bad, good))
+    assert (
+        "Last hour: 119 polls, 2 failed; last failure connection error, at Wed 4 Mar, 21:59:00 UTC." in text
+    )
+    html = ask(site(snapshot(), polls=lambda: (Minute(NOW), bad, good)), "/").text
+    assert re.findall(r'<rect class="(\w+)" x="(\d+)"', html) == [("alarm", "4"), ("ok", "8")]
+
+
+def test_who_was_told_and_which_hooks_ran() -> None:
+    """Of each event, current or past, there are target, transition, state and time, newest first."""
+    work = [
+        WorkView("message", "oncall", Transition.SCHEDULED, "delivered", NOW),
+        WorkView("message", "chat", Transition.SCHEDULED, "pending", None),
+        WorkView("message", "quiet", Transition.SCHEDULED, "", NOW),
+        WorkView("hook", "drain", None, "timed_out", NOW),
+    ]
+    text = _main(work=lambda lives: dict.fromkeys(lives, work))
+    messages = "pending chat, scheduled delivered oncall, scheduled Wed 4 Mar, 22:00:00 UTC"
+    hooks = "timed out drain Wed 4 Mar, 22:00:00 UTC"
+    assert f"Hooks {hooks} Messages {messages} Event ID" in text
+    assert f"Completed Messages and hooks {messages} {hooks}" in text
+    assert "quiet" not in text
+
+
+def test_a_long_list_is_cut() -> None:
+    """The newest are shown, and the others counted."""
+    work = [
+        WorkView("message", f"target-{number}", Transition.SCHEDULED, "delivered", NOW)
+        for number in range(20)
+    ]
+    text = _main(work=lambda lives: dict.fromkeys(lives, work))
+    assert "delivered target-19" in text
+    assert "target-7," not in text
+    assert f"… and {20 - WORK_SHOWN} earlier" in text
+
+
+def test_a_notice_stands_above_everything() -> None:
+    """A demo says that it is one."""
+    assert "Simulated" not in _main()
+    assert "Simulated events. Scheduled events for WestNO_0" in _main(notice="Simulated events.")

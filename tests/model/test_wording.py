@@ -1,0 +1,49 @@
+"""Durations and effects in words."""
+
+import pytest
+
+from exporter.model import wording as words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (-5, "0 s"),
+        (None, "unknown"),
+        (0.4, "0 s"),
+        (0.9, "1 s"),
+        (59, "59 s"),
+        (725, "12 min 5 s"),
+        (11520, "3 h 12 min"),
+        (97200, "1 day 3 h"),
+        (172800, "2 days"),
+        (59.6, "1 min"),
+        (3599.7, "1 h"),
+        (86_390, "1 day"),
+        (7140, "1 h 59 min"),
+    ],
+)
+def test_durations_are_said_in_two_units(seconds: float | None, expected: str) -> None:
+    """The two largest units are enough for a person, rounded to the nearest."""
+    assert words.duration(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (None, "unknown duration"),
+        (0, "no interruption"),
+        (9, "about 9 s"),
+        (600, "about 10 min"),
+        (605, "about 10 min 5 s"),
+        (7200, "about 2 h"),
+    ],
+)
+def test_expected_durations_are_said_plainly(seconds: int | None, expected: str) -> None:
+    """Unknown, none and some are three things."""
+    assert words.impact(seconds) == expected
+
+
+def test_an_unknown_type_is_admitted() -> None:
+    """A type that Azure adds later is shown, and not explained wrongly."""
+    assert "does not know" in words.effect("Levitate")
