@@ -15,7 +15,7 @@ from exporter.health import Health
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.lifecycle import Known
-from exporter.notifications.routing import compose
+from exporter.notifications.notifier import compose
 from exporter.state import Store
 from tests.builders import body, raw_event
 

@@ -25,7 +25,7 @@ from exporter.model.messages import Sender
 from exporter.model.views import Snapshot
 from exporter.notifications import planning
 from exporter.notifications.addresses import NotifyUrls
-from exporter.notifications.notifier import Plan
+from exporter.notifications.planning import Plan
 from exporter.pipeline import Pipeline
 from exporter.reloading import Reloader
 from exporter.serving import Server, listen

@@ -14,7 +14,8 @@ from exporter.metrics import Metrics, Sources
 from exporter.model.jobs import CommandResult, Finding, Pause
 from exporter.model.views import Minute, Snapshot
 from exporter.notifications.addresses import variables
-from exporter.notifications.notifier import Notifier, Plan
+from exporter.notifications.notifier import Notifier
+from exporter.notifications.planning import Plan
 from exporter.state import Store
 from exporter.tracing import Tracer
 from exporter.watch import Watch, out_of_service

@@ -19,8 +19,7 @@ from exporter.model.lifecycle import Known, Occurrence, Step
 from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
 from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
-from exporter.notifications.notifier import Notifier
-from exporter.notifications.routing import compose, compose_watch
+from exporter.notifications.notifier import Notifier, compose, compose_watch
 from exporter.state import Store
 from exporter.watch import Watch
 from tests.builders import body

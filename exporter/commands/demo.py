@@ -19,12 +19,11 @@ from exporter.app import App, Options
 from exporter.clock import Clock
 from exporter.commands import screen
 from exporter.config import Endpoint, PollInterval
-from exporter.model.messages import AnyMessage, Backlog, Delivery, Rendered
+from exporter.model.messages import AnyMessage, Backlog, Delivery, Rendered, Writer
 from exporter.model.views import EventView, event_view
 from exporter.model.wording import printable
 from exporter.notifications import planning
-from exporter.notifications.notifier import Plan
-from exporter.notifications.ports import Writes
+from exporter.notifications.planning import Plan
 from exporter.simulator import Simulator, SimulatorServer, load_scenarios
 
 SPEED = 60.0
@@ -140,10 +139,9 @@ class Simulated:
 
     def plan(self, plan: Plan) -> Plan:
         """Return the plan with messages in simulated time."""
-        renderer = plan.renderer
-        if renderer is None or self._speed == 1:
+        if self._speed == 1:
             return plan
-        return plan._replace(renderer=lambda: _Renderer(renderer(), self._when, self._speed))
+        return plan._replace(renderer=lambda: _Renderer(plan.renderer(), self._when, self._speed))
 
     def _when(self, at: datetime) -> datetime:
         return self._began + (at - self._began) * self._speed
@@ -152,7 +150,7 @@ class Simulated:
 class _Renderer:
     """Writes messages in simulated time."""
 
-    def __init__(self, renderer: Writes, when: _When, speed: float) -> None:
+    def __init__(self, renderer: Writer, when: _When, speed: float) -> None:
         self._renderer = renderer
         self._when = when
         self._speed = speed

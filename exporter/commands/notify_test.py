@@ -14,7 +14,7 @@ from exporter.imds import ImdsClient, endpoint_of
 from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.model.messages import Backlog, Delivery, Message
 from exporter.model.vm import VirtualMachine
-from exporter.notifications.notifier import Plan
+from exporter.notifications.planning import Plan
 from exporter.notifications.samples import samples
 
 _HEAD = ("TARGET", "ADDRESS", "TRANSITION", "ARRIVED", "TOOK", "WHY NOT")
@@ -45,7 +45,7 @@ def run(settings: Config, plan: Plan, clock: Clock, choice: Choice) -> int:
     Raises:
         ConfigurationError: the chosen target does not exist.
     """
-    if not plan.senders or plan.renderer is None:
+    if not plan.senders:
         click.echo("There is no target: give --notify URL, or notifications.targets in a file.", err=True)
         return 1
     if choice.target is not None and choice.target not in plan.senders:
@@ -127,7 +127,7 @@ def try_all(plan: Plan, chosen: dict[str, list[Message]], clock: Clock) -> list[
 
 
 def _try_target(plan: Plan, target: str, messages: Sequence[Message], clock: Clock) -> Iterator[Try]:
-    if not messages or plan.renderer is None:
+    if not messages:
         return
     sender, renderer = plan.senders[target](), plan.renderer()
     if sender.backlog is not Backlog.DIGEST and not messages[-1].resolves:

@@ -1,5 +1,6 @@
 """What there is to say, to whom, and how sending it went: the words that the other modules share."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Protocol
@@ -173,6 +174,22 @@ class Backlog(StrEnum):
     DIGEST = "digest"
     EACH = "each"
     LAST = "last"
+
+
+class Writer(Protocol):
+    """What turns messages into text, as `exporter.notifications.rendering.Renderer` does."""
+
+    def render(
+        self, message: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
+    ) -> Rendered:
+        """Write one message as of ``now`` with at most ``limit`` characters; if ``late``, it says so."""
+        ...
+
+    def digest(
+        self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
+    ) -> tuple[Rendered, int]:
+        """Write the first of several messages as one, and return how many those are."""
+        ...
 
 
 class Sender(Protocol):

@@ -1,47 +1,116 @@
-"""All targets together: what the rest of the program knows of the notifications."""
+"""Which transitions go to which targets, and the workers of all targets."""
 
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 from exporter.clock import Clock
 from exporter.config import Route
+from exporter.config.match import Whom
 from exporter.health import Health
+from exporter.metrics import Metrics
+from exporter.model.events import normal_name
 from exporter.model.lifecycle import Occurrence
-from exporter.model.messages import Message, Outage, Sender, WatchChange, WatchMessage
-from exporter.model.views import Snapshot
+from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
+from exporter.model.views import Snapshot, event_view
 from exporter.model.vm import VirtualMachine
-from exporter.notifications import routing
-from exporter.notifications.ports import Counts, DeliveryConfig, Traces, Writes
+from exporter.notifications.planning import Plan
 from exporter.notifications.worker import Worker
 from exporter.state.jobs import Outbox
+from exporter.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
 
-class Plan(NamedTuple):
-    """Who is told what, and how; ``retry_for`` and ``watch_after`` are in seconds.
+def compose(
+    routes: Sequence[Route],
+    occurrences: Sequence[Occurrence],
+    *,
+    instance: str | None,
+    now: datetime,
+    vm: VirtualMachine | None = None,
+) -> tuple[Message, ...]:
+    """Make the messages about what just happened: every route that matches delivers, a target once.
 
-    The factories are called on the workers' threads, at the first message of a target, so that nothing heavy
-    is imported before there is something to say.
+    ``vm`` is what is known of this VM, None while that is nothing.
     """
+    return tuple(
+        _message(target, occurrence, instance, vm or VirtualMachine(), shared=shared)
+        for occurrence in occurrences
+        for target, shared in _targets(routes, occurrence, instance, now).items()
+    )
 
-    routes: Sequence[Route] = ()
-    senders: Mapping[str, Callable[[], Sender]] = {}
-    renderer: Callable[[], Writes] | None = None
-    retry_for: float = 86400.0
-    watch_after: float = 300.0
-    watch_targets: Sequence[str] = ()
+
+def _targets(
+    routes: Sequence[Route], occurrence: Occurrence, instance: str | None, now: datetime
+) -> dict[str, bool]:
+    """Return whom to tell, and whether by a route about other VMs' events: their incidents are shared."""
+    found: dict[str, bool] = {}
+    tracked = occurrence.tracked
+    for route in routes:
+        if route.leader == "first" and not _is_first(tracked.event.resources, instance):
+            continue
+        if route.match.holds(tracked.event, target=tracked.target, now=now, transition=occurrence.transition):
+            for target in route.targets:
+                found[target] = found.get(target, False) or route.match.target is not Whom.SELF
+    return found
+
+
+def _is_first(resources: Sequence[str], instance: str | None) -> bool:
+    """Return whether this VM is the first of an event's resources, or may be."""
+    return instance is None or not resources or normal_name(resources[0]) == normal_name(instance)
+
+
+def _message(
+    target: str, occurrence: Occurrence, instance: str | None, vm: VirtualMachine, *, shared: bool
+) -> Message:
+    tracked = occurrence.tracked
+    # Whoever sees the event can close a shared incident, also for a VM that is gone. A key stays for a life.
+    alone = shared or tracked.nameless or instance is None
+    incident = tracked.ids[0] if alone else f"{tracked.ids[0]}/{instance}"
+    return Message(
+        target=target,
+        key=tracked.key,
+        sequence=len(tracked.transitions),
+        transition=occurrence.transition,
+        at=occurrence.at,
+        instance=instance,
+        event=event_view(tracked),
+        changes=occurrence.changes,
+        detail=occurrence.detail,
+        incident=incident,
+        vm=vm,
+    )
+
+
+def compose_watch(
+    targets: Sequence[str], change: WatchChange, outage: Outage, at: datetime, snapshot: Snapshot
+) -> tuple[WatchMessage, ...]:
+    """Make the messages about an outage of the watch; its end comes after its beginning."""
+    return tuple(
+        WatchMessage(
+            target=target,
+            key=outage.key,
+            sequence=1 if change is WatchChange.BLIND else 2,
+            transition=change,
+            at=at,
+            instance=snapshot.instance,
+            since=outage.since,
+            error=snapshot.last_error,
+            vm=snapshot.vm or VirtualMachine(),
+            incident=outage.incident,
+        )
+        for target in targets
+    )
 
 
 class Notifier:
     """One worker per target; `compose` belongs to the poller's thread, the rest to any."""
 
-    def __init__(self, outbox: Outbox, counts: Counts, tracer: Traces, health: Health, clock: Clock) -> None:
+    def __init__(self, outbox: Outbox, counts: Metrics, tracer: Tracer, health: Health, clock: Clock) -> None:
         self._outbox = outbox
         self._counts = counts
         self._tracer = tracer
@@ -52,14 +121,9 @@ class Notifier:
         self._lock = threading.Lock()
         self._stopping = False
 
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The names of the targets that are configured."""
-        return tuple(self._plan.senders)
-
     def pending(self) -> dict[str, int]:
         """Return how many messages wait, for every target that is configured or still has some."""
-        return dict.fromkeys(self.targets, 0) | self._outbox.counts()
+        return dict.fromkeys(self._plan.senders, 0) | self._outbox.counts()
 
     def configure(self, plan: Plan) -> None:
         """Take over a plan; messages that wait for a target that it does not have are kept, and warned of.
@@ -79,8 +143,20 @@ class Notifier:
                     "messages wait for a target that is not configured",
                     extra={"target": target, "count": waiting[target]},
                 )
-            sender = plan.senders.get(target)
-            self._assign(target, DeliveryConfig(sender, plan.renderer or _nothing, plan.retry_for))
+            if target in self._workers:
+                self._workers[target].assign(plan.delivery(target))
+                continue
+            worker = Worker(
+                target,
+                plan.delivery(target),
+                outbox=self._outbox,
+                counts=self._counts,
+                tracer=self._tracer,
+                health=self._health,
+                clock=self._clock,
+            )
+            self._workers = self._workers | {target: worker}
+            worker.wake()
 
     def compose(
         self,
@@ -90,7 +166,7 @@ class Notifier:
         vm: VirtualMachine | None = None,
     ) -> tuple[Message, ...]:
         """Make the messages to write down with what just happened."""
-        return routing.compose(self._plan.routes, occurrences, instance=instance, now=now, vm=vm)
+        return compose(self._plan.routes, occurrences, instance=instance, now=now, vm=vm)
 
     @property
     def blind_after(self) -> float:
@@ -101,7 +177,7 @@ class Notifier:
         self, change: WatchChange, outage: Outage, at: datetime, snapshot: Snapshot
     ) -> tuple[WatchMessage, ...]:
         """Make the messages to write down with an outage of the watch, or its end."""
-        return routing.compose_watch(self._plan.watch_targets, change, outage, at, snapshot)
+        return compose_watch(self._plan.watch_targets, change, outage, at, snapshot)
 
     def wake(self) -> None:
         """Deliver what was recorded."""
@@ -118,24 +194,3 @@ class Notifier:
             worker.stop()
         ended = [worker.join(deadline - time.monotonic()) for worker in workers]
         return all(ended)
-
-    def _assign(self, target: str, config: DeliveryConfig) -> None:
-        worker = self._workers.get(target)
-        if worker is not None:
-            worker.assign(config)
-            return
-        worker = Worker(
-            target,
-            config,
-            outbox=self._outbox,
-            counts=self._counts,
-            tracer=self._tracer,
-            health=self._health,
-            clock=self._clock,
-        )
-        self._workers = self._workers | {target: worker}
-        worker.wake()
-
-
-def _nothing() -> Writes:
-    raise RuntimeError("a plan with targets has a renderer")

@@ -8,26 +8,72 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from exporter import config
 from exporter import files as secret_files
-from exporter.config import Config, Overrides, Templates, loading
+from exporter.config import Config, Overrides, Route, Templates, loading
 from exporter.config.yamlfile import Locate
 from exporter.errors import ConfigurationError, Mistakes
-from exporter.model.messages import Sender
+from exporter.model.messages import Sender, Writer
 from exporter.notifications import addresses, services
 from exporter.notifications.addresses import Address
-from exporter.notifications.notifier import Plan
-from exporter.notifications.ports import Writes
-from exporter.notifications.routing import effective_routes
 from exporter.notifications.sending import AppriseSender
 
 log = logging.getLogger(__name__)
 
 _STORAGE = "apprise"
 _CHECK_SECONDS = 120.0
+
+
+def _lazy_renderer(templates: Templates, exporter_url: str) -> Callable[[], Writer]:
+    """Return what makes one renderer for all targets, once it is needed."""
+
+    @cache
+    def renderer() -> Writer:
+        from exporter.notifications.rendering import Renderer
+
+        return Renderer(templates, exporter_url)
+
+    return renderer
+
+
+class DeliveryConfig(NamedTuple):
+    """How one target's messages are delivered; the factories are called at the first one.
+
+    Without a sender the target is not configured any more: its messages wait until they are too old.
+    """
+
+    sender: Callable[[], Sender] | None
+    renderer: Callable[[], Writer]
+    retry_for: float
+
+
+class Plan(NamedTuple):
+    """Who is told what, and how; ``retry_for`` and ``watch_after`` are in seconds.
+
+    The factories are called on the workers' threads, at the first message of a target, so that nothing heavy
+    is imported before there is something to say.
+    """
+
+    routes: Sequence[Route] = ()
+    senders: Mapping[str, Callable[[], Sender]] = {}
+    renderer: Callable[[], Writer] = _lazy_renderer(Templates(), "")
+    retry_for: float = 86400.0
+    watch_after: float = 300.0
+    watch_targets: Sequence[str] = ()
+
+    def delivery(self, target: str) -> DeliveryConfig:
+        """Return how messages to a target are delivered."""
+        return DeliveryConfig(self.senders.get(target), self.renderer, self.retry_for)
+
+
+def effective_routes(routes: Sequence[Route], configured: Sequence[str], extra: Sequence[str]) -> list[Route]:
+    """Return the routes that hold: ``extra`` targets get everything, so do configured ones without any."""
+    everything = [*([] if routes else configured), *extra]
+    return [*routes, *([Route(targets=tuple(everything))] if everything else [])]
 
 
 class Checker:
@@ -178,7 +224,7 @@ def _read(  # noqa: PLR0913  # what `read` is given, and where mistakes go
             notifications.routes, [target.name for target in notifications.targets], extra
         ),
         senders=ways,
-        renderer=_lazily(notifications.templates, settings.web.external_url),
+        renderer=_lazy_renderer(notifications.templates, settings.web.external_url),
         retry_for=notifications.retry_for,
         watch_after=notifications.watch.after,
         watch_targets=tuple(ways) if notifications.watch.targets is None else notifications.watch.targets,
@@ -208,15 +254,3 @@ def check(templates: Templates, found: Sequence[Address], locate: Locate, checke
 
 def _same(sender: Sender) -> Sender:
     return sender
-
-
-def _lazily(templates: Templates, exporter_url: str) -> Callable[[], Writes]:
-    """Make one renderer for all targets, once it is needed."""
-
-    @cache
-    def renderer() -> Writes:
-        from exporter.notifications.rendering import Renderer
-
-        return Renderer(templates, exporter_url)
-
-    return renderer

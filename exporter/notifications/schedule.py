@@ -28,7 +28,6 @@ MOST_ATTEMPTS_FOR_ONE = 3
 # While the target is down, this many attempts with a digest are followed by one with a single message: it may
 # be the digest that fails.
 _DIGESTS_IN_A_ROW = 3
-_RISING = tuple(Severity)
 
 
 class Item(NamedTuple):
@@ -124,14 +123,12 @@ class Schedule:
             self._recovering = self._recovering and bool(self._failing or self._attempts)
             return Turn(delay=min(due.values()) - now if due else None)
         turn = self._choose(ready, [item for item in waiting if item.life in ready], backlog)
-        wait = self._wait_for_others(max(map(_weight, turn.items)), now)
+        wait = self._wait_for_others(turn.items, now)
         return turn if wait == 0 else Turn(delay=wait)
 
-    def begun(self, turn: Turn, items: Sequence[Item]) -> Ids:
-        """Note that an attempt began with the first ``items`` of a turn; return what names it."""
-        ids = tuple(item.id for item in items)
-        self._attempts[ids] = _Attempt(self._clock.monotonic(), turn.digest)
-        return ids
+    def begun(self, ids: Ids, *, digest: bool) -> None:
+        """Note that an attempt began with the first messages of a turn."""
+        self._attempts[ids] = _Attempt(self._clock.monotonic(), digest)
 
     def delivered(self, ids: Ids) -> None:
         """Note that an attempt delivered its message."""
@@ -196,11 +193,12 @@ class Schedule:
         pauses_with_target = self._is_down and hold is not None and hold.failure is Failure.TARGET
         return -math.inf if hold is None or pauses_with_target else hold.until
 
-    def _wait_for_others(self, severity: int, now: float) -> float | None:
+    def _wait_for_others(self, items: Sequence[Item], now: float) -> float | None:
         """Return the seconds until an attempt may begin beside those under way; None for when one ends."""
         if not self._attempts:
             return 0
-        most = MOST_ATTEMPTS_CRITICAL if severity == len(_RISING) - 1 else MOST_ATTEMPTS
+        is_critical = any(item.severity is Severity.CRITICAL for item in items)
+        most = MOST_ATTEMPTS_CRITICAL if is_critical else MOST_ATTEMPTS
         if len(self._attempts) >= most:
             return None
         newest = max(attempt.begun for attempt in self._attempts.values())
@@ -231,7 +229,7 @@ class Schedule:
         """Return what puts the gravest first; while the target is down, those that failed least often."""
         hold = self._holds.get(items[0].life)
         failures = hold.failures if hold else 0
-        weight = _weight(items[-1] if backlog is Backlog.LAST else items[0])
+        weight = items[-1 if backlog is Backlog.LAST else 0].severity.weight
         return (failures, -weight) if self._is_down else (-weight, failures)
 
     def _hold(self, life: str, failure: Failure, took: float) -> None:
@@ -251,7 +249,3 @@ class Schedule:
             self._failing.clear()
             self._backoff.succeeded()
             self._digests_work, self._digest = True, frozenset()
-
-
-def _weight(item: Item) -> int:
-    return _RISING.index(item.severity)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
+from exporter.metrics import Metrics
 from exporter.model.events import trace_id
 from exporter.model.jobs import Span
 from exporter.model.messages import (
@@ -24,9 +25,10 @@ from exporter.model.messages import (
     Rendered,
     Sender,
 )
-from exporter.notifications.ports import Counts, DeliveryConfig, Traces, Writes
+from exporter.notifications.planning import DeliveryConfig
 from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Ids, Item, Schedule, Turn
 from exporter.state.jobs import Outbox, Waiting
+from exporter.tracing import Tracer
 from exporter.work import Loop
 
 log = logging.getLogger(__name__)
@@ -41,7 +43,7 @@ _ERROR_SECONDS = 20.0
 
 
 class Attempt(NamedTuple):
-    """One attempt under way: what is sent, as which configuration says, and since when."""
+    """One attempt under way: what is sent, and as which configuration says."""
 
     ids: Ids
     entries: Sequence[Waiting]
@@ -63,8 +65,8 @@ class Worker:
         config: DeliveryConfig,
         *,
         outbox: Outbox,
-        counts: Counts,
-        tracer: Traces,
+        counts: Metrics,
+        tracer: Tracer,
         health: Health,
         clock: Clock,
         chance: Callable[[], float] = random.random,
@@ -81,7 +83,6 @@ class Worker:
         self._sender: Sender | None = None
         # What waits at the start was not delivered in time: the target, or the exporter, was down.
         self._schedule = Schedule(clock, recovering=bool(outbox.waiting(target, 1)), chance=chance)
-        self._attempts: dict[Ids, Attempt] = {}
         self._ended: queue.SimpleQueue[tuple[Attempt, Delivery]] = queue.SimpleQueue()
         # Which services behind the target have a message that others behind it lack.
         self._delivered_to: dict[Ids, set[str]] = {}
@@ -107,7 +108,7 @@ class Worker:
         deadline = time.monotonic() + timeout
         if not self._loop.join(timeout):
             return False
-        while self._attempts:
+        while self._schedule.under_way:
             try:
                 self._settle(*self._ended.get(timeout=max(deadline - time.monotonic(), 0)))
             except queue.Empty:
@@ -128,9 +129,14 @@ class Worker:
         if config.sender is None:
             self._expire(config.retry_for)
             return _IDLE_SECONDS
-        turn = self._schedule.next([_item(entry) for entry in waiting], self._backlog())
+        try:
+            backlog = self._opened().backlog
+        except Exception:  # noqa: BLE001  # the attempt reports it
+            backlog = Backlog.DIGEST
+        items = [Item(one.key, one.sequence, one.message.severity) for one in waiting if one.message]
+        turn = self._schedule.next(items, backlog)
         if turn.items:
-            self._begin(turn, waiting, config)
+            self._begin(turn, waiting)
             return 0.0
         return _IDLE_SECONDS if turn.delay is None else min(turn.delay, _IDLE_SECONDS)
 
@@ -142,12 +148,6 @@ class Worker:
         if self._config.sender is None:
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
 
-    def _backlog(self) -> Backlog:
-        try:
-            return self._opened().backlog
-        except Exception:  # noqa: BLE001  # the attempt reports it
-            return Backlog.DIGEST
-
     def _opened(self) -> Sender:
         if self._sender is None and self._config_in_use.sender is not None:
             self._sender = self._config_in_use.sender()
@@ -155,36 +155,36 @@ class Worker:
             raise RuntimeError("a target that is not configured has no sender")
         return self._sender
 
-    def _begin(self, turn: Turn, waiting: Sequence[Waiting], config: DeliveryConfig) -> None:
+    def _begin(self, turn: Turn, waiting: Sequence[Waiting]) -> None:
         by_id = {(entry.key, entry.sequence): entry for entry in waiting}
         items = turn.items[:_MOST_IN_DIGEST] if turn.digest else turn.items
         entries = [by_id[item.id] for item in items]
-        send: Callable[[set[str]], Delivery]
         try:
             sender = self._opened()
-            rendered, count = self._write(turn, entries, config.renderer(), sender.body_limit)
-            entries = entries[:count]
-            send = partial(sender.send, rendered)
+            rendered, count = self._write(turn, entries, sender.body_limit)
         except Exception as error:  # noqa: BLE001  # other messages must go on, whatever is wrong with this one
-            send = partial(_broken, error)
-        ids = self._schedule.begun(turn, items[: len(entries)])
-        attempt = self._attempts[ids] = Attempt(ids, entries, turn.digest, config)
-        delivered_to = self._delivered_to.setdefault(ids, set())
-        self._start(f"deliver to {self.target}", partial(self._run, attempt, partial(send, delivered_to)))
+            self._ended.put((self._attempt(turn, entries), _broken(error)))
+            return
+        attempt = self._attempt(turn, entries[:count])
+        delivered_to = self._delivered_to.setdefault(attempt.ids, set())
+        self._start(f"deliver to {self.target}", partial(self._run, attempt, sender, rendered, delivered_to))
 
-    def _run(self, attempt: Attempt, send: Callable[[], Delivery]) -> None:
+    def _attempt(self, turn: Turn, entries: Sequence[Waiting]) -> Attempt:
+        ids = tuple((entry.key, entry.sequence) for entry in entries)
+        self._schedule.begun(ids, digest=turn.digest)
+        return Attempt(ids, entries, turn.digest, self._config_in_use)
+
+    def _run(self, attempt: Attempt, sender: Sender, rendered: Rendered, delivered_to: set[str]) -> None:
         try:
-            delivery = send()
+            delivery = sender.send(rendered, delivered_to)
         except Exception as error:  # noqa: BLE001  # an attempt that never ended would hold up its event
-            delivery = _broken(error, set())
+            delivery = _broken(error)
         self._ended.put((attempt, delivery))
         self._loop.wake()
 
-    def _write(
-        self, turn: Turn, entries: Sequence[Waiting], renderer: Writes, limit: int | None
-    ) -> tuple[Rendered, int]:
-        now = self._clock.now()
-        messages = [self._outbox.as_of_now(entry.message) for entry in entries if entry.message is not None]
+    def _write(self, turn: Turn, entries: Sequence[Waiting], limit: int | None) -> tuple[Rendered, int]:
+        now, renderer = self._clock.now(), self._config_in_use.renderer()
+        messages = [self._outbox.as_of_now(message) for message in _messages(entries)]
         if turn.digest:
             return renderer.digest(messages, now, limit=limit)
         message = messages[-1]
@@ -195,14 +195,12 @@ class Worker:
         return rendered.about(message, traceparent), len(entries)
 
     def _settle(self, attempt: Attempt, delivery: Delivery) -> None:
-        self._attempts.pop(attempt.ids)
-        outdated = attempt.config is not self._config
         if delivery.delivered:
             self._schedule.delivered(attempt.ids)
             self._succeeded(attempt, skipped=delivery.skipped)
             return
         self._counts.failed(self.target)
-        if outdated or self._loop.stopping:
+        if attempt.config is not self._config or self._loop.stopping:
             self._schedule.dropped(attempt.ids)
             return
         self._schedule.failed(attempt.ids, delivery.failure)
@@ -211,14 +209,12 @@ class Worker:
 
     def _succeeded(self, attempt: Attempt, *, skipped: bool) -> None:
         now = self._clock.now()
-        messages = [entry.message for entry in attempt.entries if entry.message is not None]
-        spans = self._spans([] if skipped else messages, now, Outcome.DELIVERED)
-        outcome = None if skipped else Outcome.DELIVERED
-        self._outbox.finish(self.target, attempt.entries, now, outcome=outcome, spans=spans)
-        self._tracer.wake()
         self._delivered_to.pop(attempt.ids, None)
         if skipped:
+            self._outbox.finish(self.target, attempt.entries, now)
             return
+        messages = _messages(attempt.entries)
+        self._finish(attempt.entries, now, Outcome.DELIVERED)
         delays = [max((now - message.at).total_seconds(), 0.0) for message in messages]
         self._counts.delivered(self.target, delays)
         if not self._schedule.is_failing:
@@ -257,9 +253,7 @@ class Worker:
         if not entries:
             return
         now = self._clock.now()
-        spans = self._spans([entry.message for entry in entries], now, outcome)
-        self._outbox.finish(self.target, entries, now, outcome=outcome, spans=spans)
-        self._tracer.wake()
+        self._finish(entries, now, outcome)
         gone = {(entry.key, entry.sequence) for entry in entries}
         self._schedule.given_up(gone)
         self._delivered_to = {ids: who for ids, who in self._delivered_to.items() if gone.isdisjoint(ids)}
@@ -270,9 +264,13 @@ class Worker:
                 facts = _facts(entry.message) | {"at": entry.message.at, "instance": entry.message.instance}
             log.warning("message given up", extra=facts | {"outcome": outcome.value, "reason": reason})
 
-    def _spans(self, messages: Sequence[AnyMessage | None], at: datetime, outcome: Outcome) -> list[Span]:
-        told = [message for message in messages if isinstance(message, Message)]
-        return [span for message in told for span in self._tracer.notified(message, at, outcome)]
+    def _finish(self, entries: Sequence[Waiting], at: datetime, outcome: Outcome) -> None:
+        spans: list[Span] = []
+        for message in _messages(entries):
+            if isinstance(message, Message):
+                spans += self._tracer.notified(message, at, outcome)
+        self._outbox.finish(self.target, entries, at, outcome=outcome, spans=spans)
+        self._tracer.wake()
 
     def _report_error(self, error: Exception) -> float:
         problem = f"target {self.target}: {type(error).__name__} in this program"
@@ -281,15 +279,13 @@ class Worker:
         return _ERROR_SECONDS
 
 
-def _broken(error: Exception, _: set[str]) -> Delivery:
+def _broken(error: Exception) -> Delivery:
     # No traceback: its text may have what must not show, a URL or a token.
     return Delivery(delivered=False, reason=f"{type(error).__name__} in this program")
 
 
-def _item(entry: Waiting) -> Item:
-    if entry.message is None:
-        raise ValueError("a message that cannot be read has no turn")
-    return Item(entry.key, entry.sequence, entry.message.severity)
+def _messages(entries: Sequence[Waiting]) -> list[AnyMessage]:
+    return [entry.message for entry in entries if entry.message is not None]
 
 
 def _facts(message: AnyMessage) -> dict[str, object]:

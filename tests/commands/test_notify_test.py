@@ -10,7 +10,7 @@ from exporter.config.match import Match
 from exporter.errors import ConfigurationError
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Backlog, Delivery
-from exporter.notifications.notifier import Plan
+from exporter.notifications.planning import Plan
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.samples import SAMPLE_ID
 from tests.clocks import HandClock

@@ -14,7 +14,7 @@ from exporter.model.advance import MOST_IDS, MOST_PAST, MOST_TRANSITIONS, advanc
 from exporter.model.events import SCHEDULED, STARTED
 from exporter.model.lifecycle import Known
 from exporter.model.messages import Message
-from exporter.notifications.routing import compose
+from exporter.notifications.notifier import compose
 from exporter.state import Store
 from tests.builders import body, document, raw_event, scheduled
 from tests.clocks import NOW, HandClock

@@ -9,7 +9,7 @@ from exporter.config import Overrides, loading
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.notifications import planning
 from exporter.notifications.addresses import Address, NotifyUrls, resolve, shown
-from exporter.notifications.notifier import Plan
+from exporter.notifications.planning import Plan
 from tests.end_to_end.program import eventually
 
 CANARY = "canary0123456789abcdef"

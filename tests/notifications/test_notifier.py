@@ -9,7 +9,8 @@ import pytest
 
 from exporter.config import Route
 from exporter.model.messages import Delivery, Rendered
-from exporter.notifications.notifier import Notifier, Plan
+from exporter.notifications.notifier import Notifier
+from exporter.notifications.planning import Plan
 from tests.end_to_end.program import eventually
 from tests.notifications.workbench import OK, PlainWriter, ScriptedSender, Workbench
 

@@ -1,4 +1,4 @@
-"""Tests of `exporter.notifications.routing`: who is told what."""
+"""Tests of `exporter.notifications.notifier`: who is told what."""
 
 from datetime import timedelta
 
@@ -10,7 +10,8 @@ from exporter.model.events import Target
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import Message
 from exporter.model.vm import VirtualMachine
-from exporter.notifications.routing import compose, effective_routes
+from exporter.notifications.notifier import compose
+from exporter.notifications.planning import effective_routes
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, scheduled
 from tests.clocks import NOW
 from tests.lives import Life

@@ -41,7 +41,8 @@ class Desk:
         turn = self.schedule.next(self.waiting, self.backlog)
         if not turn.items:
             return turn.delay
-        ids = self.schedule.begun(turn, turn.items)
+        ids = tuple(item.id for item in turn.items)
+        self.schedule.begun(ids, digest=turn.digest)
         self.sent.append(ids)
         return ids
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exporter.health import DegradedReason
 from exporter.model.messages import Delivery, Outcome, Rendered
-from exporter.notifications.ports import DeliveryConfig
+from exporter.notifications.planning import DeliveryConfig
 from tests.notifications.workbench import DOWN, OK, REFUSED, UNANSWERED, PlainWriter, Workbench
 from tests.state_support import alter
 

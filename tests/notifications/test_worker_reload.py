@@ -9,7 +9,7 @@ import pytest
 
 from exporter.health import DegradedReason
 from exporter.model.messages import Delivery, Outcome, Rendered, Sender
-from exporter.notifications.ports import DeliveryConfig
+from exporter.notifications.planning import DeliveryConfig
 from exporter.state.jobs import Waiting
 from tests.end_to_end.program import eventually
 from tests.notifications.test_notifier import NotifierBench

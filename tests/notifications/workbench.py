@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 
 from exporter.health import Health
+from exporter.metrics import Metrics
 from exporter.model.lifecycle import Known, Step
 from exporter.model.messages import AnyMessage, Backlog, Delivery, Failure, Outcome, Rendered
 from exporter.model.severity import Severity
-from exporter.notifications.ports import DeliveryConfig
+from exporter.notifications.planning import DeliveryConfig
 from exporter.notifications.worker import Worker
 from exporter.state import Store
 from tests.clocks import HandClock
@@ -71,7 +72,7 @@ class ScriptedSender:
         return [rendered.body for rendered in self.sent]
 
 
-class Tally:
+class Tally(Metrics):
     """Keeps what is counted."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from exporter.model.events import ScheduledEvent, trace_id
 from exporter.model.jobs import HookOutcome, Span, SpanEvent, hook_failure, note
 from exporter.model.lifecycle import Step
 from exporter.model.messages import Outcome
-from exporter.notifications.routing import compose
+from exporter.notifications.notifier import compose
 from exporter.tracing.spans import approval_span, event_spans, life_event, notification_span
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW

@@ -12,7 +12,7 @@ from exporter.model.jobs import LifeEvent, SpanEvent, TraceJobs
 from exporter.model.lifecycle import Step
 from exporter.model.messages import Outcome
 from exporter.model.vm import VirtualMachine
-from exporter.notifications.routing import compose
+from exporter.notifications.notifier import compose
 from exporter.state import Store
 from exporter.state.queues import CAPACITY
 from exporter.tracing import Tracer

@@ -6,7 +6,8 @@ from pathlib import Path
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import Health
 from exporter.model.messages import Outage, WatchChange
-from exporter.notifications.notifier import Notifier, Plan
+from exporter.notifications.notifier import Notifier
+from exporter.notifications.planning import Plan
 from tests.builders import body
 from tests.clocks import NOW
 from tests.notifications.workbench import PlainWriter, Tally, Workbench
