@@ -27,13 +27,12 @@ from exporter.notifications import planning
 from exporter.notifications.addresses import NotifyUrls
 from exporter.notifications.planning import Plan
 from exporter.pipeline import Pipeline
-from exporter.reloading import Reloader
 from exporter.serving import Server, listen
 from exporter.state import Store
 from exporter.systemd import Systemd, status
 from exporter.web.app import Site, WebApp
 from exporter.web.settings import WebConfig
-from exporter.work import Watchdog
+from exporter.work import Reloader, Watchdog
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from exporter.hooks.runner import HookRunner
 from exporter.imds import RateLimiter, client_of
 from exporter.metrics import Metrics, Sources
 from exporter.model.jobs import CommandResult, Finding, Pause
+from exporter.model.lifecycle import Known
 from exporter.model.views import Minute, Snapshot
 from exporter.notifications.addresses import variables
 from exporter.notifications.notifier import Notifier
@@ -55,17 +56,6 @@ class Pipeline:
             store.spans, metrics, health, clock, vm=lambda: self.snapshot.vm, environ=os.environ
         )
         self._notifier = Notifier(store.outbox, metrics, self._tracer, health, clock)
-        self._approver = Approver(
-            approvals=store.approvals,
-            jobs=store.hook_jobs,
-            snapshot=lambda: self.snapshot,
-            count=metrics.decided,
-            trace=self._tracer.approved,
-            clock=clock,
-            known=known,
-            report=self._report,
-            poll=self._poll_now,
-        )
         self._hooks = HookRunner(
             store.hook_jobs,
             clock,
@@ -73,23 +63,40 @@ class Pipeline:
             trace=self._tracer.hooked,
             ended=self._hook_ended,
         )
+        self._approver = self._approver_of(known)
         interruptions = Interruptions(lambda: self.snapshot, metrics.paused, clock, report=self._report)
         self._pauses = PauseWatcher(interruptions.paused, clock=clock, on_step=interruptions.set_forward)
-        self._watch = Watch(
-            store=store,
+        self._watch = self._watch_from(known, health)
+        for finding in store.findings():
+            self._watch.inbox.put(finding)
+        self._poller = Poller(self._watch, clock, watchdog, died=died)
+
+    def _approver_of(self, known: Known) -> Approver:
+        return Approver(
+            approvals=self._store.approvals,
+            jobs=self._store.hook_jobs,
+            snapshot=lambda: self.snapshot,
+            count=self._metrics.decided,
+            trace=self._tracer.approved,
+            clock=self._clock,
+            known=known,
+            report=self._report,
+            poll=self._poll_now,
+        )
+
+    def _watch_from(self, known: Known, health: Health) -> Watch:
+        return Watch(
+            store=self._store,
             notifier=self._notifier,
-            metrics=metrics,
+            metrics=self._metrics,
             tracer=self._tracer,
             hooks=self._hooks,
             look_for_approvals=self._approver.wake,
             watch_for_pauses=self._pauses.watch,
             health=health,
-            clock=clock,
+            clock=self._clock,
             known=known,
         )
-        for finding in store.findings():
-            self._watch.inbox.put(finding)
-        self._poller = Poller(self._watch, clock, watchdog, died=died)
 
     @property
     def snapshot(self) -> Snapshot:

@@ -1,14 +1,16 @@
-"""What background work has in common: a thread that calls a step, pauses after failures, a watchdog."""
+"""Background work: a thread that calls a step, pauses after failures, reloads on request, a watchdog."""
 
 import contextlib
 import logging
 import random
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 
 import msgspec
 
 from exporter.clock import Clock
+from exporter.errors import ConfigurationError, StoppingError
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +130,83 @@ class Backoff:
         longest = self._early_longest if early else self._longest
         pause = min(self._first * 2.0 ** min(self.failures - 1, 20), longest - took if early else longest)
         return max(pause * (1 - self._chance() / 2), min(self._first, longest))
+
+
+class Reloader:
+    """Loads the configuration again on request, on a thread of its own; for any thread.
+
+    ``prepare`` reads the configuration, which may take long, and returns the function that applies it.
+    Requests that arrive during a reload share the next one: a flood of them costs two reloads.
+    """
+
+    def __init__(self, prepare: Callable[[], Callable[[], None]]) -> None:
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._applying = threading.Lock()
+        # The requests that the reload under way is for, and those that came later.
+        self._served: list[Future[None]] = []
+        self._waiting: list[Future[None]] = []
+        self._loop = Loop("reload", self._reload)
+
+    def request(self) -> Future[None]:
+        """Return the result of a reload that begins after this call; does not block.
+
+        The result is a `ConfigurationError` if the configuration is bad, and a `StoppingError` if `stop` is
+        called first.
+        """
+        future: Future[None] = Future()
+        # Whoever asked may lose interest; from then on its result can still be set.
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            if self._loop.stopping:
+                future.set_exception(StoppingError())
+            else:
+                self._waiting.append(future)
+        self._loop.start()
+        self._loop.wake()
+        return future
+
+    def stop(self, timeout: float) -> None:
+        """Fail all requests that have no result yet. No configuration is applied any more.
+
+        Waits up to ``timeout`` seconds for one that is being applied, but not for one that is being read.
+        """
+        with self._lock:
+            self._loop.stop()
+            failed, self._served, self._waiting = self._served + self._waiting, [], []
+        for future in failed:
+            future.set_exception(StoppingError())
+        if self._applying.acquire(timeout=timeout):
+            self._applying.release()
+
+    def _reload(self) -> None:
+        with self._lock:
+            self._served, self._waiting = self._waiting, []
+        if not self._served:
+            return
+        error = self._load()
+        with self._lock:
+            served, self._served = self._served, []
+        for future in served:
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+    def _load(self) -> Exception | None:
+        try:
+            apply = self._prepare()
+            with self._applying:
+                if not self._loop.stopping:
+                    apply()
+                    log.info("configuration loaded again")
+        except ConfigurationError as error:
+            log.warning("reload failed; the old configuration stays", extra={"error": str(error)})
+            return error
+        except Exception as error:
+            log.exception("reload failed")
+            return error
+        return None
 
 
 class _Work(msgspec.Struct, eq=False):

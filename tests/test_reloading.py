@@ -1,4 +1,4 @@
-"""Tests of `exporter.reloading`: requests share reloads, and none holds up a stop."""
+"""Tests of `exporter.work.Reloader`: requests share reloads, and none holds up a stop."""
 
 import queue
 import threading
@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from exporter.errors import ConfigurationError, StoppingError
-from exporter.reloading import Reloader
+from exporter.work import Reloader
 
 SECONDS = 20.0
 
@@ -39,18 +39,27 @@ class Configurations:
 
 
 @pytest.fixture
-def configurations() -> Iterator[Configurations]:
-    """Yield configurations, and wait for the end of the thread that reads them."""
-    yield Configurations()
+def configurations() -> Configurations:
+    """Return configurations."""
+    return Configurations()
+
+
+@pytest.fixture
+def reloader(configurations: Configurations) -> Iterator[Reloader]:
+    """Yield a reloader, and wait for the end of its thread."""
+    found = Reloader(configurations.prepare)
+    yield found
+    found.stop(SECONDS)
     for thread in threading.enumerate():
         if thread.name == "reload":
             thread.join(SECONDS)
             assert not thread.is_alive()
 
 
-def test_requests_share_the_reload_that_begins_after_them(configurations: Configurations) -> None:
+def test_requests_share_the_reload_that_begins_after_them(
+    configurations: Configurations, reloader: Reloader
+) -> None:
     """A hundred requests during a reload, which may have read the old file, cost one more."""
-    reloader = Reloader(configurations.prepare)
     first = reloader.request()
     configurations.wait()
     others = [reloader.request() for _ in range(100)]
@@ -64,12 +73,20 @@ def test_requests_share_the_reload_that_begins_after_them(configurations: Config
     assert configurations.applied == 2
 
 
+def test_a_request_that_nobody_waits_for_any_more(configurations: Configurations, reloader: Reloader) -> None:
+    """A client that goes away takes the result from nobody else."""
+    requests = [reloader.request(), reloader.request()]
+    assert not requests[0].cancel()
+    for _ in range(2):
+        configurations.results.put(None)
+    assert [request.result(SECONDS) for request in requests] == [None] * 2
+
+
 @pytest.mark.parametrize("error", [ConfigurationError("c.yml:1: bad"), ZeroDivisionError("ours")])
 def test_a_reload_that_fails(
-    configurations: Configurations, error: Exception, caplog: pytest.LogCaptureFixture
+    configurations: Configurations, reloader: Reloader, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever asked gets the reason, it is logged, nothing is applied, and the next one succeeds."""
-    reloader = Reloader(configurations.prepare)
     for result in (error, None):
         configurations.results.put(result)
         assert reloader.request().exception(SECONDS) is result
@@ -78,9 +95,8 @@ def test_a_reload_that_fails(
     assert record.getMessage().startswith("reload failed")
 
 
-def test_a_stop_fails_all_requests(configurations: Configurations) -> None:
+def test_a_stop_fails_all_requests(configurations: Configurations, reloader: Reloader) -> None:
     """Those under way, those that wait and later ones fail at once, and nothing is applied any more."""
-    reloader = Reloader(configurations.prepare)
     requests = [reloader.request()]
     configurations.wait()
     requests += [reloader.request(), reloader.request()]
@@ -90,9 +106,8 @@ def test_a_stop_fails_all_requests(configurations: Configurations) -> None:
     configurations.results.put(None)
 
 
-def test_a_stop_without_any_request(configurations: Configurations) -> None:
+def test_a_stop_without_any_request(configurations: Configurations, reloader: Reloader) -> None:
     """Later requests fail, and begin nothing."""
-    reloader = Reloader(configurations.prepare)
     reloader.stop(SECONDS)
     assert isinstance(reloader.request().exception(0), StoppingError)
     assert configurations.begun.empty()
