@@ -8,7 +8,7 @@ from rich.text import Text
 
 from exporter.commands import table
 from exporter.model.events import SCHEDULED, STARTED
-from exporter.model.severity import Severity, severity
+from exporter.model.messages import Severity, severity
 from exporter.model.views import EventView
 
 STYLES = {

@@ -1,18 +1,63 @@
-"""What there is to say, to whom, and how sending it went: the words that the other modules share."""
+"""The way of a message: `Message`, `Rendered` by a `Writer`, handed to a `Sender`, ends as a `Delivery`."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
+from exporter.model.jobs import UtcTime
 from exporter.model.lifecycle import Change, Transition
-from exporter.model.severity import Severity, severity
 from exporter.model.views import EventView
 from exporter.model.vm import VirtualMachine
 
 TextFormat = Literal["markdown", "text", "html"]
+
+
+class Severity(StrEnum):
+    """How much something matters to the person who reads it: one scale for messages, page and alerts."""
+
+    INFO = "info"
+    SUCCESS = "success"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def weight(self) -> int:
+        """Its place in the order above; the last one matters most."""
+        return tuple(Severity).index(self)
+
+
+INFO, SUCCESS, WARNING, CRITICAL = Severity
+
+# By transition: for a Freeze, for every type that is not listed in _COLUMN, and for a Preempt or a Terminate.
+_SCALE: dict[str, tuple[Severity, Severity, Severity]] = {
+    "advised": (INFO, WARNING, WARNING),
+    "scheduled": (INFO, WARNING, CRITICAL),
+    "started": (INFO, CRITICAL, CRITICAL),
+    "completed": (SUCCESS, SUCCESS, INFO),
+    "cancelled": (SUCCESS, SUCCESS, SUCCESS),
+    "vanished": (WARNING, WARNING, WARNING),
+    "approved": (INFO, INFO, INFO),
+    "hook_failed": (WARNING, CRITICAL, CRITICAL),
+    "blind": (WARNING, WARNING, WARNING),
+    "recovered": (SUCCESS, SUCCESS, SUCCESS),
+}
+_COLUMN = {"Freeze": 0, "Preempt": 2, "Terminate": 2}
+
+
+def severity(transition: str, event_type: str = "", *, begun: bool = False) -> Severity:
+    """Return the severity of a transition, or of a change of the watch.
+
+    ``begun`` is whether the event has started, or is over: an update counts as the phase in which it came,
+    and a hook that fails when there is nothing left to prepare for is a warning.
+    """
+    if transition == "updated":
+        transition = "started" if begun else "scheduled"
+    if transition == "hook_failed" and begun:
+        return WARNING
+    return _SCALE[transition][_COLUMN.get(event_type, 1)]
 
 
 class Outcome(StrEnum):
@@ -22,9 +67,6 @@ class Outcome(StrEnum):
     FAILED = "failed"
     EXPIRED = "expired"
     REFUSED = "refused"
-
-
-UtcTime = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Message(msgspec.Struct, frozen=True, tag="event"):
@@ -62,7 +104,7 @@ class Message(msgspec.Struct, frozen=True, tag="event"):
 
 
 class WatchChange(StrEnum):
-    """What became of the watch itself."""
+    """A change of the watch itself: no valid document for a while, or one again."""
 
     BLIND = "blind"
     RECOVERED = "recovered"
@@ -71,7 +113,7 @@ class WatchChange(StrEnum):
 class Outage(msgspec.Struct, frozen=True):
     """An outage of the watch that messages were sent about; ``since`` and ``incident`` are as there.
 
-    It is remembered until it is over: the name of this VM, which is in the key, may become known meanwhile.
+    It is remembered until it is over, as the name of this VM, which is in ``incident``, may change meanwhile.
     """
 
     since: UtcTime
@@ -79,7 +121,7 @@ class Outage(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """What names it for all time."""
+        """Its identity."""
         return f"watch {self.since.isoformat()}"
 
 

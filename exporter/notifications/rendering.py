@@ -8,8 +8,7 @@ from html import escape
 from html.parser import HTMLParser
 
 from exporter.config import Templates
-from exporter.model.messages import AnyMessage, Message, Rendered, TextFormat
-from exporter.model.severity import Severity
+from exporter.model.messages import AnyMessage, Message, Rendered, Severity, TextFormat
 from exporter.model.wording import count, relative, utc
 from exporter.notifications import words
 from exporter.notifications.samples import is_sample

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from exporter.clock import Clock
-from exporter.model.messages import Backlog, Failure
-from exporter.model.severity import Severity
+from exporter.model.messages import Backlog, Failure, Severity
 from exporter.work import Backoff
 
 # More than these that waited for a target that was down go out as one.

@@ -8,8 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from exporter.model.messages import Backlog, Delivery, Failure, Rendered
-from exporter.model.severity import Severity
+from exporter.model.messages import Backlog, Delivery, Failure, Rendered, Severity
 from exporter.notifications import failures, services
 from exporter.notifications.addresses import Address
 

@@ -9,7 +9,7 @@ from exporter.health import Health
 from exporter.model import wording as words
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent, Target
 from exporter.model.lifecycle import TrackedEvent, Transition
-from exporter.model.severity import severity
+from exporter.model.messages import severity
 from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView
 from exporter.serving import Response, html_page
 from exporter.timefmt import rfc3339

@@ -11,8 +11,7 @@ from exporter.cli import main
 from exporter.commands.demo import Demo, Messages, Simulated, frame
 from exporter.config import Templates
 from exporter.model.lifecycle import Transition
-from exporter.model.messages import Message, Rendered
-from exporter.model.severity import Severity
+from exporter.model.messages import Message, Rendered, Severity
 from exporter.notifications.planning import Plan
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.samples import variants

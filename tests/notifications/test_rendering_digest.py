@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from exporter.config import Templates
 from exporter.model.events import Target
 from exporter.model.lifecycle import Change, Transition
-from exporter.model.messages import TextFormat
-from exporter.model.severity import Severity
+from exporter.model.messages import Severity, TextFormat
 from exporter.notifications.rendering import Renderer
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from exporter.config import Templates
-from exporter.model.messages import AnyMessage, TextFormat, WatchChange, WatchMessage
-from exporter.model.severity import Severity
+from exporter.model.messages import AnyMessage, Severity, TextFormat, WatchChange, WatchMessage
 from exporter.notifications.rendering import Renderer
 from tests.clocks import NOW
 from tests.notifications.messages import message

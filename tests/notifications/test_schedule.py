@@ -6,8 +6,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.model.messages import Backlog, Failure
-from exporter.model.severity import Severity
+from exporter.model.messages import Backlog, Failure, Severity
 from exporter.notifications.schedule import (
     MOST_ATTEMPTS_CRITICAL,
     MOST_ATTEMPTS_FOR_ONE,

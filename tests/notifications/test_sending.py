@@ -10,8 +10,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from exporter.model.messages import Delivery, Rendered, TextFormat
-from exporter.model.severity import Severity
+from exporter.model.messages import Delivery, Rendered, Severity, TextFormat
 from exporter.notifications import sending, services
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import MOST_STUCK, AppriseSender

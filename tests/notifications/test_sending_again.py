@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter.model.messages import Delivery, Failure, Rendered
-from exporter.model.severity import Severity
+from exporter.model.messages import Delivery, Failure, Rendered, Severity
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import AppriseSender, Service
 

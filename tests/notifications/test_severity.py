@@ -1,11 +1,11 @@
-"""Tests of `exporter.model.severity`."""
+"""Tests of `exporter.model.messages`."""
 
 from pathlib import Path
 
 import pytest
 
 from exporter.model.lifecycle import Transition, TransitionRecord
-from exporter.model.severity import Severity, severity
+from exporter.model.messages import Severity, severity
 from tests.clocks import NOW
 from tests.notifications.messages import message
 

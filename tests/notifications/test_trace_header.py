@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporter.model.messages import Outcome, Rendered
-from exporter.model.severity import Severity
+from exporter.model.messages import Outcome, Rendered, Severity
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import AppriseSender
 from tests.notifications.receivers import Receiver, http_receiver

@@ -9,8 +9,7 @@ import msgspec
 from exporter.health import Health
 from exporter.metrics import Metrics
 from exporter.model.lifecycle import Known, Step
-from exporter.model.messages import AnyMessage, Backlog, Delivery, Failure, Outcome, Rendered
-from exporter.model.severity import Severity
+from exporter.model.messages import AnyMessage, Backlog, Delivery, Failure, Outcome, Rendered, Severity
 from exporter.notifications.planning import DeliveryConfig
 from exporter.notifications.worker import Worker
 from exporter.state import Store
