@@ -53,7 +53,7 @@ def test_demo_without_a_terminal(tmp_path: Path, number: signal.Signals) -> None
         page = get(f"{url}/")
         assert "demo_0" in page
         assert "Simulated events at 60x" in page
-        assert re.search(r"Freeze scheduled: demo_0 in 1[45] min", output.read_text())
+        assert re.search(r"Freeze scheduled: demo_0 in \d+ min", output.read_text())
         assert "azure_scheduled_events_event_seconds_to_not_before{" in get(f"{url}/metrics")
         process.send_signal(number)
         assert process.wait(30) == 0
@@ -78,7 +78,8 @@ def test_demo_on_a_terminal(more: dict[str, str]) -> None:
     os.close(slave)
     seen = b""
     try:
-        while b"Freeze started: demo_0" not in seen:
+        # Until it has been drawn several times with a message.
+        while seen.partition(b"Freeze scheduled: demo_0")[2].count(b"\x1b[H") < 5:
             seen += os.read(master, 4096)
     finally:
         process.send_signal(signal.SIGINT)
@@ -90,7 +91,7 @@ def test_demo_on_a_terminal(more: dict[str, str]) -> None:
     assert (b"\x1b[36m" in seen) is (not more)
     screens = re.sub(rb"\x1b\[[0-9;?]*[a-zA-GI-Z]", b"", seen).decode().split("\x1b[H")[1:-1]
     screens = [screen for screen in screens if screen.strip()]
-    assert len(screens) > 10
+    assert len(screens) > 3
     for screen in screens:
         lines = screen.replace("\r", "").split("\n")
         assert len(lines) == 24

@@ -17,13 +17,13 @@ from exporter.notifications.schedule import MOST_ATTEMPTS
 from exporter.simulator import Fault, Simulator, SimulatorServer, load_scenarios
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.end_to_end.test_notifications import WATCH, Happened, count, metric, told
+from tests.end_to_end.test_notifications import WATCH, Happened, Told, count, metric, told
 from tests.notifications.receivers import Received, Receiver, TlsProxy, http_receiver, tls_proxy
 
 NAME = "demo_0"
-# How long the night lasts; a longer one for whoever has the time: NIGHT_SECONDS=300 make test
-NIGHT_SECONDS = float(os.environ.get("NIGHT_SECONDS", "20"))
-KILLS = 10
+# `make soak` has a longer one.
+NIGHT_SECONDS = float(os.environ.get("NIGHT_SECONDS", "6"))
+KILLS = 6
 SPEED = 400.0
 MOODS: tuple[int | str, ...] = (200, 200, 500, "hang", 429, 200)
 SLOW_SECONDS = 1.0
@@ -33,12 +33,12 @@ TARGETS = ("steady", "shaky", "slow", "picky", "moved")
 
 @dataclass
 class Night:
-    """The receivers of one night; ``poison`` is the event that the picky one does not accept."""
+    """The receivers of one night; ``poison`` is what the picky one does not accept a message about."""
 
     receivers: dict[str, Receiver]
     pager: TlsProxy
     folder: Path
-    poison: str = ""
+    poison: Told | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -55,10 +55,10 @@ class Night:
         return 200
 
     def refuse(self, body: bytes) -> int:
-        """Refuse everything about the first event that comes."""
-        about = [event_id for event_id, _ in told(json.loads(body))]
+        """Refuse the first message about an event that comes."""
+        about = told(json.loads(body))
         with self.lock:
-            self.poison = self.poison or (about[0] if about else "")
+            self.poison = self.poison or (about[0] if about else None)
         return 400 if self.poison in about else 200
 
     def configuration(self) -> str:
@@ -132,25 +132,24 @@ def check_pager(requests: list[Received], url: str) -> None:
     keys = {request.json["dedup_key"] for request in requests} - {watch}
     # Where IMDS was too slow to tell the name first, the id is the key.
     assert {key.removesuffix(f"/{NAME}") for key in keys} == set(lives)
-    assert opened.total() > len(lives) / 2
+    assert opened
     for key, times in opened.items():
         assert times <= lives[key.removesuffix(f"/{NAME}")]
 
 
-def check_watch(receiver: Receiver) -> None:
-    """Check that every outage of the watch has a beginning and an end."""
+def watch_is_told(receiver: Receiver) -> bool:
+    """Return whether every outage of the watch, of which there was one, has a beginning and an end."""
     outages: dict[str, set[str]] = {"blind": set(), "recovered": set()}
     for request in receiver.requests:
         if found := WATCH.match(request.json["title"]):
             since = next(line for line in request.json["message"].splitlines() if "Blind since" in line)
             outages[found[1]].add(since.rpartition(",")[0])
-    assert outages["blind"]
-    assert outages["blind"] == outages["recovered"]
+    return bool(outages["blind"]) and outages["blind"] == outages["recovered"]
 
 
 @pytest.mark.timeout(180 + NIGHT_SECONDS * 4)
 def test_a_night_at_speed(night: Night) -> None:
-    """Scenarios in a loop, ten kills, IMDS blind for a while: all arrives, and no incident stays open."""
+    """Scenarios in a loop, kills, IMDS blind for a while: all arrives, and no incident stays open."""
     chance = random.Random(20261121)
     simulator = Simulator(load_scenarios(), speed=SPEED, loop=True, vm_name=NAME, requests_per_second=0)
     port = free_port()
@@ -178,7 +177,7 @@ def test_a_night_at_speed(night: Night) -> None:
                     simulator.set_fault(None)
                     eventually(lambda: get(f"{url}/-/ready"))
                     if kill == KILLS // 2:
-                        go_blind(simulator, receivers["steady"])
+                        go_blind(simulator, receivers["steady"], night.pager)
                         continue
                     time.sleep(chance.uniform(0.2, 2 * NIGHT_SECONDS / KILLS))
                     if kill == 0:
@@ -196,18 +195,20 @@ def test_a_night_at_speed(night: Night) -> None:
             for name, receiver in receivers.items():
                 # Where answers take long, several attempts may be under way when the process is killed.
                 repeats = KILLS if name == "steady" else KILLS * MOST_ATTEMPTS
-                happened.check(receiver, repeats, refused=night.poison if name == "picky" else "")
+                happened.check(receiver, repeats, refused=night.poison if name == "picky" else None)
                 delivered = metric(url, "notifications_total", target=name, outcome="delivered")
                 assert delivered <= count(receiver) - before[name]
             check_pager(night.pager.requests, url)
-            check_watch(receivers["steady"])
+            # A busy machine has outages of its own.
+            eventually(lambda: watch_is_told(receivers["steady"]))
 
 
-def go_blind(simulator: Simulator, told_of_it: Receiver) -> None:
+def go_blind(simulator: Simulator, told_of_it: Receiver, pager: TlsProxy) -> None:
     """Fail requests to IMDS until the outage is told, and beyond the kill."""
     simulator.set_fault(Fault("error"))
     known = len(told_of_it.requests)
     eventually(lambda: [one for one in told_of_it.requests[known:] if "Watch blind" in one.json["title"]])
+    eventually(lambda: [one for one in pager.requests if one.json["dedup_key"] == f"watch/{NAME}"])
 
 
 @pytest.mark.parametrize("mood", ["hang", 400, 500])

@@ -67,10 +67,10 @@ class Happened:
             times.sort()
         return found
 
-    def check(self, receiver: Receiver, kills: int, *, refused: str = "") -> None:
+    def check(self, receiver: Receiver, kills: int, *, refused: Told | None = None) -> None:
         """Check what a receiver got: all of it, nothing else, each event's in order, twice only by a kill.
 
-        ``refused`` is an event whose messages it did not accept.
+        ``refused`` is what it did not accept a message about.
         """
         seen: Counter[Told] = Counter()
         moments: dict[str, list[datetime]] = {}
@@ -87,7 +87,7 @@ class Happened:
                 if len(self.at[entry]) == 1:
                     moments.setdefault(entry[0], []).append(self.at[entry][0])
             repeats += again
-        assert seen == {entry: len(times) for entry, times in self.at.items() if entry[0] != refused}
+        assert seen == {entry: len(times) for entry, times in self.at.items() if entry != refused}
         assert repeats <= kills
         for times in moments.values():
             assert times == sorted(times)

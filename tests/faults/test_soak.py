@@ -10,7 +10,7 @@ from tests.faults import plan
 from tests.faults.soak import soak
 from tests.faults.truth import Truth
 
-SECONDS = 18.0
+SECONDS = 8.0
 SEED = os.environ.get("SOAK_SEED", "7")
 
 
