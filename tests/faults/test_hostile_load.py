@@ -8,12 +8,14 @@ import http.client
 import itertools
 import json
 import multiprocessing
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -143,7 +145,8 @@ approval: {{mode: dry_run, leader: any, rules: [{{name: all, action: approve}}]}
             eventually(lambda: program.value(decided) == MANY, every=1)
             eventually(lambda: program.value('notifications_pending{target="t"}') == 0, every=1)
             told = b"".join(received.body for received in receiver.requests)
-            assert all(told.count(b"%032x" % number) == 1 for number in range(MANY))
+            counts = Counter(re.findall(rb"\b[0-9a-f]{32}\b", told))
+            assert counts == {b"%032x" % number: 1 for number in range(MANY)}
             assert len(receiver.requests) < 200
             program.show(body(incarnation=3), 3)
             assert len(program.get("/metrics")) < 100_000
