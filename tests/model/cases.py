@@ -1,9 +1,10 @@
-"""Short histories, and what the model tells of them in few words."""
+"""Short histories, and what model and product tell of them, in few words."""
 
 import json
 from datetime import timedelta
 from typing import Any
 
+from tests.model.compare import difference, report
 from tests.model.histories import BEGINNING, NAME, Step
 from tests.model.life import Told, follow
 
@@ -31,7 +32,9 @@ def poll(seconds: float, incarnation: object, *events: object, **fields: Any) ->
 
 
 def told_of(*steps: Step) -> list[list[Told]]:
-    """Return what is told of each answer."""
+    """Return what is told of each answer, by the model and by the product alike."""
+    found = difference(steps)
+    assert found is None, report(steps, found)
     return [after[1] for after in follow(steps) if after]
 
 

@@ -66,48 +66,32 @@ def test_not_before_is_blank_once_started(blank: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "Fri, 02 Jan 2026 03:04:05 GMT",
-        "Mon, 02 Jan 2026 03:04:05 GMT",
-        "02 Jan 2026 03:04:05 GMT",
-        "Fri, 02 Jan 2026 04:04:05 +0100",
-        "Fri, 02 Jan 2026 03:04:05 -0000",
-        "Fri, 02 Jan 2026 03:04:05",
-        "2026-01-02T03:04:05Z",
-        "2026-01-02T03:04:05",
-        "2026-01-02 03:04:05",
-        "2026-01-02T04:04:05+01:00",
-        " 2026-01-02T03:04:05.0000000Z ",
-    ],
-)
-def test_not_before_in_every_spelling(text: str) -> None:
-    """RFC 1123, whatever its weekday says, and ISO 8601 give the same instant in UTC."""
-    found = decoded(NotBefore=text).not_before
-    assert (found, found and found.tzinfo) == (AT, UTC)
-
-
-@pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("Fri, 02 Jan 2026 03:04:05 GMT", AT),
+        ("Mon, 02 Jan 2026 03:04:05 GMT", AT),
+        ("02 Jan 2026 03:04:05 GMT", AT),
+        ("Fri, 02 Jan 2026 04:04:05 +0100", AT),
+        ("Fri, 02 Jan 2026 03:04:05 -0000", AT),
+        ("Fri, 02 Jan 2026 03:04:05", AT),
+        ("2026-01-02T03:04:05Z", AT),
+        ("2026-01-02T03:04:05", AT),
+        ("2026-01-02 03:04:05", AT),
+        ("2026-01-02T04:04:05+01:00", AT),
+        (" 2026-01-02T03:04:05.0000000Z ", AT),
+        ("2026-01-02t03:04:05z", AT),
+        # A leap second, and the end of a day written as 24:00.
         ("2016-12-31T23:59:60Z", datetime(2017, 1, 1, tzinfo=UTC)),
         ("Sat, 31 Dec 2016 23:59:60 GMT", datetime(2017, 1, 1, tzinfo=UTC)),
         ("2026-01-02T24:00:00Z", datetime(2026, 1, 3, tzinfo=UTC)),
         ("2026-01-02T24:00Z", datetime(2026, 1, 3, tzinfo=UTC)),
         ("Fri, 02 Jan 2026 24:00:00 GMT", datetime(2026, 1, 3, tzinfo=UTC)),
-        ("2026-01-02t03:04:05z", AT),
     ],
 )
-def test_times_that_the_standard_library_does_not_know(text: str, expected: datetime) -> None:
-    """A leap second, the end of a day written as 24:00 and small letters are read without a defect."""
-    assert decoded(NotBefore=text).not_before == expected
-
-
-@pytest.mark.parametrize("text", ["2026-01-02T24:00:30Z", "2026-01-02T03:60:00Z", "2026-01-02T25:00:00Z"])
-def test_times_that_do_not_exist(text: str) -> None:
-    """Only the end of the day is 24:00, and only a second may be the 60th."""
-    with pytest.raises(ValueError, match="is not an RFC 1123 or ISO 8601 time"):
-        parse_time(text)
+def test_not_before_in_every_spelling(text: str, expected: datetime) -> None:
+    """RFC 1123, whatever its weekday says, and ISO 8601 give the same instant in UTC, without a defect."""
+    found = decoded(NotBefore=text).not_before
+    assert (found, found and found.tzinfo) == (expected, UTC)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +100,10 @@ def test_times_that_do_not_exist(text: str) -> None:
         "soon",
         "-",
         "2026-13-02T03:04:05Z",
+        # Only the end of the day is 24:00, and only a second may be the 60th.
+        "2026-01-02T24:00:30Z",
+        "2026-01-02T03:60:00Z",
+        "2026-01-02T25:00:00Z",
         "Fri, 32 Jan 2026 03:04:05 GMT",
         "0001-01-01T00:00:00+14:00",
         "\N{ARABIC-INDIC DIGIT ONE}-1",
@@ -138,29 +126,11 @@ def test_parse_time_says_what_is_wrong() -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [
-        (0, 0),
-        (9, 9),
-        (30, 30),
-        (5.0, 5),
-        ("9", 9),
-        (-1, None),
-        ("-1", None),
-        ("", None),
-        (-7, None),
-    ],
+    [(0, 0), (9, 9), (5.0, 5), ("9", 9), (-1, None), ("-1", None), ("", None), (-7, None)],
 )
 def test_durations(value: Any, expected: int | None) -> None:
     """0 is a duration; -1, and whatever else cannot be one, is unknown."""
     assert decoded(DurationInSeconds=value).duration_seconds == expected
-
-
-@pytest.mark.parametrize("event_type", ["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate", "Teleport"])
-@pytest.mark.parametrize("status", ["Scheduled", "Started", "Advisory", "draining"])
-def test_types_and_statuses_of_the_future(event_type: str, status: str) -> None:
-    """A type or a status that Azure adds one day passes as it is written."""
-    found = decoded(EventType=event_type, EventStatus=status)
-    assert (found.event_type, found.event_status) == (event_type, status)
 
 
 @pytest.mark.parametrize(
@@ -171,23 +141,19 @@ def test_types_and_statuses_of_the_future(event_type: str, status: str) -> None:
         ("completed", "Completed"),
         ("canceled", "Canceled"),
         ("Cancelled", "Canceled"),
+        ("Advisory", "Advisory"),
+        ("draining", "draining"),
     ],
 )
-def test_known_statuses_in_any_case(written: str, status: str) -> None:
-    """The statuses that mean something are recognised however they are spelt."""
-    assert decoded(EventStatus=written).event_status == status
+def test_statuses(written: str, status: str) -> None:
+    """Those that mean something are recognised in any case; those of the future pass as they are written."""
+    found = decoded(EventStatus=written, EventType="Teleport")
+    assert (found.event_status, found.event_type) == (status, "Teleport")
 
 
 def test_fields_of_the_future_are_ignored() -> None:
     """A field that Azure adds one day changes nothing."""
     assert decoded(Severity={"Level": [1]}) == scheduled()
-
-
-def test_ids_are_kept_as_written_and_compared_without_case() -> None:
-    """The same GUID in either case is one event, shown as Azure wrote it."""
-    upper, lower = decoded(EventId=FREEZE_ID.upper()), decoded(EventId=FREEZE_ID.lower())
-    assert upper.event_id != lower.event_id
-    assert upper.key == lower.key
 
 
 def test_of_two_events_with_one_id_the_last_holds() -> None:
@@ -196,11 +162,6 @@ def test_of_two_events_with_one_id_the_last_holds() -> None:
     found = decode_document(body(raw_event(), GOOD, again))
     assert [event.event_id for event in found.events] == [REBOOT_ID, FREEZE_ID.lower()]
     assert found.events[1] == started(event_id=FREEZE_ID.lower())
-
-
-def test_an_idle_vm() -> None:
-    """Incarnation 0 with no events is a document."""
-    assert decode_document(b'{"DocumentIncarnation": 0, "Events": []}') == Document(0)
 
 
 @pytest.mark.parametrize(("written", "number"), [('"12"', 12), ('" 12 "', 12), ('"-3"', -3), ("0", 0)])

@@ -1,4 +1,6 @@
-"""The model against what the documentation says of odd documents, names and new ids."""
+"""Model and product against what the documentation says of odd documents, names and new ids."""
+
+from typing import Any
 
 from tests.model.cases import FOR_OTHERS, OTHERS, STARTED, UNREADABLE, A, event, last, poll, story, told_of
 from tests.model.histories import BEGINNING, NAME
@@ -83,6 +85,30 @@ def test_succession() -> None:
     for fields in ({"EventType": "Freeze"}, {"EventSource": "User"}, {"Resources": [NAME, "vm_1"]}):
         assert last(poll(0, 1, A), poll(1, 2, new | fields)) == "cancelled a, started b"
     assert told_of(poll(0, 1, A), poll(1, 2, new))[1][0].life.ids == ("a", "b")
+    assert last(poll(0, 1, A), poll(1, 2, UNREADABLE, new)) == "started b"
+    assert last(poll(0, 1, event(status="Paused")), poll(1, 2, new)) == "cancelled a, started b"
+
+
+def test_several_successions_at_once() -> None:
+    """Events that differ in type, source or resources cannot be mistaken for one another."""
+    natures: tuple[dict[str, Any], ...] = (
+        {},
+        {"EventType": "Freeze"},
+        {"EventSource": "User"},
+        {"Resources": [NAME, "vm_1"]},
+    )
+    old = [event(f"a{number}", **nature) for number, nature in enumerate(natures)]
+    new = [event(f"b{number}", "Started", **nature) for number, nature in enumerate(natures)]
+    assert (
+        last(poll(0, 1, *old), poll(1, 2, *reversed(new))) == "started a0, started a1, started a2, started a3"
+    )
+
+
+def test_a_chain_of_ids() -> None:
+    """An event that falls back to Scheduled may go on under a third id."""
+    second, back, third = event("B", "Started"), event("B"), event("C", "Started")
+    told = story(poll(0, 1, A), poll(1, 2, second), poll(2, 3, back), poll(3, 9, third), poll(4, 10))
+    assert told == "scheduled a | started a | - | - | completed a"
 
 
 def test_succession_of_a_started_event() -> None:
@@ -101,6 +127,9 @@ def test_no_succession_in_doubt() -> None:
         last(poll(0, 1, A, event("C", "Advisory")), poll(1, 2, new)) == "cancelled a, cancelled c, started b"
     )
     assert last(poll(0, 1, A), poll(1, 2, new, event("C", "Started"))) == "cancelled a, started b, started c"
+    two = last(poll(0, 1, A, event("C")), poll(1, 2, new, event("D", "Started")))
+    assert two == "cancelled a, cancelled c, started b, started d"
+    assert last(poll(0, 1, A), poll(1, 2, A, new)) == "started b"
     assert last(poll(0, 1, A), poll(1, 2, event("B"))) == "cancelled a, scheduled b"
     known = poll(0, 1, event("B")), poll(1, 2), poll(2, 3, A), poll(3, 4, new)
     assert last(*known) == "cancelled a, started b/2"

@@ -1,4 +1,4 @@
-"""The model against what the documentation says of the life of an event, sentence by sentence."""
+"""Model and product against what the documentation says of the life of an event, sentence by sentence."""
 
 from datetime import timedelta
 
@@ -27,7 +27,9 @@ def test_advised() -> None:
 
 def test_advised_and_gone() -> None:
     """An advised event that goes is cancelled, without any proof."""
-    assert last(poll(0, 1, event(status="Advisory")), poll(90_000, 9)) == "cancelled a"
+    advice = poll(0, 1, event(status="Advisory"))
+    assert last(advice, poll(90_000, 9)) == "cancelled a"
+    assert last(advice, poll(1, None)) == "vanished a"
 
 
 def test_scheduled_started_completed() -> None:
@@ -53,6 +55,13 @@ def test_updated() -> None:
     )
 
 
+def test_resources_that_change() -> None:
+    """One name more, less or none at all is an update; without any the event is still this VM's."""
+    both = poll(0, 1, event(Resources=[NAME, "vm_1"]))
+    for names in ([NAME], [NAME, "vm_1", "vm_1"], []):
+        assert story(both, poll(1, 2, event(Resources=names))) == "scheduled a | updated a"
+
+
 def test_what_is_no_update() -> None:
     """Other fields, other spellings and another order of names change nothing."""
     both = event(Resources=[NAME, "vm_1"])
@@ -73,6 +82,12 @@ def test_vanished() -> None:
         assert last(poll(0, 1, A), poll(1, incarnation)) == "vanished a"
 
 
+def test_cancelled_beside_a_field_that_cannot_be_read() -> None:
+    """A defect that lost no event says nothing about which are listed."""
+    odd = event("B", DurationInSeconds="soon")
+    assert last(poll(0, 1, A), poll(1, 2, odd)) == "cancelled a, scheduled b"
+
+
 def test_vanished_unreadable_just_before() -> None:
     """What could not be read in the document just before may have started there."""
     assert story(poll(0, 1, A), poll(1, 2, UNREADABLE), poll(2, 3)) == "scheduled a | - | vanished a"
@@ -84,6 +99,13 @@ def test_vanished_after_a_day() -> None:
     for restart in (True, False):
         assert last(poll(0, 1, A), poll(day, 2, restart=restart)) == "vanished a"
         assert last(poll(0, 1, A), poll(day - 1, 2, restart=restart)) == "cancelled a"
+        assert last(poll(0, 1, A), poll(-day, 2, restart=restart)) == "vanished a"
+
+
+def test_cancelled_after_days() -> None:
+    """The 24 hours count from the last document, however long the event has been Scheduled."""
+    steps = [poll(hours * 3600, 1, A) for hours in (0, 20, 40, 60)]
+    assert last(*steps, poll(79 * 3600, 2)) == "cancelled a"
 
 
 def test_once_in_a_life() -> None:
@@ -144,6 +166,8 @@ def test_this_vm_joins() -> None:
     assert story(poll(0, 1, FOR_OTHERS), poll(1, 2, A)) == "scheduled a other | scheduled a/2"
     begun = event(status="Started", Resources=OTHERS)
     assert story(poll(0, 1, begun), poll(1, 2, STARTED)) == "started a other | started a/2"
+    to_and_fro = poll(0, 1, A), poll(1, 2, FOR_OTHERS), poll(2, 3, A), poll(3, 4, FOR_OTHERS)
+    assert last(*to_and_fro) == "cancelled a/3, scheduled a/4 other"
 
 
 def test_this_vm_leaves() -> None:
@@ -207,6 +231,8 @@ def test_impact() -> None:
         told = told_of(poll(0, 1), poll(1, 2, STARTED), poll(1 + gap, 3, restart=restart))[2]
         assert (told[0].transition, told[0].impact) == ("completed", impact)
     assert told_of(poll(0, 1, STARTED), poll(1, 2))[1][0].impact is None
+    back = told_of(poll(0, 1), poll(1, 2, STARTED), poll(-3600, 3))
+    assert back[2][0].impact == timedelta(0)
 
 
 def test_gone_while_the_exporter_was_down() -> None:
