@@ -152,7 +152,9 @@ class App:
                 lambda: self.snapshot,
                 self.health,
                 self._clock,
-                sources=self._pipeline.sources,
+                waiting=self._pipeline.notifier.pending,
+                approval=self._pipeline.approver.view,
+                out_of_service=self._pipeline.out_of_service,
                 node=os.environ.get("NODE_NAME", ""),
             )
         )
@@ -250,7 +252,7 @@ class App:
             notice=self._notice,
             reload=self._reloader.request,
             lifecycle_enabled=self._options.enable_lifecycle,
-            approval=self._pipeline.sources.approval,
+            approval=self._pipeline.approver.view,
             in_service=self._pipeline.out_of_service,
             work=self._store.work,
             polls=lambda: self._pipeline.polls,

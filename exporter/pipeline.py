@@ -10,7 +10,7 @@ from exporter.health import Health
 from exporter.hooks.jobs import inherited
 from exporter.hooks.runner import HookRunner
 from exporter.imds import RateLimiter, client_of
-from exporter.metrics import Metrics, Sources
+from exporter.metrics import Metrics
 from exporter.model.jobs import CommandResult, Finding, Pause
 from exporter.model.lifecycle import Known
 from exporter.model.views import Minute, Snapshot
@@ -55,7 +55,7 @@ class Pipeline:
         self._tracer = Tracer(
             store.spans, metrics, health, clock, vm=lambda: self.snapshot.vm, environ=os.environ
         )
-        self._notifier = Notifier(store.outbox, metrics, self._tracer, health, clock)
+        self.notifier = Notifier(store.outbox, metrics, self._tracer, health, clock)
         self._hooks = HookRunner(
             store.hook_jobs,
             clock,
@@ -63,7 +63,7 @@ class Pipeline:
             trace=self._tracer.hooked,
             ended=self._hook_ended,
         )
-        self._approver = self._approver_of(known)
+        self.approver = self._approver_of(known)
         interruptions = Interruptions(lambda: self.snapshot, metrics.paused, clock, report=self._report)
         self._pauses = PauseWatcher(interruptions.paused, clock=clock, on_step=interruptions.set_forward)
         self._watch = self._watch_from(known, health)
@@ -87,11 +87,11 @@ class Pipeline:
     def _watch_from(self, known: Known, health: Health) -> Watch:
         return Watch(
             store=self._store,
-            notifier=self._notifier,
+            notifier=self.notifier,
             metrics=self._metrics,
             tracer=self._tracer,
             hooks=self._hooks,
-            look_for_approvals=self._approver.wake,
+            look_for_approvals=self.approver.wake,
             watch_for_pauses=self._pauses.watch,
             health=health,
             clock=self._clock,
@@ -102,11 +102,6 @@ class Pipeline:
     def snapshot(self) -> Snapshot:
         """What the watch knows now."""
         return self._watch.snapshot
-
-    @property
-    def sources(self) -> Sources:
-        """What metrics and page ask for."""
-        return Sources(self._notifier.pending, self._approver.view, self.out_of_service)
 
     @property
     def polls(self) -> tuple[Minute, ...]:
@@ -121,9 +116,9 @@ class Pipeline:
         self._metrics.notifying(plan.senders)
         self._metrics.approving(rule.name for rule in settings.approval.rules)
         self._metrics.hooking(hook.name for hook in settings.hooks)
-        self._notifier.configure(plan)
+        self.notifier.configure(plan)
         self._hooks.configure(settings.hooks, inherited(environ, variables(settings)))
-        self._approver.configure(settings, client)
+        self.approver.configure(settings, client)
         self._poller.configure(settings, client)
 
     def start(self) -> None:
@@ -138,8 +133,8 @@ class Pipeline:
         """End all work but hooks, and return whether it ended in time."""
         ended = self._poller.stop(_POLLER_STOP_SECONDS)
         self._pauses.stop(0.0)
-        ended = self._approver.stop(_APPROVER_STOP_SECONDS) and ended
-        ended = self._notifier.stop(_NOTIFIER_STOP_SECONDS) and ended
+        ended = self.approver.stop(_APPROVER_STOP_SECONDS) and ended
+        ended = self.notifier.stop(_NOTIFIER_STOP_SECONDS) and ended
         self._tracer.stop(_TRACER_STOP_SECONDS)
         return ended
 
@@ -165,7 +160,7 @@ class Pipeline:
         self._tracer.wake()
         if failure is not None:
             self._report(failure)
-        self._approver.wake()
+        self.approver.wake()
 
     def _report(self, finding: Finding | Pause) -> None:
         self._poller.report(finding)

@@ -1,6 +1,6 @@
 """Every metric of the program: counters and histograms, and gauges computed at the scrape."""
 
 from exporter.metrics.counted import ApprovalOutcome, Metrics
-from exporter.metrics.current import SnapshotCollector, Sources
+from exporter.metrics.current import SnapshotCollector
 
-__all__ = ["ApprovalOutcome", "Metrics", "SnapshotCollector", "Sources"]
+__all__ = ["ApprovalOutcome", "Metrics", "SnapshotCollector"]

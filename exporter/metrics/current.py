@@ -1,9 +1,10 @@
 """Gauges computed from the latest snapshot at every scrape."""
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from typing import NamedTuple
+from itertools import product
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -16,29 +17,10 @@ from exporter.model.lifecycle import TrackedEvent
 from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
 from exporter.model.vm import VirtualMachine
 
-_INFO_LABELS = (
-    "event_id",
-    "event_type",
-    "event_status",
-    "event_source",
-    "resource_type",
-    "target",
-    "description",
-)
+_Samples = Iterable[tuple[Sequence[str], float]]
 
 
-class Sources(NamedTuple):
-    """What the snapshot does not have.
-
-    ``waiting`` returns the number of messages per target, ``approval`` the state of an event's approval,
-    ``out_of_service`` why this VM should get no new work, or "".
-    """
-
-    waiting: Callable[[], Mapping[str, int]] = dict
-    approval: Callable[[TrackedEvent], ApprovalView] = lambda _: NO_APPROVAL
-    out_of_service: Callable[[], str] = str
-
-
+@dataclass(eq=False)
 class SnapshotCollector(Collector):
     """The state at the time of the scrape.
 
@@ -47,27 +29,23 @@ class SnapshotCollector(Collector):
         azure_scheduled_events_up 1.0
         azure_scheduled_events_pending{event_status="Scheduled",event_type="Freeze",target="self"} 1.0
         azure_scheduled_events_event_seconds_to_not_before{event_id="C7061BAC-...",event_type="Freeze"} 893.2
+
+    ``waiting`` returns the number of messages per target, ``approval`` the state of an event's approval,
+    ``out_of_service`` why this VM should get no new work, or "". ``node`` is the name of the Node, if any.
     """
 
-    def __init__(
-        self,
-        snapshot: Callable[[], Snapshot],
-        health: Health,
-        clock: Clock,
-        *,
-        sources: Sources | None = None,
-        node: str = "",
-    ) -> None:
-        """Call ``snapshot`` and ``sources`` at every scrape; ``node`` is the name of the Node, if any."""
-        self._snapshot = snapshot
-        self._health = health
-        self._clock = clock
-        self._sources = sources or Sources()
-        self._node = node
+    snapshot: Callable[[], Snapshot]
+    health: Health
+    clock: Clock
+    _: KW_ONLY
+    waiting: Callable[[], Mapping[str, int]] = dict
+    approval: Callable[[TrackedEvent], ApprovalView] = lambda _: NO_APPROVAL
+    out_of_service: Callable[[], str] = str
+    node: str = ""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the families for one scrape."""
-        return self._families(self._snapshot())
+        return self._families(self.snapshot())
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Yield every possible family, so that a scrape can select some by name."""
@@ -75,41 +53,60 @@ class SnapshotCollector(Collector):
 
     def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         yield from _watch(snapshot)
-        yield _instance(snapshot.vm, self._node)
-        yield GaugeMetricFamily(
-            f"{PREFIX}_in_service",
+        yield _instance(snapshot.vm, self.node)
+        yield _gauge(
+            "in_service",
             "1 while this VM may get new work, 0 while an event takes it out of service.",
-            value=not self._sources.out_of_service(),
+            [((), not self.out_of_service())],
         )
-        yield _degraded(self._health)
-        yield _waiting(self._sources.waiting())
+        present = {problem.reason for problem in self.health.problems()}
+        yield _gauge(
+            "degraded",
+            "1 while the exporter is degraded, by reason.",
+            [((reason.value,), reason in present) for reason in DegradedReason],
+            ["reason"],
+        )
+        yield _gauge(
+            "notifications_pending",
+            "Messages waiting for delivery.",
+            [((target,), count) for target, count in self.waiting().items()],
+            ["target"],
+        )
         yield _pending(snapshot)
         shown = [tracked for tracked in snapshot.current if snapshot.has_series(tracked)]
         yield _info(shown)
-        yield from _numbers(shown, self._clock.now())
-        yield _approvals(shown, self._sources.approval)
+        yield from _numbers(shown, self.clock.now())
+        states = [(tracked.event.event_id, self.approval(tracked).state) for tracked in shown]
+        yield _gauge(
+            "event_approval",
+            "State of an event's approval by rule; always 1.",
+            [((event_id, state), 1) for event_id, state in states if state is not None],
+            ["event_id", "state"],
+        )
         if snapshot.resources:
             yield _resources(shown)
 
 
+def _gauge(name: str, meaning: str, samples: _Samples, labels: Sequence[str] = ()) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"{PREFIX}_{name}", meaning, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
 def _watch(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
-    yield GaugeMetricFamily(
-        f"{PREFIX}_up", "1 if the last poll of IMDS returned a valid document.", value=snapshot.up
-    )
-    success = GaugeMetricFamily(
-        f"{PREFIX}_last_success_timestamp_seconds",
+    success, incarnation = snapshot.last_success, snapshot.incarnation
+    yield _gauge("up", "1 if the last poll of IMDS returned a valid document.", [((), snapshot.up)])
+    yield _gauge(
+        "last_success_timestamp_seconds",
         "Unix time of the last poll that returned a valid document.",
+        [] if success is None else [((), success.timestamp())],
     )
-    if snapshot.last_success is not None:
-        success.add_metric((), snapshot.last_success.timestamp())
-    yield success
-    incarnation = GaugeMetricFamily(
-        f"{PREFIX}_document_incarnation",
+    yield _gauge(
+        "document_incarnation",
         "DocumentIncarnation of the latest document; Azure increments it at every change.",
+        [] if incarnation is None else [((), incarnation)],
     )
-    if snapshot.incarnation is not None:
-        incarnation.add_metric((), snapshot.incarnation)
-    yield incarnation
 
 
 def _instance(vm: VirtualMachine | None, node: str) -> GaugeMetricFamily:
@@ -129,75 +126,31 @@ def _instance(vm: VirtualMachine | None, node: str) -> GaugeMetricFamily:
     )
     if node:
         labels["node"] = node
-    family = GaugeMetricFamily(
-        f"{PREFIX}_instance_info", "What IMDS knows about this VM; always 1.", labels=list(labels)
-    )
-    if vm:
-        family.add_metric(list(labels.values()), 1)
-    return family
-
-
-def _degraded(health: Health) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
-        f"{PREFIX}_degraded", "1 while the exporter is degraded, by reason.", labels=["reason"]
-    )
-    present = {problem.reason for problem in health.problems()}
-    for reason in DegradedReason:
-        family.add_metric((reason.value,), reason in present)
-    return family
-
-
-def _waiting(counts: Mapping[str, int]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
-        f"{PREFIX}_notifications_pending", "Messages waiting for delivery.", labels=["target"]
-    )
-    for target, count in counts.items():
-        family.add_metric((target,), count)
-    return family
+    samples = [(list(labels.values()), 1)] if vm else []
+    return _gauge("instance_info", "What IMDS knows about this VM; always 1.", samples, list(labels))
 
 
 def _pending(snapshot: Snapshot) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
-        f"{PREFIX}_pending",
-        "Number of events in the latest document.",
-        labels=["event_type", "event_status", "target"],
-    )
-    tally = Tally(
-        {
-            (kind, status, str(target)): 0
-            for kind in EVENT_TYPES
-            for status in EVENT_STATUSES
-            for target in Target
-        }
-    )
+    # Alerts need series that are there before anything happens.
+    tally = Tally(dict.fromkeys(product(EVENT_TYPES, EVENT_STATUSES, map(str, Target)), 0))
     for tracked in snapshot.current:
         tally[tracked.event.event_type, tracked.event.event_status, str(tracked.target)] += 1
-    for labels, count in tally.items():
-        family.add_metric(labels, count)
-    return family
+    return _gauge(
+        "pending",
+        "Number of events in the latest document.",
+        tally.items(),
+        ["event_type", "event_status", "target"],
+    )
 
 
 def _info(shown: Iterable[TrackedEvent]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
-        f"{PREFIX}_event_info",
+    names = ("event_id", "event_type", "event_status", "event_source", "resource_type", "description")
+    return _gauge(
+        "event_info",
         "Properties of an event in the latest document; always 1.",
-        labels=_INFO_LABELS,
+        [((*(getattr(t.event, name) for name in names), str(t.target)), 1) for t in shown],
+        [*names, "target"],
     )
-    for tracked in shown:
-        event = tracked.event
-        family.add_metric(
-            (
-                event.event_id,
-                event.event_type,
-                event.event_status,
-                event.event_source,
-                event.resource_type,
-                str(tracked.target),
-                event.description,
-            ),
-            1,
-        )
-    return family
 
 
 def _numbers(shown: Iterable[TrackedEvent], now: datetime) -> Iterator[GaugeMetricFamily]:
@@ -222,39 +175,22 @@ def _numbers(shown: Iterable[TrackedEvent], now: datetime) -> Iterator[GaugeMetr
         ),
     }
     for name, (meaning, value_of) in meanings.items():
-        family = GaugeMetricFamily(f"{PREFIX}_event_{name}", meaning, labels=["event_id", "event_type"])
-        for tracked in shown:
-            value = value_of(tracked)
-            if value is not None:
-                family.add_metric((tracked.event.event_id, tracked.event.event_type), value)
-        yield family
-
-
-def _approvals(
-    shown: Iterable[TrackedEvent], approval: Callable[[TrackedEvent], ApprovalView]
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
-        f"{PREFIX}_event_approval",
-        "State of an event's approval by rule; always 1.",
-        labels=["event_id", "state"],
-    )
-    for tracked in shown:
-        state = approval(tracked).state
-        if state is not None:
-            family.add_metric((tracked.event.event_id, state), 1)
-    return family
+        values = [((t.event.event_id, t.event.event_type), value_of(t)) for t in shown]
+        samples = [(labels, value) for labels, value in values if value is not None]
+        yield _gauge(f"event_{name}", meaning, samples, ["event_id", "event_type"])
 
 
 def _resources(shown: Iterable[TrackedEvent]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
-        f"{PREFIX}_event_resource_info",
+    return _gauge(
+        "event_resource_info",
         "Resource that an event affects; always 1.",
-        labels=["event_id", "event_type", "resource"],
+        [
+            ((tracked.event.event_id, tracked.event.event_type, resource), 1)
+            for tracked in shown
+            for resource in dict.fromkeys(tracked.event.resources)
+        ],
+        ["event_id", "event_type", "resource"],
     )
-    for tracked in shown:
-        for resource in dict.fromkeys(tracked.event.resources):
-            family.add_metric((tracked.event.event_id, tracked.event.event_type, resource), 1)
-    return family
 
 
 def _timestamp(at: datetime | None) -> float | None:

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from exporter.metrics import Metrics, SnapshotCollector, Sources
+from exporter.metrics import Metrics, SnapshotCollector
 from tests.alerts.support import ALERTS, PROMTOOL_TESTS, ROOT, RULE_FILES, alerts, moments, rules, tool
 from tests.builders import body, raw_event
 from tests.dashboards.reading import NAMES, load, queries
@@ -114,7 +114,7 @@ def exposed() -> dict[str, set[str]]:
         lambda: fixture.watch.snapshot,
         fixture.health,
         fixture.clock,
-        sources=Sources(waiting=lambda: {"chat": 0}),
+        waiting=lambda: {"chat": 0},
     )
     fixture.poll(body(raw_event()))
     families: list[Metric] = [*waiting.collect()]

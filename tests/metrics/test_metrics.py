@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter import config
 from exporter.errors import PollOutcome
 from exporter.health import DegradedReason
-from exporter.metrics import SnapshotCollector, Sources
+from exporter.metrics import SnapshotCollector
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target, trace_id
 from exporter.model.lifecycle import Transition
 from exporter.model.views import ApprovalView
@@ -139,13 +139,9 @@ def test_transitions_carry_the_trace_id() -> None:
     assert exemplars == [{"trace_id": trace_id(FREEZE_ID)}]
 
 
-def _collected(
-    fixture: WatchFixture, sources: Sources | None = None, node: str = ""
-) -> dict[str, list[dict[str, str]]]:
+def _collected(fixture: WatchFixture, **sources: Any) -> dict[str, list[dict[str, str]]]:
     """Return the labels of all samples that are not 0, by the name of the metric without prefix."""
-    collector = SnapshotCollector(
-        lambda: fixture.watch.snapshot, fixture.health, fixture.clock, sources=sources, node=node
-    )
+    collector = SnapshotCollector(lambda: fixture.watch.snapshot, fixture.health, fixture.clock, **sources)
     return {
         family.name.removeprefix("azure_scheduled_events_"): [s.labels for s in family.samples if s.value]
         for family in collector.collect()
@@ -178,7 +174,7 @@ def test_in_service_is_what_the_probe_says() -> None:
     """It is 1 without a reason to take the VM out, 0 with one."""
     fixture = WatchFixture()
     assert _collected(fixture)["in_service"] == [{}]
-    assert _collected(fixture, Sources(out_of_service=lambda: "a Reboot"))["in_service"] == []
+    assert _collected(fixture, out_of_service=lambda: "a Reboot")["in_service"] == []
 
 
 def test_approvals_have_a_series_for_each_event_that_has_a_state() -> None:
@@ -186,10 +182,11 @@ def test_approvals_have_a_series_for_each_event_that_has_a_state() -> None:
     fixture = WatchFixture()
     fixture.poll(body(raw_event()))
     assert _collected(fixture)["event_approval"] == []
-    waiting = Sources(approval=lambda _: ApprovalView("waiting", "short-freeze", "its turn comes"))
-    assert _collected(fixture, waiting)["event_approval"] == [{"event_id": FREEZE_ID, "state": "waiting"}]
+    view = ApprovalView("waiting", "short-freeze", "its turn comes")
+    found = _collected(fixture, approval=lambda _: view)["event_approval"]
+    assert found == [{"event_id": FREEZE_ID, "state": "waiting"}]
     fixture.poll(body(incarnation=2))
-    assert _collected(fixture, waiting)["event_approval"] == []
+    assert _collected(fixture, approval=lambda _: view)["event_approval"] == []
 
 
 @pytest.mark.parametrize("reason", DegradedReason)
