@@ -23,7 +23,7 @@ from exporter.config.yamlfile import Keys, YamlFile
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.health import DegradedReason, Health
 from exporter.timefmt import Duration
-from exporter.web.tls import TlsSection, server_context
+from exporter.web.tls import ContextBuilder, TlsSection
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,9 @@ class _HttpSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headers: dict[str, str] | None = None
 
 
-class _RateSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RateLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A token bucket: one request per ``interval``, with ``burst`` of them at once."""
+
     interval: Duration = Duration(0)
     burst: int = 0
 
@@ -56,14 +58,7 @@ class _WebFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_server_config: TlsSection | None = None
     http_server_config: _HttpSection | None = None
     basic_auth_users: dict[str, str] | None = None
-    rate_limit: _RateSection | None = None
-
-
-class RateLimit(msgspec.Struct, frozen=True):
-    """A token bucket: one request per ``interval`` (seconds), with ``burst`` of them at once."""
-
-    interval: float
-    burst: int
+    rate_limit: RateLimit | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,7 @@ class WebSettings:
                 _check_user(file, name, hashed)
         headers = _headers(file, content.http_server_config or _HttpSection(), mistakes)
         with mistakes:
-            rate_limit = _rate_limit(file, content.rate_limit or _RateSection())
+            rate_limit = _rate_limit(file, content.rate_limit or RateLimit())
         mistakes.check()
         secret_files.warn(_secret_files(path, content))
         return cls(
@@ -197,7 +192,7 @@ def _tls(file: YamlFile, section: TlsSection | None) -> tuple[ssl.SSLContext | N
     faulty = any(keys[0] == "tls_server_config" for keys in file.faulty)
     if section is None or section == TlsSection() or faulty:
         return None, ()
-    return server_context(file, section)
+    return ContextBuilder(file, section).build()
 
 
 def _check_user(file: YamlFile, name: str, hashed: str) -> None:
@@ -235,10 +230,10 @@ def _check_header(file: YamlFile, keys: Keys, name: str, value: str) -> None:
         raise file.error(keys, "must be one line of printable ASCII, as HTTP headers are")
 
 
-def _rate_limit(file: YamlFile, section: _RateSection) -> RateLimit | None:
-    if section.burst < 0 or (section.interval and section.burst == 0):
+def _rate_limit(file: YamlFile, limit: RateLimit) -> RateLimit | None:
+    if limit.burst < 0 or (limit.interval and limit.burst == 0):
         raise file.error(("rate_limit", "burst"), "must be at least 1: with less, every request is refused")
-    return RateLimit(float(section.interval), section.burst) if section.interval else None
+    return limit if limit.interval else None
 
 
 def _stamps(files: tuple[Path, ...]) -> list[_Stamp]:

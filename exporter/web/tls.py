@@ -78,25 +78,22 @@ class TlsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefer_server_cipher_suites: bool = True
 
 
-def server_context(file: YamlFile, section: TlsSection) -> tuple[ssl.SSLContext, tuple[Path, ...]]:
-    """Make the context of a section, and list the files it was read from.
-
-    Raises:
-        ConfigurationError: a file is missing, the key does not match, a setting cannot be honoured.
-    """
-    return _Builder(file, section).build()
-
-
-class _Builder:
+class ContextBuilder:
     """The steps from a section to a context; each raises located errors."""
 
     def __init__(self, file: YamlFile, section: TlsSection) -> None:
+        """Errors name the section's place in ``file``."""
         self._file = file
         self._section = section
         self._files: list[Path] = []
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     def build(self) -> tuple[ssl.SSLContext, tuple[Path, ...]]:
+        """Make the context, and list the files it was read from.
+
+        Raises:
+            ConfigurationError: a file is missing, the key does not match, a setting cannot be honoured.
+        """
         self._versions()
         self._ciphers()
         self._curves()

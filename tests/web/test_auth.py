@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import bcrypt
 import pytest
 
+from exporter.timefmt import Duration
 from exporter.web import auth
 from exporter.web.app import WebApp
 from exporter.web.auth import Passwords
@@ -246,7 +247,7 @@ def test_a_request_behind_one_that_is_checked_is_answered(
 def test_guesses_do_not_use_up_the_rate_limit_of_who_is_known() -> None:
     """Requests with a password that was right before have a bucket of their own, of the same size."""
     clock = HandClock()
-    settings = WebSettings(users=USERS, rate_limit=RateLimit(60.0, 2))
+    settings = WebSettings(users=USERS, rate_limit=RateLimit(Duration(60.0), 2))
     app = WebApp(site(snapshot(), clock=clock, settings=lambda: settings))
     known = _header("alice", "wonder:land")
     assert ask(app, "/-/healthy", authorization=known).status == 200
@@ -258,7 +259,7 @@ def test_guesses_do_not_use_up_the_rate_limit_of_who_is_known() -> None:
 def test_the_rate_limit_refuses_and_recovers() -> None:
     """A burst passes, then one request per interval; the rest are told 429."""
     clock = HandClock()
-    settings = WebSettings(rate_limit=RateLimit(2.0, 3))
+    settings = WebSettings(rate_limit=RateLimit(Duration(2.0), 3))
     app = WebApp(site(snapshot(), clock=clock, settings=lambda: settings))
 
     def statuses(number: int) -> list[int]:

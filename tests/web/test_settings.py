@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from exporter.errors import ConfigurationError
+from exporter.timefmt import Duration
 from exporter.web.settings import RateLimit, WebSettings
 from tests.web.certificates import Pki, write
 
@@ -281,7 +282,7 @@ def test_secrets_show_nowhere(pki: Pki) -> None:
 def test_a_rate_limit_is_read(tmp_path: Path) -> None:
     """Newer toolkits have it; 0 switches it off."""
     path = write(tmp_path, "rate_limit: {interval: 500ms, burst: 3}\n")
-    assert WebSettings.load(path).rate_limit == RateLimit(0.5, 3)
+    assert WebSettings.load(path).rate_limit == RateLimit(Duration(0.5), 3)
     assert WebSettings.load(write(tmp_path, "rate_limit: {interval: 0, burst: 3}\n")).rate_limit is None
 
 
