@@ -1,4 +1,4 @@
-"""What the tests of the state share: a clock of their own, steps made of documents, and broken disks."""
+"""What the tests of the state share: steps made of documents, and broken disks."""
 
 import os
 import resource
@@ -18,31 +18,11 @@ from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.jobs import Job
 from exporter.model.lifecycle import Known, Step
 from exporter.state import Store
+from tests.clocks import HandClock
 
 START = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
 _EVENTS_PER_STEP = 5
 _NOBODY = 65534
-
-
-class HandClock:
-    """A clock that stands until it is moved."""
-
-    def __init__(self, now: datetime = START) -> None:
-        self._now = now
-        self._monotonic = 1000.0
-
-    def now(self) -> datetime:
-        """Return the time it was set to."""
-        return self._now
-
-    def monotonic(self) -> float:
-        """Return the seconds it was moved by, from an arbitrary start."""
-        return self._monotonic
-
-    def advance(self, seconds: float) -> None:
-        """Move both clocks on."""
-        self._now += timedelta(seconds=seconds)
-        self._monotonic += seconds
 
 
 class StateFixture:
@@ -50,7 +30,7 @@ class StateFixture:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.clock = HandClock()
+        self.clock = HandClock(START)
         self.health = Health(self.clock)
         self._stores: list[Store] = []
 

@@ -14,7 +14,8 @@ from typing import NoReturn
 
 from exporter.health import Health
 from exporter.state import Store
-from tests.state_support import HandClock, nth_step
+from tests.clocks import HandClock
+from tests.state_support import START, nth_step
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def main() -> None:
 
 
 def _open(directory: Path) -> Store:
-    clock = HandClock()
+    clock = HandClock(START)
     return Store.open(directory, health=Health(clock), clock=clock)
 
 

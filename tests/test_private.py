@@ -126,7 +126,7 @@ def test_a_trap_that_comes_later_is_not_followed(tmp_path: Path, name: str) -> N
     for path in list(fixture.directory.iterdir()):
         path.unlink()
     (fixture.directory / name).symlink_to(target)
-    fixture.clock.advance(60)
+    fixture.clock.pass_seconds(60)
     store.retry()
     store.record(nth_step(Known(), 1))
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE)

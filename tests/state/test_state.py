@@ -76,7 +76,7 @@ def test_any_history_survives_restarts(moves: list[tuple[timedelta, Document, bo
         store = fixture.open()
         known = Known()
         for passed, document, restart in moves:
-            fixture.clock.advance(passed.total_seconds())
+            fixture.clock.pass_seconds(passed.total_seconds())
             step = advance(known, document, fixture.clock.now(), instance="vm_0", watching=not restart)
             store.record(step)
             known = step.known
@@ -110,7 +110,7 @@ def test_unchanged_document_writes_nothing(fixture: StateFixture) -> None:
     store.record(nth_step(Known(), 1))
     files, written = _files(fixture.directory), _bytes_written()
     for _ in range(300):
-        fixture.clock.advance(1)
+        fixture.clock.pass_seconds(1)
         step = advance(
             known,
             Document(1, tuple(t.event for t in known.current.values())),
@@ -161,10 +161,10 @@ def test_history_is_kept_for_ninety_days(fixture: StateFixture) -> None:
         store.record(nth_step(replay(number - 1), number))
     ended = {tracked.ended for tracked in replay(3).past.values()}
     assert ended == {START + timedelta(microseconds=3)}
-    fixture.clock.advance(HISTORY.total_seconds())
+    fixture.clock.pass_seconds(HISTORY.total_seconds())
     store = fixture.open()
     assert len(store.load().past) == 5
-    fixture.clock.advance(1)
+    fixture.clock.pass_seconds(1)
     store = fixture.open()
     known = store.load()
     assert known.past == {}

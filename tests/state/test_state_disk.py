@@ -34,7 +34,7 @@ def test_failing_writes_are_caught_up(fixture: StateFixture) -> None:
     with no_room_for_files():
         for number in (2, 3, 4):
             store.record(nth_step(replay(number - 1), number))
-            fixture.clock.advance(_RETRY)
+            fixture.clock.pass_seconds(_RETRY)
         store.retry()
         assert store.load() == replay(4)
         assert fixture.problem(DegradedReason.STATE_UNWRITABLE).startswith(
@@ -42,7 +42,7 @@ def test_failing_writes_are_caught_up(fixture: StateFixture) -> None:
         )
     store.retry()
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE) != ""
-    fixture.clock.advance(_RETRY)
+    fixture.clock.pass_seconds(_RETRY)
     store.retry()
     assert fixture.health.problems() == ()
     assert on_disk(fixture.directory, "watch")["progress"]["incarnation"] == 4
@@ -66,7 +66,7 @@ def test_full_disk_is_caught_up_by_a_record(fixture: StateFixture) -> None:
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(
         fixture, "database or disk is full (SQLITE_FULL)"
     )
-    fixture.clock.advance(_RETRY)
+    fixture.clock.pass_seconds(_RETRY)
     step = nth_step(known, number + 1)
     store.record(step)
     assert fixture.health.problems() == ()
@@ -90,7 +90,7 @@ def test_start_on_a_full_disk(fixture: StateFixture) -> None:
         assert store.load() == Known()
         store.record(nth_step(Known(), 1))
         assert fixture.problem(DegradedReason.STATE_UNWRITABLE) != ""
-    fixture.clock.advance(_RETRY)
+    fixture.clock.pass_seconds(_RETRY)
     store.retry()
     assert fixture.health.problems() == ()
     assert fixture.open().load() == replay(1)
@@ -108,7 +108,7 @@ def test_start_on_a_full_disk_after_a_kill(fixture: StateFixture) -> None:
         store = killed.open()
         assert store.load() == replay(2)
         store.record(nth_step(replay(2), 3))
-    killed.clock.advance(_RETRY)
+    killed.clock.pass_seconds(_RETRY)
     store.retry()
     assert killed.health.problems() == ()
     assert killed.open().load() == replay(3)
@@ -147,7 +147,7 @@ def test_impossible_directory(tmp_path: Path, make: Callable[[Path], Path], reas
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(fixture, reason)
     store.record(nth_step(Known(), 1))
     store.note_last_success(fixture.clock.now())
-    fixture.clock.advance(_RETRY)
+    fixture.clock.pass_seconds(_RETRY)
     store.retry()
     assert store.load().current == replay(1).current
     fixture.close()
@@ -188,12 +188,12 @@ def test_busy_file_does_not_hold_up_the_poller(fixture: StateFixture) -> None:
         assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(
             fixture, "database is locked (SQLITE_BUSY)"
         )
-        fixture.clock.advance(_RETRY)
+        fixture.clock.pass_seconds(_RETRY)
         store.retry()
         assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(
             fixture, "database is locked (SQLITE_BUSY)"
         )
-    fixture.clock.advance(_RETRY)
+    fixture.clock.pass_seconds(_RETRY)
     store.retry()
     assert fixture.health.problems() == ()
     assert fixture.open().load() == replay(1)

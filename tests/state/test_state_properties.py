@@ -1,25 +1,17 @@
-"""Random histories of the state beside plain models of it: failing disks, kills, restarts."""
+"""Random histories of a table beside a dict: failing disks, kills, restarts."""
 
 import shutil
-from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from exporter.health import DegradedReason
-from exporter.model.jobs import HookOutcome, Job
-from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition
 from exporter.state.journal import Journal, Table
-from tests.builders import scheduled
-from tests.notifications.messages import message, view
-from tests.state_support import START, StateFixture, no_room_for_files, on_disk
+from tests.state_support import StateFixture, no_room_for_files, on_disk
 
 Entries = dict[str, str]
 
@@ -107,7 +99,7 @@ class FailingDisk(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((1.0, 9.0, 10.0)))
     def wait(self, seconds: float) -> None:
         """Advance the clock, and poll."""
-        self.fixture.clock.advance(seconds)
+        self.fixture.clock.pass_seconds(seconds)
         with self.disk():
             self.journal.retry()
 
@@ -174,144 +166,5 @@ class FailingDisk(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-@dataclass
-class Entry:
-    """What a plain list knows of a job."""
-
-    transition: Transition = Transition.SCHEDULED
-    attempts: int = 0
-    done: bool = False
-    outcome: HookOutcome | None = None
-
-
-class Work(RuleBasedStateMachine):
-    """Messages and hook jobs beside plain dicts in the order of coming, across restarts."""
-
-    names = st.sampled_from(("a", "b"))
-    lives = st.sampled_from(("a", "a#2", "b"))
-    sequences = st.integers(1, 4)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.folder = TemporaryDirectory()
-        self.fixture = StateFixture(Path(self.folder.name))
-        self.store = self.fixture.open()
-        self.messages: dict[tuple[str, str, int], Entry] = {}
-        self.jobs: dict[tuple[str, int, str], Entry] = {}
-
-    @rule(receivers=st.lists(names, unique=True, min_size=1), life=lives, sequence=sequences)
-    def tell(self, receivers: list[str], life: str, sequence: int) -> None:
-        """Queue messages about a transition, each of which is sent once."""
-        at = self.fixture.clock.now()
-        facts = {"key": life, "sequence": sequence, "at": at}
-        messages = [msgspec.structs.replace(message(), target=target, **facts) for target in receivers]
-        self.store.record(_step(), messages)
-        for target in receivers:
-            self.messages.setdefault((target, life, sequence), Entry())
-
-    @rule(receiver=names, count=st.integers(1, 3))
-    def deliver(self, receiver: str, count: int) -> None:
-        """Send the oldest messages of a target."""
-        waiting = self.store.outbox.waiting(receiver, count)
-        expected = [name for name, one in self.messages.items() if name[0] == receiver and not one.done]
-        assert [(receiver, one.key, one.sequence) for one in waiting] == expected[:count]
-        self.store.outbox.finish(receiver, waiting, self.fixture.clock.now())
-        for name in expected[:count]:
-            self.messages[name].done = True
-
-    @rule(
-        hooks=st.lists(names, unique=True, min_size=1),
-        life=lives,
-        sequence=sequences,
-        transition=st.sampled_from((Transition.SCHEDULED, Transition.UPDATED)),
-    )
-    def hook(self, hooks: list[str], life: str, sequence: int, transition: Transition) -> None:
-        """Queue hooks for a transition; for an update instead of those for updates that have not begun."""
-        now, event = self.fixture.clock.now(), view(id=life[0].upper())
-        jobs = [Job(hook, life, sequence, transition, now, "vm", event, "VM") for hook in hooks]
-        self.store.record(_step(), jobs=jobs)
-        known = set(self.jobs)
-        if transition is Transition.UPDATED:
-            idle = [name for name, one in self.jobs.items() if one == Entry(Transition.UPDATED)]
-            for name in idle:
-                if name[0] == life and name[2] in hooks:
-                    del self.jobs[name]
-        for hook in hooks:
-            if (life, sequence, hook) not in known:
-                self.jobs[life, sequence, hook] = Entry(transition)
-
-    @rule(event=names, outcome=st.sampled_from((None, *HookOutcome)), ends=st.booleans())
-    def run(self, event: str, outcome: HookOutcome | None, ends: bool) -> None:
-        """Run the next hook of an event."""
-        waiting = self.store.hook_jobs.first(event, 1)
-        expected = [name for name, one in self.jobs.items() if name[0][0] == event and not one.done]
-        assert [(key.life, key.sequence, key.name) for key, _ in waiting] == expected[:1]
-        if not waiting:
-            return
-        key = waiting[0][0]
-        one = self.jobs[expected[0]]
-        one.attempts += 1
-        assert self.store.hook_jobs.begin(key) == one.attempts
-        if ends:
-            self.store.hook_jobs.finish(key, outcome, self.fixture.clock.now())
-            one.done, one.outcome = True, outcome
-
-    @rule(life=lives)
-    def end(self, life: str) -> None:
-        """End a life: its hooks that have not begun are of no use any more."""
-        tracked = TrackedEvent(scheduled(event_id=life), (life,), first_seen=START)
-        self.store.record(_step(Occurrence(tracked, Transition.COMPLETED, START)))
-        for name in [name for name, one in self.jobs.items() if name[0] == life and not one.attempts]:
-            if not self.jobs[name].done:
-                del self.jobs[name]
-
-    @rule(life=lives)
-    def forget(self, life: str) -> None:
-        """Forget a life, with what was done for it."""
-        self.store.record(_step(forgotten=(life,)))
-        self.jobs = {
-            name: one for name, one in self.jobs.items() if name[0] != life or (one.attempts and not one.done)
-        }
-        self.messages = {name: one for name, one in self.messages.items() if name[1] != life or not one.done}
-
-    @rule(reopen=st.booleans())
-    def restart(self, reopen: bool) -> None:
-        """Stop and start, or fail to write for a while."""
-        if reopen:
-            self.store = self.fixture.open()
-        else:
-            with no_room_for_files():
-                self.store.note_last_success(self.fixture.clock.now() + timedelta(seconds=1))
-            self.fixture.clock.advance(10)
-            self.store.retry()
-
-    @invariant()
-    def work_is_right(self) -> None:
-        """Check all that can be asked for against the plain dicts."""
-        outbox, hooks = self.store.outbox, self.store.hook_jobs
-        waiting = Counter(name[0] for name, one in self.messages.items() if not one.done)
-        assert outbox.counts() == dict(waiting)
-        unfinished = {name: one for name, one in self.jobs.items() if not one.done}
-        assert sorted(hooks.events()) == sorted({life[0] for life, *_ in unfinished})
-        for life in ("a", "a#2", "b"):
-            updates = [n for n, one in unfinished.items() if one.transition is Transition.UPDATED]
-            assert hooks.has_open_updates(life) is any(name[0] == life for name in updates)
-            found = sorted((sequence, hook) for of, sequence, hook in self.jobs if of == life)
-            results = {hook: self.jobs[life, sequence, hook].outcome for sequence, hook in found}
-            assert hooks.results(life) == results
-
-    def teardown(self) -> None:
-        """End it."""
-        self.fixture.close()
-        self.folder.cleanup()
-
-
-def _step(*occurrences: Occurrence, forgotten: tuple[str, ...] = ()) -> Step:
-    """Return a step that changes no event."""
-    return Step(Known(), occurrences, (), (), forgotten, new_incarnation=True)
-
-
 TestFailingDisk = FailingDisk.TestCase
 TestFailingDisk.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestWork = Work.TestCase
-TestWork.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
