@@ -87,6 +87,7 @@ class App:
         """
         self._options = options
         self._clock = clock
+        self._systemd = Systemd(os.environ)
         self._environ = dict(os.environ)
         self._signals: queue.SimpleQueue[_Signal | ConfigurationError] = queue.SimpleQueue()
         self._reloader = Reloader(self._prepare)
@@ -96,7 +97,6 @@ class App:
         self._config, self._plan, self._check = self._read()
         self._checker = planning.Checker()
         self._watchdog = Watchdog(clock)
-        self._systemd = Systemd(os.environ)
         self.health = Health(clock)
         self._registry = CollectorRegistry()
         disable_created_metrics()

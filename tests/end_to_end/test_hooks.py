@@ -42,13 +42,15 @@ def told(setting: Bench) -> tuple[dict[str, str], Any]:
 
 
 def test_what_a_hook_is_told(setting: Bench) -> None:
-    """The API's EVENT on standard input, the same in variables, and a trace that nobody records."""
+    """The API's EVENT on standard input and in variables, a trace, and nothing of systemd's protocol."""
     setting.configure(hook("note", TELL_ALL))
-    with setting.running():
+    of_systemd = {"NOTIFY_SOCKET": "/nonexistent", "WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "1"}
+    with setting.running(**of_systemd):
         setting.tell(event(Description="a\0 lone \ud83d line\n", DurationInSeconds=-1))
         eventually(setting.notes)
         (shown,) = json.loads(get(f"{setting.url}/api/v1/events"))["current"]
     variables, read = told(setting)
+    assert not of_systemd.keys() & variables.keys()
     extra = {"transition": "scheduled", "at": shown["first_seen"], "instance": NAME, "attempt": 1}
     assert read == shown | extra
     wanted = {
