@@ -13,7 +13,7 @@ from exporter.errors import ImdsError, PollOutcome
 from exporter.model.documents import Defect, Document
 from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import Transition
-from tests import imds_server
+from tests import http_server
 from tests.builders import FREEZE_ID, REBOOT_ID, body, document, raw_event, scheduled, started
 from tests.clocks import NOW
 
@@ -127,7 +127,7 @@ class Azure:
         self.answered: list[str] = []
         self.url = ""
 
-    def respond(self, connection: imds_server.Connection, request: imds_server.Request) -> None:
+    def respond(self, connection: http_server.Connection, request: http_server.Request) -> None:
         """Answer one; 0 is no answer at all."""
         script = self.scripts[request.method]
         answer = script.pop(0) if len(script) > 1 else script[0]
@@ -135,9 +135,9 @@ class Azure:
         if answer == 0:
             connection.hang_up()
         elif isinstance(answer, int):
-            connection.send(imds_server.answer(b"said so", f"{answer} Status"))
+            connection.send(http_server.answer(b"said so", f"{answer} Status"))
         else:
-            connection.send(imds_server.answer(answer))
+            connection.send(http_server.answer(answer))
 
     def approve(self, *ids: str, wait: float | None = 60.0) -> int:
         """Run the command without asking."""
@@ -150,7 +150,7 @@ class Azure:
 def azure() -> Iterator[Azure]:
     """Serve a script that the test fills in."""
     script = Azure()
-    with imds_server.serving(script.respond) as server:
+    with http_server.serving(script.respond) as server:
         script.url = server.url
         yield script
 

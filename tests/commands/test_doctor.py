@@ -23,7 +23,7 @@ from exporter.simulator import Simulator, SimulatorServer
 from exporter.web.app import Site, WebApp
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.imds_server import Connection, Request, answer, serving
+from tests.http_server import Connection, Request, answer, serving
 from tests.web.support import ask, served, site, snapshot
 
 OK, WARNING, FAILURE = Level

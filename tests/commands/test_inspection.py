@@ -16,7 +16,7 @@ from exporter.config import Config, Endpoint, Imds, Instance
 from exporter.errors import ImdsError
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
 from tests.end_to_end.program import INTERRUPTIBLE, eventually
-from tests.imds_server import Connection, Request, answer, serving
+from tests.http_server import Connection, Request, answer, serving
 
 TWO = body(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Reboot", Resources=["WestNO_9"]))
 NAME = answer(b'{"compute": {"name": "WestNO_0"}}')

@@ -24,7 +24,7 @@ from exporter.web.settings import WebSettings
 from tests.builders import FREEZE_ID
 from tests.commands.test_inspection import NAME, TWO, Azure, settings
 from tests.end_to_end.program import free_port
-from tests.imds_server import answer, serving
+from tests.http_server import answer, serving
 from tests.web.certificates import Pki
 from tests.web.support import freeze, served, site, snapshot, tracked
 

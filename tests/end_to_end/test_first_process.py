@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import body, raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.imds_server import ImdsServer, answer, serving
+from tests.http_server import HttpServer, answer, serving
 
 _NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 # Whoever is not root makes the namespace in one of users, or by sudo.
@@ -32,7 +32,7 @@ def prefix() -> tuple[str, ...]:
 
 
 @pytest.fixture
-def imds() -> Iterator[ImdsServer]:
+def imds() -> Iterator[HttpServer]:
     """Play an IMDS that lists a Freeze of this VM."""
     document = answer(body(raw_event(Resources=["vm_0"])))
     with serving(lambda connection, _: connection.send(document)) as found:
@@ -56,7 +56,7 @@ def first_process(parent: int) -> int:
     return 0
 
 
-def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...], imds: ImdsServer) -> None:
+def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...], imds: HttpServer) -> None:
     """Orphans of hooks do not stay as zombies; a SIGTERM ends the program in good order all the same."""
     port, log, config = free_port(), tmp_path / "log", tmp_path / "config.yml"
     config.write_text(CONFIG.format(folder=tmp_path))
@@ -75,7 +75,7 @@ def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...
     assert "raceback" not in log.read_text()
 
 
-def test_its_status_is_that_of_the_program(tmp_path: Path, prefix: tuple[str, ...], imds: ImdsServer) -> None:
+def test_its_status_is_that_of_the_program(tmp_path: Path, prefix: tuple[str, ...], imds: HttpServer) -> None:
     """A program that is killed ends the container, with the status that a shell would give."""
     with exporter(imds.url, tmp_path / "state", free_port(), prefix=prefix) as process:
         eventually(lambda: first_process(process.pid) and children(first_process(process.pid)))

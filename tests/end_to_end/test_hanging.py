@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import body, raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.imds_server import Connection, Request, answer, serving
+from tests.http_server import Connection, Request, answer, serving
 
 NAME = "WestNO_0"
 # Limits of `tests.end_to_end.impatient` with this timeout: 4 s for a request, 8 s for a poll.

@@ -14,7 +14,7 @@ import requests
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import body
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.imds_server import Connection, Request, answer, serving
+from tests.http_server import Connection, Request, answer, serving
 from tests.web.certificates import Pki, write
 
 IDLE_CONNECTIONS = 50

@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import body
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.imds_server import ImdsServer, answer, serving
+from tests.http_server import HttpServer, answer, serving
 
 TEMPLATES = """
 notifications:
@@ -20,7 +20,7 @@ notifications:
 
 
 @contextmanager
-def idle() -> Iterator[ImdsServer]:
+def idle() -> Iterator[HttpServer]:
     """Play an IMDS without events."""
     with serving(lambda connection, _: connection.send(answer(body()))) as imds:
         yield imds

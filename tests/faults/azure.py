@@ -11,7 +11,7 @@ import time
 import msgspec
 
 from tests.faults.truth import VM, Document, Truth
-from tests.imds_server import Connection, ImdsServer, Request, answer
+from tests.http_server import Connection, HttpServer, Request, answer
 
 FACTS = json.dumps({"compute": {"name": VM, "vmId": "c0ffee00-0000-4000-8000-000000000001"}}).encode()
 ERRORS = ("500 Oops", "503 Busy", "404 Not Found", "405 No", "410 Gone", "400 Bad Request", "429 Slow Down")
@@ -50,7 +50,7 @@ class Talk(msgspec.Struct):
     closed: float | None = None
 
 
-class Azure(ImdsServer):
+class Azure(HttpServer):
     """Serves `Truth`; ``fault`` is one of `FAULTS`, or "" for none."""
 
     def __init__(self, truth: Truth, chance: random.Random) -> None:

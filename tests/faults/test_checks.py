@@ -47,9 +47,7 @@ def receiver(*told: tuple[str, str], answered: bool = True) -> Receiver:
         json.dumps({"title": f"[INFO] Reboot {what}: vm_0", "message": f"- Event: Reboot {event_id}"})
         for event_id, what in told
     ]
-    return Receiver(
-        requests=[Received("", "/", body.encode(), {}, at=5.0, answered=answered) for body in bodies]
-    )
+    return Receiver(requests=[Received("POST", "/", {}, body.encode(), 5.0, answered) for body in bodies])
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from exporter.model.events import EVENT_TYPES
 from tests.builders import body, raw_event
 from tests.end_to_end.program import eventually, exporter, free_port
-from tests.imds_server import Connection, ImdsServer, Request, answer, serving
+from tests.http_server import Connection, HttpServer, Request, answer, serving
 from tests.notifications.receivers import http_receiver
 
 MANY = 10_000
@@ -44,7 +44,7 @@ class Running(NamedTuple):
     process: "subprocess.Popen[bytes]"
     port: int
     documents: list[bytes]
-    imds: ImdsServer
+    imds: HttpServer
     log: Path
     authorization: str = ""
 

@@ -12,12 +12,12 @@ from exporter.errors import ImdsError, PollOutcome
 from exporter.imds import ImdsClient, RateLimiter
 from exporter.model.vm import VirtualMachine
 from tests.clocks import HandClock
-from tests.imds_server import Connection, ImdsServer, Request, answer, serving
+from tests.http_server import Connection, HttpServer, Request, answer, serving
 
 DOCUMENT = b'{"DocumentIncarnation": 2, "Events": []}'
 
 
-def make_client(server: ImdsServer | str, *, timeout: float = 5.0, first_timeout: float = 5.0) -> ImdsClient:
+def make_client(server: HttpServer | str, *, timeout: float = 5.0, first_timeout: float = 5.0) -> ImdsClient:
     """Return a client without a rate limit."""
     clock = HandClock()
     limiter = RateLimiter(clock, clock.pass_seconds)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from exporter.errors import ImdsError, PollOutcome
 from exporter.imds.client import BODY_LIMIT
 from tests.end_to_end.program import free_port
+from tests.http_server import Connection, HttpServer, Request, Respond, answer, serving
 from tests.imds.test_client import DOCUMENT, failure, make_client
-from tests.imds_server import Connection, ImdsServer, Request, Respond, answer, serving
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -61,7 +61,7 @@ def silent(connection: Connection, _: Request) -> None:
     connection.stopping.wait(30)
 
 
-def ask(server: ImdsServer, timeout: float = 5.0) -> tuple[ImdsError, float]:
+def ask(server: HttpServer, timeout: float = 5.0) -> tuple[ImdsError, float]:
     """Fetch once, and return the error and the seconds it took."""
     client = make_client(server, timeout=timeout, first_timeout=timeout)
     started = time.monotonic()

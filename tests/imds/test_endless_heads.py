@@ -9,8 +9,8 @@ from exporter.errors import ImdsError
 from exporter.imds import ImdsClient
 from exporter.work import Watchdog
 from tests.clocks import HandClock
+from tests.http_server import Respond, serving
 from tests.imds.test_client_hostile import CHUNKED, OK, dripping, endless
-from tests.imds_server import Respond, serving
 
 TIMEOUT = 0.2
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

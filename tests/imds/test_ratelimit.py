@@ -12,7 +12,7 @@ from exporter.clock import SystemClock
 from exporter.errors import ImdsError, PollOutcome
 from exporter.imds import ImdsClient, PollPauses, RateLimiter
 from tests.clocks import HandClock
-from tests.imds_server import answer, serving
+from tests.http_server import answer, serving
 
 INTERVALS = st.floats(0.0, 3600.0)
 CHANCES = st.floats(0.0, 1.0)

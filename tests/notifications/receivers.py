@@ -3,41 +3,30 @@
 import contextlib
 import email
 import email.policy
-import json
 import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.message import EmailMessage
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trustme
 from aiosmtpd.controller import Controller
 
 from tests.end_to_end.program import free_port
+from tests.http_server import Connection, Request, answer, serving
 
 
-@dataclass
-class Received:
-    """A request: where it was for, and what was in it; header names in lower case, ``at`` is monotonic."""
+class Received(Request, frozen=True):
+    """A request that a receiver took, whether or not that was answered."""
 
-    host: str
-    path: str
-    body: bytes
-    headers: dict[str, str]
-    at: float = field(default_factory=time.monotonic)
     answered: bool = True
-
-    @property
-    def json(self) -> Any:
-        """Return the body as JSON."""
-        return json.loads(self.body)
 
 
 @dataclass
@@ -60,65 +49,41 @@ class Receiver:
         """Where it is, for a URL."""
         return f"127.0.0.1:{self.port}"
 
-    def take(self, handler: BaseHTTPRequestHandler) -> None:
-        """Read a request, and answer as the mood is; what is answered well is kept."""
-        length = int(handler.headers.get("Content-Length") or 0)
-        body = handler.rfile.read(length)
-        if len(body) < length:
+    def take(self, connection: Connection, request: Request) -> None:
+        """Answer as the mood is, and hang up; what is answered well is kept."""
+        if len(request.body) < int(request.headers.get("content-length", 0)):
             # Whoever sent it was killed over it.
             return
-        match mood := self.mood(body) if callable(self.mood) else self.mood:
+        match mood := self.mood(request.body) if callable(self.mood) else self.mood:
             case "hang":
                 self.released.wait(60)
             case "drip":
-                self._drip(handler)
+                self._drip(connection)
             case "garbage":
-                handler.wfile.write(b"220 mail.example.com ESMTP\r\n")
+                connection.send(b"220 mail.example.com ESMTP\r\n")
             case "reset":
                 linger = struct.pack("ii", 1, 0)
-                handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                socket.close(handler.connection.detach())
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                raise ConnectionResetError
             case 200 | "lose":
-                headers = {name.lower(): value for name, value in handler.headers.items()}
                 answered = mood == 200
-                received = Received(headers.get("host", ""), handler.path, body, headers, answered=answered)
-                self.requests.append(received)
+                self.requests.append(Received(**msgspec.structs.asdict(request), answered=answered))
                 if answered:
-                    self._answer(handler, 200)
+                    self._answer(connection, 200)
             case _:
-                self._answer(handler, int(mood))
+                self._answer(connection, int(mood))
+        connection.hang_up()
 
-    def _answer(self, handler: BaseHTTPRequestHandler, status: int) -> None:
-        handler.send_response(status)
-        for name, value in ({"Content-Length": str(len(self.answer))} | self.answer_headers).items():
-            handler.send_header(name, value)
-        handler.end_headers()
-        handler.wfile.write(self.answer)
+    def _answer(self, connection: Connection, status: int) -> None:
+        headers = {"Content-Length": str(len(self.answer)), "Connection": "close"} | self.answer_headers
+        lines = [f"HTTP/1.1 {status} -", *(f"{name}: {value}" for name, value in headers.items())]
+        connection.send("\r\n".join([*lines, "", ""]).encode() + self.answer)
 
-    def _drip(self, handler: BaseHTTPRequestHandler) -> None:
-        with contextlib.suppress(OSError):
-            for letter in b"HTTP/1.1 503 Busy\r\nX-Slow: " + b"x" * 1000:
-                if self.released.wait(0.05):
-                    return
-                handler.wfile.write(bytes([letter]))
-
-
-def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            """Take it."""
-            self.close_connection = True
-            with contextlib.suppress(OSError):
-                receiver.take(self)
-
-        do_PUT = do_GET = do_POST  # noqa: N815  # the names that http.server asks for
-
-        def log_message(self, *_: object) -> None:
-            """Log nothing."""
-
-    return Handler
+    def _drip(self, connection: Connection) -> None:
+        for letter in b"HTTP/1.1 503 Busy\r\nX-Slow: " + b"x" * 1000:
+            if self.released.wait(0.05):
+                return
+            connection.send(bytes([letter]))
 
 
 @contextlib.contextmanager
@@ -127,20 +92,13 @@ def http_receiver(
 ) -> Iterator[Receiver]:
     """Serve on loopback, until the end of the block."""
     receiver = Receiver(mood)
-    server = ThreadingHTTPServer(("127.0.0.1", port), _handler(receiver))
-    server.daemon_threads = True
-    if tls is not None:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    receiver.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield receiver
-    finally:
-        receiver.released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    wrap = partial(tls.wrap_socket, server_side=True) if tls else None
+    with serving(receiver.take, wrap, port) as server:
+        receiver.port = server.port
+        try:
+            yield receiver
+        finally:
+            receiver.released.set()
 
 
 @dataclass
@@ -179,37 +137,28 @@ class TlsProxy:
     requests: list[Received] = field(default_factory=list)
     port: int = 0
 
-    def serve(self, connection: socket.socket) -> None:
-        """Take one connection: CONNECT, a handshake, requests."""
-        with connection, contextlib.suppress(OSError):
-            connection.settimeout(10)
-            head = _read_head(connection)
-            host = head.split()[1].decode().partition(":")[0]
-            connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self.authority.issue_cert(host).configure_cert(context)
-            with context.wrap_socket(connection, server_side=True) as inner:
-                self._answer(inner, host)
+    def enter(self, sock: socket.socket) -> ssl.SSLSocket:
+        """Take CONNECT and a handshake, and return the connection inside."""
+        sock.settimeout(10)
+        host = _read_head(sock).split()[1].decode().partition(":")[0]
+        sock.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.authority.issue_cert(host).configure_cert(context)
+        return context.wrap_socket(sock, server_side=True)
 
-    def _answer(self, inner: ssl.SSLSocket, host: str) -> None:
-        head = _read_head(inner)
-        path = head.split()[1].decode()
-        fields = email.message_from_bytes(head.partition(b"\r\n")[2])
-        headers = {name.lower(): str(value) for name, value in fields.items()}
-        body = b""
-        while len(body) < int(headers.get("content-length", 0)):
-            body += inner.recv(65536)
-        self.requests.append(Received(host, path, body, headers))
-        status, answer = self.answers.get(host, (200, b"ok"))
-        lines = f"HTTP/1.1 {status} -\r\nContent-Length: {len(answer)}\r\nConnection: close\r\n\r\n"
-        inner.sendall(lines.encode() + answer)
+    def respond(self, connection: Connection, request: Request) -> None:
+        """Answer in place of the host."""
+        self.requests.append(Received(**msgspec.structs.asdict(request)))
+        status, body = self.answers.get(request.headers["host"], (200, b"ok"))
+        connection.send(answer(body, f"{status} -", "Connection: close\r\n"))
+        connection.hang_up()
 
 
-def _read_head(connection: socket.socket) -> bytes:
+def _read_head(sock: socket.socket) -> bytes:
     """Read up to the empty line, and not a byte more."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
-        byte = connection.recv(1)
+        byte = sock.recv(1)
         if not byte:
             raise ConnectionError("closed")
         head += byte
@@ -220,22 +169,9 @@ def _read_head(connection: socket.socket) -> bytes:
 def tls_proxy(answers: dict[str, tuple[int, bytes]]) -> Iterator[TlsProxy]:
     """Run the proxy on loopback; ``answers`` are status and body by host."""
     proxy = TlsProxy(answers)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        proxy.port = listener.getsockname()[1]
-
-        def accept() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    connection, _ = listener.accept()
-                    threading.Thread(target=proxy.serve, args=(connection,), daemon=True).start()
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        try:
-            yield proxy
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
+    with serving(proxy.respond, proxy.enter) as server:
+        proxy.port = server.port
+        yield proxy
 
 
 @contextlib.contextmanager

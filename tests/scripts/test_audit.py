@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.end_to_end.program import free_port
-from tests.imds_server import Connection, Request, Respond, answer, serving
+from tests.http_server import Connection, Request, Respond, answer, serving
 
 ROOT = Path(__file__).parent.parent.parent
 PINNED = "".join(f"{name}==1.0 --hash=sha256:{'0' * 64}\n" for name in ("harmless", "holey"))

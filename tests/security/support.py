@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
 from tests.end_to_end.program import get
-from tests.imds_server import Connection, Request, answer
+from tests.http_server import Connection, Request, answer
 
 NAME = "WestNO_0"
 CANARY = "canary-4711"

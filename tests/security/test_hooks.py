@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.builders import FREEZE_ID
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.imds_server import serving
+from tests.http_server import serving
 from tests.notifications.receivers import http_receiver
 from tests.security.support import CANARY, FLAGS, Azure, configuration, runs
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.program import eventually, exporter, free_port
-from tests.imds_server import serving
+from tests.http_server import serving
 from tests.notifications.receivers import http_receiver
 from tests.security.support import FLAGS, Azure, approved, configuration, mode, runs
 

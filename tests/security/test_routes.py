@@ -13,7 +13,7 @@ from typing import Any
 from exporter.web.app import WebApp
 from tests.builders import FREEZE_ID, REBOOT_ID
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.imds_server import serving
+from tests.http_server import serving
 from tests.notifications.receivers import Receiver, http_receiver
 from tests.security.support import FLAGS, Azure, approved, configuration, rows, runs
 from tests.web.support import site, snapshot

@@ -1,6 +1,7 @@
 """A server driven by hand: each request goes to a function that writes to the bare socket what it likes."""
 
 import contextlib
+import json
 import socket
 import threading
 import time
@@ -19,8 +20,15 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes
     at: float
 
+    @property
+    def json(self) -> Any:
+        """Return the body as JSON."""
+        return json.loads(self.body)
+
 
 Respond = Callable[["Connection", Request], None]
+# Takes a connection over before its first request, for TLS.
+Wrap = Callable[[socket.socket], socket.socket]
 
 
 class Connection:
@@ -46,22 +54,20 @@ class Connection:
         self.sock.shutdown(socket.SHUT_RDWR)
 
 
-class ImdsServer:
+class HttpServer:
     """Listens on loopback until `stop`; keeps the requests and counts the connections."""
 
-    def __init__(
-        self, respond: Respond, wrap: Callable[[socket.socket], socket.socket] | None = None
-    ) -> None:
+    def __init__(self, respond: Respond, wrap: Wrap | None = None, port: int = 0) -> None:
         self.respond = respond
         self.requests: list[Request] = []
         self.connections = 0
         self.stopping = threading.Event()
         self._wrap = wrap
         self._socks: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._threads = [threading.Thread(target=self._accept, name="imds-server")]
+        self._threads = [threading.Thread(target=self._accept, name="http-server")]
         self._threads[0].start()
 
     def stop(self) -> None:
@@ -83,7 +89,7 @@ class ImdsServer:
                 sock, _ = self._listener.accept()
                 self.connections += 1
                 self._socks.append(sock)
-                thread = threading.Thread(target=self._serve, args=(sock,), name="imds-server-connection")
+                thread = threading.Thread(target=self._serve, args=(sock,), name="http-server-connection")
                 self._threads.append(thread)
                 thread.start()
 
@@ -103,7 +109,7 @@ def _read_request(file: Any) -> Request | None:
         return None
     at = time.monotonic()
     headers: dict[str, str] = {}
-    while line := readline().decode().strip():
+    while line := readline().decode("latin-1").strip():
         name, _, value = line.partition(":")
         headers[name.lower()] = value.strip()
     body: bytes = file.read(int(headers.get("content-length", "0")))
@@ -111,15 +117,13 @@ def _read_request(file: Any) -> Request | None:
 
 
 @contextlib.contextmanager
-def serving(
-    respond: Respond | bytes, wrap: Callable[[socket.socket], socket.socket] | None = None
-) -> Iterator[ImdsServer]:
+def serving(respond: Respond | bytes, wrap: Wrap | None = None, port: int = 0) -> Iterator[HttpServer]:
     """Run a server that answers every request by a function, or with these bytes."""
     if isinstance(respond, bytes):
         raw = respond
-        server = ImdsServer(lambda connection, _request: connection.send(raw), wrap)
+        server = HttpServer(lambda connection, _request: connection.send(raw), wrap, port)
     else:
-        server = ImdsServer(respond, wrap)
+        server = HttpServer(respond, wrap, port)
     try:
         yield server
     finally:
