@@ -30,8 +30,8 @@ help:
 	@echo "make coverage      which branches of the program the tests reach; TESTS=tests/web for some of them"
 	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
 	@echo "make fuzz          search for inputs that break it; FUZZ_SECONDS=300, FUZZ_SEED=a number to repeat"
-	@echo "make soak          random histories beside a model, then five minutes of faults of every kind;"
-	@echo "                   SOAK_HISTORIES, SOAK_SECONDS and SOAK_SEED say otherwise"
+	@echo "make soak          random histories beside a model, five minutes of faults of every kind, and a night of"
+	@echo "                   kills at speed; SOAK_HISTORIES, SOAK_SECONDS and SOAK_SEED say otherwise"
 	@echo "make lint          ruff and mypy alone, for Linux and Windows"
 	@echo "make audit         ask for known vulnerabilities of what the program needs; says so where it cannot"
 	@echo "make bench         measure memory, CPU and times, beside what they should be"
@@ -59,16 +59,17 @@ demo: $(VENV)/.runtime
 
 test: lint audit pytest
 
+PARALLEL := -n auto --dist worksteal
 pytest: $(VENV)/.dev $(VENV)/.packages
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-lowest: $(LOWEST)/.installed $(VENV)/.packages
-	$(LOWEST)/bin/python -m pytest -n auto
+	$(LOWEST)/bin/python -m pytest $(PARALLEL)
 
 # The tests of what is imported fail here, as coverage itself imports some of it: make test decides.
 coverage: $(VENV)/.dev $(VENV)/.packages
 	$(BIN)/coverage erase
-	-$(BIN)/coverage run -m pytest -n auto $(TESTS)
+	-$(BIN)/coverage run -m pytest $(PARALLEL) $(TESTS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -96,6 +97,7 @@ SOAK_HISTORIES ?= 100000
 soak: $(VENV)/.dev
 	$(BIN)/python -m tests.model.run --histories $(SOAK_HISTORIES) --seed $(or $(SOAK_SEED),1)
 	$(BIN)/python -m tests.faults.soak
+	NIGHT_SECONDS=$(or $(SOAK_SECONDS),300) $(BIN)/python -m pytest tests/end_to_end/test_night.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks

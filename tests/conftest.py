@@ -1,8 +1,12 @@
-"""The layers of the test suite."""
+"""The layers of the test suite, and how it uses a machine."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Several hundred tests start the program, which is to be compiled once.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 _HERE = Path(__file__).parent
 # These start the program, browsers, Prometheus and the like; `pytest -m "not e2e"` leaves them out.
@@ -26,11 +30,31 @@ _END_TO_END = (
     "test_packaging.py",
     "web/test_browser.py",
 )
+# These have the longest tests. They come first, so that none of them runs alone at the end.
+_LONG = (
+    "dashboards/test_queries.py",
+    "end_to_end/test_alertmanager.py",
+    "end_to_end/test_approvals_random.py",
+    "end_to_end/test_hanging.py",
+    "end_to_end/test_night.py",
+    "end_to_end/test_prometheus.py",
+    "faults/test_hostile_load.py",
+    "faults/test_soak.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of whole programs."""
+    """Mark the tests of whole programs, and put the longest first."""
     for item in items:
-        path = item.path.relative_to(_HERE).as_posix()
-        if path.startswith(_END_TO_END):
+        if _path(item).startswith(_END_TO_END):
             item.add_marker(pytest.mark.e2e)
+    items.sort(key=lambda item: not _path(item).startswith(_LONG))
+
+
+def _path(item: pytest.Item) -> str:
+    return item.path.relative_to(_HERE).as_posix()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return more than there are processors: half of the time a test waits for a program."""
+    return len(os.sched_getaffinity(0)) + 2
