@@ -4,15 +4,13 @@ A real exporter polls a simulated Azure. The pictures show its page in Chromium,
 """
 
 import base64
-import contextlib
 import html
 import io
 import json
-import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -21,10 +19,9 @@ from typing import Any
 
 from PIL import Image
 from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 
 from exporter.simulator import Simulator, SimulatorServer
+from tests.browser import chromium
 from tests.docs.pages import DOCS
 from tests.end_to_end.program import eventually, exporter, free_port, get
 from tests.notifications.receivers import mail_receiver
@@ -56,7 +53,10 @@ margin-bottom: 16px; color: #59636e; font-size: 13px }} header h1 {{ color: #1f2
 def main() -> None:
     """Play, and take both pictures."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS / "images"
-    with tempfile.TemporaryDirectory() as work, browser(Path(work) / "profile") as chromium:
+    with (
+        tempfile.TemporaryDirectory() as work,
+        chromium(Path(work) / "profile", "hide-scrollbars") as browser,
+    ):
         simulator = Simulator(vm_name=_VM)
         simulator.set_document(_document(1))
         with SimulatorServer(simulator) as imds, mail_receiver() as mailbox:
@@ -70,12 +70,12 @@ def main() -> None:
                 mail = eventually(
                     lambda: [one for one in mailbox.mails if one["Subject"].endswith(_EXPECTED)]
                 )[0]
-                chromium.get(f"http://127.0.0.1:{port}/")
-                _save(chromium, folder / "page.png", width=900)
+                browser.get(f"http://127.0.0.1:{port}/")
+                _save(browser, folder / "page.png", width=900)
         page = Path(work) / "mail.html"
         page.write_text(_shown(mail))
-        chromium.get(page.as_uri())
-        _save(chromium, folder / "message.png", width=760)
+        browser.get(page.as_uri())
+        _save(browser, folder / "message.png", width=760)
 
 
 def _play(simulator: Simulator, url: str) -> None:
@@ -129,25 +129,11 @@ def _shown(mail: EmailMessage) -> str:
     return _MAIL.format(body=body.get_content(), **{name: html.escape(text) for name, text in fields.items()})
 
 
-@contextlib.contextmanager
-def browser(profile: Path) -> Iterator[webdriver.Chrome]:
-    """Run Chromium with a fresh profile, until the end of the block."""
-    options = Options()
-    options.binary_location = shutil.which("chromium") or ""
-    for flag in ("headless=new", "no-sandbox", "disable-gpu", "hide-scrollbars", f"user-data-dir={profile}"):
-        options.add_argument(f"--{flag}")
-    chromium = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    try:
-        yield chromium
-    finally:
-        chromium.quit()
-
-
-def _save(chromium: webdriver.Chrome, file: Path, *, width: int) -> None:
+def _save(browser: webdriver.Chrome, file: Path, *, width: int) -> None:
     """Write a picture of the whole page, two pixels for each."""
     size = {"width": width, "height": 200, "deviceScaleFactor": 2, "mobile": False}
-    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    shot = chromium.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
     picture = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
     # A palette takes a third of the space.
     picture.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=8).save(file, optimize=True)

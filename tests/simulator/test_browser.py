@@ -1,19 +1,17 @@
 """The control page in a real browser."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.ui import WebDriverWait
 
 from exporter.simulator import Simulator, SimulatorServer
+from tests.browser import chromium
 from tests.simulator.support import HandClock, plan, scenario
 
 HOSTILE = "<img src=x onerror=alert(1)></code><b>bold</b>"
@@ -21,18 +19,9 @@ HOSTILE = "<img src=x onerror=alert(1)></code><b>bold</b>"
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
-    """Start Debian's Chromium without a window."""
-    options = Options()
-    options.binary_location = shutil.which("chromium") or ""
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"):
-        options.add_argument(flag)
-    options.add_argument(f"--user-data-dir={tmp_path}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver") or ""))
-    try:
-        yield driver
-    finally:
-        driver.quit()
+    """Start a browser."""
+    with chromium(tmp_path) as browser:
+        yield browser
 
 
 def test_the_page_works(browser: webdriver.Chrome) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -11,8 +10,6 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.ui import WebDriverWait
@@ -21,7 +18,7 @@ from exporter.clock import SystemClock
 from exporter.model.lifecycle import Transition
 from exporter.model.views import Minute, Snapshot, WorkView
 from exporter.web.app import Site
-from tests.end_to_end.program import free_port
+from tests.browser import chromium
 from tests.web.support import freeze, past, served, site, snapshot, tracked
 
 HOSTILE = "</bdi><script>alert(1)</script><img src=x onerror=alert(2)><b>bold</b>" + "x" * 400
@@ -56,37 +53,23 @@ return [...document.querySelectorAll("body *")]
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """Start Chromium with a fresh profile, in Berlin."""
-    driver = shutil.which("chromedriver")
-    binary = shutil.which("chromium")
-    assert driver, "chromedriver is missing; Debian's package chromium-driver has it"
-    assert binary, "chromium is missing; Debian's package chromium has it"
-    options = Options()
-    options.binary_location = binary
-    profile = tmp_path_factory.mktemp("profile")
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"):
-        options.add_argument(flag)
-    options.add_argument(f"--user-data-dir={profile}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=Service(driver, port=free_port()))
-    browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Europe/Berlin"})
-    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _TOLD})
-    try:
+def berlin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Start a browser in Berlin."""
+    with chromium(tmp_path_factory.mktemp("profile")) as browser:
+        browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Europe/Berlin"})
+        browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _TOLD})
         yield browser
-    finally:
-        browser.quit()
 
 
 @pytest.fixture
-def browser(chromium: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
+def browser(berlin: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
     """Lend the browser with an empty page and an empty log, and take what a test set away again."""
-    chromium.get("about:blank")
-    chromium.get_log("browser")  # type: ignore[no-untyped-call] # selenium leaves it untyped
-    yield chromium
-    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    chromium.get("about:blank")
+    berlin.get("about:blank")
+    berlin.get_log("browser")  # type: ignore[no-untyped-call] # selenium leaves it untyped
+    yield berlin
+    berlin.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    berlin.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    berlin.get("about:blank")
 
 
 class Stage:
