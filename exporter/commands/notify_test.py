@@ -15,7 +15,7 @@ from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.model.messages import Backlog, Delivery, Message
 from exporter.model.vm import VirtualMachine
 from exporter.notifications.planning import Plan
-from exporter.notifications.samples import samples
+from exporter.notifications.templating import samples
 
 _HEAD = ("TARGET", "ADDRESS", "TRANSITION", "ARRIVED", "TOOK", "WHY NOT")
 _NAME_SECONDS = 3.0

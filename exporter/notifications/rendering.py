@@ -11,9 +11,8 @@ from exporter.config import Templates
 from exporter.model.messages import AnyMessage, Message, Rendered, Severity, TextFormat
 from exporter.model.wording import count, relative, utc
 from exporter.notifications import words
-from exporter.notifications.samples import is_sample
 from exporter.notifications.styles import STYLES, TITLE, cleaned
-from exporter.notifications.templating import UserTemplate
+from exporter.notifications.templating import UserTemplate, is_sample
 
 CUT = "(The rest was cut, because the service accepts no longer messages.)"
 _LONGEST_TITLE = 150

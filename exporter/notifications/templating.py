@@ -3,6 +3,8 @@
 Jinja2's sandbox keeps a template from the exporter's data. It does not keep ``{{ 9 ** (9 ** 9) }}`` from
 holding up all threads, nor a string that doubles in a loop from filling the memory. The process has no secret
 in its environment. Only users with templates pay for it, some 0.2 s of CPU for a title or body.
+
+Before a template is used it is tried on samples, which are also what ``notify-test`` sends.
 """
 
 import logging
@@ -10,17 +12,21 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from unicodedata import category
 
 import msgspec
+from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.config.yamlfile import Locate
 from exporter.errors import ConfigurationError, scrubbed
-from exporter.model.messages import Message
-from exporter.notifications.samples import variants
+from exporter.model.events import SCHEDULED, STARTED, Target
+from exporter.model.lifecycle import ENDINGS, Change, Transition, TransitionRecord
+from exporter.model.messages import AnyMessage, Message
+from exporter.model.views import EventView
+from exporter.model.vm import VirtualMachine
 from exporter.notifications.styles import flat
 
 _log = logging.getLogger(__name__)
@@ -31,6 +37,9 @@ _SECONDS = 60.0
 _KEY = "notifications.templates"
 # How Jinja2 says that a value is None, or a list empty.
 _GAP = re.compile(r"\bNone\b|NoneType|has no element")
+SAMPLE_ID = "00000000-0000-0000-0000-000000000000"
+_DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+_NOTICE = timedelta(minutes=15)
 
 
 class TemplateError(ConfigurationError):
@@ -172,3 +181,64 @@ def _filled_in(request: Request) -> Answer:
 def _environment() -> dict[str, str]:
     needed = {name: value for name, value in os.environ.items() if name.upper() == "SYSTEMROOT"}
     return needed | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def samples(vm: VirtualMachine, now: datetime, event_type: str = "Reboot") -> tuple[Message, ...]:
+    """Return one message of each transition, as of ``now``, about this VM; the caller fills ``target``."""
+    return tuple(_sample(transition, vm, now, event_type) for transition in Transition)
+
+
+def variants() -> Iterator[tuple[str, Message]]:
+    """Return messages that cover everything a template may meet, each with what is special about it."""
+    for sample in (*samples(VirtualMachine(name="vm_0"), _DAY), *samples(VirtualMachine(), _DAY)):
+        event = sample.event
+        what = f"transition {sample.transition}{'' if sample.instance else ', instance not known'}"
+        yield what, sample
+        unknown = replace(event, not_before=None, duration_seconds=None, description="")
+        yield f"{what}, no NotBefore and no duration", replace(sample, event=unknown)
+        odd = replace(event, resources=(), source="", type="Evacuate")
+        yield f"{what}, no resources, no source and an unknown type", replace(sample, event=odd)
+        other = replace(event, target=Target.OTHER, resources=("vm_1", "vm_2"))
+        yield f"{what}, an event of other VMs", replace(sample, event=other)
+        yield f"{what}, every field changed", replace(sample, changes=tuple(_changes(event, _DAY)))
+
+
+def is_sample(message: AnyMessage) -> bool:
+    """Return whether a message is a sample."""
+    return isinstance(message, Message) and message.event.id == SAMPLE_ID
+
+
+def _sample(transition: Transition, vm: VirtualMachine, now: datetime, event_type: str) -> Message:
+    instance = vm.name or None
+    ended = transition in ENDINGS
+    begun = transition in (Transition.STARTED, Transition.COMPLETED)
+    started = now - timedelta(minutes=10 if ended else 0) if begun else None
+    event = EventView(
+        id=SAMPLE_ID,
+        ids=(SAMPLE_ID,),
+        type=event_type,
+        source="notify-test",
+        status=STARTED if begun else SCHEDULED,
+        target=Target.SELF,
+        resources=(instance,) if instance else (),
+        description="This is a test message.",
+        not_before=None if begun else now + _NOTICE,
+        duration_seconds=9,
+        first_seen=(started or now) - (_NOTICE if begun or ended else timedelta(0)),
+        started=started,
+        ended=now if ended else None,
+        outcome=transition if ended else None,
+        transitions=(TransitionRecord(transition, now),),
+    )
+    changes = tuple(_changes(event, now))[:1] if transition is Transition.UPDATED else ()
+    detail = "hook sample failed: exit status 1" if transition is Transition.HOOK_FAILED else ""
+    number = list(Transition).index(transition) + 1
+    incident = f"{SAMPLE_ID}/{instance or 'test'}"
+    return Message("", SAMPLE_ID, number, transition, now, instance, event, changes, detail, vm, incident)
+
+
+def _changes(event: EventView, now: datetime) -> Iterator[Change]:
+    yield Change("not_before", now + timedelta(minutes=10), event.not_before)
+    yield Change("duration_seconds", None, event.duration_seconds)
+    yield Change("resources", ("vm_1",), event.resources)
+    yield Change("description", "", event.description)

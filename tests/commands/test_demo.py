@@ -14,7 +14,7 @@ from exporter.model.lifecycle import Transition
 from exporter.model.messages import Message, Rendered, Severity
 from exporter.notifications.planning import Plan
 from exporter.notifications.rendering import Renderer
-from exporter.notifications.samples import variants
+from exporter.notifications.templating import variants
 from tests.clocks import NOW, HandClock
 from tests.web.support import freeze, snapshot, tracked
 

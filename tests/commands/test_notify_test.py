@@ -12,7 +12,7 @@ from exporter.model.lifecycle import Transition
 from exporter.model.messages import Backlog, Delivery
 from exporter.notifications.planning import Plan
 from exporter.notifications.rendering import Renderer
-from exporter.notifications.samples import SAMPLE_ID
+from exporter.notifications.templating import SAMPLE_ID
 from tests.clocks import HandClock
 from tests.notifications.workbench import REFUSED, ScriptedSender
 

@@ -14,7 +14,7 @@ from exporter.config import Templates
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Rendered, TextFormat
 from exporter.notifications.rendering import Renderer
-from exporter.notifications.samples import samples
+from exporter.notifications.templating import samples
 from tests.clocks import NOW
 from tests.notifications.golden_cases import EXPORTER_URL, VM, of, ordinary, special
 

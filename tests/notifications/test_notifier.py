@@ -1,6 +1,7 @@
 """Tests of `exporter.notifications.notifier`: all targets together, with their threads."""
 
 import logging
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from exporter.config import Route
+from exporter.health import DegradedReason
 from exporter.model.messages import Delivery, Rendered
 from exporter.notifications.notifier import Notifier
 from exporter.notifications.planning import Plan
+from exporter.state.jobs import Waiting
 from tests.end_to_end.program import eventually
-from tests.notifications.workbench import OK, PlainWriter, ScriptedSender, Workbench
+from tests.notifications.workbench import DOWN, OK, PlainWriter, ScriptedSender, Workbench
 
 
 class NotifierBench(Workbench):
@@ -105,3 +108,77 @@ def test_a_target_that_goes_and_comes_back(
     assert notifying.notifier.pending() == {"b": 0, "a": 1}
     notifying.notifier.configure(notifying.plan("a", "b"))
     eventually(lambda: notifying.senders["a"].bodies == ["x/1"])
+
+
+class Hang:
+    """A try that lasts until it is released, and then fails."""
+
+    def __init__(self, sender: ScriptedSender) -> None:
+        self.entered, self.released = threading.Event(), threading.Event()
+        sender.answer = self._answer
+
+    def _answer(self, _: Rendered) -> Delivery:
+        self.entered.set()
+        assert self.released.wait(30)
+        return DOWN
+
+
+def test_a_reload_during_a_try_is_tried_at_once(notifying: NotifierBench) -> None:
+    """A target that is mended while it hangs need not wait out the delay of the try that failed."""
+    notifying.notifier.configure(notifying.plan("a"))
+    hang = Hang(notifying.senders["a"])
+    notifying.tell("x", target="a")
+    assert hang.entered.wait(30)
+    notifying.senders["a"] = mended = ScriptedSender()
+    notifying.notifier.configure(notifying.plan("a"))
+    hang.released.set()
+    # The clock stands still: whoever waits for a delay to pass waits for ever.
+    eventually(lambda: mended.bodies == ["x/1"])
+    eventually(lambda: notifying.tally.delays == [0])
+    assert notifying.tally.failures == 1
+    assert notifying.health.problems() == ()
+
+
+def test_a_target_that_is_removed_during_a_try_is_no_trouble(notifying: NotifierBench) -> None:
+    """How the last try ended is no problem any more once the target is gone."""
+    notifying.notifier.configure(notifying.plan("a"))
+    hang = Hang(notifying.senders["a"])
+    notifying.tell("x", target="a")
+    assert hang.entered.wait(30)
+    notifying.notifier.configure(notifying.plan("b"))
+    hang.released.set()
+    eventually(lambda: notifying.tally.failures == 1)
+    assert notifying.notifier.stop(10)
+    assert notifying.health.problems() == ()
+    assert notifying.notifier.pending() == {"b": 0, "a": 1}
+
+
+def test_an_error_of_ours_ends_no_worker(notifying: NotifierBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong outside of a try is a trouble that is shown, and passes."""
+    notifying.notifier.configure(notifying.plan("a"))
+    outbox = notifying.store.outbox
+    really_waiting = outbox.waiting
+
+    def waiting(*_: object) -> list[Waiting]:
+        monkeypatch.setattr(outbox, "waiting", really_waiting)
+        raise sqlite3.OperationalError("CANARY")
+
+    monkeypatch.setattr(outbox, "waiting", waiting)
+    notifying.tell("x", target="a")
+    problem = (DegradedReason.NOTIFICATIONS_FAILING, "target a: OperationalError in this program")
+    eventually(lambda: [(p.reason, p.message) for p in notifying.health.problems()] == [problem])
+    notifying.notifier.wake()
+    eventually(lambda: notifying.senders["a"].bodies == ["x/1"])
+    eventually(lambda: notifying.health.problems() == ())
+
+
+def test_nothing_begins_after_the_stop(notifying: NotifierBench) -> None:
+    """A reload that comes while the program ends starts no worker, which could not note what it sends."""
+    notifying.notifier.configure(notifying.plan("a"))
+    assert notifying.notifier.stop(10)
+    notifying.post("x", target="b")
+    notifying.notifier.configure(notifying.plan("a", "b"))
+    notifying.notifier.wake()
+    assert notifying.notifier.stop(10)
+    assert notifying.senders["b"].bodies == []
+    assert notifying.notifier.pending() == {"a": 0, "b": 1}

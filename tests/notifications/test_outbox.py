@@ -1,8 +1,6 @@
 """Tests of `exporter.state.jobs.Outbox`: what is written down, with what, for how long."""
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -17,14 +15,6 @@ from tests.notifications.workbench import DOWN, Workbench
 from tests.state_support import alter, no_room_for_files, on_disk
 
 _WITHOUT_ZONE = b'{"work": %s}' % msgspec.json.encode(message()).replace(b'00Z"', b'00"')
-
-
-@pytest.fixture
-def workbench(tmp_path: Path) -> Iterator[Workbench]:
-    """Set up a target that takes everything."""
-    found = Workbench(tmp_path)
-    yield found
-    found.store.close()
 
 
 def records(workbench: Workbench) -> dict[tuple[Any, ...], Any]:

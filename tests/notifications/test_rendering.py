@@ -3,18 +3,16 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from exporter.config import Templates
-from exporter.model.events import Target
-from exporter.model.lifecycle import Change, Transition, TransitionRecord
-from exporter.model.messages import Message, TextFormat
+from exporter.model.lifecycle import Change, Transition
+from exporter.model.messages import AnyMessage, Message, TextFormat, WatchChange, WatchMessage
 from exporter.notifications.rendering import Renderer
 from tests.builders import NOT_BEFORE
 from tests.clocks import NOW
 from tests.notifications.messages import message
-
-REBOOTS = "The VM reboots. Non-persistent memory is lost."
 
 
 def body(sent: Message, **templates: Any) -> str:
@@ -45,54 +43,10 @@ def test_all_formats_say_the_same(transition: Transition) -> None:
     assert [found.format for found in (text, markdown, html)] == ["text", "markdown", "html"]
 
 
-def test_what_was_not_watched_is_not_claimed() -> None:
-    """Where a start or an end was missed, the message says when it was noticed, and not how long it took."""
-    noticed = (TransitionRecord(Transition.STARTED, NOW),)
-    sent = message(Transition.STARTED, started=None, transitions=noticed)
-    assert "- Started: already under way at 2026-03-04 22:00:00 UTC" in body(sent).splitlines()
-    for started in (None, NOW):
-        over = message(Transition.COMPLETED, started=started, transitions=noticed, impact_seconds=None)
-        assert "- Closed: noticed 2026-03-04 22:00:00 UTC, now" in body(over).splitlines()
-
-
-def test_a_freeze_is_not_as_long_as_its_event() -> None:
-    """The end of a Freeze says how long the VM paused where that was seen, and else that it was not."""
-    unseen = message(Transition.COMPLETED, type="Freeze")
-    assert "How long the VM paused was not observed." in body(unseen)
-    assert "10 min" not in title(unseen)
-    reboot = message(Transition.COMPLETED)
-    assert "paused" not in body(reboot)
-
-
-def test_a_not_before_that_cannot_be_read_is_unknown() -> None:
-    """What Azure wrote and nobody can read is not taken for "at any moment"."""
-    sent = message(not_before=None, doubts=("NotBefore: 'soon' is not an RFC 1123 or ISO 8601 time",))
-    assert title(sent) == "[WARNING] Reboot scheduled: vm_0, start unknown"
-    assert "- Starts: unknown; Azure's time could not be read" in body(sent).splitlines()
-
-
-def test_what_azure_leaves_out_is_worded() -> None:
-    """Without NotBefore, duration, source and description the message still reads well."""
-    sent = message(not_before=None, duration_seconds=None, source="", description="")
-    assert title(sent) == "[WARNING] Reboot scheduled: vm_0 at any moment"
-    lines = body(sent).splitlines()
-    assert "- Starts: at any moment; Azure gives no time" in lines
-    assert "- Expected impact: unknown duration" in lines
-    assert "- Requested by: unknown" in lines
-    assert not any(line.startswith("- Description") for line in lines)
-
-
 def test_what_takes_the_vm_away_has_no_duration() -> None:
     """A Terminate of unknown duration is not said to interrupt the VM for an unknown duration."""
     assert "impact" not in body(message(type="Terminate", duration_seconds=None))
     assert "Expected impact: about 9 s" in body(message(type="Terminate"))
-
-
-def test_a_not_before_that_has_passed_is_said_to() -> None:
-    """A message that comes after NotBefore does not speak of the future."""
-    sent = message(not_before=NOW - timedelta(minutes=5))
-    assert title(sent) == "[WARNING] Reboot scheduled: vm_0, due 5 min ago"
-    assert "at any moment; was due 2026-03-04 21:55:00 UTC, 5 min ago" in body(sent)
 
 
 def test_an_event_of_another_day_has_its_date() -> None:
@@ -127,34 +81,6 @@ def test_many_vms_are_counted() -> None:
     assert f"- Other VMs: {names} and 3 more" in body(sent).splitlines()
 
 
-def test_an_event_of_others_says_so() -> None:
-    """The message names those that are hit, and says that this VM is not."""
-    sent = message(instance="vm_9", target=Target.OTHER, resources=("vm_1", "vm_2", "vm_3"))
-    assert title(sent) == "[WARNING] Reboot scheduled: 3 other VMs in 15 min"
-    lines = body(sent).splitlines()
-    assert lines[0] == f"This VM is not affected. For those that are: {REBOOTS}"
-    assert "- Seen by: vm_9" in lines
-    assert "- VMs: vm_1, vm_2, vm_3" in lines
-    one = message(Transition.CANCELLED, instance="vm_9", target=Target.OTHER, resources=("vm_1",))
-    assert title(one) == "[SUCCESS] Reboot cancelled: other VM vm_1 at 22:00 UTC"
-    assert body(one).splitlines()[0].endswith("It did not start. This VM was not affected.")
-
-
-def test_an_unknown_instance_is_worded() -> None:
-    """While this VM does not know its name, the message says that, and whom Azure names."""
-    sent = message(instance=None)
-    assert title(sent) == "[WARNING] Reboot scheduled: this VM (name unknown) in 15 min"
-    lines = body(sent).splitlines()
-    assert lines[0].endswith("This VM's name is not known yet: the event may be another VM's.")
-    assert "- This VM: name not known yet" in lines
-    assert "- VMs: vm_0, vm_1" in lines
-
-
-def test_an_event_without_resources_is_taken_as_ones_own() -> None:
-    """Where Azure names no VM, the message says that it may be this one."""
-    assert body(message(resources=())).splitlines()[0] == f"{REBOOTS} Azure named no VM; it may be this one."
-
-
 @pytest.mark.parametrize(
     ("text_format", "start"),
     [("markdown", "{}\n\nown"), ("text", "{}\n\nown"), ("html", "<p>{}</p>\nown")],
@@ -187,3 +113,51 @@ def test_mail_in_plain_text_reads_well(text_format: TextFormat) -> None:
     assert "- This VM: vm_0" in lines
     assert f"- Event: Reboot {message().event.id}" in lines
     assert "- Exporter: https://vm_0.example.com/" in lines
+
+
+BLIND = WatchMessage(
+    "oncall",
+    "watch#1",
+    1,
+    WatchChange.BLIND,
+    NOW,
+    "vm_0",
+    NOW - timedelta(minutes=5),
+    "GET http://169.254.169.254: timed out",
+)
+RECOVERED = msgspec.structs.replace(
+    BLIND, sequence=2, transition=WatchChange.RECOVERED, at=NOW + timedelta(minutes=7)
+)
+
+
+@pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
+def test_what_imds_said_is_data(text_format: TextFormat) -> None:
+    """The text of an error is no markup; a VM without a name is worded."""
+    odd = msgspec.structs.replace(BLIND, instance=None, error="<b>@all `x`")
+    found = Renderer(Templates(format=text_format)).render(odd, NOW, late=True)
+    assert found.title == "[WARNING] Watch blind: this VM (name unknown) for 5 min"
+    assert "@" not in found.body
+    assert text_format != "html" or "<b>" not in found.body
+
+
+def test_templates_of_the_user_are_for_events() -> None:
+    """They could name what a message about the watch does not have."""
+    mine = Renderer(Templates(title="{{ event.id }}", body="{{ event.id }}"))
+    assert mine.render(BLIND, NOW) == Renderer(Templates()).render(BLIND, NOW)
+
+
+def test_a_digest_has_them_too() -> None:
+    """Blind and recovered stand among the other messages that waited."""
+    found, number = Renderer(Templates()).digest([message(), BLIND, RECOVERED], NOW)
+    assert found.title == "[WARNING] 3 messages from vm_0: 1 scheduled, 1 blind, 1 recovered"
+    assert found.body.splitlines()[-2:] == [
+        "- 2026-03-04 22:00:00 UTC: Watch blind: vm_0 for 5 min",
+        "- 2026-03-04 22:07:00 UTC: Watch recovered: vm_0 after 12 min",
+    ]
+    assert number == 3
+
+
+def test_both_kinds_come_back_from_json() -> None:
+    """What is stored says which kind it is."""
+    for sent in (message(), BLIND, RECOVERED):
+        assert msgspec.json.decode(msgspec.json.encode(sent), type=AnyMessage) == sent

@@ -1,9 +1,11 @@
-"""Tests of `exporter.notifications.rendering`: messages longer than a service takes."""
+"""Tests of `exporter.notifications.rendering`: messages longer than a service takes, and many in one."""
 
 import pytest
+from msgspec.structs import replace
 
 from exporter.config import Templates
-from exporter.model.messages import TextFormat
+from exporter.model.lifecycle import Transition
+from exporter.model.messages import Severity, TextFormat
 from exporter.notifications.rendering import CUT, Renderer, fit_body, fit_title
 from tests.clocks import NOW
 from tests.notifications.messages import message
@@ -76,3 +78,47 @@ def test_a_rendered_message_keeps_the_limit(text_format: TextFormat, late: bool)
         found = renderer.render(message(), NOW, limit=limit, late=late)
         assert found.title
         assert len(found.title) + len(found.body) <= limit
+
+
+def test_a_digest_without_an_instance_is_worded() -> None:
+    """The digest of a VM that does not know its name says so."""
+    found, _ = Renderer(Templates(format="text")).digest([message(instance=None, resources=())], NOW)
+    assert found.title == "[WARNING] 1 message from a VM (name unknown): 1 scheduled"
+    assert "Seen by a VM whose name is not known yet," in found.body
+    assert "Reboot for this VM, " in found.body
+
+
+@pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
+def test_as_many_go_in_as_fit(text_format: TextFormat) -> None:
+    """The limit is kept, title and body name just those that are in, and the rest is for the next."""
+    renderer = Renderer(Templates(format=text_format))
+    messages = [replace(message(id=f"id-{number}"), sequence=number) for number in range(40)]
+    found, number = renderer.digest(messages, NOW, limit=2000)
+    assert 5 < number < 40
+    assert 2000 - 200 < len(found.title) + len(found.body) <= 2000
+    assert found.title == f"[WARNING] {number} messages from vm_0: {number} scheduled"
+    assert f"id-{number - 1}" in found.body
+    assert f"id-{number}" not in found.body
+    rest, left = renderer.digest(messages[number:], NOW, limit=2000)
+    assert f"id-{number}" in rest.body
+    assert left >= 1
+
+
+def test_one_goes_in_at_least() -> None:
+    """A message too long for the service is cut rather than stuck for ever."""
+    found, number = Renderer(Templates()).digest([message(), message()], NOW, limit=120)
+    assert number == 1
+    assert len(found.title) + len(found.body) <= 120
+
+
+def test_the_severity_is_of_those_that_are_in() -> None:
+    """What did not fit does not alarm yet."""
+    messages = [message(), message(Transition.STARTED)]
+    found, number = Renderer(Templates()).digest(messages, NOW, limit=300)
+    assert (number, found.severity) == (1, Severity.WARNING)
+
+
+def test_nothing_has_no_digest() -> None:
+    """No message at all is a mistake of the caller."""
+    with pytest.raises(ValueError, match="no messages"):
+        Renderer(Templates()).digest([], NOW)

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from msgspec.structs import replace
 
 from exporter.model.messages import Delivery, Rendered, Severity, TextFormat
 from exporter.notifications import sending, services
@@ -17,19 +18,13 @@ from exporter.notifications.sending import MOST_STUCK, AppriseSender
 from tests.notifications.receivers import Receiver, http_receiver
 
 CANARY = "canary0123456789abcdef"
+HEADER = "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01"
 MESSAGE = Rendered("[WARNING] Reboot scheduled: vm_0", "On `vm_0` & *soon*.", "markdown", Severity.WARNING)
 
 
 def target_of(url: str, timeout: float = 10.0) -> AppriseSender:
     """Make a target of a URL."""
     return AppriseSender(Address("oncall", url=url), timeout=timeout)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    """Run a receiver that takes everything."""
-    with http_receiver() as found:
-        yield found
 
 
 @pytest.mark.parametrize(
@@ -243,3 +238,22 @@ def test_a_netrc_replaces_no_header(
     url = f"json://{receiver.authority}/?+Authorization=Bearer%20x"
     assert target_of(url).send(MESSAGE) == Delivery(delivered=True)
     assert receiver.requests[0].headers["authorization"] == "Bearer x"
+
+
+@pytest.mark.parametrize("scheme", ["json", "form", "xml"])
+def test_the_header_goes_with_services_that_take_headers(receiver: Receiver, scheme: str) -> None:
+    """It is that of the message, and none where the message has none; headers of the URL stay."""
+    target = target_of(f"{scheme}://{receiver.authority}/?+X-Own=1")
+    assert target.send(replace(MESSAGE, traceparent=HEADER)).delivered
+    assert target.send(MESSAGE).delivered
+    first, second = receiver.requests
+    assert first.headers["traceparent"] == HEADER
+    assert "traceparent" not in second.headers
+    assert first.headers["x-own"] == second.headers["x-own"] == "1"
+
+
+def test_other_services_are_sent_without_it(receiver: Receiver) -> None:
+    """A service without headers of its own gets the message all the same."""
+    target = target_of(f"ntfy://{receiver.authority}/topic")
+    assert target.send(replace(MESSAGE, traceparent=HEADER)).delivered
+    assert "traceparent" not in receiver.requests[0].headers

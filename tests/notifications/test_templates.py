@@ -1,24 +1,23 @@
 """Tests of the user's templates: what is refused at the start, and what is made of those that are not."""
 
-import logging
 import re
 import subprocess
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 
 from exporter.config import Templates
 from exporter.errors import ConfigurationError
-from exporter.model.lifecycle import Change, Transition
-from exporter.model.messages import TextFormat
+from exporter.model.events import Target
+from exporter.model.lifecycle import Transition
+from exporter.model.messages import Message, TextFormat
+from exporter.model.vm import VirtualMachine
 from exporter.notifications import templating
-from exporter.notifications.engine import Vm
 from exporter.notifications.rendering import Renderer
-from exporter.notifications.templating import check
-from tests.builders import REBOOT_ID
+from exporter.notifications.templating import check, is_sample, samples, variants
 from tests.clocks import NOW
-from tests.notifications.golden_cases import EXPORTER_URL, SUBSCRIPTION, VM, of
 from tests.notifications.messages import message
 
 NAMES = (
@@ -47,19 +46,6 @@ def problem(**templates: Any) -> str:
     place = f"exporter.yml:7: notifications.templates.{'title' if 'title' in templates else 'body'}: "
     assert str(caught.value).startswith(place)
     return str(caught.value).removeprefix(place)
-
-
-def wide(text: str) -> str:
-    """Return the text with the full-width forms of what would be markup."""
-    return "".join(chr(ord(letter) + 0xFEE0) if letter in "*[]<>\\~|&#" else letter for letter in text)
-
-
-def body(text: str, **fields: Any) -> str:
-    """Return what a template makes of a message, in the format ``text_format``."""
-    text_format = fields.pop("text_format", "markdown")
-    transition = fields.pop("transition", Transition.SCHEDULED)
-    renderer = Renderer(Templates(body=text, format=text_format))
-    return renderer.render(message(transition, **fields), NOW).body
 
 
 @pytest.mark.parametrize(
@@ -157,144 +143,6 @@ def test_good_templates_pass(text_format: TextFormat) -> None:
     check(Templates(), locate)
 
 
-def test_every_variable_can_be_used() -> None:
-    """A template gets the event, what happened, and when, with lists, times and None fit to be read."""
-    text = (
-        "{{ event.id }}|{{ event.resources }}|{{ event.not_before }}|{{ event.started }}|{{ transition }}|"
-        "{{ instance }}|{{ at }}|{{ time_left }}|{{ severity }}|{{ headline }}|"
-        "{% for change in changes %}{{ change.field }} {{ change.old }} {{ change.new }}{% endfor %}"
-    )
-    changes = (Change("duration_seconds", None, 9),)
-    assert body(text, transition=Transition.UPDATED, changes=changes, text_format="text").split("|") == [
-        REBOOT_ID,
-        "vm_0, vm_1",
-        "2026-03-04 22:15:00 UTC",
-        "unknown",
-        "updated",
-        "vm_0",
-        "2026-03-04 22:00:00 UTC",
-        "900",
-        "warning",
-        "Reboot updated: vm_0 in 15 min",
-        "duration_seconds unknown 9",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text_format", "expected"),
-    [
-        ("markdown", "`vm_0`, `vm_1`"),
-        ("text", "vm_0, vm_1"),
-        ("html", "<code>vm_0</code>, <code>vm_1</code>"),
-    ],
-)
-def test_the_filters_write_for_people(text_format: TextFormat, expected: str) -> None:
-    """`code` sets a value apart in the format at hand; `duration`, `utc` and `relative` word times."""
-    text = "{% for vm in event.resources %}{{ vm | code }}{{ ', ' if not loop.last }}{% endfor %}"
-    assert body(text, text_format=text_format) == expected
-    text = (
-        "{{ time_left | duration }}, {{ event.not_before | relative }}, {{ at | utc }}, {{ none | relative }}"
-    )
-    assert body(text, text_format=text_format) == "15 min, in 15 min, 2026-03-04 22:00:00 UTC, unknown"
-
-
-def test_times_are_datetimes() -> None:
-    """A template may do with a time what Python can."""
-    assert body("{% if event.not_before %}{{ event.not_before.strftime('%H:%M') }}{% endif %}") == "22:15"
-
-
-def test_lines_of_blocks_leave_no_blank_lines() -> None:
-    """A block on a line of its own leaves nothing behind."""
-    assert body("a\n{% if true %}\n  b\n  {% endif %}\nc\n") == "a\n  b\nc"
-
-
-DESCRIPTION = "*a* [b](http://c) <i>d</i> `e` \\f ~~g~~ |h| &lt; _i_ j_k\n# l"
-
-
-@pytest.mark.parametrize(
-    ("text_format", "expected"),
-    [
-        (
-            "markdown",
-            wide("*a* [b](http://c) <i>d</i> 'e' \\f ~~g~~ |h| &lt; _i\N{FULLWIDTH LOW LINE} j_k # l"),
-        ),
-        ("text", "*a* [b](http://c) <i>d</i> `e` \\f ~~g~~ |h| &lt; _i_ j_k # l"),
-        (
-            "html",
-            "*a* [b](http://c) &lt;i&gt;d&lt;/i&gt; `e` \\f ~~g~~ |h| &amp;lt; _i_ j_k # l",
-        ),
-    ],
-)
-def test_data_is_no_markup_in_a_users_template(text_format: TextFormat, expected: str) -> None:
-    """What Azure says is harmless wherever a template puts it, by whatever way."""
-    for text in (
-        "{{ event.description }}",
-        "{% autoescape false %}{{ event.description }}{% endautoescape %}",
-        "{% set x %}{{ event.description }}{% endset %}{{ x }}",
-        "{% macro m(x) %}{{ x }}{% endmacro %}{{ m(event.description) }}",
-    ):
-        assert body(text, description=DESCRIPTION, text_format=text_format) == expected
-
-
-def test_no_text_is_left_out() -> None:
-    """What could not be read is quoted from Azure, too, and is made as harmless."""
-    assert body("{{ event.doubts }}", doubts=("NotBefore: '*soon* @all'",)) == wide(
-        "NotBefore: '*soon* (at)all'"
-    )
-
-
-def test_data_is_never_evaluated() -> None:
-    """A description that is a template stays text."""
-    found = Renderer(Templates(body="{{ event.description }}", title="{{ event.description }}")).render(
-        message(description="{{ 7 * 7 }} {% raw %} {0} %s"), NOW
-    )
-    assert found.body == found.title == wide("{{ 7 * 7 }} {% raw %} {0} %s")
-
-
-def test_mentions_call_nobody() -> None:
-    """Neither ``@everyone`` nor Slack's own forms survive in data; the template's own words do."""
-    text = "{{ event.description }} @oncall"
-    said = "@everyone <!channel> <@U1> <#C1> <https://a|b> a@b"
-    for text_format in ("markdown", "text", "html"):
-        found = body(text, description=said, text_format=text_format)
-        assert found.count("@") == 1
-        assert found.endswith(" @oncall")
-        assert not any(form in found for form in ("<!", "<#", "<https", "&lt;!", "&lt;#", "&lt;https"))
-
-
-def test_a_title_is_one_plain_line() -> None:
-    """A title has no line break, no control character, no markup of Azure's, and at most 150 characters."""
-    title = "{{ transition }}:\n{{ event.description }}\u202e\x07" + "x" * 200
-    found = Renderer(Templates(title=title, format="html")).render(message(description="<b>\n*c*"), NOW).title
-    assert found.startswith(wide("scheduled: <b> *c*??xxx"))
-    assert len(found) == 150
-    assert found.endswith("x...")
-
-
-def test_a_template_that_fails_later_gives_way_to_ours(caplog: pytest.LogCaptureFixture) -> None:
-    """Should a template fail on what no sample had, ours stands in, and the log says it once."""
-    text = "{% if event.description == 'odd' %}{{ 1 / 0 }}{% endif %}mine"
-    check(Templates(title=text, body=text), locate)
-    renderer = Renderer(Templates(title="{{ 1 / 0 if event.description == 'odd' else 'mine' }}", body=text))
-    ours = Renderer(Templates()).render(message(description="odd"), NOW)
-    with caplog.at_level(logging.WARNING):
-        assert renderer.render(message(description="odd"), NOW) == ours
-        assert renderer.render(message(description="odd"), NOW) == ours
-    assert [record.__dict__["key"] for record in caplog.records] == [
-        "notifications.templates.title",
-        "notifications.templates.body",
-    ]
-    assert "division by zero" in caplog.records[0].__dict__["reason"]
-    assert renderer.render(message(), NOW).body == "mine"
-
-
-def test_a_template_that_says_nothing_gives_way_to_ours() -> None:
-    """An empty message is none: where a template leaves a title or a body blank, ours stands in."""
-    blank = "{% if transition == 'started' %}x{% endif %}"
-    ours = Renderer(Templates()).render(message(), NOW)
-    assert Renderer(Templates(title=blank, body=blank)).render(message(), NOW) == ours
-
-
 def test_jinja_is_not_imported() -> None:
     """Nobody pays for Jinja2 with memory: it is for the process that fills in templates alone."""
     code = (
@@ -335,29 +183,38 @@ def test_a_template_sees_no_secret_of_the_environment(monkeypatch: pytest.Monkey
     assert set(templating._environment()) <= {"PYTHONPATH", "SYSTEMROOT"}
 
 
-def test_every_fact_about_the_vm_can_be_used() -> None:
-    """A template gets what IMDS knows of this VM, and the links; "" where nothing is known."""
-    text = "|".join(f"{{{{ vm.{name} }}}}" for name in Vm.__struct_fields__)
-    check(Templates(body=text), locate)
-    sent = of(Transition.SCHEDULED, "Reboot")
-    assert Renderer(Templates(body=text), EXPORTER_URL).render(sent, NOW).body.split("|") == [
-        "rg_web",
-        SUBSCRIPTION,
-        "westeurope",
-        "2",
-        "web",
-        "Standard_D4s_v5",
-        VM.vm_id,
-        VM.resource_id,
-        f"https://portal.azure.com/#resource{VM.resource_id}",
-        EXPORTER_URL,
-    ]
-    assert body(text) == "|" * (len(Vm.__struct_fields__) - 1)
-    assert problem(body="{{ vm.name }}").startswith(f"{LINE}vm has no 'name'; it has resource_group, ")
+@pytest.mark.parametrize("instance", ["vm_0", None])
+def test_there_is_one_of_each_transition(instance: str | None) -> None:
+    """A test sends every transition once, each a message of its own, about this VM and as of now."""
+    found = samples(VirtualMachine(name=instance or ""), NOW)
+    assert [message.transition for message in found] == list(Transition)
+    assert len({message.sequence for message in found}) == len(found)
+    assert all(message.instance == instance and message.at == NOW for message in found)
+    assert all(message.event.target is Target.SELF for message in found)
 
 
-def test_a_change_of_not_before_is_a_datetime() -> None:
-    """A template gets it as the event's own times, though the outbox keeps it as text."""
-    text = "{% for change in changes %}{{ change.old.minute }} {{ change.new.minute }}{% endfor %}"
-    found = Renderer(Templates(body=text)).render(of(Transition.UPDATED, "Reboot"), NOW)
-    assert found.body == "25 15"
+def test_a_sample_is_marked_as_a_test() -> None:
+    """Nobody takes a sample for the real thing: title and body say that it is a test."""
+    for sample in samples(VirtualMachine(name="vm_0"), NOW):
+        found = Renderer(Templates(title="{{ transition }}")).render(sample, NOW)
+        assert found.title == f"(test) {sample.transition}"
+        assert "This is a test message." in found.body
+        assert is_sample(sample)
+    assert not is_sample(message())
+
+
+def test_an_ended_sample_has_an_outcome() -> None:
+    """The samples are lives that could be: what is over has an end and an outcome, the rest has not."""
+    for sample in samples(VirtualMachine(name="vm_0"), NOW):
+        event = sample.event
+        over = sample.transition in ("completed", "cancelled", "vanished")
+        assert (event.outcome is sample.transition) is over
+        assert (event.ended is not None) is over
+        assert event.first_seen is not None
+        assert event.first_seen <= (event.started or NOW) <= NOW
+
+
+def test_all_of_them_can_be_stored() -> None:
+    """Samples and variants come back from JSON as messages."""
+    for _, sample in variants():
+        assert msgspec.json.decode(msgspec.json.encode(sample), type=Message).event == sample.event

@@ -1,36 +1,14 @@
 """Tests of `exporter.notifications.worker`: in order, none lost, none twice, whatever the receiver does."""
 
 import contextlib
-import logging
-from collections.abc import Iterator
-from pathlib import Path
 from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exporter.health import DegradedReason
-from exporter.model.messages import Delivery, Outcome, Rendered
-from exporter.notifications.planning import DeliveryConfig
-from tests.notifications.workbench import DOWN, OK, REFUSED, UNANSWERED, PlainWriter, Workbench
-from tests.state_support import alter
-
-
-@pytest.fixture
-def workbench(tmp_path: Path) -> Iterator[Workbench]:
-    """Set up a target that takes everything."""
-    found = Workbench(tmp_path)
-    yield found
-    found.store.close()
-
-
-@pytest.fixture
-def impatient(tmp_path: Path) -> Iterator[Workbench]:
-    """Set up a target whose messages are given up after an hour."""
-    found = Workbench(tmp_path, retry_for=3600)
-    yield found
-    found.store.close()
+from exporter.model.messages import Delivery, Rendered
+from tests.notifications.workbench import DOWN, OK, Workbench
 
 
 def test_messages_go_out_in_order(workbench: Workbench) -> None:
@@ -126,110 +104,6 @@ def test_a_late_message_says_so(workbench: Workbench) -> None:
     assert [rendered.title for rendered in workbench.sender.sent] == ["late", ""]
 
 
-def test_what_is_too_old_is_given_up(impatient: Workbench, caplog: pytest.LogCaptureFixture) -> None:
-    """After retry_for, and a last try, a message is counted as expired, and logged with what was in it."""
-    workbench = impatient
-    workbench.sender.answer = lambda _: DOWN
-    workbench.post("a")
-    workbench.clock.pass_seconds(1800)
-    workbench.post("b")
-    workbench.clock.pass_seconds(1801)
-    workbench.work()
-    assert workbench.tally.lost[Outcome.EXPIRED] == 1
-    assert workbench.store.outbox.counts() == {"oncall": 1}
-    (record,) = [record for record in caplog.records if record.getMessage() == "message given up"]
-    facts = ("target", "transition", "event_type", "instance")
-    assert [record.__dict__[fact] for fact in facts] == ["oncall", "scheduled", "Reboot", "vm_0"]
-
-
-def test_a_clock_that_jumps_loses_nothing(impatient: Workbench) -> None:
-    """What the clock makes old is tried before it would be given up."""
-    workbench = impatient
-    workbench.post("a")
-    workbench.clock.pass_seconds(7200)
-    workbench.work()
-    assert workbench.sender.bodies == ["a/1"]
-    workbench.post("b")
-    workbench.clock.pass_seconds(-7200)
-    workbench.work()
-    assert workbench.sender.bodies == ["a/1", "b/1"]
-    assert workbench.tally.delays[-1] == 0
-
-
-def test_a_failing_target_is_said_once(workbench: Workbench, caplog: pytest.LogCaptureFixture) -> None:
-    """A trouble that lasts is one line and one problem, and is over with the first delivery."""
-    caplog.set_level(logging.INFO, "exporter.health")
-    workbench.sender.answer = lambda _: DOWN
-    workbench.post("a")
-    for _ in range(5):
-        workbench.clock.pass_seconds(20)
-        workbench.work()
-    message = "target oncall (json://receiver.test): it refuses connections"
-    assert [(p.reason, p.message) for p in workbench.health.problems()] == [
-        (DegradedReason.NOTIFICATIONS_FAILING, message)
-    ]
-    workbench.sender.answer = lambda _: OK
-    workbench.clock.pass_seconds(20)
-    workbench.work()
-    assert workbench.health.problems() == ()
-    assert [r.getMessage() for r in caplog.records if r.name == "exporter.health"] == [
-        "degraded",
-        "recovered",
-    ]
-
-
-def test_an_error_in_a_sender_is_a_failed_try(workbench: Workbench, caplog: pytest.LogCaptureFixture) -> None:
-    """No exception ends the worker, and its text, which may be a secret, is not shown."""
-
-    def explode(_: Rendered) -> Delivery:
-        raise ValueError("CANARY")
-
-    workbench.sender.answer = explode
-    workbench.post("a")
-    workbench.work()
-    assert workbench.tally.failures == 1
-    assert "CANARY" not in caplog.text + str(workbench.health.problems())
-    workbench.sender.answer = lambda _: OK
-    workbench.clock.pass_seconds(1)
-    workbench.work()
-    assert workbench.sender.bodies == ["a/1"]
-
-
-def test_a_new_assignment_is_tried_at_once(workbench: Workbench) -> None:
-    """A reload that mends the target does not have to wait out the delay."""
-    workbench.sender.answer = lambda _: DOWN
-    workbench.post("a")
-    workbench.work()
-    workbench.sender.answer = lambda _: OK
-    workbench.worker.stop()
-    workbench.worker.assign(workbench.delivery_config())
-    workbench.work()
-    assert workbench.sender.bodies == ["a/1"]
-
-
-def test_a_message_that_cannot_be_read_holds_up_no_other(workbench: Workbench) -> None:
-    """A damaged row is given up, and what comes after it goes out."""
-    workbench.post("a", "b")
-    workbench.store.close()
-    alter(workbench.directory, "UPDATE entries SET value = '{' WHERE key LIKE '%\"a\"%'")
-    workbench.open()
-    workbench.work()
-    assert workbench.sender.bodies == ["b/1"]
-    assert workbench.tally.lost[Outcome.EXPIRED] == 1
-
-
-def test_a_target_that_is_configured_no_more_keeps_its_messages(workbench: Workbench) -> None:
-    """They wait in case it comes back, and are given up when they are too old."""
-    workbench.post("a")
-    workbench.worker.stop()
-    workbench.worker.assign(DeliveryConfig(None, PlainWriter, 3600))
-    workbench.work()
-    assert workbench.store.outbox.counts() == {"oncall": 1}
-    workbench.clock.pass_seconds(3601)
-    workbench.work()
-    assert workbench.tally.lost[Outcome.EXPIRED] == 1
-
-
 ACTIONS = st.lists(
     st.sampled_from(["post", "post many", "work", "fail", "recover", "wait", "restart", "kill"]), max_size=30
 )
@@ -305,56 +179,6 @@ def repeats(bodies: list[str]) -> int:
     return count
 
 
-def test_a_refused_message_is_given_up(workbench: Workbench, caplog: pytest.LogCaptureFixture) -> None:
-    """After three attempts, across restarts too, it is counted, logged, and a problem for a while."""
-    workbench.sender.answer = lambda rendered: REFUSED if rendered.body == "bad/1" else OK
-    workbench.post("bad", "a")
-    workbench.work()
-    assert workbench.sender.bodies == ["a/1"]
-    (problem,) = workbench.health.problems()
-    assert problem.message == "target oncall (json://receiver.test): it answered 400 (Bad Request)"
-    workbench.restart()
-    workbench.work()
-    workbench.clock.pass_seconds(600)
-    workbench.work()
-    assert workbench.sender.tried.count("bad/1") == 3
-    assert workbench.tally.lost == {Outcome.REFUSED: 1, Outcome.EXPIRED: 0}
-    assert workbench.store.outbox.counts() == {}
-    (problem,) = workbench.health.problems()
-    assert problem.message.endswith("it answered 400 (Bad Request); 1 given up after 3 attempts")
-    (record,) = [record for record in caplog.records if record.getMessage() == "message given up"]
-    assert (record.__dict__["outcome"], record.__dict__["reason"]) == ("refused", REFUSED.reason)
-    workbench.post("b")
-    workbench.work()
-    assert workbench.health.problems() == ()
-
-
-def test_a_message_that_is_not_answered_is_repeated_twice(workbench: Workbench) -> None:
-    """It may have arrived each time; then it is given up, and its event goes on."""
-    workbench.sender.answer = lambda rendered: UNANSWERED if rendered.body == "a/1" else OK
-    workbench.post("a")
-    workbench.post("a", sequence=2)
-    for _ in range(10):
-        workbench.work()
-        workbench.clock.pass_seconds(300)
-    assert workbench.sender.tried == ["a/1", "a/1", "a/1", "a/2"]
-    assert workbench.tally.lost[Outcome.EXPIRED] == 1
-    assert workbench.health.problems() == ()
-
-
-def test_a_problem_lasts_while_a_message_fails(workbench: Workbench) -> None:
-    """That others are delivered does not hide it."""
-    workbench.sender.answer = lambda rendered: DOWN if rendered.body == "bad/1" else OK
-    workbench.post("bad", "a")
-    workbench.work()
-    assert workbench.sender.bodies == ["a/1"]
-    assert len(workbench.health.problems()) == 1
-    workbench.sender.answer = lambda _: OK
-    workbench.clock.pass_seconds(300)
-    workbench.work()
-    assert workbench.health.problems() == ()
-
-
 def test_a_stop_notes_what_arrives_meanwhile(workbench: Workbench) -> None:
     """An attempt under way when the exporter stops is not repeated after the restart."""
     workbench.post("a")
@@ -362,3 +186,17 @@ def test_a_stop_notes_what_arrives_meanwhile(workbench: Workbench) -> None:
     workbench.worker.stop()
     assert workbench.worker.join(1)
     assert workbench.store.outbox.counts() == {}
+
+
+def test_a_message_carries_its_trace(workbench: Workbench) -> None:
+    """A single message does; a digest, which is about several events, does not."""
+    workbench.post("a")
+    workbench.work()
+    workbench.sender.answer = lambda _: DOWN
+    workbench.post(*(f"{number:02}" for number in range(12)))
+    workbench.work()
+    workbench.sender.answer = lambda _: OK
+    workbench.clock.pass_seconds(20)
+    workbench.work()
+    assert [rendered.traceparent for rendered in workbench.sender.sent] == ["to a/1", ""]
+    assert len(workbench.traced.messages) == 13
