@@ -14,7 +14,6 @@ from exporter.simulator.documents import events_document
 from exporter.simulator.engine import Engine, Event, group
 from exporter.simulator.scenario import Scenario, load_scenarios
 
-PAUSE = 600.0
 # How long the service waits for a request before it switches itself off.
 _DAY = 86_400.0
 # A little under the second that the limit speaks of: the way to here does not always take equally long, and a
@@ -100,7 +99,7 @@ class Simulator:
         first_call_delay: float = 0.0,
         empty_after_switch_on: float = 0.0,
         clock: Clock | None = None,
-        pause: float = PAUSE,
+        pause: float = 600.0,
         requests_per_second: int = 5,
         idle: bool = False,
         instances: int = 1,
@@ -123,8 +122,7 @@ class Simulator:
         self._limit = requests_per_second
         self._admitted: dict[str, deque[float]] = {}
         self._fault: Fault | None = None
-        self._is_on = False
-        self._ready_at = 0.0
+        self._ready_at: float | None = None
         self._last_poll = 0.0
         self._polls = 0
         self._approvals: deque[Approval] = deque(maxlen=1000)
@@ -196,7 +194,7 @@ class Simulator:
         if empty is not None:
             _check_empty(empty)
         with self._lock:
-            self._is_on = False
+            self._ready_at = None
             if empty is not None:
                 self._empty_after_switch_on = empty
 
@@ -204,8 +202,7 @@ class Simulator:
         """Return the real seconds until the service is switched on; the first request switches it on."""
         with self._lock:
             now = self._clock.monotonic()
-            if self._is_off():
-                self._is_on = True
+            if self._ready_at is None or self._is_off():
                 self._ready_at = now + self._first_call_delay
                 self._last_poll = self._elapsed()
                 ready = self._last_poll + self._first_call_delay * self.speed
@@ -214,7 +211,7 @@ class Simulator:
             return max(0.0, self._ready_at - now)
 
     def _is_off(self) -> bool:
-        return not self._is_on or self._elapsed() - self._last_poll >= _DAY
+        return self._ready_at is None or self._elapsed() - self._last_poll >= _DAY
 
     def document(self, version: str) -> bytes:
         """Return the document as an API version knows it, and count a poll."""

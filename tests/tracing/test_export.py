@@ -3,9 +3,6 @@
 import json
 import logging
 import ssl
-import threading
-import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,17 +10,12 @@ import pytest
 import trustme
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from exporter.health import DegradedReason, Health
 from exporter.model.jobs import Span, SpanEvent
 from exporter.model.vm import VirtualMachine
-from exporter.state import Store
 from exporter.tracing.export import SpanExporter, console_exporter, otlp_exporter, resource_attributes
-from exporter.tracing.worker import ExportOutcome, Worker
-from exporter.work import Backoff
-from tests.clocks import NOW, HandClock
-from tests.end_to_end.program import eventually, free_port
+from exporter.tracing.worker import ExportOutcome
+from tests.clocks import NOW
 from tests.notifications.receivers import Receiver, http_receiver
-from tests.tracing.doubles import SpanTally
 from tests.tracing.receiver import Arrived, spans
 
 SPAN = Span(
@@ -53,15 +45,6 @@ FACTS = VirtualMachine(
     scale_set="web",
     size="Standard_D2s_v5",
 )
-
-
-@pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """Run a receiver that the standard variable names."""
-    with http_receiver() as found:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{found.authority}")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
-        yield found
 
 
 def otlp(facts: VirtualMachine = FACTS) -> SpanExporter:
@@ -300,149 +283,6 @@ def test_the_console(capsys: pytest.CaptureFixture[str]) -> None:
     assert console_exporter(dict).export([SPAN]) == ExportOutcome(1)
     printed = json.loads(capsys.readouterr().out)
     assert printed["context"]["trace_id"] == f"0x{SPAN.trace_id}"
-
-
-class Sending:
-    """A worker with the SDK's exporter and everything around it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.clock = HandClock()
-        self.health = Health(self.clock)
-        self.tally = SpanTally()
-        self.store = Store.open(folder, health=self.health, clock=self.clock)
-        self.store.spans.lanes = ("otlp",)
-        self.worker = Worker(
-            "otlp",
-            "the receiver",
-            otlp,
-            spans=self.store.spans,
-            knows_vm=lambda: True,
-            metrics=self.tally,
-            health=self.health,
-            clock=self.clock,
-            backoff=Backoff(self.clock, chance=lambda: 0.0),
-        )
-        self.worker.start()
-
-    def put(self, found: Sequence[Span]) -> None:
-        """Stage spans, and have them exported."""
-        self.store.spans.stage(found)
-        self.worker.wake()
-
-    def end(self) -> None:
-        """End the thread."""
-        assert self.worker.stop(10)
-        self.store.close()
-
-    def wait_for(self, exported: int, problems: int = 0) -> None:
-        """Wait until so many spans are exported, and so many problems are left."""
-
-        def look() -> bool:
-            self.clock.pass_seconds(1)
-            self.worker.wake()
-            return self.tally.exported == exported and len(self.health.problems()) == problems
-
-        eventually(look)
-
-
-@pytest.fixture
-def sending(receiver: Receiver, tmp_path: Path) -> Iterator[Sending]:
-    """Set up, and end the thread."""
-    found = Sending(tmp_path)
-    yield found
-    receiver.released.set()
-    found.end()
-
-
-def test_a_receiver_that_comes_up_late(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All spans arrive once when a receiver that was down is up."""
-    port = free_port()
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
-    sending = Sending(tmp_path)
-    sending.put(numbered(3))
-    eventually(sending.health.problems)
-    sending.put(numbered(5)[3:])
-    with http_receiver(port=port) as receiver:
-        sending.wait_for(5)
-    assert sorted(span.name for span in spans(receiver)) == [f"span {n}" for n in range(5)]
-    sending.end()
-
-
-def test_a_receiver_that_refuses_one_span(sending: Sending, receiver: Receiver) -> None:
-    """A span that is answered with 400 is dropped, and all others arrive once."""
-    receiver.mood = lambda body: 400 if b"span 7" in body else 200
-    sending.put(numbered(20))
-    sending.wait_for(19)
-    assert sorted(span.name for span in spans(receiver)) == sorted(f"span {n}" for n in range(20) if n != 7)
-    assert sending.tally.dropped == 1
-
-
-def test_a_receiver_that_fails_over_one_span(sending: Sending, receiver: Receiver) -> None:
-    """A span over which a receiver fails waits, while all others arrive once."""
-    receiver.mood = lambda body: 500 if b"span 7" in body else 200
-    sending.put(numbered(20))
-    sending.wait_for(19, problems=1)
-    assert sorted(span.name for span in spans(receiver)) == sorted(f"span {n}" for n in range(20) if n != 7)
-    assert sending.tally.dropped == 0
-
-
-def test_a_stop_while_a_receiver_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A stop ends in time, long before the export would."""
-    asked = threading.Event()
-
-    def hang(_: bytes) -> str:
-        asked.set()
-        return "hang"
-
-    with http_receiver(hang) as receiver:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{receiver.authority}")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
-        sending = Sending(tmp_path)
-        sending.put([SPAN])
-        assert asked.wait(30)
-        begun = time.monotonic()
-        assert not sending.worker.stop(0.2)
-        assert time.monotonic() - begun < 30
-        assert sending.tally.dropped == 0
-        receiver.mood = 200
-        receiver.released.set()
-        sending.end()
-
-
-def test_a_stop_while_the_sdk_waits_to_try_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    """A stop does not wait for the SDK's own back-off: what is queued is sent at once."""
-    asked = threading.Event()
-
-    def busy(_: bytes) -> int:
-        asked.set()
-        return 503
-
-    with http_receiver(busy) as receiver:
-        receiver.answer_headers = {"Retry-After": "50"}
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{receiver.authority}")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
-        sending = Sending(tmp_path)
-        sending.put([SPAN])
-        assert asked.wait(30)
-        receiver.mood = 200
-        assert sending.worker.stop(30)
-        assert (len(spans(receiver)), sending.tally.exported, sending.tally.dropped) == (1, 1, 0)
-        assert "degraded" not in caplog.text
-        sending.end()
-
-
-def test_a_problem_is_told_in_words(sending: Sending, receiver: Receiver) -> None:
-    """The reason why spans are not accepted is a problem until they are."""
-    receiver.mood = 403
-    sending.put([SPAN])
-    (problem,) = eventually(sending.health.problems)
-    assert problem.reason is DegradedReason.TRACING_FAILING
-    assert problem.message == "traces to the receiver: the receiver answered with status 403"
-    receiver.mood = 200
-    sending.wait_for(1)
 
 
 def test_a_netrc_replaces_no_header(

@@ -21,7 +21,7 @@ from tests.builders import FREEZE_ID, scheduled, started
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually
 from tests.lives import Life
-from tests.notifications.receivers import Receiver, http_receiver
+from tests.notifications.receivers import Receiver
 from tests.state_support import on_disk
 from tests.tracing.doubles import SpanTally
 from tests.tracing.receiver import spans
@@ -62,15 +62,6 @@ class Setting:
         """Write down what a step did, as the watch does."""
         self.store.record(step, traced=self.tracer.compose(step.occurrences, instance))
         self.tracer.wake()
-
-
-@pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """Run a receiver that the standard variable names."""
-    with http_receiver() as found:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{found.authority}")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
-        yield found
 
 
 @pytest.fixture
