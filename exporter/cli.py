@@ -1,9 +1,9 @@
-"""The command line: parse, call, exit code."""
+"""The command line: parse, call, exit status."""
 
 import errno
 import os
+import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,118 +11,25 @@ import click
 
 from exporter import __version__
 from exporter.clock import SystemClock
-from exporter.config import PROGRAM, Endpoint, Overrides, PollInterval, loading
+from exporter.commands.flags import (
+    COMMON,
+    DURATION,
+    EXPORTER_URL,
+    FILE,
+    LOG_FORMAT,
+    NOTIFY,
+    SIMULATION,
+    STATE_DIRECTORY,
+    WEB_CONFIG,
+    log_level,
+    overrides,
+    serving,
+)
+from exporter.config import PROGRAM, loading
 from exporter.errors import ConfigurationError, ExporterError
 from exporter.model.lifecycle import Transition
-from exporter.timefmt import parse_duration
 
-Command = Callable[..., None]
-Decorator = Callable[[Command], Command]
-
-_FILE = click.Path(path_type=Path)
 _OUTPUT_FAILURES = (errno.ENOSPC, errno.EIO)
-
-
-class _Parsed(click.ParamType[object]):
-    """A flag whose text a ``parse`` of ours reads, with its message where it cannot."""
-
-    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
-        """Read the flag's text."""
-        try:
-            return self._parse(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-_DURATION = _Parsed("duration", parse_duration)
-
-
-def _flag(name: str, **settings: Any) -> Decorator:
-    """Declare a dotted flag and the environment variable that stands for it."""
-    word = name.removeprefix("--").replace(".", "_").replace("-", "_")
-    return click.option(name, word, envvar=f"SCHEDULED_EVENTS_{word.upper()}", **settings)
-
-
-def _flags(*flags: Decorator) -> Decorator:
-    def declare(command: Command) -> Command:
-        for flag in reversed(flags):
-            command = flag(command)
-        return command
-
-    return declare
-
-
-_common = _flags(
-    _flag("--config.file", type=_FILE, help="Configuration file (YAML)."),
-    _flag(
-        "--imds.endpoint",
-        type=_Parsed("url", Endpoint.parse),
-        help="Address of IMDS: a URL without a path, or discover.  [default: http://169.254.169.254]",
-    ),
-    _flag(
-        "--instance.name",
-        metavar="NAME",
-        help="Name of this VM in the Resources of events.  [default: as IMDS says]",
-    ),
-)
-_log_format = _flag(
-    "--log.format",
-    type=click.Choice(["logfmt", "json"]),
-    default="logfmt",
-    show_default=True,
-    help="Format of log lines.",
-)
-_notify = _flag(
-    "--notify",
-    multiple=True,
-    metavar="URL",
-    help="Apprise URL of a target that gets every message about this VM; repeatable. Separate several by "
-    "spaces in the environment variable.",
-)
-_state_directory = _flag(
-    "--state.directory",
-    metavar="PATH",
-    help="Directory of the state.  [default: $STATE_DIRECTORY, else the usual place of the platform]",
-)
-_web_config = _flag(
-    "--web.config.file",
-    type=_FILE,
-    help="Web configuration file (TLS and passwords), in the format of Prometheus exporters.",
-)
-
-
-def _serving(address: str) -> Decorator:
-    """Declare the flags of the commands that run the exporter, with a default for its address."""
-    return _flags(
-        _common,
-        _notify,
-        _flag(
-            "--poll.interval",
-            type=_Parsed("duration", PollInterval.parse),
-            help="Time between two polls of IMDS.  [default: 1s]",
-        ),
-        _state_directory,
-        _flag(
-            "--web.listen-address",
-            metavar="ADDRESS",
-            default=address,
-            show_default=True,
-            help="Address to listen on, as HOST:PORT or :PORT.",
-        ),
-        _web_config,
-        _flag("--web.enable-lifecycle", is_flag=True, help="Reload the configuration on POST to /-/reload."),
-        _log_format,
-    )
-
-
-def _log_level(default: str) -> Decorator:
-    levels = click.Choice(["debug", "info", "warning", "error"])
-    help_text = "Only log messages of this level or above."
-    return _flag("--log.level", type=levels, default=default, show_default=True, help=help_text)
 
 
 class _Program(click.Group):
@@ -161,18 +68,7 @@ def main() -> None:
     """
 
 
-def _overrides(flags: dict[str, Any]) -> Overrides:
-    return Overrides(
-        imds_endpoint=flags["imds_endpoint"],
-        instance_name=flags["instance_name"],
-        poll_interval=flags.get("poll_interval"),
-        state_directory=flags.get("state_directory"),
-    )
-
-
-@main.command()
-@_serving(":9843")
-@_log_level("info")
+@main.command(params=serving(":9843", "info"))
 def run(**flags: Any) -> None:
     """Run the exporter: poll IMDS, serve metrics and a page, send messages, run hooks, approve.
 
@@ -190,7 +86,7 @@ def _options(flags: dict[str, Any]) -> Any:
 
     return Options(
         config_file=flags["config_file"],
-        overrides=_overrides(flags),
+        overrides=overrides(flags),
         notify=NotifyUrls(flags["notify"]),
         listen_address=flags["web_listen_address"],
         web_config_file=flags["web_config_file"],
@@ -198,9 +94,7 @@ def _options(flags: dict[str, Any]) -> Any:
     )
 
 
-@main.command()
-@_serving("127.0.0.1:9843")
-@_log_level("warning")
+@main.command(params=serving("127.0.0.1:9843", "warning"))
 def demo(**flags: Any) -> None:
     """Run the exporter against a simulator, without Azure.
 
@@ -214,60 +108,7 @@ def demo(**flags: Any) -> None:
     sys.exit(demonstration.run(_options(flags), SystemClock()))
 
 
-@main.command()
-@_flag(
-    "--web.listen-address",
-    metavar="ADDRESS",
-    default="127.0.0.1:9844",
-    show_default=True,
-    help="Address to listen on, as HOST:PORT or :PORT.",
-)
-@click.option(
-    "--scenario",
-    "scenarios",
-    multiple=True,
-    metavar="NAME|FILE",
-    help="Scenario to play: a bundled one, or a file that ends in .yaml or .yml; repeatable [default: all].",
-)
-@click.option(
-    "--idle", is_flag=True, help="Play nothing until a scenario is started on the page or by the API."
-)
-@click.option(
-    "--speed",
-    type=click.FloatRange(min=0.1, max=10000),
-    default=1.0,
-    show_default=True,
-    help="How many times as fast as the clock simulated time passes.",
-)
-@click.option("--loop", is_flag=True, help="Start again after the last scenario.")
-@_flag(
-    "--instance.name",
-    metavar="NAME",
-    default="demo_0",
-    show_default=True,
-    help="Name of the simulated VM, which every bundled scenario affects.",
-)
-@click.option(
-    "--instances",
-    type=click.IntRange(min=1, max=1000),
-    default=1,
-    show_default=True,
-    help="Number of VMs to simulate, each at a port of its own from --web.listen-address on.",
-)
-@click.option(
-    "--first-call-delay",
-    type=_DURATION,
-    default="0s",
-    show_default=True,
-    help="Time until the first answer; up to two minutes on Azure.",
-)
-@click.option(
-    "--empty-after-switch-on",
-    type=_DURATION,
-    default="0s",
-    show_default=True,
-    help="Simulated time after that in which no events are listed; up to five minutes on Azure.",
-)
+@main.command(params=[*SIMULATION])
 def simulate(**flags: Any) -> None:
     """Simulate the Instance Metadata Service (IMDS), to test this or any other client.
 
@@ -300,26 +141,7 @@ def simulate(**flags: Any) -> None:
             pass
 
 
-def _exporter_url(text: str) -> object:
-    from exporter.commands.running import ExporterUrl
-
-    return ExporterUrl.parse(text)
-
-
-_running = _flag(
-    "--exporter.url",
-    metavar="URL",
-    type=_Parsed("url", _exporter_url),
-    default="http://127.0.0.1:9843",
-    show_default=True,
-    help="Address of the running exporter. If it requires a password, use http://USER:PASSWORD@HOST:PORT, "
-    "preferably in the environment variable.",
-)
-
-
-@main.command()
-@_common
-@_running
+@main.command(params=[*COMMON, EXPORTER_URL])
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--watch", is_flag=True, help="Ask again at every poll interval until interrupted.")
 def events(*, as_json: bool, watch: bool, exporter_url: Any, **flags: Any) -> None:
@@ -330,17 +152,16 @@ def events(*, as_json: bool, watch: bool, exporter_url: Any, **flags: Any) -> No
     """
     from exporter.commands import events as inspection
 
-    settings = loading.load(flags["config_file"], _overrides(flags))
+    settings = loading.load(flags["config_file"], overrides(flags))
     url = None if flags["imds_endpoint"] else exporter_url
     inspection.show(settings, SystemClock(), exporter_url=url, as_json=as_json, watch=watch)
 
 
-@main.command()
-@_common
+@main.command(params=[*COMMON])
 @click.argument("event_ids", metavar="EVENT_ID...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--wait", is_flag=True, help="Wait until the events have started or are gone.")
-@click.option("--timeout", type=_DURATION, default="30m", show_default=True, help="Longest time to wait.")
+@click.option("--timeout", type=DURATION, default="30m", show_default=True, help="Longest time to wait.")
 def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float, **flags: Any) -> None:
     """Approve events, which then start before their NotBefore, for every VM that they affect.
 
@@ -349,15 +170,11 @@ def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float
     """
     from exporter.commands import approve as manual
 
-    settings = loading.load(flags["config_file"], _overrides(flags))
+    settings = loading.load(flags["config_file"], overrides(flags))
     sys.exit(manual.run(settings, event_ids, SystemClock(), yes=yes, wait=timeout if wait else None))
 
 
-@main.command("notify-test")
-@_common
-@_notify
-@_log_format
-@_log_level("warning")
+@main.command("notify-test", params=[*COMMON, NOTIFY, LOG_FORMAT, log_level("warning")])
 @click.option("--target", metavar="NAME", help="To this target only.")
 @click.option(
     "--transition",
@@ -379,26 +196,31 @@ def notify_test(*, target: str | None, transition: str | None, every: bool, **fl
     from exporter.notifications import planning
 
     logs.configure(flags["log_level"], flags["log_format"])
-    settings, plan = planning.load(flags["config_file"], _overrides(flags), flags["notify"], os.environ)
+    settings, plan = planning.load(flags["config_file"], overrides(flags), flags["notify"], os.environ)
     wanted = Transition(transition) if transition else None
     sys.exit(trial.run(settings, plan, SystemClock(), trial.Choice(target, wanted, every)))
 
 
 @main.command()
-@click.argument("directory", metavar="DIR", type=_FILE)
+@click.argument("directory", metavar="DIR", type=FILE)
 def assets(directory: Path) -> None:
     """Write alerts, dashboards, a sample configuration and deployment files into a new directory."""
-    from exporter.commands import assets as shipped
+    package = Path(__file__).parent
+    installed = package / "assets"
+    source = installed if installed.is_dir() else package.parent
+    # In a checkout they lie among what makes and tests them.
+    ignored = shutil.ignore_patterns("*.py", "__pycache__", "source", "tests")
+    try:
+        if directory.exists() and any(directory.iterdir()):
+            raise ExporterError(f"{directory} is not empty; name a new directory")
+        for kind in ("alerts", "dashboards", "deploy"):
+            shutil.copytree(source / kind, directory / kind, ignore=ignored)
+            click.echo(directory / kind)
+    except OSError as error:
+        raise ExporterError(f"cannot write the files: {error}") from error
 
-    shipped.write(directory)
 
-
-@main.command()
-@_common
-@_notify
-@_state_directory
-@_web_config
-@_running
+@main.command(params=[*COMMON, NOTIFY, STATE_DIRECTORY, WEB_CONFIG, EXPORTER_URL])
 def doctor(**flags: Any) -> None:
     """Find out why the exporter does not work.
 
@@ -414,16 +236,17 @@ def doctor(**flags: Any) -> None:
     asked = examination.Asked(
         config_file=flags["config_file"],
         web_config_file=flags["web_config_file"],
-        overrides=_overrides(flags),
+        overrides=overrides(flags),
         notify=NotifyUrls(flags["notify"]),
         exporter_url=flags["exporter_url"],
     )
     sys.exit(examination.run(asked, SystemClock()))
 
 
-@main.command("check-config")
-@click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
-@_web_config
+_FILES = click.Argument(["files"], metavar="[FILE]...", nargs=-1, type=FILE)
+
+
+@main.command("check-config", params=[_FILES, WEB_CONFIG])
 def check_config(*, files: tuple[Path, ...], web_config_file: Path | None) -> None:
     """Validate configuration files, with their targets and templates.
 
@@ -431,9 +254,9 @@ def check_config(*, files: tuple[Path, ...], web_config_file: Path | None) -> No
     example about a route that nothing can match, do not change the exit status.
     """
     from exporter import logs
-    from exporter.commands import check_config as validation
+    from exporter.commands import doctor as examination
 
     if not files and web_config_file is None:
         raise click.UsageError("Missing argument 'FILE...', or --web.config.file.")
     logs.configure("warning", "logfmt")
-    sys.exit(validation.run(files, web_config_file))
+    sys.exit(examination.check_files(files, web_config_file))

@@ -10,7 +10,7 @@ from typing import TypeVar
 import click
 
 from exporter.clock import Clock
-from exporter.commands import table
+from exporter.commands import terminal
 from exporter.config import Config
 from exporter.errors import ExporterError, ImdsError, PollOutcome
 from exporter.imds import ImdsClient, PollPauses, client_of
@@ -205,7 +205,7 @@ def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
 def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) -> None:
     now = clock.now()
     views = [listed_view(event, event.target(instance)) for event in events]
-    for line in table.render(views, now):
+    for line in terminal.render(views, now):
         click.echo(line)
     for event in events:
         names = ", ".join(map(printable, event.resources)) or "not said by Azure"

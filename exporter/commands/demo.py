@@ -17,7 +17,7 @@ from rich.text import Text
 
 from exporter.app import App, Options
 from exporter.clock import Clock
-from exporter.commands import screen
+from exporter.commands import terminal
 from exporter.config import Endpoint, PollInterval
 from exporter.model.messages import AnyMessage, Backlog, Delivery, Rendered, Writer
 from exporter.model.views import EventView, event_view
@@ -51,7 +51,7 @@ def run(options: Options, clock: Clock) -> int:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    console = screen.console()
+    console = terminal.console()
     with demonstrating(options, clock) as demo:
         if not console.is_interactive:
             _print(demo, console, stopping)
@@ -232,7 +232,7 @@ def _events(demo: Demo, room: int) -> list[Text]:
         return [Text(f"No valid response from IMDS yet: {printable(reason)}", style="yellow")]
     # A row takes two lines; two more are for the head and for what is left out.
     shown = views[: max((room - 2) // 2, 1)]
-    lines = list(screen.events(shown, demo.clock.now(), demo.speed).split("\n"))
+    lines = list(terminal.coloured(shown, demo.clock.now(), demo.speed).split("\n"))
     if len(views) > len(shown):
         lines.append(Text(f"... and {len(views) - len(shown)} more on the page"))
     return lines
@@ -247,7 +247,7 @@ def _messages(demo: Demo) -> list[Text]:
 
 
 def _title(message: Rendered) -> Text:
-    return Text(printable(message.title), style=screen.STYLES[message.severity])
+    return Text(printable(message.title), style=terminal.STYLES[message.severity])
 
 
 def _print(demo: Demo, console: Console, stopping: threading.Event) -> None:
@@ -263,5 +263,5 @@ def _print(demo: Demo, console: Console, stopping: threading.Event) -> None:
         told = count
         events = demo.app.snapshot.current
         if events != shown:
-            console.print(screen.events(demo.events, demo.clock.now(), demo.speed))
+            console.print(terminal.coloured(demo.events, demo.clock.now(), demo.speed))
         shown = events

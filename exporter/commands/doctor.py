@@ -1,4 +1,4 @@
-"""`doctor`: why it does not work, a line for each part, without changing or sending anything."""
+"""`doctor` and `check-config`: what is wrong, without changing or sending anything."""
 
 import os
 import shutil
@@ -18,9 +18,10 @@ import urllib3
 
 from exporter import config
 from exporter.clock import Clock
-from exporter.commands import table
-from exporter.commands.running import ExporterUrl, NoExporterError, RunningExporter
+from exporter.commands import terminal
+from exporter.commands.running import NoExporterError, RunningExporter
 from exporter.config import Config, Overrides, loading
+from exporter.config.checks import advice
 from exporter.config.yamlfile import error_without_file
 from exporter.errors import ConfigurationError, ExporterError, Mistakes
 from exporter.imds import ImdsClient, endpoint_of
@@ -39,6 +40,25 @@ _CLOCK_WARNING_SECONDS = 5.0
 _CLOCK_FAILURE_SECONDS = 60.0
 # The state of a VM takes a few hundred kilobytes; a disk with less than this is about to be full.
 _LEAST_FREE_BYTES = 16 * 1024**2
+
+
+def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
+    """Print every mistake in the files, and what has no effect there; return the exit status."""
+    mistakes = Mistakes()
+    for file in files:
+        with mistakes:
+            settings, _ = planning.load(file, Overrides(), (), os.environ)
+            _, locate = loading.load_located(file, Overrides(), Mistakes())
+            for keys, text in advice(settings):
+                click.echo(f"warning: {locate(keys, text)}", err=True)
+            click.echo(f"{file}: ok")
+    if web_config_file is not None:
+        with mistakes:
+            WebSettings.load(web_config_file)
+            click.echo(f"{web_config_file}: ok")
+    for problem in mistakes.problems:
+        click.echo(problem, err=True)
+    return 1 if mistakes.problems else 0
 
 
 class Level(StrEnum):
@@ -67,7 +87,7 @@ class Asked(msgspec.Struct, frozen=True):
     web_config_file: Path | None
     overrides: Overrides
     notify: NotifyUrls
-    exporter_url: ExporterUrl
+    exporter_url: str
 
 
 def run(asked: Asked, clock: Clock) -> int:
@@ -119,7 +139,7 @@ def _configuration(asked: Asked) -> tuple[Config, Sequence[Address], Sequence[Fi
     return settings, targets, found
 
 
-def _exporter(url: ExporterUrl) -> tuple[Status | None, Sequence[Finding]]:
+def _exporter(url: str) -> tuple[Status | None, Sequence[Finding]]:
     exporter = RunningExporter(url)
     try:
         status = exporter.status()
@@ -142,8 +162,8 @@ def _scraped(status: Status, now: datetime) -> Finding:
         return Finding(WARNING, "scrape", f"/metrics was not asked for since the exporter started; {remedy}")
     ago = (now - status.last_scrape).total_seconds()
     if ago > _SCRAPE_SECONDS:
-        return Finding(WARNING, "scrape", f"/metrics was last asked for {table.span(ago)} ago; {remedy}")
-    return Finding(OK, "scrape", f"/metrics was last asked for {table.span(ago)} ago")
+        return Finding(WARNING, "scrape", f"/metrics was last asked for {terminal.span(ago)} ago; {remedy}")
+    return Finding(OK, "scrape", f"/metrics was last asked for {terminal.span(ago)} ago")
 
 
 def _imds(settings: Config, status: Status | None, clock: Clock) -> Iterator[Finding]:
@@ -180,7 +200,7 @@ def _scheduled_events(status: Status | None, now: datetime) -> Finding:
         return Finding(WARNING, subject, text)
     since = rfc3339(status.started) if status.started else "its start"
     if status.up and status.last_success is not None:
-        ago = table.span((now - status.last_success).total_seconds())
+        ago = terminal.span((now - status.last_success).total_seconds())
         return Finding(
             OK, subject, f"switched on; the exporter polls since {since}, last with success {ago} ago"
         )
@@ -214,7 +234,7 @@ def _clock(endpoint: str, clock: Clock) -> Finding:
     except (urllib3.exceptions.HTTPError, KeyError, ValueError, TypeError):
         return Finding(WARNING, "clock", "could not be compared with that of IMDS; look at: timedatectl")
     ahead = "ahead of" if off > 0 else "behind"
-    text = f"{table.span(off)} {ahead} that of IMDS"
+    text = f"{terminal.span(off)} {ahead} that of IMDS"
     if abs(off) <= _CLOCK_WARNING_SECONDS:
         return Finding(OK, "clock", "in step with that of IMDS")
     level = FAILURE if abs(off) > _CLOCK_FAILURE_SECONDS else WARNING

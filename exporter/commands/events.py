@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from exporter.clock import Clock
-from exporter.commands import screen
-from exporter.commands.running import ExporterUrl, NoExporterError, RunningExporter
+from exporter.commands import terminal
+from exporter.commands.running import NoExporterError, RunningExporter
 from exporter.config import Config
 from exporter.errors import ExporterError, ImdsError
 from exporter.imds import ImdsClient, client_of
@@ -40,9 +40,7 @@ class _Look(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def show(
-    settings: Config, clock: Clock, *, exporter_url: ExporterUrl | None, as_json: bool, watch: bool
-) -> None:
+def show(settings: Config, clock: Clock, *, exporter_url: str | None, as_json: bool, watch: bool) -> None:
     """Print the current events; with ``watch`` at every poll interval until interrupted.
 
     The exporter is asked first, and IMDS where none answers or ``exporter_url`` is None.
@@ -54,11 +52,11 @@ def show(
     try:
         if not watch:
             _print(sources.look(), clock, as_json=as_json)
-        elif as_json or not screen.console().is_interactive:
+        elif as_json or not terminal.console().is_interactive:
             for look in _looks(sources, settings.imds.poll_interval):
                 _print(look, clock, as_json=as_json)
         else:
-            with Live(console=screen.console(), screen=True, auto_refresh=False) as live:
+            with Live(console=terminal.console(), screen=True, auto_refresh=False) as live:
                 for look in _looks(sources, settings.imds.poll_interval):
                     live.update(_drawn(look, clock), refresh=True)
     except KeyboardInterrupt:
@@ -70,7 +68,7 @@ def show(
 class _Sources:
     """The exporter and IMDS, asked in this order."""
 
-    def __init__(self, settings: Config, clock: Clock, exporter_url: ExporterUrl | None) -> None:
+    def __init__(self, settings: Config, clock: Clock, exporter_url: str | None) -> None:
         self._settings = settings
         self._clock = clock
         self._exporter = RunningExporter(exporter_url) if exporter_url else None
@@ -145,7 +143,7 @@ def _print(look: _Look, clock: Clock, *, as_json: bool) -> None:
     for warning in look.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)
     if not as_json:
-        screen.console().print(_drawn(msgspec.structs.replace(look, warnings=()), clock))
+        terminal.console().print(_drawn(msgspec.structs.replace(look, warnings=()), clock))
         return
     if look.error:
         click.echo(f"error: {printable(look.error)}", err=True)
@@ -154,12 +152,12 @@ def _print(look: _Look, clock: Clock, *, as_json: bool) -> None:
 
 
 def _drawn(look: _Look, clock: Clock) -> Text:
-    parts = [screen.lines(map(printable, look.headline))]
+    parts = [Text(printable(line)) for line in look.headline]
     parts += [Text(f"warning: {printable(text)}", style="yellow") for text in look.warnings]
     if look.error:
         parts.append(Text(f"error: {printable(look.error)}", style="bold red"))
     if look.answer is not None:
-        parts.append(screen.events(look.answer.current, clock.now()))
+        parts.append(terminal.coloured(look.answer.current, clock.now()))
     return Text("\n").join(parts)
 
 

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from exporter.clock import Clock
-from exporter.commands.table import aligned
+from exporter.commands.terminal import aligned
 from exporter.config import Config, Route
 from exporter.errors import ConfigurationError, ImdsError, quoted
 from exporter.imds import ImdsClient, endpoint_of

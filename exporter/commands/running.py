@@ -19,32 +19,10 @@ class NoExporterError(ExporterError):
     """Nothing answers at the exporter's address."""
 
 
-class ExporterUrl(str):
-    """The address of a running exporter; it may hold a user name and a password."""
-
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, text: str) -> "ExporterUrl":
-        """Read it from a flag.
-
-        Raises:
-            ValueError: it is not a URL of HTTP or HTTPS. The text is not repeated, as it may hold a password.
-        """
-        try:
-            url = urlsplit(text)
-            usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
-        except ValueError:
-            usable = False
-        if not usable or url.query or url.fragment or not text.isprintable() or " " in text:
-            raise ValueError("is not a valid URL; write it like http://127.0.0.1:9843")
-        return cls(text.rstrip("/"))
-
-
 class RunningExporter:
-    """Asks one exporter; ``url`` is its address without user name and password."""
+    """Asks one exporter; ``url`` may have a user name and a password, the attribute has neither."""
 
-    def __init__(self, url: ExporterUrl) -> None:
+    def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         given, _, host = parts.netloc.rpartition("@")
         self.url = parts._replace(netloc=host).geturl()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.commands import check_config
+from exporter.commands import doctor
 
 MANY = """\
 imds:
@@ -65,9 +65,9 @@ def check(folder: Path, text: str, web: str | None = None) -> int:
     file = folder / "exporter.yml"
     file.write_text(text)
     if web is None:
-        return check_config.run([file], None)
+        return doctor.check_files([file], None)
     (folder / "web.yml").write_text(web)
-    return check_config.run([file], folder / "web.yml")
+    return doctor.check_files([file], folder / "web.yml")
 
 
 def test_every_mistake_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from exporter.app import App, Options
-from exporter.cli import main
+from exporter.app import App
 from exporter.commands.demo import Demo, Messages, Simulated, frame
 from exporter.config import Templates
 from exporter.model.lifecycle import Transition
@@ -76,10 +75,3 @@ def test_a_plan_at_the_speed_of_the_clock_stays_as_it_is() -> None:
     """There is nothing to adapt."""
     plan = Plan()
     assert Simulated(1.0, NOW).plan(plan) is plan
-
-
-def test_it_listens_on_loopback_by_default() -> None:
-    """Nobody else on the network can reach a demo unless told so."""
-    (flag,) = [one for one in main.commands["demo"].params if one.name == "web_listen_address"]
-    assert flag.default == "127.0.0.1:9843"
-    assert Options().listen_address == ":9843"

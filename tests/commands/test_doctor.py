@@ -15,7 +15,6 @@ import pytest
 from exporter.clock import SystemClock
 from exporter.commands import doctor
 from exporter.commands.doctor import Asked, Finding, Level
-from exporter.commands.running import ExporterUrl
 from exporter.config import Endpoint, Overrides
 from exporter.health import DegradedReason, Health
 from exporter.notifications.addresses import NotifyUrls
@@ -41,7 +40,7 @@ def asked(imds: str, folder: Path, **fields: Any) -> Asked:
         "web_config_file": None,
         "overrides": overrides,
         "notify": NotifyUrls(),
-        "exporter_url": ExporterUrl(f"http://127.0.0.1:{free_port()}"),
+        "exporter_url": f"http://127.0.0.1:{free_port()}",
     }
     return Asked(**(values | fields))
 
@@ -52,10 +51,10 @@ def found(flags: Asked, clock: Any = None) -> dict[str, Finding]:
 
 
 @contextmanager
-def running(where: Site) -> Iterator[dict[str, ExporterUrl]]:
+def running(where: Site) -> Iterator[dict[str, str]]:
     """Serve an exporter; return the flag that names it."""
     with served(where) as port:
-        yield {"exporter_url": ExporterUrl(f"http://127.0.0.1:{port}")}
+        yield {"exporter_url": f"http://127.0.0.1:{port}"}
 
 
 def test_a_vm_without_an_exporter(tmp_path: Path) -> None:

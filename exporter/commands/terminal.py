@@ -1,14 +1,24 @@
-"""Events as a table that fits on a terminal of 80 columns, for `events`, `approve` and `demo`."""
+"""Events and other tables on a terminal: plain text that fits on 80 columns, and colours by rich."""
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from exporter.model.events import STARTED, Target
+from rich.console import Console
+from rich.text import Text
+
+from exporter.model.events import SCHEDULED, STARTED, Target
+from exporter.model.messages import Severity, severity
 from exporter.model.views import EventView
 from exporter.model.wording import count, printable
 from exporter.timefmt import format_duration
 
+STYLES = {
+    Severity.INFO: "cyan",
+    Severity.SUCCESS: "green",
+    Severity.WARNING: "yellow",
+    Severity.CRITICAL: "bold red",
+}
 WIDTH = 80
 _HEAD = ("TYPE", "STATUS", "STARTS", "LASTS", "EVENT ID")
 _GAP = "  "
@@ -19,8 +29,25 @@ _UNIT = re.compile(r"\d+\D+")
 _WHOM = {Target.SELF: "this VM", Target.OTHER: "other VMs"}
 
 
+def console() -> Console:
+    """Return the console of standard output, with colour only where it is wanted."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def coloured(views: Sequence[EventView], now: datetime, speed: float = 1.0) -> Text:
+    """Return the table of events, each in the colour of its severity."""
+    if not views:
+        return Text("No events are pending.")
+    head, *rest = render(views, now, speed)
+    rows = [Text(head, style="bold")]
+    for view, first, second in zip(views, rest[::2], rest[1::2], strict=True):
+        transition = {SCHEDULED: "scheduled", STARTED: "started"}.get(view.status, "advised")
+        rows += [Text(first, style=STYLES[severity(transition, view.type)]), Text(second)]
+    return Text("\n").join(rows)
+
+
 def render(views: Sequence[EventView], now: datetime, speed: float = 1.0) -> list[str]:
-    """Return a head line, and two lines for each event: what happens when, and to which VMs.
+    """Return the table of events: a head line, and two lines for each.
 
     ``speed`` is how many times as fast as the clock the events' time passes. Only an event id longer than a
     GUID makes a line longer than `WIDTH`. Control characters that Azure sent are replaced.
@@ -33,7 +60,7 @@ def render(views: Sequence[EventView], now: datetime, speed: float = 1.0) -> lis
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, its columns as wide as they must be; nothing in it steers the terminal."""
+    """Return the lines of a table; what would steer the terminal is replaced."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
@@ -42,7 +69,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def span(seconds: float) -> str:
-    """Write a span of time by its two largest units: ``6d23h``."""
+    """Return a span of time in its two largest units: ``6d23h``."""
     return "".join(_UNIT.findall(format_duration(round(abs(seconds))))[:2])
 
 

@@ -1,11 +1,11 @@
-"""Tests of `exporter.commands.table`: events on a terminal."""
+"""Tests of `exporter.commands.terminal`: events on a terminal."""
 
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from exporter.commands import table
+from exporter.commands import terminal
 from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import TrackedEvent
 from exporter.model.views import event_view
@@ -16,7 +16,7 @@ from tests.clocks import NOW
 def rendered(event: ScheduledEvent, **fields: Any) -> list[str]:
     """Render a table of one event."""
     tracked = TrackedEvent(event, (event.event_id,), first_seen=NOW, **fields)
-    return table.render([event_view(tracked)], NOW)
+    return terminal.render([event_view(tracked)], NOW)
 
 
 def test_a_row() -> None:
@@ -47,7 +47,7 @@ def test_time_passes_faster_in_a_demo() -> None:
     """With a speed, times are those of the simulation."""
     event = scheduled(not_before=NOW + timedelta(seconds=15))
     tracked = TrackedEvent(event, (event.event_id,), first_seen=NOW)
-    assert "in 15m " in table.render([event_view(tracked)], NOW, speed=60)[1]
+    assert "in 15m " in terminal.render([event_view(tracked)], NOW, speed=60)[1]
 
 
 def test_nothing_that_azure_says_steers_the_terminal() -> None:
@@ -70,7 +70,7 @@ def test_nothing_that_azure_says_steers_the_terminal() -> None:
 def test_it_fits_on_80_columns(fields: dict[str, Any]) -> None:
     """Whatever Azure sends, no line is longer, and the id of an event is whole."""
     rows = rendered(scheduled(**fields))
-    assert max(map(len, rows)) <= table.WIDTH
+    assert max(map(len, rows)) <= terminal.WIDTH
     assert rows[1].endswith(f"  {FREEZE_ID}")
 
 
