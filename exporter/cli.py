@@ -21,12 +21,13 @@ from exporter.commands.flags import (
     SIMULATION,
     STATE_DIRECTORY,
     WEB_CONFIG,
+    Parsed,
     log_level,
     overrides,
     serving,
 )
 from exporter.config import PROGRAM, loading
-from exporter.errors import ConfigurationError, ExporterError
+from exporter.errors import ConfigurationError, ExporterError, may_be_secret, quoted
 from exporter.model.lifecycle import Transition
 
 _OUTPUT_FAILURES = (errno.ENOSPC, errno.EIO)
@@ -35,10 +36,19 @@ _OUTPUT_FAILURES = (errno.ENOSPC, errno.EIO)
 class _Program(click.Group):
     """Turns our exceptions into one line and an exit status: 2 for configuration, 1 otherwise."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse what stands before the command."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            raise _without_secrets(error) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was asked for."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _without_secrets(error) from error
         except ExporterError as error:
             for line in error.problems if isinstance(error, ConfigurationError) else [str(error)]:
                 click.echo(f"{PROGRAM}: {line}", err=True)
@@ -55,6 +65,17 @@ class _Program(click.Group):
             # The interpreter would try once more on its way out, and end with another status.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
+
+
+def _without_secrets(error: click.UsageError) -> click.UsageError:
+    """Return the error without the values in it, from command line or environment, that may be secrets."""
+    own = isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, Parsed)
+    given = [value for name, value in os.environ.items() if name.startswith("SCHEDULED_EVENTS_")]
+    values = {part for word in (*sys.argv[1:], *given) for part in (word, *word.partition("="))}
+    text = error.format_message()
+    for value in () if own else sorted(filter(may_be_secret, values), key=len, reverse=True):
+        text = text.replace(repr(value), quoted(value)).replace(value, quoted(value))
+    return click.UsageError(text, error.ctx)
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -11,7 +11,7 @@ import msgspec
 
 from exporter.config import loading, yamlfile
 from exporter.config.yamlfile import Keys, YamlFile
-from exporter.errors import ConfigurationError
+from exporter.errors import ConfigurationError, quoted
 from exporter.timefmt import Duration
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -84,7 +84,7 @@ def load_scenarios(names: Sequence[str] | None = None) -> tuple[Scenario, ...]:
         elif name in bundled:
             found.append(bundled[name])
         else:
-            raise ConfigurationError(f"no scenario is named {name!r}; there are: {', '.join(bundled)}")
+            raise ConfigurationError(f"no scenario is named {quoted(name)}; there are: {', '.join(bundled)}")
     return tuple(found)
 
 

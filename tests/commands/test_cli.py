@@ -8,6 +8,9 @@ import pytest
 from exporter.app import Options
 from exporter.cli import main
 
+URL = "json://user:secret-pass@host.example"
+SHAPE = f"a text of {len(URL)} characters"
+
 
 def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """Run the program with a wrong command line; return the line that says what is wrong."""
@@ -18,6 +21,48 @@ def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
     shown = capsys.readouterr().err
     assert "secret" not in shown
     return shown.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", URL], f"Got unexpected extra argument ({SHAPE})"),
+        (["run", "a", URL], f"Got unexpected extra arguments (a {SHAPE})"),
+        ([URL], f"No such command {SHAPE}."),
+        ([f"--{URL}"], f"No such option a text of {len(URL) + 2} characters."),
+        (["run", f"--{URL}=x"], f"No such option a text of {len(URL) + 2} characters."),
+        (["run", "--log.level", URL], f"{SHAPE} is not one of 'debug', 'info', 'warning', 'error'."),
+        (["run", f"--log.format={URL}"], f"{SHAPE} is not one of 'logfmt', 'json'."),
+        (["run", "--poll.interval", URL], f"{SHAPE} is not a valid duration; "),
+        (["run", "--imds.endpoint", URL], "is not a valid URL; write a URL without path, "),
+        (["simulate", "--instances", URL], f"{SHAPE} is not a valid integer range."),
+        (["simulate", "--speed", URL], f"{SHAPE} is not a valid float range."),
+        (["notify-test", "--transition", URL], f"{SHAPE} is not one of 'advised', "),
+        (["run", "stray"], "Got unexpected extra argument (stray)"),
+        (["run", "--log.level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'."),
+    ],
+)
+def test_an_error_does_not_repeat_what_may_be_a_secret(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    """A URL in the wrong place has its length shown, and any other word is repeated."""
+    assert message in error(monkeypatch, capsys, *words)
+
+
+def test_an_error_does_not_repeat_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same holds for variables that stand for flags."""
+    monkeypatch.setenv("SCHEDULED_EVENTS_LOG_LEVEL", URL)
+    assert f"{SHAPE} is not one of 'debug'" in error(monkeypatch, capsys, "run")
+
+
+def test_no_scenario_is_named_like_a_url(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A URL in the place of a scenario is not repeated."""
+    message = error(monkeypatch, capsys, "simulate", "--scenario", URL)
+    assert f": no scenario is named {SHAPE}; there are: " in message
 
 
 @pytest.mark.parametrize(
