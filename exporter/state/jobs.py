@@ -130,6 +130,19 @@ class HookJobs(Jobs[Job]):
 
     def __init__(self, journal: Journal, spans: Spans) -> None:
         super().__init__(journal, "hook", Record[Job], spans)
+        # By life: approvals ask for the runs of each event in turn, and there may be thousands of both.
+        self._runs: dict[str, dict[JobKey, Record[Job]]] = {}
+
+    def apply(self, key: JobKey, value: Record[Job] | None) -> None:
+        """Put a job, or delete it."""
+        super().apply(key, value)
+        runs = self._runs.setdefault(key.life, {})
+        if value is not None:
+            runs[key] = value
+        else:
+            runs.pop(key, None)
+        if not runs:
+            del self._runs[key.life]
 
     def add(self, transaction: Transaction, jobs: Sequence[Job]) -> None:
         """Add jobs in the transaction of the transitions that cause them, unless they are known.
@@ -137,17 +150,18 @@ class HookJobs(Jobs[Job]):
         A job for an update replaces one of the same hook that has not begun.
         """
         updates = {(job.key, job.hook) for job in jobs if job.transition is Transition.UPDATED}
-        for key, record in self._not_begun() if updates else ():
-            if (key.life, key.name) in updates and _is_update(record):
-                transaction.delete(self, key)
+        for life, hook in updates:
+            for key, record in self._not_begun(life):
+                if key.name == hook and _is_update(record):
+                    transaction.delete(self, key)
         if jobs:
             keyed = [(JobKey(job.event.id.lower(), job.key, job.sequence, job.hook), job) for job in jobs]
             self._queue(transaction, keyed, jobs[0].at)
 
     def drop(self, transaction: Transaction, lives: Sequence[str]) -> None:
         """Delete the jobs of lives that are over, in the transaction of their end, unless they have begun."""
-        for key, _ in self._not_begun() if lives else ():
-            if key.life in lives:
+        for life in lives:
+            for key, _ in self._not_begun(life):
                 transaction.delete(self, key)
 
     def events(self) -> list[str]:
@@ -158,11 +172,7 @@ class HookJobs(Jobs[Job]):
     def has_open_updates(self, life: str) -> bool:
         """Return whether hooks for an update of this life have still to run, or to end."""
         with self.lock:
-            return any(
-                key.life == life and _is_update(record)
-                for jobs in self._open.values()
-                for key, record in jobs.items()
-            )
+            return any(_is_update(record) for record in self._runs.get(life, {}).values())
 
     def begin(self, key: JobKey) -> int:
         """Record that a job begins; return which attempt it is, from 1, or 0 if it was dropped meanwhile."""
@@ -184,10 +194,9 @@ class HookJobs(Jobs[Job]):
 
         Runs for the transitions with the numbers ``but`` are left out.
         """
-        found = [
-            (key, record) for key, record in self.snapshot() if key.life == life and key.sequence not in but
-        ]
-        found.sort(key=lambda one: one[0].sequence)
+        with self.lock:
+            runs = list(self._runs.get(life, {}).items())
+        found = sorted((run for run in runs if run[0].sequence not in but), key=lambda run: run[0].sequence)
         return {key.name: HookOutcome(record.outcome) if record.outcome else None for key, record in found}
 
     def failures(self) -> list[Finding]:
@@ -198,9 +207,10 @@ class HookJobs(Jobs[Job]):
             if record.done is not None and record.outcome in (HookOutcome.FAILED, HookOutcome.TIMED_OUT)
         ]
 
-    def _not_begun(self) -> Iterator[tuple[JobKey, Record[Job]]]:
-        for jobs in self._open.values():
-            yield from ((key, record) for key, record in jobs.items() if not record.attempts)
+    def _not_begun(self, life: str) -> Iterator[tuple[JobKey, Record[Job]]]:
+        for key, record in self._runs.get(life, {}).items():
+            if record.done is None and not record.attempts:
+                yield key, record
 
 
 def _is_update(record: Record[Job]) -> bool:

@@ -1,13 +1,14 @@
 """What must not grow, though what Azure sends has no end: series, memory, the rows of the state."""
 
 import re
+import sys
 from datetime import timedelta
 from pathlib import Path
 
 from prometheus_client import generate_latest
 
 from exporter import config
-from exporter.config import Route
+from exporter.config import Hook, Route, Rule
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import Health
 from exporter.model.advance import MOST_IDS, MOST_PAST, MOST_TRANSITIONS, advance
@@ -16,6 +17,7 @@ from exporter.model.lifecycle import Known
 from exporter.model.messages import Message
 from exporter.notifications.notifier import compose
 from exporter.state import Store
+from tests.approval.support import ApproverFixture
 from tests.builders import body, document, raw_event, scheduled
 from tests.clocks import NOW, HandClock
 from tests.watch_fixture import WatchFixture
@@ -100,3 +102,32 @@ def test_approvals_are_asked_for_without_the_disk(tmp_path: Path) -> None:
     again = Store.open(tmp_path, health=Health(clock), clock=clock)
     assert again.approvals.known() == [found]
     again.close()
+
+
+def calls_of_a_look(folder: Path, events: int) -> int:
+    """Decide about some events, each with a hook that waits, and return the number of calls that it takes."""
+    fixture = ApproverFixture(folder)
+    hooks = (Hook("drain", ("true",)),)
+    fixture.change(hooks, rules=(Rule("all", "approve", require_hooks=("drain",)),))
+    step = fixture.show(*(scheduled(event_id=f"{number}") for number in range(events)))
+    fixture.queue_hooks(hooks, step.hookable)
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        fixture.approver.look()
+    finally:
+        sys.setprofile(None)
+    assert set(fixture.states) == {"waiting"}
+    fixture.store.close()
+    return calls
+
+
+def test_approvals_take_as_long_as_there_are_events(tmp_path: Path) -> None:
+    """The runs of hooks for other events cost a decision nothing."""
+    few, many = calls_of_a_look(tmp_path / "few", 50), calls_of_a_look(tmp_path / "many", 500)
+    assert many < 11 * few
