@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 MAX_BYTES = 16 * 1024  # per request head, per request body, and per read
 _MAX_HEADERS = 100  # a parsed header takes many times the bytes of a short one
 _WRITE_SECONDS = 30.0  # within which a peer must have read an answer
+_LOOK_AGAIN = 0.05  # seconds
 
 
 class _Connection:
@@ -33,15 +34,12 @@ class _Connection:
         self.reader, self.writer = reader, writer
         self.http = h11.Connection(h11.SERVER, MAX_BYTES)
         self.trusted = False
-        self._unbuffer()
+        self._socket = writer.transport
+        self._socket.set_write_buffer_limits(high=1, low=0)
 
     async def start_tls(self, context: ssl.SSLContext) -> None:
         """Switch to TLS."""
         await self.writer.start_tls(context)
-        self._unbuffer()
-
-    def _unbuffer(self) -> None:
-        # ``drain`` then waits until everything is sent, and closing afterwards loses nothing.
         self.writer.transport.set_write_buffer_limits(high=1, low=0)
 
     async def request(self) -> Request | None:
@@ -92,6 +90,13 @@ class _Connection:
     def write(self, event: h11.Event) -> None:
         """Write part of a response without waiting for the client to read it."""
         self.writer.write(self.http.send(event) or b"")
+
+    async def sent(self) -> None:
+        """Wait until all that was written is sent; closing the connection then loses nothing."""
+        await self.writer.drain()
+        # With TLS, that waits only for the encryption.
+        while self._socket.get_write_buffer_size():
+            await asyncio.sleep(_LOOK_AGAIN)
 
 
 def _check_head(head: h11.Request) -> None:
@@ -219,9 +224,6 @@ class Server:
         try:
             await self._converse(connection)
             connection.writer.close()
-            # With TLS `drain` does not see what waits in the transport below.
-            async with self._wait(connection, _WRITE_SECONDS):
-                await connection.writer.wait_closed()
         except (OSError, HangUpError) as error:
             log.debug("connection closed", extra={"error": error})
 
@@ -291,6 +293,6 @@ class Server:
         connection.write(event)
         try:
             async with self._wait(connection, _WRITE_SECONDS):
-                await connection.writer.drain()
+                await connection.sent()
         except OSError as error:
             raise HangUpError from error
