@@ -1,4 +1,4 @@
-"""The way of a message: `Message`, `Rendered` by a `Writer`, handed to a `Sender`, ends as a `Delivery`."""
+"""Messages: a `Writer` turns one into `Rendered`, which a `Sender` sends, with a `Delivery` as the result."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -73,9 +73,9 @@ class Message(msgspec.Struct, frozen=True, tag="event"):
     """The facts of one transition for one target, as they were when it happened; rendered when it is sent.
 
     ``sequence`` is the transition's number in the event's life, from 1: with the event's key
-    (`TrackedEvent.key`) and the target it names the message for all time. ``at`` is aware and in UTC.
-    ``incident`` is the key of its event's incident, for services that know such, "" for none. ``detail`` is
-    that of `Occurrence`. ``vm`` is what was known of this VM then: after a restart IMDS may not answer.
+    (`TrackedEvent.key`) and the target it identifies the message. ``at`` is aware and in UTC.
+    ``incident`` is the key of its event's incident for services that know incidents, "" for none. ``detail``
+    is that of `Occurrence`. ``vm`` has the facts about this VM then: after a restart IMDS may not answer.
     """
 
     target: str
@@ -111,7 +111,7 @@ class WatchChange(StrEnum):
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """An outage of the watch that messages were sent about; ``since`` and ``incident`` are as there.
+    """An outage of the watch that messages were sent about; the fields are those of `WatchMessage`.
 
     It is remembered until it is over, as the name of this VM, which is in ``incident``, may change meanwhile.
     """
@@ -128,8 +128,8 @@ class Outage(msgspec.Struct, frozen=True):
 class WatchMessage(msgspec.Struct, frozen=True, tag="watch"):
     """For one target: the exporter gets no valid document from IMDS, or gets one again.
 
-    ``key`` names the outage; with ``sequence`` (1 for blind, 2 for recovered) and the target it names the
-    message for all time. ``since`` is the time of the last valid document, or of the exporter's start where
+    ``key`` identifies the outage; with ``sequence`` (1 for blind, 2 for recovered) and the target it
+    identifies the message. ``since`` is the time of the last valid document, or of the exporter's start where
     there was none; ``at`` is when the change was noticed. Both are aware and in UTC. ``error`` is the last
     failure of a poll, in words. ``incident`` is as in `Message`.
     """
@@ -182,7 +182,7 @@ class Rendered(msgspec.Struct, frozen=True):
 
 
 class Failure(StrEnum):
-    """Why an attempt did not deliver; it decides what is tried next.
+    """Why an attempt failed; it decides what is tried next.
 
     ``TARGET``: the target cannot be reached, or accepts nothing now; other messages would fail, too.
     ``REFUSED``: the target does not accept this message, and would not later either.
@@ -207,7 +207,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Backlog(StrEnum):
-    """How messages are sent that could not be for a while.
+    """How messages are sent that waited while the target was down.
 
     ``DIGEST``: many of them as one message. ``EACH``: every one by itself. ``LAST``: of each event's the last
     alone, as an incident has one state.
@@ -219,7 +219,7 @@ class Backlog(StrEnum):
 
 
 class Writer(Protocol):
-    """What turns messages into text, as `exporter.notifications.rendering.Renderer` does."""
+    """Turns messages into text, as `exporter.notifications.rendering.Renderer` does."""
 
     def render(
         self, message: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
@@ -235,11 +235,11 @@ class Writer(Protocol):
 
 
 class Sender(Protocol):
-    """The way to one target; several threads use it at once."""
+    """Sends to one target; several threads use it at once."""
 
     @property
     def address(self) -> str:
-        """Where it goes, as far as may be shown: ``scheme://host``."""
+        """The target's address as far as it may be shown: ``scheme://host``."""
         ...
 
     @property

@@ -1,5 +1,8 @@
-"""Telling people: every transition, once, to every target whose routes want it.
+"""Notifications: every transition, once, to every target whose routes match.
 
-The messages are written down in the same transaction as the transition that caused them (`exporter.state`),
-and worked off here by one thread per target, through Apprise.
+`notifier` composes the messages, which are stored in the transaction of the transition that caused them.
+For each target a `worker` takes those that `schedule` names next. `rendering` turns them into text: `words`
+in the `styles` of a format, or the user's templates (`templating`, run by `engine`). `sending` passes the
+text to the target's `services`, and `failures` explains why that did not work. `planning` and `addresses`
+read all of it from the configuration.
 """

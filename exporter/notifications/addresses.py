@@ -1,4 +1,4 @@
-"""Where the targets are: their URLs, which are secrets, found in the file, the environment or other files."""
+"""The addresses of targets: URLs, which are secrets, from the configuration, the environment or files."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class NotifyUrls(tuple[str, ...]):
 
 
 class Address(msgspec.Struct):
-    """Where one target is: an Apprise URL, or path and tag of an Apprise configuration file.
+    """The address of one target: an Apprise URL, or path and tag of an Apprise configuration file.
 
     The URL is a secret. Whatever shows an address shows its ``label``. ``keys`` lead to it in the
     configuration file; without any it comes from ``--notify``. ``plugin`` is the module and the class by
@@ -50,7 +50,7 @@ class Address(msgspec.Struct):
 
     @property
     def label(self) -> str:
-        """What may be shown of it."""
+        """What may be shown of the address."""
         return f"tag {self.apprise_config[1]}" if self.apprise_config else shown(self.url)
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ def resolve(
     environ: Mapping[str, str],
     mistakes: Mistakes,
 ) -> tuple[Address, ...]:
-    """Find every target's address; ``extra`` are the URLs of ``--notify``, targets notify-1, notify-2, ...
+    """Return every target's address; ``extra`` are the URLs of ``--notify``, targets notify-1, notify-2, ...
 
     In a target's ``url``, ``${NAME}`` stands for a variable of the environment, whose value is taken as it
     is. Any other ``$`` stands for itself; ``%24{`` is how a URL has ``${`` in it. A variable or a file that
@@ -123,16 +123,16 @@ def resolve(
 
 
 def variables(settings: Config) -> frozenset[str]:
-    """Name the variables of the environment in ``${...}`` of any value, except in commands of hooks.
+    """Return the names of environment variables in ``${...}`` of any value, except in commands of hooks.
 
-    Only URLs of targets are made of them; but what somebody wrote elsewhere is meant as a secret, too.
+    Only URLs of targets are expanded, but what is written elsewhere is meant as a secret, too.
     """
     values = msgspec.to_builtins(msgspec.structs.replace(settings, hooks=()), enc_hook=str)
     return frozenset(_VARIABLE.findall(msgspec.json.encode(values).decode()))
 
 
 def secret_files(settings: Notifications, config_file: Path | None) -> tuple[Path, ...]:
-    """List the files that hold addresses, the configuration file only if a secret is written out in it."""
+    """Return the files that hold addresses; the configuration file only if it contains a secret."""
     targets = settings.targets
     found = [config_file] if config_file and any(is_secret(target.url) for target in targets) else []
     found += [Path(target.url_file) for target in targets if target.url_file]
@@ -168,7 +168,7 @@ def _has_letters(text: str) -> bool:
 
 
 def names_of_extra(extra: Sequence[str]) -> tuple[str, ...]:
-    """Name the targets that ``--notify`` adds."""
+    """Return the names of the targets that ``--notify`` adds."""
     return tuple(f"notify-{number}" for number in range(1, len(extra) + 1))
 
 
@@ -200,7 +200,7 @@ def _expanded(url: str, keys: Keys, locate: Locate, environ: Mapping[str, str]) 
 
 
 def _refuse_url(text: str, keys: Keys, locate: Locate, wanted: str) -> None:
-    """Keep a URL in the wrong place out of the messages that would name it."""
+    """Refuse a URL in the wrong place, without repeating it: other errors would."""
     if "://" in text:
         raise locate(keys, f"must be {wanted}, but is a URL; give that as a target's url")
 

@@ -1,4 +1,4 @@
-"""Fills in the user's templates by Jinja2, in the process that `exporter.notifications.templating` starts."""
+"""The user's templates in Jinja2's sandbox; run as a program by `exporter.notifications.templating`."""
 
 import contextlib
 import os
@@ -142,7 +142,7 @@ class Template:
             raise TemplateError("is nested too deeply") from error
 
     def render(self, values: dict[str, Any]) -> str:
-        """Fill it in.
+        """Return the text for these values.
 
         Raises:
             TemplateError: it fails with these values, or writes too much.
@@ -157,7 +157,7 @@ class Template:
 
 
 def _unknown(tree: Any) -> Iterator[str]:
-    """Find what no sample may ever reach: wrong names in branches that are seldom taken."""
+    """Yield wrong names, also those in branches that no sample reaches."""
     undeclared = meta.find_undeclared_variables(tree) - set(NAMES)
     own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
     for node in tree.find_all((nodes.Name, nodes.Getattr)):
@@ -198,12 +198,12 @@ def _shown(value: object) -> object:
 
 
 def _escaped(value: object) -> object:
-    """Escape even where a template switches that off: what Azure sends is never markup."""
+    """Escape even where a template disables it: what Azure sends is never markup."""
     return escape(_shown(value))
 
 
 def answer(request: Request) -> Answer:
-    """Fill in a template, in this process and without limits of time and memory."""
+    """Render a template in this process, without limits of time and memory."""
     style = TITLE if request.key == "title" else STYLES[request.templates.format]
     try:
         template = Template(getattr(request.templates, request.key), style)

@@ -1,4 +1,4 @@
-"""Why Apprise could not send a message, by value as far as Apprise lets it be known.
+"""Why Apprise could not send a message.
 
 `AppriseResult` says no more than that an attempt failed. The exception that a plugin handles is the current
 one of the interpreter while the plugin logs it, and so is known by type. The status of an HTTP response is
@@ -30,7 +30,7 @@ _STATUS = re.compile(r"\berror=([1-5][0-9][0-9])\b")
 
 
 class _Errors(logging.Handler):
-    """Keeps the exceptions that are being handled where something is logged on this thread."""
+    """Collects the exceptions that are being handled whenever this thread logs something."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class _Errors(logging.Handler):
 
 @contextlib.contextmanager
 def handled_by(name: str) -> Iterator[Sequence[BaseException]]:
-    """Collect the exceptions that are handled on this thread by whoever logs to a logger."""
+    """Collect the exceptions that code which logs to a logger handles on this thread."""
     logger, errors = logging.getLogger(name), _Errors()
     logger.addHandler(errors)
     try:
@@ -125,7 +125,7 @@ def of_errors(errors: Sequence[BaseException]) -> Delivery:
 
 
 def _meanings() -> Iterator[tuple[tuple[type[BaseException], ...], str, Failure]]:
-    """Yield what exceptions mean, the most telling first."""
+    """Yield types of exceptions with their meaning, the most specific first."""
     import requests
     import urllib3
 
@@ -146,7 +146,7 @@ def _meanings() -> Iterator[tuple[tuple[type[BaseException], ...], str, Failure]
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception, and what caused it."""
+    """Yield an exception and its causes."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         seen.append(error)

@@ -33,9 +33,9 @@ def compose(
     now: datetime,
     vm: VirtualMachine | None = None,
 ) -> tuple[Message, ...]:
-    """Make the messages about what just happened: every route that matches delivers, a target once.
+    """Return the messages about transitions: one for each target of the routes that match.
 
-    ``vm`` is what is known of this VM, None while that is nothing.
+    ``vm`` has the facts about this VM, None while they are unknown.
     """
     return tuple(
         _message(target, occurrence, instance, vm or VirtualMachine(), shared=shared)
@@ -47,7 +47,7 @@ def compose(
 def _targets(
     routes: Sequence[Route], occurrence: Occurrence, instance: str | None, now: datetime
 ) -> dict[str, bool]:
-    """Return whom to tell, and whether by a route about other VMs' events: their incidents are shared."""
+    """Return the targets, and whether a route about other VMs leads to them: its incidents are shared."""
     found: dict[str, bool] = {}
     tracked = occurrence.tracked
     for route in routes:
@@ -89,7 +89,7 @@ def _message(
 def compose_watch(
     targets: Sequence[str], change: WatchChange, outage: Outage, at: datetime, snapshot: Snapshot
 ) -> tuple[WatchMessage, ...]:
-    """Make the messages about an outage of the watch; its end comes after its beginning."""
+    """Return the messages about an outage of the watch, or its end."""
     return tuple(
         WatchMessage(
             target=target,
@@ -108,7 +108,7 @@ def compose_watch(
 
 
 class Notifier:
-    """One worker per target; `compose` belongs to the poller's thread, the rest to any."""
+    """One worker per target. Any thread may use it."""
 
     def __init__(self, outbox: Outbox, counts: Metrics, tracer: Tracer, health: Health, clock: Clock) -> None:
         self._outbox = outbox
@@ -126,9 +126,9 @@ class Notifier:
         return dict.fromkeys(self._plan.senders, 0) | self._outbox.counts()
 
     def configure(self, plan: Plan) -> None:
-        """Take over a plan; messages that wait for a target that it does not have are kept, and warned of.
+        """Use a plan; messages for targets that it does not have are kept, and a warning is logged.
 
-        Once stopped it takes over none: a worker of its own would send while the state is being closed.
+        After `stop` this does nothing: a new worker would send while the state is being closed.
         """
         with self._lock:
             if not self._stopping:
@@ -165,22 +165,22 @@ class Notifier:
         now: datetime,
         vm: VirtualMachine | None = None,
     ) -> tuple[Message, ...]:
-        """Make the messages to write down with what just happened."""
+        """Return the messages to store with these transitions."""
         return compose(self._plan.routes, occurrences, instance=instance, now=now, vm=vm)
 
     @property
     def blind_after(self) -> float:
-        """After how many seconds without a valid document to send messages; infinite for never."""
+        """The seconds without a valid document after which to send messages; infinite for never."""
         return self._plan.watch_after if self._plan.watch_targets else math.inf
 
     def compose_watch(
         self, change: WatchChange, outage: Outage, at: datetime, snapshot: Snapshot
     ) -> tuple[WatchMessage, ...]:
-        """Make the messages to write down with an outage of the watch, or its end."""
+        """Return the messages to store with an outage of the watch, or its end."""
         return compose_watch(self._plan.watch_targets, change, outage, at, snapshot)
 
     def wake(self) -> None:
-        """Deliver what was recorded."""
+        """Deliver what was stored."""
         for worker in self._workers.values():
             worker.wake()
 

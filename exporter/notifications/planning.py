@@ -1,4 +1,4 @@
-"""From the configuration to a `Plan`: whatever is wrong with targets or templates is found here."""
+"""The plan of notifications, from the configuration; mistakes in targets and templates are found here."""
 
 import logging
 import os
@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from exporter import config
 from exporter import files as secret_files
-from exporter.config import Config, Overrides, Route, Templates, loading
+from exporter.config import Config, Overrides, Route, Templates, loading, state_directory
 from exporter.config.yamlfile import Locate
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.model.messages import Sender, Writer
@@ -52,7 +51,7 @@ class DeliveryConfig(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Who is told what, and how; ``retry_for`` and ``watch_after`` are in seconds.
+    """What is sent to which targets, and how; ``retry_for`` and ``watch_after`` are in seconds.
 
     The factories are called on the workers' threads, at the first message of a target, so that nothing heavy
     is imported before there is something to say.
@@ -77,7 +76,7 @@ def effective_routes(routes: Sequence[Route], configured: Sequence[str], extra: 
 
 
 class Checker:
-    """Has Apprise look at addresses, in a process of its own, on any thread, until it is stopped.
+    """Checks addresses with Apprise in a process of its own; any thread may use it.
 
     The URLs go to that process through a pipe, because others can read a process's arguments and environment.
     """
@@ -107,7 +106,7 @@ class Checker:
         return refused
 
     def stop(self) -> None:
-        """End all checks."""
+        """End all checks; they find nothing wrong."""
         with self._lock:
             self._stopped = True
             for child in self._children:
@@ -160,7 +159,7 @@ Check = Callable[[Checker], None]
 def load(
     file: Path | None, overrides: Overrides, urls: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[Config, Plan]:
-    """Read a configuration file, and check targets and templates, too.
+    """Read a configuration file, and check targets and templates.
 
     Raises:
         ConfigurationError: something is wrong; with file and line where there is one.
@@ -206,13 +205,13 @@ def _read(  # noqa: PLR0913  # what `read` is given, and where mistakes go
     senders: Mapping[str, Sender] | None = None,
     keep_state: bool = False,
 ) -> tuple[Config, Plan, Check]:
-    """Do as `read`; put what is wrong into ``mistakes``, and leave it out."""
+    """Read as `read` does; put what is wrong into ``mistakes``, and leave it out."""
     settings, locate = loading.load_located(file, overrides, mistakes)
     notifications = settings.notifications
     found = addresses.resolve(notifications, urls, locate, environ, mistakes)
     loading.warn(settings, locate)
     secret_files.warn(addresses.secret_files(notifications, file))
-    storage = config.state_directory(settings) / _STORAGE if keep_state else None
+    storage = state_directory(settings) / _STORAGE if keep_state else None
     ways: dict[str, Callable[[], Sender]] = {
         address.target: partial(AppriseSender, address, storage=storage) for address in found
     }
@@ -233,7 +232,7 @@ def _read(  # noqa: PLR0913  # what `read` is given, and where mistakes go
 
 
 def check(templates: Templates, found: Sequence[Address], locate: Locate, checker: Checker) -> None:
-    """Try the templates, and have Apprise look at every target's address.
+    """Check the templates, and every address with Apprise.
 
     Raises:
         ConfigurationError: a template is wrong, or Apprise does not take an address.

@@ -1,4 +1,4 @@
-"""Writing messages: title and body, by the user's templates or built in, cut to what a service accepts."""
+"""Messages as text: title and body, by the user's templates or ours, cut to what a service accepts."""
 
 import re
 from collections import Counter
@@ -151,7 +151,7 @@ def _trimmed(body: str, room: int, text_format: TextFormat) -> str:
 
 
 def _closed(kept: str, room: int) -> str:
-    """Leave neither a fenced block nor a code span open."""
+    """Close a fenced block, and leave out a code span that would stay open."""
     if len(_FENCE.findall(kept)) % 2:
         cut = kept[: max(room - len(_CLOSING_FENCE), 0)]
         if len(_FENCE.findall(cut)) % 2:
@@ -163,7 +163,7 @@ def _closed(kept: str, room: int) -> str:
 
 
 def _fit_html(body: str, room: int) -> str:
-    """Turn it into paragraphs of plain text, as many as fit: cut HTML would be broken HTML."""
+    """Return paragraphs of plain text, as many as fit: cut HTML would be broken HTML."""
     note = f"<p>{escape(CUT)}</p>"
     noted = room >= 2 * len(note)
     left = room - len(note) if noted else room

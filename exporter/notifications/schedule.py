@@ -1,4 +1,4 @@
-"""Which messages of a target are sent next: decided from what waits and how attempts went, without I/O.
+"""Which messages of a target are sent next, decided without I/O from what waits and how attempts ended.
 
 Messages of one event are sent in order, one at a time. An attempt that fails puts off its own event. Once two
 different messages have failed in a row, the target counts as down: it is tried with one message at a time,
@@ -30,7 +30,7 @@ _DIGESTS_IN_A_ROW = 3
 
 
 class Item(NamedTuple):
-    """What counts of a message that waits: its event's life, its number in that life, its severity."""
+    """A message that waits: its event's life, its number in that life, its severity."""
 
     life: str
     sequence: int
@@ -38,7 +38,7 @@ class Item(NamedTuple):
 
     @property
     def id(self) -> tuple[str, int]:
-        """What names it among the messages of its target."""
+        """Its identity among the messages of its target."""
         return self.life, self.sequence
 
 
@@ -58,9 +58,8 @@ class Turn(NamedTuple):
 
 
 class _Hold(NamedTuple):
-    """An event whose first message failed: how often, and until when it is not tried again."""
+    """An event whose first message failed, and until when it is not tried again."""
 
-    failures: int
     failure: Failure
     until: float
     backoff: Backoff
@@ -113,7 +112,7 @@ class Schedule:
         for item in waiting:
             if item.life not in busy:
                 lives.setdefault(item.life, []).append(item)
-        self._forget({item.life for item in waiting})
+        self._forget_all_but({item.life for item in waiting})
         if self._is_down and (self._attempts or now < self._paused_until):
             return Turn(delay=None if self._attempts else self._paused_until - now)
         due = {life: self._due(life) for life in lives}
@@ -126,11 +125,11 @@ class Schedule:
         return turn if wait == 0 else Turn(delay=wait)
 
     def begun(self, ids: Ids, *, digest: bool) -> None:
-        """Note that an attempt began with the first messages of a turn."""
+        """Record that an attempt began with the first messages of a turn."""
         self._attempts[ids] = _Attempt(self._clock.monotonic(), digest)
 
     def delivered(self, ids: Ids) -> None:
-        """Note that an attempt delivered its message."""
+        """Record that an attempt delivered its message."""
         attempt = self._attempts.pop(ids)
         # They failed because the target was down.
         over = {Failure.TARGET, Failure.UNANSWERED} if self._is_down else {Failure.UNANSWERED}
@@ -146,7 +145,7 @@ class Schedule:
             self._digest = frozenset()
 
     def failed(self, ids: Ids, failure: Failure) -> None:
-        """Note that an attempt failed."""
+        """Record that an attempt failed."""
         attempt = self._attempts.pop(ids)
         took = self._clock.monotonic() - attempt.begun
         lives = {life for life, _ in ids}
@@ -165,22 +164,18 @@ class Schedule:
             self._paused_until = self._clock.monotonic() + self._backoff.failed(took)
 
     def dropped(self, ids: Ids) -> None:
-        """Note that an attempt ended that says nothing about the target that is configured now."""
+        """Record the end of an attempt that proves nothing about the target as it is configured now."""
         self._attempts.pop(ids)
 
     def given_up(self, ids: Iterable[tuple[str, int]]) -> None:
-        """Forget what is known of messages that are not tried again."""
+        """Forget messages that are not tried again."""
         for life, _ in ids:
             self._holds.pop(life, None)
 
     def reset(self) -> None:
-        """Try everything at once: the target is another one now, or another way to it was configured."""
-        self._holds.clear()
-        self._failing.clear()
-        self._backoff.succeeded()
-        self._paused_until = -math.inf
+        """Forget all failures: the target was configured anew."""
+        self._start_over()
         self._recovering = True
-        self._digests_work, self._digest = True, frozenset()
 
     @property
     def _is_down(self) -> bool:
@@ -227,24 +222,28 @@ class Schedule:
     def _precedence(self, items: Sequence[Item], backlog: Backlog) -> tuple[int, int]:
         """Return what puts the gravest first; while the target is down, those that failed least often."""
         hold = self._holds.get(items[0].life)
-        failures = hold.failures if hold else 0
+        failures = hold.backoff.failures if hold else 0
         weight = items[-1 if backlog is Backlog.LAST else 0].severity.weight
         return (failures, -weight) if self._is_down else (-weight, failures)
 
     def _hold(self, life: str, failure: Failure, took: float) -> None:
         hold = self._holds.get(life)
-        failures = hold.failures if hold else 0
         backoff = hold.backoff if hold else Backoff(self._clock, chance=self._chance)
         pause = backoff.failed(took)
-        if failure in _PAUSES:
-            pause = _PAUSES[failure][min(failures, len(_PAUSES[failure]) - 1)]
-        self._holds[life] = _Hold(failures + 1, failure, self._clock.monotonic() + pause, backoff)
+        if pauses := _PAUSES.get(failure):
+            pause = pauses[min(backoff.failures, len(pauses)) - 1]
+        self._holds[life] = _Hold(failure, self._clock.monotonic() + pause, backoff)
 
-    def _forget(self, lives: set[str]) -> None:
-        """Forget events of which nothing waits any more; without any, begin anew."""
+    def _forget_all_but(self, lives: set[str]) -> None:
+        """Forget the failures of events of which no message waits."""
+        if not lives:
+            self._start_over()
         for life in self._holds.keys() - lives:
             del self._holds[life]
-        if not lives:
-            self._failing.clear()
-            self._backoff.succeeded()
-            self._digests_work, self._digest = True, frozenset()
+
+    def _start_over(self) -> None:
+        self._holds.clear()
+        self._failing.clear()
+        self._backoff.succeeded()
+        self._paused_until = -math.inf
+        self._digests_work, self._digest = True, frozenset()

@@ -36,14 +36,14 @@ _OPEN = "new"
 
 
 class Service:
-    """One service that Apprise can send to; ``name`` is the service's, as Apprise has it.
+    """One service that Apprise can send to.
 
-    Services that know incidents get one key with all messages of an incident, and the one that ends it
-    resolves it. Parameters of the target's URL come first: a key or an action that is given there stays.
+    A service that knows incidents gets the same key with all messages of an incident, and the last one
+    resolves it. A key or an action in the target's URL takes precedence.
     """
 
     def __init__(self, plugin: Any, url: str = "") -> None:
-        """Take over a plugin; ``url`` is the target's, "" where it is not known."""
+        """Configure a plugin; ``url`` is the target's, "" where it is not known."""
         from apprise import Apprise
 
         self.name = str(plugin.service_name)
@@ -77,7 +77,7 @@ class Service:
         self._sending.add(plugin)
 
     def send(self, rendered: Rendered) -> Delivery:
-        """Try once, on this thread, for as long as the service makes it last."""
+        """Try once on this thread, however long the service takes."""
         resolves = self.has_incidents and rendered.resolves
         notify_type = "success" if resolves else _NOTIFY_TYPES[rendered.severity]
         opens, opened = self._opens(notify_type), f"opened {rendered.incident}"
@@ -124,7 +124,7 @@ def open_services(address: Address, storage: Path | None) -> Sequence[Service]:
 
 
 class AppriseSender:
-    """The way to one target by Apprise, which is imported by the first thing that is asked of it."""
+    """Sends to one target by Apprise, which is imported at the first use."""
 
     def __init__(
         self,

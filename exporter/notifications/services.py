@@ -1,8 +1,8 @@
-"""Apprise's services behind an address; this and `exporter.notifications.sending` alone import Apprise.
+"""Apprise's services behind an address; only this module and `exporter.notifications.sending` import Apprise.
 
-Its import and its plugins take 20 MiB and a third of a second, so both do it inside functions. The exporter
-does without it until it has something to say, and then needs the plugins of its targets alone: a process of
-its own, this module run as a program, finds out which they are, and whether Apprise takes the addresses.
+Apprise with all plugins takes 20 MiB and a third of a second. The exporter imports it with the first message,
+and then only the plugins of its targets. A process of its own, this module run as a program, finds out which
+those are, and whether Apprise accepts the addresses.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ def plugins(address: Address, storage: Path | None = None) -> list[Any]:
 
 
 def _quieten() -> None:
-    """Keep what may have a URL in it out of the log."""
+    """Keep records that may contain a URL out of the log."""
     for name in (APPRISE_LOGGER, "paho", "slixmpp"):
         logger = logging.getLogger(name)
         logger.propagate = False
@@ -74,10 +74,7 @@ def _quieten() -> None:
 
 
 def _plugin(url: str, module: str, name: str, asset: Any) -> Any:
-    """Make the one object that a URL needs, as Apprise would, without its loading all others; None if not so.
-
-    That is 17 MiB and a tenth of a second less.
-    """
+    """Return the plugin of a URL without loading all others, which saves 17 MiB; None if that fails."""
     try:
         kind = getattr(importlib.import_module(module), name)
         return kind(**(kind.parse_url(url) | {"asset": asset}))
@@ -130,7 +127,7 @@ def _problem(address: Address) -> str:
 
 
 def _not_taken(path: str) -> int:
-    """Count the services of an Apprise file that Apprise does not take; it writes one error for each."""
+    """Return how many services of a file Apprise does not take; it logs one error for each."""
     from apprise import AppriseConfig
 
     errors: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
@@ -146,10 +143,10 @@ def _not_taken(path: str) -> int:
 
 
 def _only_plugin(address: Address, found: list[Any]) -> tuple[str, str] | None:
-    """Name the module and the class of the one plugin that an address needs; None where Apprise must find it.
+    """Return the module and the class of the one plugin that an address needs; None where only Apprise knows.
 
-    It must for a URL as the service itself shows it, ``https://discord.com/api/webhooks/..``, and for several
-    URLs in one: the class alone takes such a URL for another.
+    That is so for a URL as the service shows it, ``https://discord.com/api/webhooks/..``, and for several
+    URLs in one: the class alone would read them as something else.
     """
     kind = type(found[0])
     alone = _plugin(address.url, kind.__module__, kind.__name__, found[0].asset)

@@ -49,7 +49,7 @@ class Data(str):
     plain: str
 
     def __new__(cls, safe: str, plain: str) -> Self:
-        """Keep beside the safe form the one for a code span: on one line and without mentions."""
+        """Store the safe text and ``plain``, its form for a code span: on one line, without mentions."""
         made = super().__new__(cls, safe)
         made.plain = plain
         return made
@@ -104,7 +104,7 @@ class Style:
 
 
 class TitleStyle(Style):
-    """A title: one service shows it as text, the next reads it as Markdown, a third as HTML."""
+    """A title, which services show as text, Markdown or HTML."""
 
     longest = 100
 
@@ -152,7 +152,7 @@ class HtmlStyle(Style):
         return Markup('<a href="{0}">{0}</a>').format(url)
 
     def text(self, text: str) -> str:
-        """Escape it."""
+        """Return it escaped."""
         return Markup.escape(text)
 
     def body(self, head: str, lines: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The user's templates, filled in by a process of its own, because nothing else bounds what they take.
+"""The user's templates, rendered by a process of its own, because nothing else bounds what they take.
 
 Jinja2's sandbox keeps a template from the exporter's data. It does not keep ``{{ 9 ** (9 ** 9) }}`` from
 holding up all threads, nor a string that doubles in a loop from filling the memory. The process has no secret
@@ -43,18 +43,18 @@ _NOTICE = timedelta(minutes=15)
 
 
 class TemplateError(ConfigurationError):
-    """A template does not work; the message says in which of its lines, why, and what would."""
+    """A template does not work; the message has the line, the reason and the remedy."""
 
 
 class Outcome(msgspec.Struct):
-    """What a template made of a message, or why it failed."""
+    """The text of a template for a message, or why it failed."""
 
     text: str = ""
     problem: str = ""
 
 
 class Request(msgspec.Struct):
-    """Which template is to be filled in, ``title`` or ``body``, and for which messages as of which times."""
+    """The template to render, ``title`` or ``body``, and for which messages as of which times."""
 
     key: str
     templates: Templates
@@ -87,7 +87,7 @@ def check(templates: Templates, locate: Locate) -> None:
 
 
 def _try(key: str, templates: Templates) -> None:
-    """Render all variants; what only fails where Azure leaves something out is warned of, once."""
+    """Render all variants; log one warning if only those fail where Azure leaves something out."""
     cases = list(variants())
     tried = [(message, message.at) for _, message in cases]
     outcomes = _outcomes(Request(key, templates, "https://exporter.example.com/", tried))
@@ -139,7 +139,7 @@ class UserTemplate:
 
 
 def _without_controls(text: str) -> str:
-    """Keep the template's own lines and, of what cannot be seen, what its emoji are joined with."""
+    """Replace control characters, but neither line ends nor what joins emoji."""
     return "\n".join(
         "".join(" " if category(letter) in ("Cc", "Cs") else letter for letter in line)
         for line in text.splitlines()

@@ -186,7 +186,7 @@ def _outage(message: WatchMessage) -> str:
 
 
 def _names(resources: Sequence[object]) -> str:
-    """Enumerate VMs, the first ten by name, the rest by number."""
+    """Return the first ten names, and how many more there are."""
     shown = ", ".join(map(str, resources[:_VMS_SHOWN]))
     hidden = len(resources) - _VMS_SHOWN
     return f"{shown} and {hidden} more" if hidden > 0 else shown

@@ -1,4 +1,4 @@
-"""Delivering one target's messages: a loop begins attempts, which run on threads of their own."""
+"""Delivery of one target's messages: a loop begins attempts, which run on threads of their own."""
 
 import logging
 import queue
@@ -43,7 +43,7 @@ _ERROR_SECONDS = 20.0
 
 
 class Attempt(NamedTuple):
-    """One attempt under way: what is sent, and as which configuration says."""
+    """An attempt: what is sent, and by which configuration."""
 
     ids: Ids
     entries: Sequence[Waiting]
@@ -57,7 +57,7 @@ def _on_a_thread(name: str, work: Callable[[], None]) -> None:
 
 
 class Worker:
-    """Delivers what waits for one target; no failure of a sender or a renderer ends it."""
+    """Delivers what waits for one target, whatever a sender or a renderer raises."""
 
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
@@ -94,7 +94,7 @@ class Worker:
         self.wake()
 
     def wake(self) -> None:
-        """Look for messages now; the thread is started when there are some for the first time."""
+        """Look for messages now; the first ones start the thread."""
         if self._outbox.counts().get(self.target):
             self._loop.start()
         self._loop.wake()
@@ -104,7 +104,7 @@ class Worker:
         self._loop.stop()
 
     def join(self, timeout: float) -> bool:
-        """Wait for attempts under way, note how they ended, and return whether all did within ``timeout``."""
+        """Wait for attempts under way, record their results, and return whether all ended in time."""
         deadline = time.monotonic() + timeout
         if not self._loop.join(timeout):
             return False
@@ -238,7 +238,7 @@ class Worker:
         self._give_up(lost, Outcome.REFUSED if refused else Outcome.EXPIRED, delivery.reason)
 
     def _expire(self, retry_for: float) -> None:
-        """Give up messages that are too old; called only after a failed attempt, as the clock may jump."""
+        """Give up messages that are too old; after a failed attempt only, as the clock may jump."""
         now, under_way = self._clock.now(), self._schedule.under_way
         while old := [
             entry

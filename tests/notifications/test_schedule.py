@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -186,20 +187,12 @@ def test_more_than_ten_that_waited_are_a_digest() -> None:
     assert desk.sent == [whole, whole, (("new", 1),)]
 
 
-def test_a_digest_that_is_refused_comes_apart() -> None:
-    """One message that the target does not accept takes no other with it."""
+@pytest.mark.parametrize("failure", [Failure.REFUSED, Failure.TARGET])
+def test_a_digest_that_fails_for_one_message_comes_apart(failure: Failure) -> None:
+    """One message that the target does not accept, or that makes it fail, takes no other with it."""
     desk = Desk(*(item(f"{n}") for n in range(20)), recovering=True)
-    desk.answer = refusing("7", Failure.REFUSED)
+    desk.answer = refusing("7", failure)
     desk.run(600)
-    assert sorted(desk.order, key=int) == [f"{n}" for n in range(20) if n != 7]
-    assert desk.sent.count((("7", 1),)) == 3
-
-
-def test_a_digest_that_makes_the_target_fail_comes_apart() -> None:
-    """Where single messages arrive and a digest does not, they go out one by one."""
-    desk = Desk(*(item(f"{n}") for n in range(20)), recovering=True)
-    desk.answer = refusing("7", Failure.TARGET)
-    desk.run(120)
     assert sorted(desk.order, key=int) == [f"{n}" for n in range(20) if n != 7]
 
 
