@@ -4,7 +4,6 @@ import contextlib
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,13 +60,12 @@ def silent(connection: Connection, _: Request) -> None:
     connection.stopping.wait(30)
 
 
-def ask(server: HttpServer, timeout: float = 5.0) -> tuple[ImdsError, float]:
-    """Fetch once, and return the error and the seconds it took."""
+def ask(server: HttpServer | str, timeout: float = 5.0) -> ImdsError:
+    """Fetch once, and return the error."""
     client = make_client(server, timeout=timeout, first_timeout=timeout)
-    started = time.monotonic()
     error = failure(client.fetch)
     client.close()
-    return error, time.monotonic() - started
+    return error
 
 
 @pytest.mark.parametrize(
@@ -84,20 +82,25 @@ def ask(server: HttpServer, timeout: float = 5.0) -> tuple[ImdsError, float]:
 def test_slow_servers(respond: Respond) -> None:
     """However little at a time a server sends, the caller is back when the timeout is over."""
     with serving(respond) as server:
-        error, took = ask(server, timeout=0.4)
+        error = ask(server, timeout=0.4)
     assert error.reason is PollOutcome.TIMEOUT
     assert str(error) == f"GET {server.url}/metadata/scheduledevents: no answer within 0.4 s"
-    assert 0.3 < took < 1.5
 
 
 @pytest.mark.parametrize("status", ["500 Oops", "429 Slow down", "302 Found"])
 def test_slow_refusal(status: str) -> None:
     """A refusal whose body drips is a refusal all the same, and ends with the timeout."""
     head = f"HTTP/1.1 {status}\r\nLocation: /\r\nContent-Length: 5000\r\n\r\n".encode()
-    with serving(dripping(head, b"x" * 5000)) as server:
-        error, took = ask(server, timeout=0.4)
+    sent = threading.Event()
+
+    def respond(connection: Connection, request: Request) -> None:
+        dripping(head, b"x" * 5000)(connection, request)
+        sent.set()
+
+    with serving(respond) as server:
+        error = ask(server, timeout=0.4)
+        assert not sent.is_set()
     assert error.reason is (PollOutcome.THROTTLED if "429" in status else PollOutcome.HTTP_ERROR)
-    assert took < 1.5
 
 
 def test_first_answer() -> None:
@@ -141,12 +144,8 @@ def test_unanswered_connect() -> None:
             filler = stack.enter_context(socket.socket())
             filler.setblocking(False)
             filler.connect_ex(address)
-        client = make_client(f"http://127.0.0.1:{address[1]}", timeout=0.4, first_timeout=0.4)
-        started = time.monotonic()
-        error = failure(client.fetch)
-        client.close()
+        error = ask(f"http://127.0.0.1:{address[1]}", timeout=0.4)
     assert error.reason is PollOutcome.TIMEOUT
-    assert time.monotonic() - started < 1.5
 
 
 def test_refused_connection() -> None:
@@ -183,7 +182,7 @@ def test_impossible_endpoint(url: str) -> None:
 def test_endless_body(respond: Respond) -> None:
     """An answer over 8 MiB is refused while it comes."""
     with serving(respond) as server:
-        error, _ = ask(server, timeout=20)
+        error = ask(server, timeout=20)
     assert error.reason is PollOutcome.INVALID_DOCUMENT
     assert str(error).endswith(": the answer is over 8 MiB")
 
@@ -199,10 +198,19 @@ def test_largest_body() -> None:
 
 def test_redirect_with_an_endless_body() -> None:
     """The body of a redirect is not read any further than that of other refusals."""
-    with serving(endless(b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", b"x")) as server:
-        error, took = ask(server, timeout=20)
-    assert error.reason is PollOutcome.HTTP_ERROR
-    assert took < 15
+    pieces = 0
+
+    def respond(connection: Connection, _: Request) -> None:
+        nonlocal pieces
+        connection.send(b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n")
+        while not connection.stopping.is_set():
+            connection.send(bytes(65536))
+            pieces += 1
+
+    with serving(respond) as server:
+        assert ask(server, timeout=20).reason is PollOutcome.HTTP_ERROR
+    # Several times what the buffers of two sockets hold; in 20 s it would be thousands.
+    assert pieces < 1000
 
 
 @pytest.mark.parametrize(
@@ -254,12 +262,11 @@ def test_no_connection_is_left_open(head: bytes) -> None:
 def test_garbled_answers(respond: Respond) -> None:
     """What is no whole HTTP answer is a connection error, soon, and in one printable line."""
     with serving(respond) as server:
-        error, took = ask(server, timeout=20)
+        error = ask(server, timeout=20)
     assert error.reason is PollOutcome.CONNECTION_ERROR
     assert str(error).isprintable()
     assert " object at 0x" not in str(error)
     assert len(str(error)) < 300
-    assert took < 15
 
 
 FRAGMENTS = st.sampled_from(
@@ -320,8 +327,4 @@ def test_silent_handshake() -> None:
     """A server that takes a connection and never speaks TLS holds nobody beyond the timeout."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
-        client = make_client(url, timeout=0.4, first_timeout=0.4)
-        started = time.monotonic()
-        assert failure(client.fetch).reason is PollOutcome.TIMEOUT
-        client.close()
-    assert time.monotonic() - started < 1.5
+        assert ask(url, timeout=0.4).reason is PollOutcome.TIMEOUT
