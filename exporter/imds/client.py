@@ -28,7 +28,7 @@ from exporter.work import Backoff, Watchdog
 BODY_LIMIT = 8 * 1024 * 1024
 _EXCERPT_LIMIT = 4096
 _PIECE_BYTES = 65536
-# Connects to IMDS that take 6 s have been reported; after 10 s nobody is there.
+# Connects to IMDS that take 6 s have been reported; after 10 s no answer is to be expected.
 _CONNECT_SECONDS = 10.0
 # What a request may take beyond its timeouts before it counts as hanging: name resolution, further addresses
 # of a host name, a busy machine.
@@ -128,7 +128,7 @@ class _Adapter(HTTPAdapter):
         return request.path_url
 
     def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
-        """Return status and body; nobody asks for the cookies or the encoding."""
+        """Return status and body; cookies and encoding are not used."""
         response = requests.Response()
         response.status_code, response.raw, response.request = resp.status, resp, req
         return response

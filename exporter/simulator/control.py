@@ -11,7 +11,7 @@ from exporter.serving import JSON, Request, Response, html_page
 from exporter.simulator.engine import Event
 from exporter.simulator.simulation import Fault, Simulator
 
-# More than that nobody reads, and a browser would choke on it.
+# More would make the page slow, and nobody would read it.
 _SHOWN = 200
 _APPROVALS_SHOWN = 20
 

@@ -41,7 +41,7 @@ class Exporter(Protocol):
     """`exporter.tracing.export.SpanExporter`, which is imported on the worker's thread only."""
 
     def export(self, spans: Sequence[Span]) -> ExportOutcome:
-        """Export a batch; this may take as long as it likes."""
+        """Export a batch; this may take any time."""
         ...
 
     def shutdown(self) -> None:
@@ -128,7 +128,7 @@ class Worker:
     def _new_exporter(self) -> Exporter | None:
         try:
             return self._make_exporter()
-        except Exception as error:  # noqa: BLE001  # the SDK raises what it likes about a variable's value
+        except Exception as error:  # noqa: BLE001  # of any type, for the value of a variable
             self._report(f"cannot be set up: {error}")
             return None
 

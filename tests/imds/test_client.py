@@ -183,7 +183,7 @@ def test_instance_without_facts(body: bytes) -> None:
     "body", [b"", b"<html>", b"[]", b'{"compute": 1}', b'{"compute": {"name": "\xff"}}', b"[" * 9999]
 )
 def test_unusable_instance(body: bytes) -> None:
-    """What is no such document is refused as invalid."""
+    """Anything else than such a document is refused as invalid."""
     with serving(answer(body)) as server:
         client = make_client(server)
         error = failure(client.instance)

@@ -149,7 +149,7 @@ def test_unanswered_connect() -> None:
 
 
 def test_refused_connection() -> None:
-    """Where nobody listens, the message says so, in the same words each time."""
+    """The message about a refused connection is the same each time."""
     url = f"http://127.0.0.1:{free_port()}"
     client = make_client(url)
     errors = [failure(client.fetch) for _ in range(2)]
@@ -260,7 +260,7 @@ def test_no_connection_is_left_open(head: bytes) -> None:
     ],
 )
 def test_garbled_answers(respond: Respond) -> None:
-    """What is no whole HTTP answer is a connection error, soon, and in one printable line."""
+    """An incomplete or malformed answer is a connection error, in one printable line."""
     with serving(respond) as server:
         error = ask(server, timeout=20)
     assert error.reason is PollOutcome.CONNECTION_ERROR
@@ -298,7 +298,7 @@ def tls(authority: trustme.CA) -> Callable[[socket.socket], socket.socket]:
 
 
 def test_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """TLS has the same one deadline, and a certificate that nobody vouches for is refused."""
+    """TLS has the same one deadline, and an untrusted certificate is refused."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
 
@@ -324,7 +324,7 @@ def test_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_silent_handshake() -> None:
-    """A server that takes a connection and never speaks TLS holds nobody beyond the timeout."""
+    """A server that takes a connection and never speaks TLS is given up at the timeout."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         assert ask(url, timeout=0.4).reason is PollOutcome.TIMEOUT

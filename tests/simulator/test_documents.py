@@ -97,7 +97,7 @@ def test_each_version_has_its_facts(client: Client) -> None:
 
 
 def test_versions(client: Client) -> None:
-    """The versions are told to whoever sends the header, without a version."""
+    """The list of versions requires the header, and no version."""
     answer = client.ask("/metadata/versions", params={})
     assert answer.json() == {"apiVersions": list(INSTANCE_VERSIONS)}
     assert client.ask("/metadata/versions", headers={}, params={}).status_code == 400

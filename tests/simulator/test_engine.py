@@ -34,7 +34,7 @@ def test_an_event_is_scheduled_started_and_gone() -> None:
     assert seen == [(1, scheduled), (1, scheduled), (2, started), (2, started), (3, [])]
 
 
-def test_steps_that_nobody_saw_count() -> None:
+def test_steps_between_two_requests_count() -> None:
     """A client that looks only at the end finds the incarnation as if it had seen every change."""
     clock = HandClock()
     simulator = make(scenario(), clock=clock)

@@ -78,7 +78,7 @@ def test_every_bundled_scenario_affects_the_named_vm(one: Scenario, name: str) -
     assert seen <= set(group(name, 4))
 
 
-def test_the_telling_details_of_scenarios() -> None:
+def test_details_of_bundled_scenarios() -> None:
     """Notice and duration are as documented; fault domains share no VM, a group shares one event."""
     plans = {one.name: one.events for one in load_scenarios()}
     assert plans["spot-eviction"][0].notice == Duration(30)

@@ -28,7 +28,7 @@ def test_the_document_is_empty_for_a_while_after_the_first_request() -> None:
 
 
 def test_nothing_appears_where_nothing_is_pending() -> None:
-    """The end of the empty time is no change of an empty document."""
+    """The end of the empty time does not change an empty document."""
     clock = HandClock()
     simulator = Simulator([scenario(plan(notice=10, impact=10))], clock=clock, empty_after_switch_on=20)
     seen = []

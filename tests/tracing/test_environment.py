@@ -82,7 +82,7 @@ def test_what_is_wanted(
     ],
 )
 def test_what_cannot_be_followed(environ: dict[str, str], message: str) -> None:
-    """The message names the variable and the way out, and no secret."""
+    """The message names the variable and the remedy, and no secret."""
     with pytest.raises(ConfigurationError) as caught:
         selected("auto", environ)
     assert str(caught.value) == message

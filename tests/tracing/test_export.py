@@ -237,7 +237,7 @@ def test_a_receiver_that_hangs(receiver: Receiver) -> None:
     assert not receiver.released.is_set()
 
 
-def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused connection is told in a few words, whatever the URL."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1/token")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")

@@ -1,4 +1,4 @@
-"""Tests of `exporter.tracing.worker`: spans that wait in the state, for a receiver that does as it likes."""
+"""Tests of `exporter.tracing.worker`: spans that wait in the state, and a scripted receiver."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
