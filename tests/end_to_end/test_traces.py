@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from exporter.clock import SystemClock
 from exporter.imds import ImdsClient
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import raw_event
-from tests.end_to_end.program import eventually, exporter, free_port, get, prometheus
+from tests.end_to_end.program import eventually, exporter, free_port, get
 from tests.end_to_end.test_notifications import configuration, metric
 from tests.notifications.receivers import Receiver, http_receiver
 from tests.state_support import on_disk
@@ -214,28 +213,6 @@ def test_spans_survive_a_clean_stop(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
     assert [span.name for span in spans(receiver)] == ["started", "scheduled_event Reboot"]
-
-
-def test_prometheus_links_to_the_trace(tmp_path: Path) -> None:
-    """A transition's exemplar, read back from a real Prometheus, and its log line have the trace id."""
-    simulator = Simulator(vm_name="vm_0", requests_per_second=0)
-    port = free_port()
-    log = tmp_path / "log"
-    with (
-        SimulatorServer(simulator) as imds,
-        exporter(imds.url, tmp_path / "a", port, *QUICK, log=log),
-        prometheus(port, tmp_path, "--enable-feature=exemplar-storage") as server,
-    ):
-        simulator.set_document(document(1, "Scheduled"))
-        name = "azure_scheduled_events_transitions_total"
-        ask = urllib.parse.urlencode({"query": name, "start": "0", "end": "9999999999"})
-        found = eventually(lambda: json.loads(get(f"{server}/api/v1/query_exemplars?{ask}"))["data"])
-    (series,) = found
-    assert series["seriesLabels"]["transition"] == "scheduled"
-    assert [exemplar["labels"] for exemplar in series["exemplars"]] == [{"trace_id": TRACE}]
-    lines = [line for line in log.read_text().splitlines() if "msg=transition" in line]
-    assert len(lines) == 1
-    assert f"trace_id={TRACE}" in lines[0]
 
 
 def test_events_of_others_are_traced_where_asked_for(tmp_path: Path) -> None:

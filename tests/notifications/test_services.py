@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -47,8 +48,9 @@ def proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[TlsProxy]:
         yield found
 
 
+@cache
 def checked(url: str) -> Address:
-    """Return the address as the program has it once it is checked."""
+    """Return the address as the program has it once it is checked, which takes a process."""
     (found,) = addresses = resolve(Notifications(), [url], error_without_file, {}, Mistakes())
     check(Templates(), addresses, error_without_file, Checker())
     return found
