@@ -20,13 +20,12 @@ from exporter.model.lifecycle import (
     changes_between,
     due_hooks,
 )
-from exporter.model.listing import Listing, listing_of, successors
+from exporter.model.listing import Listing, is_next_incarnation, listing_of
 
 # Azure lists a handful of events. A source that renews ids or contents at every poll, as a mock server may,
 # must fill neither memory nor disk, nor the receivers of messages.
 MOST_PAST = 10_000
 MOST_TRANSITIONS = 1000
-MOST_IDS = 100
 # Azure switches the service off after 24 hours without a request; incarnations start again from a low number,
 # so that "the very next incarnation" proves nothing any more.
 SWITCH_OFF = timedelta(hours=24)
@@ -36,7 +35,12 @@ WATCHED = timedelta(seconds=30)
 # Content that keeps changing is told at most this often per event.
 UPDATE_INTERVAL = timedelta(seconds=60)
 # Of one document, endings are told first: the last word must not be good news while something is pending.
-_ORDER = (*ENDINGS, Transition.STARTED, Transition.UPDATED, Transition.SCHEDULED, Transition.ADVISED)
+_RANKS = dict.fromkeys(ENDINGS, 0) | {
+    Transition.STARTED: 1,
+    Transition.UPDATED: 2,
+    Transition.SCHEDULED: 3,
+    Transition.ADVISED: 4,
+}
 # What Event Grid and Resource Graph write of an event that is over.
 _ENDING_STATUSES = {COMPLETED: Transition.COMPLETED, CANCELED: Transition.CANCELLED}
 
@@ -76,7 +80,7 @@ class _Walk:
         self._now = now
         self._instance = instance
         self._watching = watching
-        self._is_next = _is_next(known, document)
+        self._is_next = is_next_incarnation(known, document)
         self._current = dict(known.current)
         self._past = dict(known.past)
         self._removed: set[str] = set()
@@ -85,25 +89,16 @@ class _Walk:
 
     def take_in(self, found: Listing) -> None:
         """Begin, continue or end the life of each event."""
-        lives = self._known.current
-        heritable = [lives[key].event for key in found.gone if len(lives[key].ids) < MOST_IDS]
-        heirs = successors(heritable, found.fresh, is_next=self._is_next)
-        for key in found.unread:
-            self._keep(replace(lives[key], unread=True))
-        for key in found.gone:
-            heir = heirs.get(lives[key].event.key)
-            if heir is None:
-                self._end(lives[key], self._outcome(lives[key]))
-            else:
-                self._continue(lives[key], heir)
-        for key, event in found.listed.items():
-            self._continue(lives[key], event)
+        for life in found.unread:
+            self._keep(replace(life, unread=True))
+        for life in found.gone:
+            self._end(life, self._outcome(life))
+        for key, event in found.continued.items():
+            self._continue(self._known.current[key], event)
         for former, event in found.returning:
             self._begin(event, former)
-        inherited = {event.key for event in heirs.values()}
         for event in found.fresh:
-            if event.key not in inherited:
-                self._begin(event)
+            self._begin(event)
 
     def step(self, *, named: bool) -> Step:
         """Return all that happened."""
@@ -113,7 +108,7 @@ class _Walk:
         touched = (self._life(key) for key in self._touched)
         changed = tuple(life for life in touched if life is not None and life != self._known.life(life.key))
         known = Known(self._document.incarnation, self._now, self._current, self._past)
-        occurrences = sorted(self._occurrences, key=lambda one: _rank(one.transition))
+        occurrences = sorted(self._occurrences, key=lambda one: _RANKS[one.transition])
         return Step(
             known,
             tuple(occurrences),
@@ -283,12 +278,3 @@ def _status_transition(before: TrackedEvent, event: ScheduledEvent) -> Transitio
     if event.event_status == SCHEDULED and not before.has(Transition.SCHEDULED, Transition.STARTED):
         return Transition.SCHEDULED
     return None
-
-
-def _is_next(known: Known, document: Document) -> bool:
-    """Return whether the document's incarnation is the very next."""
-    return known.incarnation is not None and document.incarnation == known.incarnation + 1
-
-
-def _rank(transition: Transition) -> int:
-    return 0 if transition in ENDINGS else _ORDER.index(transition)

@@ -152,39 +152,27 @@ def note(known: Known, finding: Finding, instance: str | None) -> Step | None:
     before = known.life(finding.key)
     if before is None or _is_noted(before, finding):
         return None
-    record = TransitionRecord(finding.transition, finding.at, finding.hook, finding.run)
+    records = (
+        *before.transitions,
+        TransitionRecord(finding.transition, finding.at, finding.hook, finding.run),
+    )
     # Hooks that wait for this VM's name are queued with the next document, and this transition's with them.
     is_hookable = instance is not None and before.hooked == len(before.transitions)
-    records = (*before.transitions, record)
     after = replace(before, transitions=records, hooked=len(records) if is_hookable else before.hooked)
     occurrences = (Occurrence(after, finding.transition, finding.at, detail=finding.detail),)
-    where = "current" if finding.key in known.current else "past"
     return Step(
-        replace(known, **{where: {**getattr(known, where), finding.key: after}}),
-        occurrences,
-        occurrences if is_hookable else (),
-        (after,),
-        (),
-        new_incarnation=False,
+        known.replaced(after), occurrences, hookable=occurrences if is_hookable else (), changed=(after,)
     )
 
 
 def note_pause(known: Known, pause: Pause) -> Step | None:
     """Return the effects of a pause, which is no transition; None where no life is known any more."""
-    lives = {key: known.current.get(key) or known.past.get(key) for key in pause.keys}
-    after = {
-        key: replace(life, paused_seconds=(life.paused_seconds or 0.0) + pause.seconds)
-        for key, life in lives.items()
+    changed = tuple(
+        replace(life, paused_seconds=(life.paused_seconds or 0.0) + pause.seconds)
+        for life in map(known.life, pause.keys)
         if life is not None
-    }
-    if not after:
-        return None
-    current, past = (
-        mapping | {key: life for key, life in after.items() if key in mapping}
-        for mapping in (known.current, known.past)
     )
-    changed = tuple(after.values())
-    return Step(replace(known, current=current, past=past), (), (), changed, (), new_incarnation=False)
+    return Step(known.replaced(*changed), changed=changed) if changed else None
 
 
 def _is_noted(life: TrackedEvent, finding: Finding) -> bool:

@@ -164,6 +164,15 @@ class Known(msgspec.Struct, frozen=True):
         """Return a life by its key, current or past."""
         return self.current.get(key) or self.past.get(key)
 
+    def replaced(self, *lives: TrackedEvent) -> "Known":
+        """Return this with newer content of lives that are known already."""
+        newer = {life.key: life for life in lives}
+        current, past = (
+            {key: newer.get(key, life) for key, life in mapping.items()}
+            for mapping in (self.current, self.past)
+        )
+        return replace(self, current=current, past=past)
+
     @property
     def has_untold(self) -> bool:
         """Whether an update waits to be told, though no document changes."""
@@ -171,18 +180,18 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The effects of one document: the new `Known`, what happened, and what of it has to be written down.
+    """The effects of one document or finding: what is known now, what happened, what has to be written.
 
     ``hookable`` is what happened for which hooks are to be queued now: usually all of ``occurrences``,
     nothing while this VM does not know its name, and what was deferred meanwhile once it does.
     """
 
     known: Known
-    occurrences: tuple[Occurrence, ...]
-    hookable: tuple[Occurrence, ...]
-    changed: tuple[TrackedEvent, ...]
-    forgotten: tuple[str, ...]
-    new_incarnation: bool
+    occurrences: tuple[Occurrence, ...] = ()
+    hookable: tuple[Occurrence, ...] = ()
+    changed: tuple[TrackedEvent, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    new_incarnation: bool = False
 
     @property
     def writes(self) -> bool:

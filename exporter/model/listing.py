@@ -13,13 +13,20 @@ from exporter.model.documents import Document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent, normal_name
 from exporter.model.lifecycle import Known, TrackedEvent
 
+# A source that renews the id of an event at every poll must not fill the memory.
+MOST_IDS = 100
+
 
 class Listing(msgspec.Struct, frozen=True):
-    """A document's events by what they are to the lives known before it, whose keys the mappings have."""
+    """A document's events by what they are to the lives known before it.
 
-    listed: Mapping[str, ScheduledEvent]
-    unread: frozenset[str]
-    gone: tuple[str, ...]
+    ``continued`` has the events whose lives go on, by `TrackedEvent.key`. ``unread`` are the lives of which
+    the event is listed but cannot be read. ``returning`` are events with a life that is over.
+    """
+
+    continued: Mapping[str, ScheduledEvent]
+    unread: tuple[TrackedEvent, ...]
+    gone: tuple[TrackedEvent, ...]
     returning: tuple[tuple[TrackedEvent, ScheduledEvent], ...]
     fresh: tuple[ScheduledEvent, ...]
 
@@ -41,15 +48,22 @@ def listing_of(known: Known, document: Document) -> Listing:
         else:
             fresh.append(event)
     lost = {defect.event_id.lower() for defect in document.defects if defect.lost}
-    unread = {life.key for event_id, life in current.items() if event_id in lost} - listed.keys()
-    gone = [key for key in known.current if key not in listed and key not in unread]
-    return Listing(listed, frozenset(unread), tuple(gone), tuple(returning.values()), tuple(fresh))
+    unread = {life.key: life for event_id, life in current.items() if event_id in lost}
+    gone = [life for key, life in known.current.items() if key not in listed and key not in unread]
+    heirs = _heirs(gone, fresh, is_next=is_next_incarnation(known, document))
+    inherited = {event.key for event in heirs.values()}
+    return Listing(
+        continued=heirs | listed,
+        unread=tuple(life for key, life in unread.items() if key not in listed),
+        gone=tuple(life for life in gone if life.key not in heirs),
+        returning=tuple(returning.values()),
+        fresh=tuple(event for event in fresh if event.key not in inherited),
+    )
 
 
-def _is_newer(life: TrackedEvent, event: ScheduledEvent, other: ScheduledEvent) -> bool:
-    """Return whether an event bears a newer id of this life than another: of two listed, it holds."""
-    ids = [known_id.lower() for known_id in life.ids]
-    return ids.index(event.key) > ids.index(other.key)
+def is_next_incarnation(known: Known, document: Document) -> bool:
+    """Return whether the document's incarnation is the very next."""
+    return known.incarnation is not None and document.incarnation == known.incarnation + 1
 
 
 def _by_id(lives: Mapping[str, TrackedEvent]) -> dict[str, TrackedEvent]:
@@ -58,28 +72,31 @@ def _by_id(lives: Mapping[str, TrackedEvent]) -> dict[str, TrackedEvent]:
     return {known_id.lower(): life for life in ascending for known_id in life.ids}
 
 
-def successors(
-    gone: Iterable[ScheduledEvent], fresh: Iterable[ScheduledEvent], *, is_next: bool
+def _is_newer(life: TrackedEvent, event: ScheduledEvent, other: ScheduledEvent) -> bool:
+    """Return whether an event bears a newer id of this life than another: of two listed, it holds."""
+    ids = [known_id.lower() for known_id in life.ids]
+    return ids.index(event.key) > ids.index(other.key)
+
+
+def _heirs(
+    gone: Iterable[TrackedEvent], fresh: Iterable[ScheduledEvent], *, is_next: bool
 ) -> dict[str, ScheduledEvent]:
-    """Return the events that one document drops and brings again under new ids.
+    """Return the new events that continue lives, by `TrackedEvent.key`.
 
     That is so where exactly one event goes and exactly one Started event comes with the same type, source
     and resources: of several alike nobody could tell which became which. The one that goes was Scheduled,
-    or it was Started and the document is the very next (``is_next``).
-
-    Returns:
-        the new event by the `ScheduledEvent.key` of the one it succeeds.
+    or it was Started and the document is the very next.
     """
-    dropped = [(_nature(event), event) for event in gone]
+    dropped = [(_nature(life.event), life) for life in gone if len(life.ids) < MOST_IDS]
     brought = [(_nature(event), event) for event in fresh if event.event_status == STARTED]
     count_dropped = Counter(nature for nature, _ in dropped)
     count_brought = Counter(nature for nature, _ in brought)
     by_nature = dict(brought)
+    statuses = (SCHEDULED, STARTED) if is_next else (SCHEDULED,)
     return {
-        event.key: by_nature[nature]
-        for nature, event in dropped
-        if count_dropped[nature] == count_brought[nature] == 1
-        and (event.event_status == SCHEDULED or (event.event_status == STARTED and is_next))
+        life.key: by_nature[nature]
+        for nature, life in dropped
+        if count_dropped[nature] == count_brought[nature] == 1 and life.event.event_status in statuses
     }
 
 

@@ -11,9 +11,10 @@ from exporter import config
 from exporter.config import Hook, Route, Rule
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import Health
-from exporter.model.advance import MOST_IDS, MOST_PAST, MOST_TRANSITIONS, advance
+from exporter.model.advance import MOST_PAST, MOST_TRANSITIONS, advance
 from exporter.model.events import SCHEDULED, STARTED
 from exporter.model.lifecycle import Known
+from exporter.model.listing import MOST_IDS
 from exporter.model.messages import Message
 from exporter.notifications.notifier import compose
 from exporter.state import Store
