@@ -219,7 +219,7 @@ def notify_test(*, target: str | None, transition: str | None, every: bool, **fl
     logs.configure(flags["log_level"], flags["log_format"])
     settings, plan = planning.load(flags["config_file"], overrides(flags), flags["notify"], os.environ)
     wanted = Transition(transition) if transition else None
-    sys.exit(trial.run(settings, plan, SystemClock(), trial.Choice(target, wanted, every)))
+    sys.exit(trial.run(settings, plan, SystemClock(), target=target, transition=wanted, every=every))
 
 
 @main.command()

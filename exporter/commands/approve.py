@@ -30,10 +30,6 @@ _PATIENCE_SECONDS = 60.0
 _MOMENTARY = (PollOutcome.TIMEOUT, PollOutcome.CONNECTION_ERROR, PollOutcome.THROTTLED)
 
 
-class NotPendingError(ExporterError):
-    """An event that is to be approved is not Scheduled."""
-
-
 # What ends the waiting for an event: the exit status, and what is said of it.
 _OUTCOMES = {
     Transition.STARTED: (0, "has started"),
@@ -50,9 +46,8 @@ def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, 
     was cancelled.
 
     Raises:
-        NotPendingError: one of them is not listed, has started, or changed before the answer; nothing is
-            approved then.
-        ImdsError: IMDS gave no usable answer.
+        ExporterError: one of them is not listed, has started, or changed before the answer; nothing is
+            approved then. Or IMDS gave no usable answer.
     """
     client = client_of(settings.imds, clock)
     imds = _Imds(client, settings.imds.poll_interval, clock)
@@ -66,7 +61,7 @@ def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, 
             # The answer is about what was shown, and may have taken long.
             document, still_wanted = _wanted(imds, event_ids)
             if still_wanted != wanted:
-                raise NotPendingError("something changed meanwhile; nothing was approved; look again")
+                raise ExporterError("something changed meanwhile; nothing was approved; look again")
         imds.approve([event.event_id for event in wanted])
         click.echo(f"Approved: {', '.join(printable(event.event_id) for event in wanted)}")
         return 0 if wait is None else _wait(imds, Followed(document, wanted, clock.now()), wait, clock)
@@ -193,12 +188,12 @@ def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
     found = next((event for event in document.events if event.key == event_id.strip().lower()), None)
     if found is None:
         listed = ", ".join(printable(event.event_id) for event in document.events) or "none"
-        raise NotPendingError(
+        raise ExporterError(
             f"{printable(event_id)} is not pending; nothing was approved. Pending events: {listed}"
         )
     if found.event_status != SCHEDULED:
         status = printable(found.event_status)
-        raise NotPendingError(f"{printable(found.event_id)} is {status} already; nothing was approved")
+        raise ExporterError(f"{printable(found.event_id)} is {status} already; nothing was approved")
     return found
 
 

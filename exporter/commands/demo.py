@@ -5,8 +5,9 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import click
@@ -37,7 +38,6 @@ _LEAST_MESSAGE_LINES = 8
 _BODY_LINES = 6
 
 V = TypeVar("V")
-_When = Callable[[datetime], datetime]
 
 
 def run(options: Options, clock: Clock) -> int:
@@ -94,7 +94,7 @@ def demonstrating(options: Options, clock: Clock) -> Iterator[Demo]:
             msgspec.structs.replace(options, overrides=overrides),
             clock,
             senders={"terminal": messages},
-            adapt=Simulated(speed, clock.now()).plan,
+            adapt=partial(simulated, speed=speed, began=clock.now()),
             notice=_notice(speed),
         )
         app.start()
@@ -130,30 +130,20 @@ class Messages:
             return self._kept[-count:] if count else []
 
 
-class Simulated:
-    """Turns the times of messages into those of the simulation, which is faster than the clock."""
-
-    def __init__(self, speed: float, began: datetime) -> None:
-        self._speed = speed
-        self._began = began
-
-    def plan(self, plan: Plan) -> Plan:
-        """Return the plan with messages in simulated time."""
-        if self._speed == 1:
-            return plan
-        return plan._replace(renderer=lambda: _Renderer(plan.renderer(), self._when, self._speed))
-
-    def _when(self, at: datetime) -> datetime:
-        return self._began + (at - self._began) * self._speed
+def simulated(plan: Plan, speed: float, began: datetime) -> Plan:
+    """Return the plan with messages in simulated time, which passes faster than the clock since ``began``."""
+    if speed == 1:
+        return plan
+    return plan._replace(renderer=lambda: _SimulatedWriter(plan.renderer(), speed, began))
 
 
-class _Renderer:
+class _SimulatedWriter:
     """Writes messages in simulated time."""
 
-    def __init__(self, renderer: Writer, when: _When, speed: float) -> None:
-        self._renderer = renderer
-        self._when = when
+    def __init__(self, writer: Writer, speed: float, began: datetime) -> None:
+        self._writer = writer
         self._speed = speed
+        self._began = began
 
     def render(
         self, message: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
@@ -161,31 +151,30 @@ class _Renderer:
         """Write one message."""
         # How long the way to the reader takes is real time.
         now = self._when(message.at) + (now - message.at)
-        return self._renderer.render(self._message(message), now, limit=limit, late=late)
+        return self._writer.render(self._moved(message), now, limit=limit, late=late)
 
     def digest(
         self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
     ) -> tuple[Rendered, int]:
         """Write the first of several messages as one."""
-        return self._renderer.digest([*map(self._message, messages)], self._when(now), limit=limit)
+        return self._writer.digest([*map(self._moved, messages)], self._when(now), limit=limit)
 
-    def _message(self, message: AnyMessage) -> AnyMessage:
-        return _moved(message, self._when, self._speed)
+    def _when(self, at: datetime) -> datetime:
+        return self._began + (at - self._began) * self._speed
 
-
-def _moved(value: V, when: _When, speed: float) -> V:
-    """Return a message, or a part of one, with other times."""
-    found: object = value
-    if isinstance(value, datetime):
-        found = when(value)
-    elif isinstance(value, tuple):
-        found = tuple(_moved(part, when, speed) for part in value)
-    elif isinstance(value, msgspec.Struct):
-        fields = {name: _moved(getattr(value, name), when, speed) for name in value.__struct_fields__}
-        if fields.get("impact_seconds") is not None:
-            fields["impact_seconds"] *= speed
-        found = msgspec.structs.replace(value, **fields)
-    return found  # type: ignore[return-value]  # of the same type, whichever it is
+    def _moved(self, value: V) -> V:
+        """Return a time, or what has times in it, in simulated time."""
+        found: object = value
+        if isinstance(value, datetime):
+            found = self._when(value)
+        elif isinstance(value, tuple):
+            found = tuple(map(self._moved, value))
+        elif isinstance(value, msgspec.Struct):
+            fields = {name: self._moved(getattr(value, name)) for name in value.__struct_fields__}
+            if fields.get("impact_seconds") is not None:
+                fields["impact_seconds"] *= self._speed
+            found = msgspec.structs.replace(value, **fields)
+        return found  # type: ignore[return-value]  # of the same type, whichever it is
 
 
 @contextlib.contextmanager
@@ -206,17 +195,15 @@ def _notice(speed: float) -> str:
 
 def headline(demo: Demo) -> list[str]:
     """Return the lines that always stay in sight."""
-    notice = _notice(demo.speed) or f"Events of {demo.app.snapshot.endpoint}"
-    return [
-        notice,
-        f"Page, metrics and API: {demo.app.url}   Stop with Ctrl-C.",
-        f"Simulator's page: {demo.app.snapshot.endpoint}" if demo.speed != 1 else "",
-    ]
+    endpoint, page = demo.app.snapshot.endpoint, f"Page, metrics and API: {demo.app.url}   Stop with Ctrl-C."
+    if demo.speed == 1:
+        return [f"Events of {endpoint}", page]
+    return [_notice(demo.speed), page, f"Simulator's page: {endpoint}"]
 
 
 def frame(demo: Demo, height: int) -> Text:
     """Draw the screen: headline, events, the newest message whole, and the titles before it."""
-    head = [Text(line, style="bold") for line in filter(None, headline(demo))]
+    head = [Text(line, style="bold") for line in headline(demo)]
     room = height - len(head) - 2
     parts = [*head, Text(), *_events(demo, room - _LEAST_MESSAGE_LINES), Text()]
     lines = _messages(demo)
@@ -252,7 +239,7 @@ def _title(message: Rendered) -> Text:
 
 def _print(demo: Demo, console: Console, stopping: threading.Event) -> None:
     """Print messages as they come, and the table of events whenever it has changed."""
-    for line in filter(None, headline(demo)):
+    for line in headline(demo):
         click.echo(line)
     told, shown = 0, None
     while not stopping.wait(_REFRESH_SECONDS):

@@ -21,16 +21,8 @@ _HEAD = ("TARGET", "ADDRESS", "TRANSITION", "ARRIVED", "TOOK", "WHY NOT")
 _NAME_SECONDS = 3.0
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """What is to be sent, and to whom; by default one sample to every target."""
-
-    target: str | None = None
-    transition: Transition | None = None
-    all: bool = False
-
-
 class Try(msgspec.Struct, frozen=True):
-    """What became of one sample; ``seconds`` is how long it took to know."""
+    """One sample and its delivery, which took ``seconds``."""
 
     target: str
     address: str
@@ -39,25 +31,36 @@ class Try(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def run(settings: Config, plan: Plan, clock: Clock, choice: Choice) -> int:
-    """Send the samples, print the results, and return the exit status: 0 only if all arrived.
+def run(
+    settings: Config,
+    plan: Plan,
+    clock: Clock,
+    *,
+    target: str | None = None,
+    transition: Transition | None = None,
+    every: bool = False,
+) -> int:
+    """Send samples, print the results, and return the exit status: 0 only if all arrived.
+
+    By default each target gets one sample; with ``every``, one of each transition.
 
     Raises:
-        ConfigurationError: the chosen target does not exist.
+        ConfigurationError: the chosen ``target`` does not exist.
     """
     if not plan.senders:
         click.echo("There is no target: give --notify URL, or notifications.targets in a file.", err=True)
         return 1
-    if choice.target is not None and choice.target not in plan.senders:
+    if target is not None and target not in plan.senders:
         known = ", ".join(plan.senders)
-        raise ConfigurationError(f"--target: {quoted(choice.target)} is not a target; there are: {known}")
+        raise ConfigurationError(f"--target: {quoted(target)} is not a target; there are: {known}")
     vm = _vm(endpoint_of(settings.imds.endpoint), clock, settings.instance.name)
     chosen = {}
-    for target in [choice.target] if choice.target else plan.senders:
-        allowed = _allowed(plan.routes, target)
-        click.echo(_introduction(target, allowed, choice.transition), err=True)
-        routes = allowed or {Transition.SCHEDULED: Route(targets=(target,))}
-        chosen[target] = [_sample(one, routes[one], target, vm, clock) for one in _wanted(routes, choice)]
+    for name in [target] if target else plan.senders:
+        allowed = _allowed(plan.routes, name)
+        click.echo(_introduction(name, allowed, transition), err=True)
+        routes = allowed or {Transition.SCHEDULED: Route(targets=(name,))}
+        wanted = _wanted([one for one in routes if transition in (None, one)], every=every)
+        chosen[name] = [_sample(one, routes[one], name, vm, clock) for one in wanted]
     tries = try_all(plan, chosen, clock)
     for line in aligned([_HEAD, *map(_row, tries)]) if tries else ():
         click.echo(line)
@@ -88,10 +91,9 @@ def _introduction(target: str, allowed: Collection[Transition], wanted: Transiti
     return f"{target}: its routes let through {'every transition' if every else ', '.join(allowed)}{refused}"
 
 
-def _wanted(allowed: Collection[Transition], choice: Choice) -> list[Transition]:
+def _wanted(possible: list[Transition], *, every: bool) -> list[Transition]:
     """Return the transitions of which a sample is to be sent."""
-    possible = [one for one in allowed if choice.transition in (None, one)]
-    if choice.all:
+    if every:
         # What comes after an end would open its incident again.
         return sorted(possible, key=ENDINGS.__contains__)
     return [Transition.SCHEDULED] if Transition.SCHEDULED in possible else possible[:1]

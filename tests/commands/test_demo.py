@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from exporter.app import App
-from exporter.commands.demo import Demo, Messages, Simulated, frame
+from exporter.commands.demo import Demo, Messages, frame, simulated
 from exporter.config import Templates
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Message, Rendered, Severity
@@ -59,7 +59,7 @@ def test_a_demo_that_sees_nothing() -> None:
 
 def test_messages_are_in_simulated_time() -> None:
     """What is 15 real seconds away is 15 minutes away, and so on for every time in a message."""
-    plan = Simulated(60.0, NOW).plan(Plan(renderer=lambda: Renderer(Templates(format="text"))))
+    plan = simulated(Plan(renderer=lambda: Renderer(Templates(format="text"))), 60.0, NOW)
     for _, message in variants():
         if message.transition is Transition.SCHEDULED and isinstance(message, Message):
             at = NOW + timedelta(seconds=10)
@@ -74,4 +74,4 @@ def test_messages_are_in_simulated_time() -> None:
 def test_a_plan_at_the_speed_of_the_clock_stays_as_it_is() -> None:
     """There is nothing to adapt."""
     plan = Plan()
-    assert Simulated(1.0, NOW).plan(plan) is plan
+    assert simulated(plan, 1.0, NOW) is plan

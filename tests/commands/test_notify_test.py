@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from exporter.commands.notify_test import Choice, run
+from exporter.commands.notify_test import run
 from exporter.config import Config, Endpoint, Imds, Instance, Route, Templates
 from exporter.config.match import Match
 from exporter.errors import ConfigurationError
@@ -38,7 +38,7 @@ class Bench:
 
     def run(self, **choice: Any) -> int:
         """Run the command."""
-        return run(SETTINGS, self.plan, HandClock(), Choice(**choice))
+        return run(SETTINGS, self.plan, HandClock(), **choice)
 
     def sent(self, name: str) -> list[str]:
         """Return what a target got, by type and transition."""
@@ -66,7 +66,7 @@ def test_every_target_gets_one_sample_that_its_routes_let_through(
 def test_all_sends_every_transition_that_the_routes_let_through() -> None:
     """In the order of a life, and no other."""
     bench = Bench()
-    assert bench.run(all=True) == 0
+    assert bench.run(every=True) == 0
     last = ["completed", "cancelled", "vanished"]
     first = [transition.value for transition in Transition if transition not in last]
     assert bench.sent("all") == [f"Reboot {transition}" for transition in (*first, *last)]
