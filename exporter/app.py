@@ -118,8 +118,7 @@ class App:
 
         Raises:
             ConfigurationError: a flag or a file is wrong.
-            StateDirectoryInUseError: another exporter works there.
-            ListenError: the address is taken.
+            ExporterError: another exporter works in the state directory, or the address is taken.
         """
         directory = config.state_directory(self._config)
         self._web = WebConfig(self._options.web_config_file, self.health, self._clock)

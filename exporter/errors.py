@@ -1,14 +1,7 @@
-"""Every exception this program raises on purpose.
+"""The exceptions that this program raises on purpose, and how their messages treat secrets.
 
-    ExporterError
-    ├── ConfigurationError      a flag or a file is wrong: exit status 2
-    ├── ImdsError               the Instance Metadata Service gave no usable answer
-    │   └── InvalidDocumentError    it answered, but with something that is not a document
-    ├── StateDirectoryInUseError    another exporter works in this state directory
-    ├── ListenError             the address to serve on cannot be bound
-    └── StoppingError           the exporter is stopping, and takes no more requests
-
-Foreign exceptions are translated into these where they enter, ``from`` the original.
+Foreign exceptions are translated into these where they enter, ``from`` the original. A subclass is for those
+who catch it by its name.
 """
 
 import re
@@ -16,11 +9,11 @@ from enum import StrEnum
 
 
 class ExporterError(Exception):
-    """The root: whoever catches this catches all that is expected to go wrong."""
+    """The root of all that is expected to go wrong: exit status 1."""
 
 
 class ConfigurationError(ExporterError):
-    """Flags or configuration files are wrong; each of ``problems`` names what, where, and the remedy."""
+    """Flags or files are wrong: exit status 2. Each of ``problems`` names what, where, and the remedy."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__(*problems)
@@ -70,26 +63,15 @@ class PollOutcome(StrEnum):
 
 
 class ImdsError(ExporterError):
-    """IMDS gave no usable answer; ``reason`` is never ``SUCCESS``."""
+    """The Instance Metadata Service gave no usable answer; ``reason`` is never ``SUCCESS``."""
 
     def __init__(self, reason: PollOutcome, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
 
-class InvalidDocumentError(ImdsError):
-    """IMDS answered with something that is not a document of scheduled events."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(PollOutcome.INVALID_DOCUMENT, message)
-
-
 class StateDirectoryInUseError(ExporterError):
     """Another exporter holds the state directory; two would send every message twice."""
-
-
-class ListenError(ExporterError):
-    """The address to serve on cannot be bound."""
 
 
 class StoppingError(ExporterError):

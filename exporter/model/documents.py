@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from exporter.errors import InvalidDocumentError
+from exporter.errors import ImdsError, PollOutcome
 from exporter.model.events import CANCELED, COMPLETED, LONGEST_NAME, SCHEDULED, STARTED, ScheduledEvent
 
 # Statuses are compared without regard to case; every other status is kept as Azure wrote it.
@@ -90,13 +90,11 @@ def decode_document(body: bytes) -> Document:
     and names of over 256 characters are bad, too; a description is cut after 65,536.
 
     Raises:
-        InvalidDocumentError: it is not a document: not JSON, or without a list of events; or it has some
+        ImdsError: it is not a document: not JSON, or without a list of events; or it has some
             400,000 values, or over 1,000 events that cannot be read.
     """
     if body.count(b",") >= _MOST_VALUES:
-        raise InvalidDocumentError(
-            f"not a document of scheduled events: it has more than {_MOST_VALUES} values"
-        )
+        raise _invalid(f"it has more than {_MOST_VALUES} values")
     defects: list[Defect] = []
     raw, doubts = _decode_whole(body.removeprefix(b"\xef\xbb\xbf"))
     incarnation = _incarnation(raw.incarnation, defects)
@@ -112,8 +110,13 @@ def decode_document(body: bytes) -> Document:
             events.pop(defects[-1].event_id.lower(), None)
             lost += 1
         if lost > _MOST_LOST:
-            raise InvalidDocumentError(f"over {_MOST_LOST} events cannot be read: {defects[-1].message}")
+            problem = f"over {_MOST_LOST} events cannot be read: {defects[-1].message}"
+            raise ImdsError(PollOutcome.INVALID_DOCUMENT, problem)
     return Document(incarnation, tuple(events.values()), tuple(defects))
+
+
+def _invalid(problem: object) -> ImdsError:
+    return ImdsError(PollOutcome.INVALID_DOCUMENT, f"not a document of scheduled events: {problem}")
 
 
 def _decode_whole(body: bytes) -> tuple[_RawDocument, tuple[str, ...]]:
@@ -121,13 +124,13 @@ def _decode_whole(body: bytes) -> tuple[_RawDocument, tuple[str, ...]]:
     try:
         return _document_decoder.decode(body.decode()), ()
     except (msgspec.ValidationError, RecursionError) as error:
-        raise InvalidDocumentError(f"not a document of scheduled events: {error}") from error
+        raise _invalid(error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         # To msgspec, one lone surrogate (a text cut in the middle of an emoji) makes the whole unreadable.
         try:
             raw = _document_decoder.decode(_with_replacements(body))
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            raise InvalidDocumentError(f"not a document of scheduled events: {error}") from error
+            raise _invalid(error) from error
         return raw, (f"Document: invalid Unicode was replaced: {error}",)
 
 

@@ -3,7 +3,7 @@
 import errno
 import socket
 
-from exporter.errors import ConfigurationError, ListenError
+from exporter.errors import ConfigurationError, ExporterError
 
 BACKLOG = 1024
 
@@ -15,7 +15,7 @@ def listen(address: str) -> socket.socket:
 
     Raises:
         ConfigurationError: the address is malformed, or its host is unknown.
-        ListenError: it cannot be bound.
+        ExporterError: it cannot be bound.
     """
     host, port = _split(address)
     try:
@@ -25,7 +25,7 @@ def listen(address: str) -> socket.socket:
     except OSError as error:
         # `create_server` appends the address in Python's notation.
         reason = (error.strerror or str(error)).partition(" (while")[0].lower()
-        raise ListenError(f"cannot listen on {address}: {reason}") from error
+        raise ExporterError(f"cannot listen on {address}: {reason}") from error
     # Accepted connections inherit it. Without it the body of a response can wait 40 ms for the client to
     # acknowledge the head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

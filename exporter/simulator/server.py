@@ -47,7 +47,7 @@ class SimulatorServer:
 
     Raises:
         ConfigurationError: the address is malformed, or has too few ports after it.
-        ListenError: it cannot be bound.
+        ExporterError: it cannot be bound.
     """
 
     def __init__(self, simulator: Simulator, address: str = "127.0.0.1:0") -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from exporter.errors import InvalidDocumentError, PollOutcome
+from exporter.errors import ImdsError, PollOutcome
 from exporter.imds.client import BODY_LIMIT
 from exporter.model.documents import decode_document
 from exporter.model.events import ScheduledEvent
@@ -53,7 +53,7 @@ def test_what_is_made_to_cost_is_refused_at_once(name: str) -> None:
     """Before it has cost time or memory, with a message that fits a line."""
     document, reason = REFUSED[name]
     begun = time.monotonic()
-    with pytest.raises(InvalidDocumentError) as caught:
+    with pytest.raises(ImdsError) as caught:
         decode_document(document)
     assert time.monotonic() - begun < SOON_SECONDS
     assert reason in str(caught.value)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from exporter.errors import InvalidDocumentError
+from exporter.errors import ImdsError
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.events import ScheduledEvent
@@ -116,7 +116,7 @@ def _by_product(steps: Iterable[Step]) -> Iterator[Lines | None]:
             watching = False
         try:
             document = decode_document(step.body)
-        except InvalidDocumentError:
+        except ImdsError:
             yield None
             continue
         after = advance(known, document, step.at, instance=step.instance, watching=watching)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from exporter.errors import InvalidDocumentError, PollOutcome
+from exporter.errors import ImdsError, PollOutcome
 from exporter.model.documents import Defect, Document, decode_document, parse_time
 from exporter.model.events import ScheduledEvent
 from tests.builders import ABSENT, FREEZE_ID, REBOOT_ID, body, raw_event, scheduled, started
@@ -294,7 +294,7 @@ def test_what_is_no_unicode_is_replaced(broken: bytes) -> None:
 )
 def test_what_is_no_document(answer: bytes, problem: str) -> None:
     """An answer without incarnation or list of events is refused, saying why."""
-    with pytest.raises(InvalidDocumentError) as caught:
+    with pytest.raises(ImdsError) as caught:
         decode_document(answer)
     assert str(caught.value).startswith(f"not a document of scheduled events: {problem}")
     assert caught.value.reason is PollOutcome.INVALID_DOCUMENT

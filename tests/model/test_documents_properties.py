@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from exporter.errors import InvalidDocumentError
+from exporter.errors import ImdsError
 from exporter.model.documents import decode_document
 from tests.builders import REBOOT_ID, body, raw_event, scheduled
 
@@ -18,7 +18,7 @@ def decodes_or_is_refused(answer: bytes) -> None:
     """Decode, and accept only the one exception that is promised."""
     try:
         found = decode_document(answer)
-    except InvalidDocumentError:
+    except ImdsError:
         return
     keys = [event.key for event in found.events]
     assert len(keys) == len(set(keys))
@@ -30,7 +30,7 @@ def decodes_or_is_refused(answer: bytes) -> None:
 @example(b"\xef\xbb\xbf")
 @thorough
 def test_any_bytes_decode_or_are_refused(answer: bytes) -> None:
-    """No sequence of bytes raises anything but InvalidDocumentError."""
+    """No sequence of bytes raises anything but ImdsError."""
     decodes_or_is_refused(answer)
 
 
@@ -53,14 +53,14 @@ odd_documents = st.fixed_dictionaries(
 @given(values | odd_documents, st.booleans())
 @thorough
 def test_any_json_decodes_or_is_refused(content: Any, ascii_only: bool) -> None:
-    """No JSON raises anything but InvalidDocumentError, whatever it has in place of the fields."""
+    """No JSON raises anything but ImdsError, whatever it has in place of the fields."""
     decodes_or_is_refused(json.dumps(content, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass"))
 
 
 @given(st.binary(max_size=4), st.integers(min_value=0), st.integers(min_value=0, max_value=40))
 @thorough
 def test_any_damage_decodes_or_is_refused(junk: bytes, place: int, length: int) -> None:
-    """No damage to a good document raises anything but InvalidDocumentError."""
+    """No damage to a good document raises anything but ImdsError."""
     whole = body(raw_event(), GOOD)
     place %= len(whole)
     decodes_or_is_refused(whole[:place] + junk + whole[place + length :])
@@ -74,7 +74,7 @@ def test_no_neighbour_harms_a_good_event(odd: list[dict[str, Any]], place: int) 
     answer = json.dumps({"DocumentIncarnation": 1, "Events": [*odd[:place], GOOD, *odd[place:]]})
     try:
         found = decode_document(answer.encode("utf-8", "surrogatepass"))
-    except InvalidDocumentError:
+    except ImdsError:
         assert any(word in answer for word in ("NaN", "Infinity"))
         return
     assert scheduled(event_id=REBOOT_ID, event_type="Reboot") in found.events

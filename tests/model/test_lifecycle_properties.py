@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from exporter.errors import InvalidDocumentError
+from exporter.errors import ImdsError
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
 from exporter.model.lifecycle import Known, Step, TrackedEvent
@@ -39,7 +39,7 @@ def walk(part: int) -> Iterator[Walked]:
         for answer in history(f"{part} {seed}"):
             try:
                 document = decode_document(answer.body)
-            except InvalidDocumentError:
+            except ImdsError:
                 continue
             if answer.restart:
                 known, watching = reread(known), False

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from exporter.errors import ConfigurationError, ListenError
+from exporter.errors import ConfigurationError, ExporterError
 from exporter.serving import Server, listen
 from tests.end_to_end.program import free_port
 from tests.serving.support import GET, answer, echo
@@ -37,8 +37,9 @@ def test_an_address_in_use_is_told() -> None:
     """It is another kind of error: not the configuration is wrong, but the moment."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ListenError) as caught:
+        with pytest.raises(ExporterError) as caught:
             listen(address)
+    assert not isinstance(caught.value, ConfigurationError)
     assert str(caught.value) == f"cannot listen on {address}: address already in use"
 
 
