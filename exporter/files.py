@@ -1,4 +1,4 @@
-"""Files and directories that are nobody's business but the exporter's: made so, whatever the umask."""
+"""Files and directories that only the exporter may use, whatever the umask."""
 
 import contextlib
 import errno
@@ -6,21 +6,24 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
 from exporter.errors import ConfigurationError
 
+log = logging.getLogger(__name__)
+
 _READ_WRITE = os.O_RDWR | os.O_CREAT
 # Windows has neither, nor files that need them.
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
+_BINARY: int = getattr(os, "O_BINARY", 0)
 _MOST_BYTES = 64 * 1024
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, and what is missing above it, with mode 0700; one that is there stays as it is.
+    """Make a directory, and what is missing above it, with mode 0700; an existing one stays as it is.
 
     Raises:
         OSError: one cannot be made.
@@ -44,7 +47,7 @@ def open_file(path: Path) -> int:
     except FileExistsError:
         return _regular(path, _READ_WRITE | _NO_LINK)
     if sys.platform != "win32":
-        # Of a umask like 0777 there would be a file that its owner can open never again.
+        # With a umask like 0777, the owner could never open the file again.
         os.fchmod(descriptor, 0o600)
     return descriptor
 
@@ -53,14 +56,13 @@ def open_to_read(path: Path, *, follow: bool = True) -> IO[bytes]:
     """Open a file to read; symbolic links only with ``follow``.
 
     Raises:
-        OSError: it cannot be opened, or is not a regular file: others could be waited for without end.
+        OSError: it cannot be opened, or is not a regular file, which could block forever.
     """
-    binary: int = getattr(os, "O_BINARY", 0)
-    return os.fdopen(_regular(path, os.O_RDONLY | binary | (0 if follow else _NO_LINK)), "rb")
+    return os.fdopen(_regular(path, os.O_RDONLY | _BINARY | (0 if follow else _NO_LINK)), "rb")
 
 
 def read_text(path: Path) -> str:
-    """Read a file of at most 64 KiB that a configuration names.
+    """Return the text of a file of at most 64 KiB that a configuration names.
 
     Raises:
         OSError: it cannot be read, is not a regular file, or is longer.
@@ -74,7 +76,7 @@ def read_text(path: Path) -> str:
 
 
 def _regular(path: Path, flags: int) -> int:
-    # A FIFO that nobody writes to would be waited for as it is opened.
+    # Without _NO_WAIT, opening a FIFO would wait for a writer.
     descriptor = os.open(path, flags | _NO_WAIT, 0o600)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
@@ -85,45 +87,31 @@ def _regular(path: Path, flags: int) -> int:
 def refuse_unsafe(directory: Path, names: Iterable[str]) -> None:
     """Refuse a directory, or files in it, that other users can write.
 
-    Those of the groups of this process may: that is how volumes are handed to containers.
+    Groups of this process may write: that is how volumes are handed to containers.
 
     Raises:
-        ConfigurationError: one is so, or a file is a symbolic link or not a regular file; with the mend.
+        ConfigurationError: one is unsafe, or a file is a symbolic link or not regular; with the remedy.
     """
     if sys.platform != "win32":
         groups = {os.getegid(), *os.getgroups()}
         for path in (directory, *(directory / name for name in names)):
             with contextlib.suppress(OSError):
                 found = path.stat() if path == directory else path.lstat()
-                _refuse_unsafe(path, found, groups)
-
-
-def _refuse_unsafe(path: Path, found: os.stat_result, groups: Collection[int]) -> None:
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        raise ConfigurationError(f"{path} is not a regular file; run: rm {path}")
-    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid not in groups):
-        raise ConfigurationError(f"{path} can be written by other users; run: chmod go-w {path}")
-
-
-log = logging.getLogger(__name__)
+                mode = found.st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    raise ConfigurationError(f"{path} is not a regular file; run: rm {path}")
+                if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and found.st_gid not in groups):
+                    raise ConfigurationError(f"{path} can be written by other users; run: chmod go-w {path}")
 
 
 def warn(paths: Iterable[Path]) -> None:
-    """Log a warning for each of these files that everybody on the machine may read by its mode.
+    """Log a warning for each of these files with secrets that everybody on the machine may read by its mode.
 
-    Readers by group are not a fault: that is how a service without privileges is handed a secret. On Windows,
-    where modes say nothing, nothing is said.
+    Readers by group are not a fault: that is how a service without privileges is handed a secret. Modes say
+    nothing on Windows.
     """
     for path in dict.fromkeys(paths):
-        if open_to_all(path):
-            log.warning(
-                "everybody can read a file with secrets", extra={"path": path, "mend": f"chmod o= {path}"}
-            )
-
-
-def open_to_all(path: Path) -> bool:
-    """Return whether the mode of a file lets everybody read it; False where it cannot be told."""
-    try:
-        return os.name == "posix" and bool(path.stat().st_mode & stat.S_IROTH)
-    except OSError:
-        return False
+        with contextlib.suppress(OSError):
+            if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
+                facts = {"path": path, "mend": f"chmod o= {path}"}
+                log.warning("everybody can read a file with secrets", extra=facts)
