@@ -26,6 +26,7 @@ from exporter.model.views import Snapshot
 from exporter.notifications import planning
 from exporter.notifications.addresses import NotifyUrls
 from exporter.notifications.planning import Plan
+from exporter.notifications.services import Checker
 from exporter.pipeline import Pipeline
 from exporter.serving import Server, listen
 from exporter.state import Store
@@ -95,7 +96,7 @@ class App:
         self._adapt = adapt
         self._notice = notice
         self._config, self._plan, self._check = self._read()
-        self._checker = planning.Checker()
+        self._checker = Checker()
         self._watchdog = Watchdog(clock)
         self.health = Health(clock)
         self._registry = CollectorRegistry()

@@ -1,30 +1,21 @@
 """The plan of notifications, from the configuration; mistakes in targets and templates are found here."""
 
-import logging
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
-
-import msgspec
 
 from exporter import files as secret_files
 from exporter.config import Config, Overrides, Route, Templates, loading, state_directory
 from exporter.config.yamlfile import Locate
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.model.messages import Sender, Writer
-from exporter.notifications import addresses, services
+from exporter.notifications import addresses
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import AppriseSender
-
-log = logging.getLogger(__name__)
+from exporter.notifications.services import Checker
 
 _STORAGE = "apprise"
-_CHECK_SECONDS = 120.0
 
 
 def _lazy_renderer(templates: Templates, exporter_url: str) -> Callable[[], Writer]:
@@ -73,84 +64,6 @@ def effective_routes(routes: Sequence[Route], configured: Sequence[str], extra: 
     """Return the routes that hold: ``extra`` targets get everything, so do configured ones without any."""
     everything = [*([] if routes else configured), *extra]
     return [*routes, *([Route(targets=tuple(everything))] if everything else [])]
-
-
-class Checker:
-    """Checks addresses with Apprise in a process of its own; any thread may use it.
-
-    The URLs go to that process through a pipe, because others can read a process's arguments and environment.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._children: set[subprocess.Popen[bytes]] = set()
-        self._stopped = False
-
-    def refused(self, found: Sequence[Address]) -> list[tuple[Address, str]]:
-        """Return the addresses that Apprise does not take, and why; note in the others which plugin it uses.
-
-        Without time for that, or once stopped, nothing is wrong.
-        """
-        refused = []
-        not_taken: dict[str, int] = {}
-        for address, answer in zip(found, self._answers(found), strict=False):
-            if answer.problem:
-                refused.append((address, answer.problem))
-            address.plugin = answer.plugin
-            if address.apprise_config is not None and answer.not_taken:
-                not_taken[address.apprise_config[0]] = answer.not_taken
-        for path, count in not_taken.items():
-            log.warning(
-                "a file has services that Apprise does not take", extra={"path": path, "count": count}
-            )
-        return refused
-
-    def stop(self) -> None:
-        """End all checks; they find nothing wrong."""
-        with self._lock:
-            self._stopped = True
-            for child in self._children:
-                child.kill()
-
-    def _answers(self, found: Sequence[Address]) -> list[services.Answer]:
-        """Return an answer for each address, or none at all."""
-        if not found:
-            return []
-        try:
-            return msgspec.json.decode(self._ask(msgspec.json.encode(found)), type=list[services.Answer])
-        except subprocess.TimeoutExpired:
-            log.warning(
-                "targets are used unchecked: the check took too long", extra={"seconds": _CHECK_SECONDS}
-            )
-        except (OSError, msgspec.MsgspecError) as error:
-            if not self._stopped:
-                log.info("checking targets in this process", extra={"reason": type(error).__name__})
-                return [services.answer(address) for address in found]
-        return []
-
-    def _ask(self, questions: bytes) -> bytes:
-        with self._start() as child:
-            try:
-                return child.communicate(questions, _CHECK_SECONDS)[0]
-            finally:
-                with self._lock:
-                    self._children.discard(child)
-                child.kill()
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        with self._lock:
-            if self._stopped:
-                raise InterruptedError
-            child = subprocess.Popen(  # noqa: S603  # this program itself
-                # Without -P a module that lies in the current directory would be run.
-                [sys.executable or "", "-P", "-m", services.__name__],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-            self._children.add(child)
-            return child
 
 
 Check = Callable[[Checker], None]

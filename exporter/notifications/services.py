@@ -10,7 +10,10 @@ import importlib
 import logging
 import os
 import queue
+import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from logging.handlers import QueueHandler
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,9 @@ import msgspec
 
 from exporter.notifications.addresses import Address
 
+log = logging.getLogger(__name__)
+
+_CHECK_SECONDS = 120.0
 # As whom a mail or a chat shows the sender, where the URL does not say.
 _SENDER = "Azure Scheduled Events"
 APPRISE_LOGGER = "apprise"
@@ -152,6 +158,84 @@ def _only_plugin(address: Address, found: list[Any]) -> tuple[str, str] | None:
     alone = _plugin(address.url, kind.__module__, kind.__name__, found[0].asset)
     is_same = len(found) == 1 and alone is not None and alone.url() == found[0].url()
     return (kind.__module__, kind.__name__) if is_same else None
+
+
+class Checker:
+    """Checks addresses with Apprise in a process of its own; any thread may use it.
+
+    The URLs go to that process through a pipe, because others can read a process's arguments and environment.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    def refused(self, found: Sequence[Address]) -> list[tuple[Address, str]]:
+        """Return the addresses that Apprise does not take, and why; note in the others which plugin it uses.
+
+        Without time for that, or once stopped, nothing is wrong.
+        """
+        refused = []
+        not_taken: dict[str, int] = {}
+        for address, found_out in zip(found, self._answers(found), strict=False):
+            if found_out.problem:
+                refused.append((address, found_out.problem))
+            address.plugin = found_out.plugin
+            if address.apprise_config is not None and found_out.not_taken:
+                not_taken[address.apprise_config[0]] = found_out.not_taken
+        for path, count in not_taken.items():
+            log.warning(
+                "a file has services that Apprise does not take", extra={"path": path, "count": count}
+            )
+        return refused
+
+    def stop(self) -> None:
+        """End all checks; they find nothing wrong."""
+        with self._lock:
+            self._stopped = True
+            for child in self._children:
+                child.kill()
+
+    def _answers(self, found: Sequence[Address]) -> list[Answer]:
+        """Return an answer for each address, or none at all."""
+        if not found:
+            return []
+        try:
+            return msgspec.json.decode(self._ask(msgspec.json.encode(found)), type=list[Answer])
+        except subprocess.TimeoutExpired:
+            log.warning(
+                "targets are used unchecked: the check took too long", extra={"seconds": _CHECK_SECONDS}
+            )
+        except (OSError, msgspec.MsgspecError) as error:
+            if not self._stopped:
+                log.info("checking targets in this process", extra={"reason": type(error).__name__})
+                return [answer(address) for address in found]
+        return []
+
+    def _ask(self, questions: bytes) -> bytes:
+        with self._start() as child:
+            try:
+                return child.communicate(questions, _CHECK_SECONDS)[0]
+            finally:
+                with self._lock:
+                    self._children.discard(child)
+                child.kill()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        with self._lock:
+            if self._stopped:
+                raise InterruptedError
+            child = subprocess.Popen(  # noqa: S603  # this program itself
+                # Without -P a module that lies in the current directory would be run.
+                [sys.executable or "", "-P", "-m", __name__],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            self._children.add(child)
+            return child
 
 
 def _main() -> None:

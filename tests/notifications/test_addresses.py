@@ -7,7 +7,7 @@ import pytest
 
 from exporter.config import Overrides, loading
 from exporter.errors import ConfigurationError, Mistakes
-from exporter.notifications import planning
+from exporter.notifications import planning, services
 from exporter.notifications.addresses import Address, NotifyUrls, resolve, shown
 from exporter.notifications.planning import Plan
 from tests.end_to_end.program import eventually
@@ -211,7 +211,7 @@ def test_a_check_that_is_stopped_ends_at_once(tmp_path: Path, monkeypatch: pytes
     python.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 600\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
-    checker, found = planning.Checker(), (Address("a", url="foo://x"),)
+    checker, found = services.Checker(), (Address("a", url="foo://x"),)
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(checker.refused, found)
         eventually(started.exists)
@@ -228,8 +228,8 @@ def test_a_check_that_takes_too_long_refuses_nothing(
     python.write_text("#!/bin/sh\nexec sleep 600\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
-    monkeypatch.setattr(planning, "_CHECK_SECONDS", 0.1)
-    assert planning.Checker().refused((Address("a", url="foo://x"),)) == []
+    monkeypatch.setattr(services, "_CHECK_SECONDS", 0.1)
+    assert services.Checker().refused((Address("a", url="foo://x"),)) == []
     assert caplog.messages == ["targets are used unchecked: the check took too long"]
 
 

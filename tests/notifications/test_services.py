@@ -16,9 +16,10 @@ from exporter.errors import Mistakes
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Message, TextFormat
 from exporter.notifications.addresses import Address, resolve
-from exporter.notifications.planning import Checker, check
+from exporter.notifications.planning import check
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.sending import AppriseSender
+from exporter.notifications.services import Checker
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW
 from tests.notifications.messages import message
@@ -178,11 +179,11 @@ def test_mail(text_format: TextFormat) -> None:
 LOADED = """
 import sys
 from exporter.config import Notifications, Templates
-from exporter.notifications import addresses, planning
+from exporter.notifications import addresses, planning, services
 from exporter.config.yamlfile import error_without_file
 from exporter.errors import Mistakes
 (address,) = found = addresses.resolve(Notifications(), [sys.argv[1]], error_without_file, {}, Mistakes())
-planning.check(Templates(), found, error_without_file, planning.Checker())
+planning.check(Templates(), found, error_without_file, services.Checker())
 from exporter.notifications.sending import open_services
 (service,) = open_services(address, None)
 print(service.name, sum(name.startswith("apprise.plugins.") for name in sys.modules) < 20)
