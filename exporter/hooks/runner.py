@@ -73,7 +73,7 @@ class HookRunner:
 
     def wake(self) -> None:
         """Run what was written down; as many threads as there were ever events at once are kept."""
-        for loop, _ in zip(self._loops, self._jobs.events(), strict=False):
+        for loop, _ in zip(self._loops, self._jobs.counts(), strict=False):
             loop.start()
         for loop in self._loops:
             loop.wake()
@@ -92,7 +92,7 @@ class HookRunner:
     def _work(self) -> float | None:
         """Run the next hook of an event whose hooks do not run yet; return None if there is none."""
         with self._lock:
-            event = next((event for event in self._jobs.events() if event not in self._busy), None)
+            event = next((event for event in self._jobs.counts() if event not in self._busy), None)
             if event is None:
                 return None
             self._busy.add(event)

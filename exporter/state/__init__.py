@@ -1,4 +1,4 @@
-"""What outlives the process: events, messages, hook jobs, approvals. Objects in memory, a journal on disk."""
+"""What survives the process: events, messages, hook jobs, approvals; in memory, with a journal on disk."""
 
 from exporter.state.store import Store
 

@@ -1,7 +1,4 @@
-"""The state directory: that no other user can change it, which exporter has it, and what was moved aside.
-
-One exporter has a directory: its lock is released by the kernel when the process dies, however it dies.
-"""
+"""The state directory: its permissions, its lock, and the files that were moved aside in it."""
 
 import contextlib
 import os
@@ -14,17 +11,16 @@ from exporter import files
 from exporter.errors import StateDirectoryInUseError
 
 FILE_NAME = "state.db"
-# The names of SQLite's own files end so.
+# The suffixes of SQLite's own files.
 COMPANIONS = ("-wal", "-shm", "-journal")
 _LOCK_NAME = "state.lock"
-# The names of files that were moved aside say when.
 _ASIDE = re.compile(re.escape(FILE_NAME) + r"\.(?:corrupt|newer)-([0-9]{8}T[0-9]{6}Z)(?:\.[0-9]+)?")
 _ASIDE_TIME = "%Y%m%dT%H%M%SZ"
 
 if sys.platform == "win32":
     import msvcrt
 
-    # Windows locks are mandatory: a byte far behind the pid leaves the pid readable for the message.
+    # Windows locks are mandatory: a byte far behind the pid keeps the pid readable for the error message.
     _LOCKED_BYTE = 1 << 30
 
     def _try_lock(descriptor: int) -> bool:
@@ -49,16 +45,15 @@ else:
 
 
 def refuse_unsafe(directory: Path) -> None:
-    """Refuse a directory whose state other users could change, or have changed.
-
-    Raises:
-        ConfigurationError: it is so; with the mend.
-    """
+    """Raise ConfigurationError, with the remedy, if other users can change the state in a directory."""
     files.refuse_unsafe(directory, (_LOCK_NAME, *(FILE_NAME + suffix for suffix in ("", *COMPANIONS))))
 
 
 class DirectoryLock:
-    """The lock of one directory; the file in it, never removed, holds the pid of whoever has it."""
+    """The lock of one directory, which the kernel releases when the process ends.
+
+    The file is never removed; it contains the pid of the process that holds the lock.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -66,7 +61,7 @@ class DirectoryLock:
         self._descriptor: int | None = None
 
     def hold(self) -> None:
-        """Take the lock, or make sure that it is still held: the directory may have been made anew.
+        """Take the lock, or make sure that it is still held: the directory may have been replaced.
 
         Raises:
             StateDirectoryInUseError: another process holds it.
@@ -87,7 +82,7 @@ class DirectoryLock:
                 f"{self._directory} is in use by another exporter{holder}; give each its own state.directory"
             )
         self._descriptor = descriptor
-        # The pid is a courtesy: a full or read-only disk takes nothing from the lock.
+        # The pid is only for error messages: the lock works on a full or read-only disk, too.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"{os.getpid()}\n".encode())
@@ -102,7 +97,7 @@ class DirectoryLock:
         try:
             return files.open_file(self._path)
         except OSError as error:
-            # On a disk that became read-only, two exporters must still not send every message twice.
+            # On a disk that became read-only, too, two exporters must not send every message twice.
             with contextlib.suppress(OSError), files.open_to_read(self._path, follow=False) as file:
                 return os.dup(file.fileno())
             raise error from None
@@ -116,7 +111,7 @@ def _holder(descriptor: int) -> str:
 
 
 def is_in_place(path: Path, identity: os.stat_result) -> bool:
-    """Return whether an open file is still the one that its path names."""
+    """Return whether an open file is still the one at its path."""
     try:
         return os.path.samestat(path.stat(), identity)
     except OSError:
@@ -124,7 +119,7 @@ def is_in_place(path: Path, identity: os.stat_result) -> bool:
 
 
 def move_aside(directory: Path, defect: str, now: datetime) -> str:
-    """Rename the state file and its companions, by ``defect`` and time; return the new name.
+    """Rename the state file and its companions to a name with ``defect`` and time, and return that name.
 
     Raises:
         OSError: that is not possible.
@@ -134,7 +129,7 @@ def move_aside(directory: Path, defect: str, now: datetime) -> str:
     while any((directory / (name + suffix)).exists() for suffix in ("", *COMPANIONS)):
         number += 1
         name = f"{stem}.{number}"
-    # The file first: SQLite discards a log without a file, but would believe a file without its log.
+    # The file first: SQLite discards a log without a file, but accepts a file without its log.
     (directory / FILE_NAME).rename(directory / name)
     for suffix in COMPANIONS:
         with contextlib.suppress(FileNotFoundError):
@@ -143,19 +138,19 @@ def move_aside(directory: Path, defect: str, now: datetime) -> str:
 
 
 def last_moved_aside(directory: Path) -> tuple[str, datetime] | None:
-    """Return the newest of the files that were moved aside, and when that was; None if there is none."""
+    """Return the name and time of the file that was moved aside last; None if there is none."""
     found = []
     with contextlib.suppress(OSError):
         names = [path.name for path in directory.iterdir()]
         for match in filter(None, map(_ASIDE.fullmatch, names)):
-            with contextlib.suppress(ValueError):  # of a name that is not from here
+            with contextlib.suppress(ValueError):  # of a name that this program did not choose
                 at = datetime.strptime(match[1], _ASIDE_TIME).replace(tzinfo=UTC)
                 found.append((match[0], at))
     return max(found, key=lambda one: one[1], default=None)
 
 
 def sync(directory: Path) -> None:
-    """Make the names in it survive a power loss; Windows has no such call and does not need it.
+    """Flush a directory to disk; Windows has no such call and does not need it.
 
     Raises:
         OSError: the disk fails.

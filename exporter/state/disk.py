@@ -13,7 +13,7 @@ from exporter.errors import ExporterError
 from exporter.state import directory as directories
 from exporter.state.directory import FILE_NAME, DirectoryLock
 
-# "azsj" in ASCII, in SQLite's header (https://sqlite.org/fileformat2.html, 1.3.17), and what it was once.
+# "azsj" in ASCII, in SQLite's header (https://sqlite.org/fileformat2.html, 1.3.17), and its former value.
 APPLICATION_ID = 0x617A736A
 _FORMER_APPLICATION_ID = 0x617A7365
 
@@ -24,7 +24,7 @@ Change = tuple[str, bytes, bytes | None]
 
 
 def _tell_messages_apart(rows: Iterable[Row]) -> Iterator[Row]:
-    """Version 2: messages say what they are about, an event or the watch."""
+    """Version 2: messages have a type, of an event or of the watch."""
     for kind, key, value in rows:
         if kind == "message" and value.startswith(b'{"work":{"target":'):
             yield kind, key, value.replace(b'{"work":{', b'{"work":{"type":"event",', 1)
@@ -32,10 +32,10 @@ def _tell_messages_apart(rows: Iterable[Row]) -> Iterator[Row]:
             yield kind, key, value
 
 
-# Each turns the rows of one version into those of the next, from version 1 on. See CONTRIBUTING.md.
+# Each converts the rows of one version to the next, starting with version 1. See CONTRIBUTING.md.
 UPGRADES: tuple[Callable[[Iterable[Row]], Iterable[Row]], ...] = (_tell_messages_apart,)
 
-# Rows keep their position for as long as they exist, so that the file has the order of the memory.
+# A row keeps its position when it is replaced, so that the file has the same order as memory.
 _CREATE = """
     CREATE TABLE entries (
         position INTEGER PRIMARY KEY,
@@ -45,8 +45,7 @@ _CREATE = """
         UNIQUE (kind, key)
     )
 """
-# TEXT, for people who look into the file; in Python it is bytes, so that what is not UTF-8 fails where it is
-# decoded, not in SQLite.
+# TEXT is readable for people; Python passes bytes, so that invalid UTF-8 fails in the decoder, not in SQLite.
 _PUT = """
     INSERT INTO entries (kind, key, value) VALUES (?, CAST(? AS TEXT), CAST(? AS TEXT))
     ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value
@@ -56,19 +55,19 @@ _SELECT = """
     SELECT CAST(kind AS BLOB), CAST(key AS BLOB), CAST(value AS BLOB) FROM entries ORDER BY position
 """
 
-# Another process may hold the file for a moment; the poller must not wait for it for long.
+# Another process may lock the file for a moment; the poller must not wait long for it.
 _BUSY_SECONDS = 1.0
 _MAGIC = b"SQLite format 3\x00"
-# What is wrong with the file itself, and will not pass (https://sqlite.org/rescode.html).
+# Errors of the file itself, which do not pass (https://sqlite.org/rescode.html).
 _DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
 
 
 class DiskError(ExporterError):
-    """The state cannot be read or written now; the message is the reason. Never leaves the package."""
+    """The state cannot be read or written now; the message is the reason. Not raised outside the package."""
 
 
 class UnusableFileError(DiskError):
-    """The file is not a sound state file; ``defect`` becomes part of the name under which it is kept."""
+    """The file is not a valid state file; ``defect`` becomes part of its name when it is moved aside."""
 
     def __init__(self, message: str, defect: Literal["corrupt", "newer"] = "corrupt") -> None:
         super().__init__(message)
@@ -107,25 +106,24 @@ class Disk:
         """Create the directory, take its lock, and open the file or create an empty one.
 
         Returns:
-            the version of the file's content, 0 where it is empty; it is to be overwritten unless it is the
-            newest.
+            the version of the file's content, 0 if it is empty; any but the newest is to be overwritten.
 
         Raises:
             StateDirectoryInUseError: another exporter uses the directory.
-            UnusableFileError: it is not a state file; nothing was written to it.
+            UnusableFileError: it is not a valid state file; nothing was written to it.
         """
         self.close()
         files.make_directory(self.directory)
         self._lock.hold()
-        # SQLite would say "unable to open database file"; the system gives the reason.
+        # SQLite's error would be "unable to open database file"; the system's has the reason.
         os.close(files.open_file(self.path))
         self._check_magic()
         self._connection = self._connect("mode=rw")
         version = _version(self._connection)
-        # FULL: what is acknowledged must survive the sudden end of the VM, too.
         (mode,) = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise DiskError(f"the file system does not allow SQLite's write-ahead log ({mode})")
+        # What is acknowledged must survive a crash of the VM, too.
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA journal_size_limit = 1048576")
         self._identity = self.path.stat()
@@ -133,18 +131,18 @@ class Disk:
 
     @_translated()
     def rows(self) -> Iterable[Row]:
-        """Return the open file's rows, oldest first, after looking for damage."""
+        """Check the open file for damage, and return its rows, oldest first."""
         return _rows(self._opened())
 
     def rows_read_only(self) -> Iterable[Row] | None:
-        """Return the rows of a file that cannot be written; None where it cannot be read either.
+        """Return the rows of a file that cannot be written; None if it cannot be read either.
 
         Raises:
-            UnusableFileError: it can be read, but is not a state file.
+            UnusableFileError: it can be read, but is not a valid state file.
         """
-        # On a full disk there is no room for the index of SQLite's log, which is kept in memory for whoever
-        # has the file alone. In a read-only directory that cannot be, and SQLite makes no index either; it
-        # reads "immutable" files, but passes over the log, so that is for a file without one.
+        # On a full disk there is no room for the index of SQLite's log; with an exclusive lock, SQLite keeps
+        # it in memory. In a read-only directory neither is possible; SQLite reads "immutable" files there,
+        # but ignores the log, so that is only for a file without one.
         for option in ("mode=rw", "mode=ro", *([] if self._has_log() else ["mode=ro&immutable=1"])):
             try:
                 return self._rows_read_only(option)
@@ -155,11 +153,11 @@ class Disk:
         return None
 
     def is_in_place(self) -> bool:
-        """Return whether the file is open, and still the one that its path names."""
+        """Return whether the file is open and still the one at its path."""
         return self._identity is not None and directories.is_in_place(self.path, self._identity)
 
     def is_open(self) -> bool:
-        """Return whether the file is open, though somebody may have removed or replaced it."""
+        """Return whether the file is open; it may have been removed or replaced since."""
         return self._connection is not None
 
     @_translated()
@@ -195,7 +193,7 @@ class Disk:
         """Close the file; the lock stays."""
         connection, self._connection, self._identity = self._connection, None, None
         if connection is not None:
-            # Closing tidies the log away; where the disk does not allow it, the next opening does.
+            # Closing removes the log; if the disk does not allow it, the next opening does.
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
 
@@ -216,7 +214,7 @@ class Disk:
         return self._connection
 
     def _check_magic(self) -> None:
-        # SQLite would notice, too, but discard a log that lies beside a file without a header.
+        # SQLite checks this too, but discards the log beside a file without a header.
         with files.open_to_read(self.path, follow=False) as file:
             if file.read(len(_MAGIC)) not in (b"", _MAGIC):
                 raise UnusableFileError("it is not a SQLite file")
@@ -237,7 +235,7 @@ class Disk:
 
 
 def newest_version() -> int:
-    """Return the version that this exporter writes."""
+    """Return the version that this program writes."""
     return len(UPGRADES) + 1
 
 

@@ -1,4 +1,4 @@
-"""What is to be done, and what was done, so that a restart does not repeat it: messages, hooks, approvals."""
+"""What is to be done and what was done, so that a restart does not repeat it: messages, hooks, approvals."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -18,21 +18,21 @@ _Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Jobs(Queue[W]):
-    """Jobs that are done once: each leaves a record without its work for as long as the history lasts."""
+    """Jobs that are done once: a record without the work is kept for `HISTORY`."""
 
     def __init__(self, journal: Journal, kind: str, record_type: type[Record[W]], spans: Spans) -> None:
         super().__init__(journal, kind, record_type)
         self._spans = spans
 
     def forget(self, transaction: Transaction, lives: Iterable[str]) -> None:
-        """Delete the records of what is done for lives that are forgotten."""
+        """Delete the records of done jobs for lives that are forgotten."""
         gone = frozenset(lives)
         for key, record in self.entries.items() if gone else ():
             if record.done is not None and key.life in gone:
                 transaction.delete(self, key)
 
     def _queue(self, transaction: Transaction, jobs: Iterable[tuple[JobKey, W]], now: datetime) -> None:
-        """Add jobs that are not known yet, and delete the records of those that were done long ago."""
+        """Add jobs that are not known yet, and delete records that are older than `HISTORY`."""
         oldest = now - HISTORY
         for key, record in self.entries.items():
             if record.done is not None and record.done < oldest:
@@ -54,9 +54,9 @@ class Jobs(Queue[W]):
 
 
 class Waiting(NamedTuple):
-    """A message that waits: its identity in the outbox, and the message, None where it cannot be read.
+    """A message that waits, with its identity in the outbox; ``message`` is None if it cannot be read.
 
-    ``attempts`` counts those after which it may not be tried for ever: it was refused, or not answered.
+    ``attempts`` counts those whose number is limited: the message was refused, or not answered.
     """
 
     key: str
@@ -85,7 +85,7 @@ class Outbox(Jobs[AnyMessage]):
         ]
 
     def as_of_now(self, message: AnyMessage) -> AnyMessage:
-        """Return a message with the end of its event's life, if that has come since."""
+        """Return a message with the end of its event, if the event has ended since."""
         life = self._lives.entries.get(message.key)
         if not isinstance(message, Message) or life is None or life.ended is None:
             return message
@@ -100,7 +100,7 @@ class Outbox(Jobs[AnyMessage]):
         return replace(message, event=event)
 
     def count_attempt(self, target: str, tried: Sequence[Waiting]) -> None:
-        """Record an attempt after which messages may not be tried for ever, in one transaction."""
+        """Record an attempt whose number is limited, in one transaction."""
         with self._journal.transaction() as transaction:
             for one in tried:
                 key = JobKey(target, one.key, one.sequence)
@@ -124,8 +124,8 @@ class Outbox(Jobs[AnyMessage]):
 class HookJobs(Jobs[Job]):
     """The jobs of all hooks; for any number of threads.
 
-    The hooks of all lives of an event run in one order: the lane is the event's first id, in lower case. The
-    name is the hook's.
+    The lane is the event's first id in lower case, so that the hooks of all its lives run in order. The name
+    is the hook's.
     """
 
     def __init__(self, journal: Journal, spans: Spans) -> None:
@@ -147,7 +147,7 @@ class HookJobs(Jobs[Job]):
     def add(self, transaction: Transaction, jobs: Sequence[Job]) -> None:
         """Add jobs in the transaction of the transitions that cause them, unless they are known.
 
-        A job for an update replaces one of the same hook that has not begun.
+        A job for an update replaces one of the same hook that has not started.
         """
         updates = {(job.key, job.hook) for job in jobs if job.transition is Transition.UPDATED}
         for life, hook in updates:
@@ -159,23 +159,18 @@ class HookJobs(Jobs[Job]):
             self._queue(transaction, keyed, jobs[0].at)
 
     def drop(self, transaction: Transaction, lives: Sequence[str]) -> None:
-        """Delete the jobs of lives that are over, in the transaction of their end, unless they have begun."""
+        """Delete the jobs of lives that end in this transaction, unless they have started."""
         for life in lives:
             for key, _ in self._not_begun(life):
                 transaction.delete(self, key)
 
-    def events(self) -> list[str]:
-        """Return the events that have jobs to run, by their first id; the one that waits longest first."""
-        with self.lock:
-            return list(self._open)
-
     def has_open_updates(self, life: str) -> bool:
-        """Return whether hooks for an update of this life have still to run, or to end."""
+        """Return whether hooks for an update of this life wait or run."""
         with self.lock:
             return any(_is_update(record) for record in self._runs.get(life, {}).values())
 
     def begin(self, key: JobKey) -> int:
-        """Record that a job begins; return which attempt it is, from 1, or 0 if it was dropped meanwhile."""
+        """Record that a job starts; return the attempt, from 1, or 0 if the job was dropped meanwhile."""
         with self._journal.transaction() as transaction:
             record = self.entries.get(key)
             if record is None:
@@ -186,11 +181,11 @@ class HookJobs(Jobs[Job]):
     def finish(
         self, key: JobKey, outcome: HookOutcome | None, at: datetime, spans: Sequence[Span] = ()
     ) -> None:
-        """Record that a job ended; without an outcome it will not run at all."""
+        """Record that a job ended; without an outcome, that it will not run."""
         self._finish([key], outcome, at, spans)
 
     def results(self, life: str, but: Container[int] = ()) -> dict[str, HookOutcome | None]:
-        """Return how each hook's newest run for a life ended; None where it has not, or never will.
+        """Return the outcome of each hook's newest run for a life; None if it has not ended, or never will.
 
         Runs for the transitions with the numbers ``but`` are left out.
         """
@@ -200,7 +195,7 @@ class HookJobs(Jobs[Job]):
         return {key.name: HookOutcome(record.outcome) if record.outcome else None for key, record in found}
 
     def failures(self) -> list[Finding]:
-        """Return a finding for each run that is known to have failed."""
+        """Return a finding for each run that failed."""
         return [
             hook_failure(key.life, (key.name, key.sequence), HookOutcome(record.outcome), record.done)
             for key, record in self.snapshot()
@@ -218,9 +213,9 @@ def _is_update(record: Record[Job]) -> bool:
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """An approval; ``sent`` is None where it is not known whether Azure took it.
+    """An approval; ``sent`` is None if it is not known whether Azure accepted it.
 
-    ``decided`` is just before the newest request: the hourly limit counts from the one that Azure may take.
+    ``decided`` is just before the newest request, from which the hourly limit counts.
     """
 
     key: str
@@ -238,7 +233,7 @@ class Approvals(Table[str, Approval]):
         self._spans = spans
 
     def decide(self, key: str, event_id: str, rule: str, at: datetime) -> bool:
-        """Remember that an event is about to be approved; return whether the disk has it, as it must."""
+        """Record that an event is about to be approved; return whether that is on disk, as it must be."""
         oldest = at - HISTORY
         with self._journal.transaction() as transaction:
             for old, approval in self.entries.items():
@@ -250,7 +245,7 @@ class Approvals(Table[str, Approval]):
         return transaction.is_durable
 
     def note_sent(self, key: str, at: datetime, spans: Sequence[Span] = ()) -> None:
-        """Remember that Azure took it, with its spans."""
+        """Record that Azure accepted an approval, with its spans."""
         with self._journal.transaction() as transaction:
             self._spans.add(transaction, spans)
             before = self.entries.get(key)
@@ -258,14 +253,14 @@ class Approvals(Table[str, Approval]):
                 transaction.put(self, key, msgspec.structs.replace(before, sent=at))
 
     def find(self, key: str) -> Approval | None:
-        """Return what was decided about an event."""
+        """Return the approval of an event."""
         with self.lock:
             return self.entries.get(key)
 
     def unknown_until(self) -> datetime | None:
-        """Return until when approvals of the last hour may have been forgotten; None where all are known."""
+        """Return until when approvals of the last hour may be missing; None if all are known."""
         return self._journal.unknown_until()
 
     def known(self) -> list[Approval]:
-        """Return all that was decided."""
+        """Return all approvals."""
         return [approval for _, approval in self.snapshot()]

@@ -1,8 +1,7 @@
 """Tables of Python objects in memory, and a journal of them on disk.
 
-Memory is the whole truth: reads come from it and never wait for the disk. A transaction is written to the
-disk, then applied to memory. Where the disk fails, memory carries on, and everything is written anew from it
-once the disk works again.
+Reads come from memory and never wait for the disk. A transaction is written to the disk, then applied to
+memory. While the disk fails, only memory changes; once the disk works again, the whole file is rewritten.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ V = TypeVar("V")
 class Table(Generic[K, V]):
     """The entries of one kind, oldest first; keys and values are JSON on disk.
 
-    `entries` may be read in a transaction, or while ``lock`` is held; it changes by transactions alone.
+    `entries` may be read in a transaction, or while ``lock`` is held; only transactions change it.
     """
 
     def __init__(self, journal: "Journal", kind: str, key_type: type[K], value_type: type[V]) -> None:
@@ -50,7 +49,7 @@ class Table(Generic[K, V]):
         journal.tables[kind] = self
 
     def decode(self, key: bytes, value: bytes) -> tuple[K, V]:
-        """Return an entry as it was put; raise ValueError, which msgspec's errors are, where it cannot be."""
+        """Decode an entry; raises ValueError, of which msgspec's errors are a kind."""
         return self._key_decoder.decode(key), self._value_decoder.decode(value)
 
     def apply(self, key: K, value: V | None) -> None:
@@ -74,10 +73,10 @@ class Transaction:
     """Changes that take effect together at its end, or not at all; tables show none of them before."""
 
     def __init__(self) -> None:
-        # Encoded at once: what cannot be must not reach memory either.
+        # Encoded at once: what cannot be encoded must not reach memory either.
         self.rows: list[Change] = []
         self.changes: list[tuple[Table[Any, Any], Any, Any]] = []
-        # At its end: whether everything up to it is on disk, and would be there after a crash.
+        # Set at the end: whether everything up to here survives a crash.
         self.is_durable = False
 
     def put(self, table: Table[K, V], key: K, value: V | None) -> None:
@@ -95,17 +94,16 @@ class Journal:
 
     def __init__(self, directory: Path, health: Health, clock: Clock) -> None:
         self.tables: dict[str, Table[Any, Any]] = {}
-        # Held for as long as tables are read or changed; ``_writing`` for whole transactions.
+        # Held while tables are read or changed; ``_writing`` during a whole transaction.
         self.lock = threading.Lock()
         self._writing = threading.Lock()
         self._health = health
         self._clock = clock
         self._disk = Disk(directory)
-        # Whether memory has all that the file has. The file has all that memory has while it is in place:
-        # after a failure it is closed, and it is written anew when it is opened again.
+        # Whether the file has been read. After a failure it is closed, and rewritten when it is opened again.
         self._seen = False
         self._retry_at = -math.inf
-        # Until when, on the monotonic clock and the other, it is not known what was done in the last hour.
+        # Until when approvals of the last hour may be missing, on the monotonic and on the wall clock.
         self._unknown_until = (-math.inf, clock.now())
 
     def open(self) -> None:
@@ -126,12 +124,12 @@ class Journal:
             self._recall_loss()
 
     def unknown_until(self) -> datetime | None:
-        """Return until when it is not known what was done in the last hour; None where that is known."""
+        """Return until when entries of the last hour may be missing; None if none are."""
         until, shown = self._unknown_until
         return shown if self._clock.monotonic() < until else None
 
     def close(self) -> None:
-        """Write what has not been written, if possible, and release the directory."""
+        """Write what is not on disk yet, if possible, and release the directory."""
         with self._writing:
             if not self._disk.is_in_place() and self._retry_at < math.inf:
                 self._reattach()
@@ -140,9 +138,9 @@ class Journal:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Open a transaction; after an exception nothing of it is written.
+        """Open a transaction; an exception rolls it back.
 
-        Failures of the disk are not raised but reported to `Health`, and memory carries on.
+        Failures of the disk are not raised but reported to `Health`; the changes are kept in memory.
         """
         with self._writing:
             transaction = Transaction()
@@ -152,16 +150,14 @@ class Journal:
             transaction.is_durable = self._disk.is_in_place()
 
     def retry(self) -> None:
-        """Try the disk again after a failure, every 10 s at most; otherwise this costs one stat."""
-        if self._disk.is_in_place():
-            return
-        with self._writing:
-            if not self._disk.is_in_place():
+        """Retry the disk after a failure, at most every 10 s; without one this costs one stat."""
+        if not self._disk.is_in_place():
+            with self._writing:
                 self._retry()
 
     def _commit(self, transaction: Transaction) -> None:
         unusable = None
-        # The disk first: readers act on what they see, and a crash must not make them do so again.
+        # The disk first: readers act on what they see, and must not do so again after a crash.
         try:
             if self._disk.is_in_place():
                 self._disk.write(transaction.rows)
@@ -174,11 +170,11 @@ class Journal:
                 table.apply(key, value)
         if unusable:
             self._reattach(unusable)
-        elif not self._disk.is_in_place():
+        else:
             self._retry()
 
     def _retry(self) -> None:
-        if self._clock.monotonic() >= self._retry_at:
+        if not self._disk.is_in_place() and self._clock.monotonic() >= self._retry_at:
             self._reattach()
 
     def _reattach(self, unusable: UnusableFileError | None = None) -> None:
@@ -201,30 +197,30 @@ class Journal:
         )
 
     def _attach(self) -> None:
-        """Make memory and the file equal; raise DiskError, StateDirectoryInUseError."""
+        """Synchronize memory and the file; raises DiskError, StateDirectoryInUseError."""
         try:
-            self._equalise()
+            self._synchronize()
         except UnusableFileError as error:
             self._move_aside(error)
-            self._equalise()
+            self._synchronize()
         self._health.clear(DegradedReason.STATE_UNWRITABLE)
 
-    def _equalise(self) -> None:
-        # Once the file has been read, what comes back may be another file, or an old copy.
-        anew = self._seen or any(table.entries for table in self.tables.values())
+    def _synchronize(self) -> None:
+        # After the first read, what is opened may be another file, or an old copy.
+        rewrite = self._seen or any(table.entries for table in self.tables.values())
         version = self._disk.open()
         if version and not self._seen:
-            self._take_in(self._disk.rows())
+            self._load(self._disk.rows())
         self._seen = True
-        if anew or version < disk.newest_version():
+        if rewrite or version < disk.newest_version():
             self._disk.overwrite(
                 table.row(key, value)
                 for table in self.tables.values()
                 for key, value in table.entries.items()
             )
 
-    def _take_in(self, rows: Iterable[Row]) -> None:
-        """Add the file's entries; where memory has an entry already, it is newer."""
+    def _load(self, rows: Iterable[Row]) -> None:
+        """Add the file's entries before those in memory, which are newer."""
         found: dict[str, dict[Any, Any]] = {kind: {} for kind in self.tables}
         try:
             for kind, key, value in rows:
@@ -247,7 +243,7 @@ class Journal:
         try:
             rows = self._disk.rows_read_only()
             if rows is not None:
-                self._take_in(rows)
+                self._load(rows)
         except UnusableFileError as error:
             self._health.report(
                 DegradedReason.STATE_CORRUPT,
@@ -265,7 +261,7 @@ class Journal:
         )
 
     def _recall_loss(self) -> None:
-        """Find out whether a process before this one moved a file aside within the last hour."""
+        """Report it if an earlier process moved a file aside within the last hour."""
         found = last_moved_aside(self._disk.directory)
         if found is None or self.unknown_until() is not None:
             return
@@ -278,7 +274,7 @@ class Journal:
 
     def _note_loss(self, at: datetime) -> None:
         now = self._clock.now()
-        # A clock that was set back makes the hour no longer than one.
+        # At most an hour, even if the clock was set back.
         left = min(_HOUR - (now - at).total_seconds(), _HOUR)
         self._unknown_until = (self._clock.monotonic() + left, now + timedelta(seconds=left))
 

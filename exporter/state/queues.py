@@ -1,4 +1,4 @@
-"""What waits for workers, in lanes that are worked off in order; and the spans that wait for a receiver."""
+"""Queues of jobs in the state, with a lane per worker; and the queue of spans."""
 
 import itertools
 import logging
@@ -14,14 +14,14 @@ from exporter.state.journal import Journal, Table, Transaction
 
 log = logging.getLogger(__name__)
 
-# The spans of some hundred events, for each exporter.
+# Per exporter; enough for some hundred events.
 CAPACITY = 2048
 
 W = TypeVar("W")
 
 
 class JobKey(NamedTuple):
-    """The identity of a job for all time.
+    """The permanent identity of a job.
 
     Jobs of one ``lane`` are done in order. ``life`` is `TrackedEvent.key`, ``sequence`` the transition's
     number in that life, from 1; ``name`` distinguishes jobs of one lane for the same transition.
@@ -34,9 +34,9 @@ class JobKey(NamedTuple):
 
 
 class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
-    """The state of a job: what is to be done, None once it is over or where it cannot be read.
+    """The state of a job; ``work`` is None once it is done, or if it cannot be read.
 
-    ``done`` is when it ended, None while it waits or runs; ``attempts`` counts how often it was begun.
+    ``done`` is when it ended, None while it waits or runs; ``attempts`` counts how often it was started.
     """
 
     work: W | None = None
@@ -50,11 +50,11 @@ class Queue(Table[JobKey, Record[W]]):
 
     def __init__(self, journal: Journal, kind: str, record_type: type[Record[W]]) -> None:
         super().__init__(journal, kind, JobKey, record_type)
-        # The jobs that are not done, by lane.
+        # Jobs that are not done, by lane.
         self._open: dict[str, dict[JobKey, Record[W]]] = {}
 
     def decode(self, key: bytes, value: bytes) -> tuple[JobKey, Record[W]]:
-        """Return a job; one whose work cannot be read must not hold up the others."""
+        """Return a job; one whose work cannot be read must not make the file unusable."""
         try:
             return super().decode(key, value)
         except ValueError as error:
@@ -74,18 +74,18 @@ class Queue(Table[JobKey, Record[W]]):
             del self._open[key.lane]
 
     def counts(self) -> dict[str, int]:
-        """Return the number of jobs that are not done, by lane."""
+        """Return the number of jobs that are not done, by lane; lanes without one are left out."""
         with self.lock:
             return {lane: len(jobs) for lane, jobs in self._open.items()}
 
     def first(self, lane: str, limit: int) -> list[tuple[JobKey, Record[W]]]:
-        """Return the jobs of a lane that are to be done next, oldest first."""
+        """Return the next jobs of a lane, oldest first."""
         with self.lock:
             return list(itertools.islice(self._open.get(lane, {}).items(), limit))
 
 
 class SpanEvents(Table[tuple[str, int], SpanEvent]):
-    """The events of root spans that are not over, by life and number; for any number of threads."""
+    """The events of root spans that have not ended, by life and number; for any number of threads."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal, "span_event", tuple[str, int], SpanEvent)
@@ -99,7 +99,7 @@ class SpanEvents(Table[tuple[str, int], SpanEvent]):
             transaction.put(self, (one.life, one.sequence), one.event)
 
     def forget(self, transaction: Transaction, lives: Collection[str]) -> None:
-        """Delete the events of lives that are over, whose root spans have them now."""
+        """Delete the events of lives that have ended: their root spans contain them now."""
         for key in self.entries if lives else ():
             if key[0] in lives:
                 transaction.delete(self, key)
@@ -116,10 +116,10 @@ class SpanEvents(Table[tuple[str, int], SpanEvent]):
 
 
 class Spans(Queue[Span]):
-    """The spans that no receiver has taken yet, in a lane for each exporter.
+    """The spans that have not been exported yet, in a lane for each exporter.
 
-    No record is kept of a span that is over: one that was sent twice has the same id, and receivers can tell.
-    While there are no ``lanes``, because nothing is traced, nothing is stored.
+    No record of an exported span is kept: if it is sent twice, it has the same id both times. Without
+    ``lanes``, because tracing is off, nothing is stored.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -150,11 +150,11 @@ class Spans(Queue[Span]):
                 self.add(transaction, spans)
 
     def waiting(self, lane: str) -> list[tuple[JobKey, Span | None]]:
-        """Return what waits in a lane, oldest first; a span is None where it cannot be read."""
+        """Return the spans of a lane, oldest first; None in place of one that cannot be read."""
         return [(key, record.work) for key, record in self.first(lane, CAPACITY)]
 
     def remove(self, keys: Iterable[JobKey]) -> int:
-        """Remove spans that are over; return how many of them still waited."""
+        """Remove spans, and return how many of them were still there."""
         with self._journal.transaction() as transaction:
             found = [key for key in keys if key in self.entries]
             for key in found:

@@ -1,4 +1,4 @@
-"""What the exporter remembers: events with their history, how far the watch has come, and the work to do."""
+"""The state of the exporter: events with their history, the progress of the watch, and jobs."""
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ _NOTHING_TRACED = TraceJobs()
 
 
 class _Progress(msgspec.Struct, frozen=True):
-    """How far the watch has come, as in `Known`; ``outage`` is the one that lasts."""
+    """The progress of the watch, as in `Known`; ``outage`` is the present one."""
 
     incarnation: int | None = None
     last_success: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
@@ -41,9 +41,10 @@ class _Events(Table[str, TrackedEvent]):
 
 
 class Store:
-    """The memory of one exporter, which survives its sudden end; for any number of threads.
+    """The state of one exporter, which survives a crash; for any number of threads.
 
-    Failures of the disk are not raised: the store carries on in memory, reports to `Health`, and catches up.
+    Failures of the disk are not raised but reported to `Health`; the state is kept in memory until the disk
+    works again.
     """
 
     def __init__(self, directory: Path, health: Health, clock: Clock) -> None:
@@ -58,7 +59,7 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path, *, health: Health, clock: Clock) -> "Store":
-        """Open the state in a directory, which is created (mode 0700) where it is missing.
+        """Open the state in a directory, which is created with mode 0700 if it is missing.
 
         Raises:
             ConfigurationError: other users can write to it.
@@ -70,18 +71,19 @@ class Store:
         return store
 
     def load(self) -> Known:
-        """Return what is remembered, each mapping oldest first; the past for `HISTORY` back from now."""
+        """Return what is known, each mapping oldest first; the past as far back as `HISTORY`."""
+        lives = [life for _, life in self._events.snapshot()]
         oldest = self._clock.now() - HISTORY
-        lives = self._events.snapshot()
-        past = [
-            (life.ended, key, life) for key, life in lives if life.ended is not None and life.ended >= oldest
-        ]
-        current = [(life.first_seen, key, life) for key, life in lives if life.ended is None]
+        current = sorted((life for life in lives if life.ended is None), key=lambda life: life.first_seen)
+        past = sorted(
+            (life for life in lives if life.ended is not None and life.ended >= oldest),
+            key=lambda life: life.ended or oldest,
+        )
         return Known(
             incarnation=self._progress.incarnation,
             last_success=self._progress.last_success,
-            current={key: life for _, key, life in sorted(current, key=lambda one: one[0])},
-            past={key: life for _, key, life in sorted(past, key=lambda one: one[0])},
+            current={life.key: life for life in current},
+            past={life.key: life for life in past},
         )
 
     def record(
@@ -91,9 +93,9 @@ class Store:
         jobs: Sequence[Job] = (),
         traced: TraceJobs = _NOTHING_TRACED,
     ) -> None:
-        """Write down what one document caused, with all that is to be done about it, in one transaction.
+        """Record the effects of one document, and the jobs they cause, in one transaction.
 
-        Nothing is written where it changed nothing.
+        An unchanged document writes nothing.
         """
         if not step.writes:
             return
@@ -115,7 +117,7 @@ class Store:
             transaction.put(self._watch, _PROGRESS, progress)
 
     def findings(self) -> list[Finding]:
-        """Return all that workers ever found out: a kill may have come before it became a transition."""
+        """Return all findings of workers: a crash may have come before one became a transition."""
         approved = [
             Finding(one.key, Transition.APPROVED, one.sent)
             for one in self.approvals.known()
@@ -125,29 +127,29 @@ class Store:
 
     @property
     def outage(self) -> Outage | None:
-        """The outage of the watch that lasts, if messages were sent about it."""
+        """The present outage of the watch, if messages were sent about it."""
         return self._progress.outage
 
     def record_outage(self, outage: Outage | None, messages: Sequence[WatchMessage]) -> None:
-        """Write down that the watch is blind, or (None) no more, and whom to tell, in one transaction."""
+        """Record an outage of the watch, or its end (None), and the messages about it, in one transaction."""
         with self._journal.transaction() as transaction:
             self.outbox.add(transaction, messages)
             progress = msgspec.structs.replace(self._progress, outage=outage)
             transaction.put(self._watch, _PROGRESS, progress)
 
     def note_last_success(self, at: datetime) -> None:
-        """Write down when the last valid document came: the next start asks for its age."""
+        """Record the time of the last valid document, whose age the next start needs."""
         with self._journal.transaction() as transaction:
             before = self._progress
             if before.last_success != at:
                 transaction.put(self._watch, _PROGRESS, msgspec.structs.replace(before, last_success=at))
 
     def retry(self) -> None:
-        """Try the disk again after a failure, every 10 s at most; to be called at every poll."""
+        """Retry the disk after a failure, at most every 10 s; call it at every poll."""
         self._journal.retry()
 
     def work(self, lives: Collection[str]) -> dict[str, list[WorkView]]:
-        """Return the messages and the runs of hooks of each of these lives, oldest first."""
+        """Return the messages and hook runs of each of these lives, oldest first."""
         found: dict[str, list[WorkView]] = {life: [] for life in lives}
         for key, message in self.outbox.snapshot():
             if key.life in found:
@@ -167,7 +169,7 @@ class Store:
         return WorkView(kind, key.lane if kind == "message" else key.name, transition, state, record.done)
 
     def close(self) -> None:
-        """Write what has not been written, if possible, and release the directory."""
+        """Write what is not on disk yet, if possible, and release the directory."""
         self._journal.close()
 
     @property
@@ -175,7 +177,7 @@ class Store:
         return self._watch.entries.get(_PROGRESS, _Progress())
 
     def _outdated(self, now: datetime | None) -> Iterator[str]:
-        """Yield the lives that `load` left out: no step forgets them."""
+        """Yield the lives that `load` leaves out: no step deletes them."""
         if now is not None:
             for key, life in self._events.entries.items():
                 if life.ended is not None and life.ended < now - HISTORY:

@@ -63,7 +63,7 @@ class HooksFixture:
 
     def idle(self) -> bool:
         """Return whether nothing runs or waits any more."""
-        return not self.runner._busy and not self.store.hook_jobs.events()
+        return not self.runner._busy and not self.store.hook_jobs.counts()
 
     def hook_ended(self, hook: str, result: CommandResult, failure: Finding | None) -> None:
         """Note the end of a run."""
@@ -262,5 +262,5 @@ def test_nothing_begins_after_the_stop(fixture: HooksFixture) -> None:
     fixture.runner.begin_stop()
     fixture.happen(occurrence())
     assert fixture.runner.join(1)
-    assert fixture.store.hook_jobs.events() == ["a"]
+    assert fixture.store.hook_jobs.counts() == {"a": 1}
     assert fixture.lines("log") == []
