@@ -1,8 +1,7 @@
-"""What hooks are to do: which of them run for a transition, and with which variables; decided purely.
+"""Which hooks run for a transition, and with which variables; pure.
 
-A hook runs as the exporter's user and could find its secrets all the same. But what it prints goes to the
-log, and what it starts inherits all that it has: a secret that it was never given does not get there by
-mistake.
+A hook runs as the exporter's user and could read the exporter's secrets. But what it prints is logged, and
+what it starts inherits its variables: a secret that is not passed to it does not leak by mistake.
 """
 
 import re
@@ -13,23 +12,23 @@ from datetime import datetime
 from exporter.config import Hook
 from exporter.model.jobs import Job
 from exporter.model.lifecycle import Occurrence, Transition
-from exporter.model.views import EventView, event_view
+from exporter.model.views import event_view
 from exporter.timefmt import rfc3339
 
-# Of one variable. Linux takes 128 KiB, Windows 32,767 characters.
+# Of one variable. The limit of Linux is 128 KiB, that of Windows 32,767 characters.
 MOST_BYTES = 32_000
-# Addresses, headers and files with keys of receivers, URLs of targets, where systemd keeps credentials.
+# Addresses, headers and key files of receivers, URLs of targets, systemd's directory of credentials.
 _WITHHELD = re.compile(r"OTEL_.*|SCHEDULED_EVENTS_.*|CREDENTIALS_DIRECTORY|NOTIFY_SOCKET")
-# Up to the last @: a password may have one that is not encoded.
+# Up to the last @: a password may contain one that is not encoded.
 _USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@")
 
 
 def compose(
     hooks: Sequence[Hook], occurrences: Iterable[Occurrence], *, instance: str | None, now: datetime
 ) -> tuple[Job, ...]:
-    """Return the jobs about what happened, in the order in which those of one event run.
+    """Return the jobs for transitions, in the order in which those of one event run.
 
-    None while this VM's name is unknown, because the event may be another VM's.
+    There are none while this VM's name is unknown, because the event may be another VM's.
     """
     if instance is None:
         return ()
@@ -43,7 +42,7 @@ def compose(
 
 
 def _runs_for(hook: Hook, transition: Transition) -> bool:
-    """Return whether a hook is for such transitions: for failures of hooks only if it says so."""
+    """Return whether a hook runs for such transitions: for failures of hooks only if it names them."""
     return transition is not Transition.HOOK_FAILED or hook.match.transitions is not None
 
 
@@ -62,11 +61,11 @@ def _job(hook: Hook, occurrence: Occurrence, instance: str) -> Job:
 
 
 def inherited(environ: Mapping[str, str], named: Collection[str] = ()) -> dict[str, str]:
-    """Return those of the exporter's variables that hooks get; ``named`` are those in ``${...}``.
+    """Return the variables of the exporter that hooks inherit, without those ``named`` in ``${...}``.
 
-    The addresses of proxies come without user name and password.
+    User names and passwords are removed from the addresses of proxies.
     """
-    # Windows tells no name in capitals from the same in small letters.
+    # On Windows, names of variables are not case-sensitive.
     folded = {_fold(name) for name in named}
     return {
         name: _USERINFO.sub(r"\1", value) if name.lower().endswith("_proxy") else value
@@ -79,34 +78,26 @@ def _fold(name: str) -> str:
     return name.upper() if sys.platform == "win32" else name
 
 
-def environment(
-    event: EventView,
-    *,
-    resource_type: str,
-    transition: Transition,
-    attempt: int,
-    instance: str | None,
-    traceparent: str = "",
-) -> dict[str, str]:
-    """Return the variables that tell a hook of an event, to be added to those of the exporter.
+def environment(job: Job, attempt: int, traceparent: str = "") -> dict[str, str]:
+    """Return the variables that describe a job to its hook, to be added to those of the exporter.
 
-    ``EVENT_ID`` is the id that stays the same for all the event's life, as in the JSON: what one hook wrote
-    down under it, a later one finds. Times are RFC 3339 in UTC, durations whole seconds; what is unknown is
-    empty. ``EVENT_RESOURCES`` is cut between two names: half a name may be that of another VM.
+    ``EVENT_ID`` is the event's first id, as in the JSON, so that hooks can pass on notes under it. Times are
+    RFC 3339 in UTC, durations whole seconds; what is unknown is empty. ``EVENT_RESOURCES`` is cut between two
+    names: half a name may be that of another VM.
     """
-    duration = event.duration_seconds
+    event, duration = job.event, job.event.duration_seconds
     values = {
         "EVENT_ID": event.id,
         "EVENT_TYPE": event.type,
         "EVENT_STATUS": event.status,
         "EVENT_SOURCE": event.source,
         "EVENT_NOTBEFORE": rfc3339(event.not_before) or "",
-        "EVENT_RESOURCETYPE": resource_type,
+        "EVENT_RESOURCETYPE": job.resource_type,
         "EVENT_DESCRIPTION": event.description,
         "EVENT_DURATION": "" if duration is None else str(duration),
-        "EVENT_TRANSITION": transition.value,
+        "EVENT_TRANSITION": job.transition.value,
         "EVENT_ATTEMPT": str(attempt),
-        "INSTANCE_NAME": instance or "",
+        "INSTANCE_NAME": job.instance,
         "TRACEPARENT": traceparent,
     }
     return {name: cut(clean(value)) for name, value in values.items()} | {
@@ -115,13 +106,13 @@ def environment(
 
 
 def clean(value: str) -> str:
-    """Leave out NUL, which ends a variable, and replace lone surrogates, which no encoding has, by U+FFFD."""
-    # Two surrogates that belong together become the letter that they stand for.
+    """Remove NUL, which ends a variable, and replace lone surrogates, which cannot be encoded, by U+FFFD."""
+    # A pair of surrogates becomes the character that it encodes.
     return value.replace("\0", "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def cut(value: str, *, between: str = "") -> str:
-    """Cut to `MOST_BYTES` of UTF-8, where that is possible at the last ``between`` before the limit."""
+    """Cut to `MOST_BYTES` of UTF-8, if possible at the last ``between`` before the limit."""
     encoded = value.encode()
     if len(encoded) <= MOST_BYTES:
         return value

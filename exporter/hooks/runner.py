@@ -1,4 +1,4 @@
-"""Runs the hooks: of one event in order, of different events side by side, each once across restarts."""
+"""Runs hooks: those of one event in order, those of different events in parallel, each once."""
 
 import logging
 import threading
@@ -19,16 +19,15 @@ from exporter.work import Loop
 
 log = logging.getLogger(__name__)
 
-# Events whose hooks run at the same time; more of them wait their turn.
+# Events whose hooks run at the same time.
 MOST_AT_ONCE = 8
 
-
-# Returns the spans of a run: of the job, begin and end, and the result.
+# Returns the spans of a run: of the job, start and end, and the result.
 Trace = Callable[[Job, datetime, datetime, CommandResult], Sequence[Span]]
 
 
 class HookRunner:
-    """Works off the hooks' jobs; without any there are no threads."""
+    """Runs the jobs of hooks; without any there are no threads."""
 
     def __init__(
         self,
@@ -39,10 +38,9 @@ class HookRunner:
         trace: Trace,
         ended: Callable[[str, CommandResult, Finding | None], None],
     ) -> None:
-        """Prepare.
+        """``traceparent`` returns the W3C header with which a hook adds to the event's trace.
 
-        ``traceparent`` returns the W3C header that makes what a hook does a part of the event's trace.
-        ``ended`` is called with the hook and the result of each run, and with the finding where it failed.
+        ``ended`` is called with the hook and the result of each run, and with a finding if it failed.
         """
         self._jobs = waiting
         self._clock = clock
@@ -57,9 +55,9 @@ class HookRunner:
         self._loops = [Loop("hooks", self._work) for _ in range(MOST_AT_ONCE)]
 
     def configure(self, hooks: Sequence[Hook], inherited: Mapping[str, str]) -> None:
-        """Take over the configured hooks, in their order; what waits runs as they say now.
+        """Set the hooks, in their order, and the variables that each gets beside those of the event.
 
-        ``inherited`` are the variables that each gets beside those about the event.
+        Jobs that wait run as configured now.
         """
         self._inherited = inherited
         self._hooks = {hook.name: hook for hook in hooks}
@@ -68,29 +66,29 @@ class HookRunner:
     def compose(
         self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
     ) -> tuple[Job, ...]:
-        """Return the jobs to write down with what just happened."""
+        """Return the jobs to record with what just happened."""
         return jobs.compose(tuple(self._hooks.values()), occurrences, instance=instance, now=now)
 
     def wake(self) -> None:
-        """Run what was written down; as many threads as there were ever events at once are kept."""
+        """Run what was recorded; there are as many threads as events ever had hooks at once."""
         for loop, _ in zip(self._loops, self._jobs.counts(), strict=False):
             loop.start()
         for loop in self._loops:
             loop.wake()
 
     def begin_stop(self) -> None:
-        """End the commands that run now; they run again after the next start."""
+        """End the commands that run; they run again after the next start."""
         self._stop.set()
         for loop in self._loops:
             loop.stop()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end of all work, and return whether it came within ``timeout`` seconds."""
+        """Wait for the threads, and return whether they ended within ``timeout`` seconds."""
         deadline = self._clock.monotonic() + timeout
         return all(loop.join(deadline - self._clock.monotonic()) for loop in self._loops)
 
     def _work(self) -> float | None:
-        """Run the next hook of an event whose hooks do not run yet; return None if there is none."""
+        """Run the next hook of an event of which no hook runs; return None if there is none."""
         with self._lock:
             event = next((event for event in self._jobs.counts() if event not in self._busy), None)
             if event is None:
@@ -138,14 +136,7 @@ class HookRunner:
         # Most VMs have no hooks.
         from exporter.hooks.command import Command, run
 
-        variables = jobs.environment(
-            job.event,
-            resource_type=job.resource_type,
-            transition=job.transition,
-            attempt=attempt,
-            instance=job.instance,
-            traceparent=self._traceparent(job),
-        )
+        variables = jobs.environment(job, attempt, self._traceparent(job))
         return run(
             Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._inherited),
             output=lambda line: log.info("hook says", extra={**facts, "line": line}),

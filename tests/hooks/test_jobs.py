@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from exporter.config import Config, Hook, Notifications, Target
 from exporter.config.match import Match, Whom
 from exporter.hooks.jobs import MOST_BYTES, clean, compose, cut, environment, inherited
+from exporter.model.jobs import Job
 from exporter.model.lifecycle import TrackedEvent, Transition
 from exporter.model.views import EventView, event_view
 from exporter.notifications.addresses import variables
@@ -24,13 +25,9 @@ VIEW = event_view(TrackedEvent(scheduled(), (FREEZE_ID,), first_seen=NOW))
 
 def told(view: EventView = VIEW, **others: Any) -> dict[str, str]:
     """Return the variables of an event, with other values where given."""
-    values: dict[str, Any] = {
-        "resource_type": "VirtualMachine",
-        "transition": Transition.SCHEDULED,
-        "attempt": 1,
-        "instance": "WestNO_0",
-    }
-    return environment(view, **(values | others))
+    attempt, traceparent = others.pop("attempt", 1), others.pop("traceparent", "")
+    job = Job("drain", "a", 1, Transition.SCHEDULED, NOW, VM, view, "VirtualMachine")
+    return environment(msgspec.structs.replace(job, **others), attempt, traceparent)
 
 
 def test_an_event_as_variables() -> None:
@@ -55,7 +52,7 @@ def test_an_event_as_variables() -> None:
 def test_what_is_unknown_is_empty() -> None:
     """A variable is there even where nothing is known, so that one of the exporter's own cannot stand in."""
     view = msgspec.structs.replace(VIEW, not_before=None, duration_seconds=None, resources=(), description="")
-    found = told(view, instance=None, resource_type="", attempt=2)
+    found = told(view, instance="", resource_type="", attempt=2)
     empty = {name for name, value in found.items() if not value}
     assert empty == {
         "EVENT_NOTBEFORE",
