@@ -17,10 +17,10 @@ def main() -> None:
 
 
 def _leave_first_process() -> None:
-    """Where this is process 1, as in a container without an init, go on in a child of it.
+    """If this is process 1, as in a container without an init, continue in a child process.
 
-    The first process inherits what hooks leave behind, and only it can reap that. It passes signals on, and
-    ends with the child's status.
+    Process 1 becomes the parent of orphans of hooks, and must reap them. It forwards signals, and exits with
+    the child's status.
     """
     if sys.platform != "win32" and os.getpid() == 1:
         signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
@@ -37,7 +37,7 @@ def _leave_first_process() -> None:
 
 
 def _reap(child: int) -> None:
-    """Wait for all processes that have ended; end with this one's status, as a shell says it, if it has."""
+    """Reap all processes that have ended; exit with the child's status, as a shell reports it, if it has."""
     if sys.platform != "win32":
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -47,10 +47,10 @@ def _reap(child: int) -> None:
 
 
 def _prepare_signals() -> None:
-    """Keep signals from killing the exporter while it starts, which takes a second or more.
+    """Handle signals while the exporter starts, which takes a second or more.
 
-    SIGHUP stays pending until `exporter.app.run` can serve it; other commands end with their terminal.
-    SIGTERM and SIGINT end the process: there is nothing to clean up yet, and an exception could get lost in
+    SIGHUP stays pending until `exporter.app.run` handles it; other commands end with their terminal. SIGTERM
+    and SIGINT end the process at once: there is nothing to clean up yet, and an exception could get lost in
     an import.
     """
     if sys.platform != "win32":

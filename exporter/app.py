@@ -1,4 +1,4 @@
-"""The process: configuration, web server and signals around the pipeline; start, reload and stop."""
+"""The process: configuration, web server and signals around the pipeline; start, reload, stop."""
 
 import contextlib
 import logging
@@ -40,18 +40,18 @@ log = logging.getLogger(__name__)
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 _RELOAD_SIGNALS = {signal.SIGHUP} if hasattr(signal, "SIGHUP") else set()
 
-# Of the 10 s that a stop may take; the rest is for the state and the way out. Hooks end beside all else.
+# Of the 10 s that a stop may take; the rest is for the state and the interpreter. Hooks end in parallel.
 _STOP_SECONDS = 9.0
 _RELOAD_STOP_SECONDS = 0.5
 _SERVER_STOP_SECONDS = 1.5
 
-# The system may hand a signal to any thread of ours, while its Python handler runs on the main thread only,
-# and there not before something wakes it.
+# The system may deliver a signal to any thread, but Python's handler runs on the main thread only, and not
+# before something wakes that.
 _LOOK_AGAIN_SECONDS = 1.0
 
 
 class Options(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """What the command line says; ``notify`` has URLs with secrets and is not shown."""
+    """The flags of ``run``; ``notify`` contains secrets and is left out of the representation."""
 
     config_file: Path | None = None
     overrides: Overrides = Overrides()
@@ -79,12 +79,12 @@ class App:
         adapt: Callable[[Plan], Plan] = lambda plan: plan,
         notice: str = "",
     ) -> None:
-        """Read the configuration; ``senders`` are targets, beside its own, that get everything.
+        """Read the configuration; ``senders`` are additional targets, which get all messages.
 
-        ``adapt`` may change who is told and how; ``notice`` is a line above everything on the page.
+        ``adapt`` may change the plan of notifications; ``notice`` is shown at the top of the page.
 
         Raises:
-            ConfigurationError: it is bad.
+            ConfigurationError: it is invalid.
         """
         self._options = options
         self._clock = clock
@@ -106,20 +106,20 @@ class App:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What the watch knows now."""
+        """The newest snapshot of the watch."""
         return self._pipeline.snapshot
 
     @property
     def url(self) -> str:
-        """Where the web server answers."""
+        """The address of the web server."""
         return self._server.url
 
     def start(self) -> None:
-        """Take up the work.
+        """Open the state, serve, and poll.
 
         Raises:
-            ConfigurationError: a flag or a file is wrong.
-            ExporterError: another exporter works in the state directory, or the address is taken.
+            ConfigurationError: a flag or a file is invalid.
+            ExporterError: another exporter uses the state directory, or the address is in use.
         """
         directory = config.state_directory(self._config)
         self._web = WebConfig(self._options.web_config_file, self.health, self._clock)
@@ -132,7 +132,7 @@ class App:
             undo.pop_all()
         self._server.start()
         self._pipeline.start()
-        # No poll waits for it, nor does a stop.
+        # Neither polls nor a stop wait for it.
         threading.Thread(target=self._check_beside, name="check targets", daemon=True).start()
         self._systemd.ready()
         log.info("started", extra={"version": __version__, "url": self.url, "state": directory})
@@ -166,10 +166,10 @@ class App:
             self._signals.put(error)
 
     def wait(self) -> bool:
-        """Serve until a signal says stop, reloading meanwhile; False if the poller died or work hangs.
+        """Handle signals until one asks to stop; return False if the poller died or work hangs.
 
         Raises:
-            ConfigurationError: a target or a template that was configured at the start is bad.
+            ConfigurationError: a target or a template that was configured at the start is invalid.
         """
         while (hanging := self._watchdog.check()) is None:
             self._systemd.alive(status(self.snapshot, self.health.problems()))
@@ -197,7 +197,7 @@ class App:
         """Read the configuration again, and return the function that applies it.
 
         Raises:
-            ConfigurationError: it is bad, or changes what only a restart can; the old one stays in use.
+            ConfigurationError: it is invalid, or changes what requires a restart; the old one stays in use.
         """
         try:
             fresh, plan = self._fresh()
@@ -209,7 +209,7 @@ class App:
         return partial(self._use, fresh, plan)
 
     def stop(self) -> None:
-        """End the work within 10 s, and keep what is open for the next start."""
+        """Stop within 10 s; unfinished jobs stay in the state for the next start."""
         self._systemd.stopping()
         deadline = self._clock.monotonic() + _STOP_SECONDS
         self._pipeline.begin_stop()
@@ -263,10 +263,10 @@ class App:
 def run(options: Options, clock: Clock) -> int:
     """Run the exporter until SIGTERM or SIGINT, and return the exit status.
 
-    Until the handlers are installed here, signals are handled as `exporter.__main__` has prepared them.
+    Until this installs its handlers, signals are handled as set up by `exporter.__main__`.
     """
     if hasattr(signal, "SIGCHLD"):
-        # Whoever starts us with it ignored would have the system throw away how hooks end.
+        # If it is ignored, which can be inherited, the system discards the exit status of hooks.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     app = App(options, clock)
     for number in _STOP_SIGNALS:
@@ -280,6 +280,6 @@ def run(options: Options, clock: Clock) -> int:
         return 0 if app.wait() else 1
     finally:
         app.stop()
-        # On its way out the interpreter restores the default actions: a late signal would be the exit status.
+        # At exit the interpreter restores the default actions: a late signal would set the exit status.
         for number in _STOP_SIGNALS | _RELOAD_SIGNALS:
             signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The clock, passed in wherever time matters, so that tests own it."""
+"""The clock, which is passed to all that depends on time, so that tests can replace it."""
 
 import time
 from datetime import UTC, datetime
@@ -6,24 +6,24 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the program gets its time from."""
+    """The source of time."""
 
     def now(self) -> datetime:
         """Return the wall-clock time, aware and in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that never jump; only differences mean anything."""
+        """Return the seconds of a clock that is never set; only differences are meaningful."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the machine."""
 
     def now(self) -> datetime:
         """Return the wall-clock time, aware and in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds that never jump; only differences mean anything."""
+        """Return the seconds of a clock that is never set; only differences are meaningful."""
         return time.monotonic()

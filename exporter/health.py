@@ -1,4 +1,4 @@
-"""Active problems of the exporter: what, since when; each change is logged once."""
+"""Active problems of the exporter; each change is logged once."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class DegradedReason(StrEnum):
-    """What can be wrong: the label of the metric `degraded`, a log field, and a word on the page alike."""
+    """The kind of a problem: the label of the metric `degraded`, a log field, and a word on the page."""
 
     STATE_UNWRITABLE = "state_unwritable"
     STATE_CORRUPT = "state_corrupt"
@@ -25,7 +25,7 @@ class DegradedReason(StrEnum):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is wrong now, in words for the person on call."""
+    """One active problem, with a message for the person on call."""
 
     reason: DegradedReason
     message: str
@@ -33,7 +33,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Health:
-    """A thread-safe list of present problems; each beginning and each end is logged once."""
+    """The active problems; for any number of threads. Each start and each end is logged once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -41,7 +41,7 @@ class Health:
         self._problems: dict[tuple[DegradedReason, str], Problem] = {}
 
     def report(self, reason: DegradedReason, message: str, subject: str = "") -> None:
-        """Report a problem; ``subject``, such as a target's name, tells several of one kind apart."""
+        """Report a problem; ``subject``, such as a target's name, distinguishes problems of one kind."""
         with self._lock:
             known = self._problems.get((reason, subject))
             if known is not None and known.message == message:
@@ -51,13 +51,13 @@ class Health:
         log.warning("degraded", extra={"reason": reason.value, "problem": message})
 
     def clear(self, reason: DegradedReason, subject: str = "") -> None:
-        """Clear a problem; does nothing if there is none."""
+        """Clear a problem, if it is active."""
         with self._lock:
             known = self._problems.pop((reason, subject), None)
         if known is not None:
             log.info("recovered", extra={"reason": reason.value, "problem": known.message})
 
     def problems(self) -> tuple[Problem, ...]:
-        """List what is wrong now, oldest first."""
+        """Return the active problems, oldest first."""
         with self._lock:
             return tuple(self._problems.values())

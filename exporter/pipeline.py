@@ -1,4 +1,4 @@
-"""The wiring of what works between IMDS and the receivers: the watch, and all that acts on what it finds."""
+"""The wiring between IMDS and the receivers: the watch, and the parts that act on its transitions."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from exporter.watch.pauses import Interruptions, PauseWatcher
 from exporter.watch.poller import Poller
 from exporter.work import Watchdog
 
-# Together less than a stop may take. Hooks end beside all else.
+# Together less than a stop may take. Hooks end in parallel.
 _POLLER_STOP_SECONDS = 3.0
 _APPROVER_STOP_SECONDS = 0.5
 _NOTIFIER_STOP_SECONDS = 1.5
@@ -32,7 +32,7 @@ _TRACER_STOP_SECONDS = 1.5
 
 
 class Pipeline:
-    """The watch, and all that acts on what it finds: `configure`, `start`, then `stop`."""
+    """The watch, and the parts that act on its transitions: `configure`, `start`, then `stop`."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Pipeline:
         *,
         died: Callable[[], None],
     ) -> None:
-        """Build the parts. ``died`` is called should the poller ever end by an error of ours."""
+        """Build the parts; ``died`` is called if an unexpected error ends the poller."""
         self._store = store
         self._metrics = metrics
         self._clock = clock
@@ -100,16 +100,16 @@ class Pipeline:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What the watch knows now."""
+        """The newest snapshot of the watch."""
         return self._watch.snapshot
 
     @property
     def polls(self) -> tuple[Minute, ...]:
-        """How the polls of the last hour ended."""
+        """The polls of the last hour, by minute."""
         return self._poller.polls.last_hour(self._clock.now())
 
     def configure(self, settings: Config, plan: Plan, environ: Mapping[str, str]) -> None:
-        """Take over a configuration; hooks get what of ``environ`` leads to no secret."""
+        """Apply a configuration; hooks inherit those variables of ``environ`` that contain no secrets."""
         client = client_of(settings.imds, self._clock, self._limiter, self._watchdog)
         self._config = settings
         self._tracer.configure(settings)
@@ -122,15 +122,15 @@ class Pipeline:
         self._poller.configure(settings, client)
 
     def start(self) -> None:
-        """Begin to poll; `configure` comes first."""
+        """Start to poll; call `configure` first."""
         self._poller.start()
 
     def begin_stop(self) -> None:
-        """End the hooks that run now, beside all else that ends."""
+        """End the hooks that run, while the other parts stop."""
         self._hooks.begin_stop()
 
     def stop(self) -> bool:
-        """End all work but hooks, and return whether it ended in time."""
+        """Stop all parts but hooks, and return whether they ended in time."""
         ended = self._poller.stop(_POLLER_STOP_SECONDS)
         self._pauses.stop(0.0)
         ended = self.approver.stop(_APPROVER_STOP_SECONDS) and ended
@@ -139,17 +139,17 @@ class Pipeline:
         return ended
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end of hooks, and return whether it came within ``timeout`` seconds."""
+        """Wait for hooks, and return whether they ended within ``timeout`` seconds."""
         return self._hooks.join(timeout)
 
     def note_last_success(self) -> None:
-        """Write down when the last valid document came; all work has to have ended."""
+        """Record the time of the last valid document; call it when all parts have ended."""
         last_success = self.snapshot.last_success
         if last_success is not None:
             self._store.note_last_success(last_success)
 
     def out_of_service(self) -> str:
-        """Return the reason why this VM should get no new work; "" while it may."""
+        """Return the reason why this VM should get no new work, or ""."""
         return out_of_service(self.snapshot, self._config.in_service.match, self._clock.now())
 
     def _poll_now(self) -> None:

@@ -1,4 +1,4 @@
-"""What systemd is told about the service, by the protocol of sd_notify(3); nothing without NOTIFY_SOCKET."""
+"""Notifications to systemd about the state of the service, see sd_notify(3); none without NOTIFY_SOCKET."""
 
 import contextlib
 import os
@@ -15,10 +15,10 @@ _SEND_SECONDS = 1.0
 
 
 class Systemd:
-    """The service manager's socket. Every method is safe in any thread, and ignores a socket that is gone."""
+    """The service manager's socket; for any thread. Errors of the socket are ignored."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
-        """Take the variables of the protocol out of the environment, so that no hook inherits them."""
+        """Remove the variables of the protocol from the environment, so that no hook inherits them."""
         self._address = environ.pop("NOTIFY_SOCKET", "")
         watched = environ.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self._watchdog = bool(environ.pop("WATCHDOG_USEC", "")) and watched
@@ -29,7 +29,7 @@ class Systemd:
         self._send("READY=1")
 
     def alive(self, status: str) -> None:
-        """Report that everything goes on in its time, and what `systemctl status` is to show."""
+        """Reset systemd's watchdog, and set the status for `systemctl status`."""
         fields = ["WATCHDOG=1"] if self._watchdog else []
         if status != self._status:
             fields.append(f"STATUS={status}")
@@ -38,17 +38,17 @@ class Systemd:
             self._send(*fields)
 
     def reloading(self, outcome: "Future[None]") -> None:
-        """Report that the configuration is loaded again, and then that this is over."""
+        """Report that the configuration is being reloaded, and the end of that."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         outcome.add_done_callback(lambda _: self._send("READY=1"))
 
     def stopping(self) -> None:
-        """Report that the service is about to end."""
+        """Report that the service is stopping."""
         self._send("STOPPING=1")
 
     def _send(self, *fields: str) -> None:
         if sys.platform != "win32" and self._address:
-            # An address in the abstract name space is written with @ for its zero byte.
+            # In an abstract address, @ stands for the zero byte.
             address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer:
                 peer.settimeout(_SEND_SECONDS)
@@ -56,7 +56,7 @@ class Systemd:
 
 
 def status(snapshot: Snapshot, problems: tuple[Problem, ...]) -> str:
-    """Return the line for `systemctl status`: what is watched, what is pending, and what is wrong."""
+    """Return the line for `systemctl status`: the VM, the endpoint, events and problems."""
     watching = f"Watching {snapshot.instance or 'a VM whose name is not known yet'} at {snapshot.endpoint}"
     if not snapshot.up:
         state = f"no answer{f': {snapshot.last_error}' if snapshot.last_error else ' yet'}"

@@ -40,7 +40,7 @@ class Loop:
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._stopping = False
-        # A step may wait for a peer for minutes; the end of the process must not.
+        # A step may wait for a peer for minutes; the process must be able to end meanwhile.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -75,7 +75,7 @@ class Loop:
             self._wake.clear()
             try:
                 delay = self._step()
-            except Exception as error:  # noqa: BLE001  # a thread that ended would not be missed by anybody
+            except Exception as error:  # noqa: BLE001  # nothing would notice that the thread has ended
                 delay = self._failed(error)
             if delay is None or delay > 0:
                 self._wake.wait(delay)
@@ -155,7 +155,7 @@ class Reloader:
         called first.
         """
         future: Future[None] = Future()
-        # Whoever asked may lose interest; from then on its result can still be set.
+        # A client that goes away cancels its request; its result must still be settable.
         future.set_running_or_notify_cancel()
         with self._lock:
             if self._loop.stopping:
@@ -216,10 +216,10 @@ class _Work(msgspec.Struct, eq=False):
 
 
 class Watchdog:
-    """Knows the work under way and how long it may take; `check` is for one thread, all else for any.
+    """The work under way and its time limits; `check` is for one thread, all else for any.
 
-    Only the time between checks counts, and of each gap at most 2 s. A frozen VM makes the clock jump; what
-    was under way meanwhile keeps the time that it had left.
+    Of the time between two checks at most 2 s count: after a freeze of the VM, which makes the clock jump,
+    work keeps the time that it had left.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -231,7 +231,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def limit(self, what: str, seconds: float) -> Iterator[None]:
-        """Expect the block to end within some seconds."""
+        """Expect the block to end within so many seconds."""
         work = _Work(what, seconds, seconds)
         with self._lock:
             self._under_way.add(work)
@@ -242,7 +242,7 @@ class Watchdog:
                 self._under_way.discard(work)
 
     def expect(self, who: str, what: str, seconds: float) -> None:
-        """Expect the next call for ``who`` within some seconds: there is always something under way there."""
+        """Expect the next call for ``who``, which always has work under way, within so many seconds."""
         with self._lock:
             self._expected[who] = _Work(what, seconds, seconds)
 

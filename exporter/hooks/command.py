@@ -1,8 +1,8 @@
-"""One command, run to its end: within its time, with its output as lines, and nothing of it left behind.
+"""Running one command: its time limit, its output as lines, why it could not be started, how it ended.
 
-What a command leaves running when it ends by itself lives on: a daemon that it started on purpose, but also
-what merely holds its output, which is no longer read then. At the time limit and at a stop its whole process
-group ends; whoever has left the group (``setsid``) lives on then too.
+When a command ends by itself, processes that it started go on: daemons, and what merely keeps its output
+open, which is no longer read. At the time limit and at a stop its whole process group is ended; processes
+that have left the group (``setsid``) go on then, too.
 """
 
 import codecs
@@ -29,17 +29,17 @@ if sys.platform == "win32":
 else:
     from exporter.hooks import posix as system
 
-# From being asked to end to being killed.
+# Between the request to end and the kill.
 GRACE_SECONDS = 5.0
-# What was killed is gone at once, except for what the kernel itself waits for, as on a dead network disk.
+# What is killed ends at once, unless it waits in the kernel, as for a dead network disk.
 KILLED_SECONDS = 2.0
-# For the output of what a command left running.
+# For output of processes that a command left running.
 LINGER_SECONDS = 1.0
-# A service manager ends a whole service at once: its SIGTERM may have ended a command before the exporter,
-# whose main thread looks for signals every second, has noticed its own.
+# A service manager signals all processes of a service at once: its SIGTERM may have ended a command before
+# the exporter, whose main thread looks for signals every second, has noticed its own.
 _TOLD_LATER_SECONDS = 1.5
 _BY_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
-# How late an end, a stop or a time limit is noticed at most.
+# The longest delay in noticing an end, a stop or the time limit.
 _TICK_SECONDS = 0.05
 _SHORTEST_TICK_SECONDS = 0.001
 STOPPED = "ended early: the exporter is stopping"
@@ -52,9 +52,9 @@ _SHEBANG_BYTES = 256
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What to run: program and arguments, its input, its variables, and its time in seconds.
+    """What to run: program and arguments, standard input, variables, and the time limit in seconds.
 
-    Of the variables, ``inherited`` are those of the exporter, ``environment`` those about the event.
+    Of the variables, ``inherited`` are those of the exporter, ``environment`` those of the event.
     """
 
     argv: tuple[str, ...]
@@ -69,8 +69,8 @@ def run(
 ) -> CommandResult:
     """Run a command to its end, or to its time limit, or until ``stop`` is set; any number at once.
 
-    ``output`` gets each line of standard output and standard error, on this thread. What it raises is raised
-    here, once the command is dead. Nothing else is raised: what cannot be started has failed. After a stop
+    ``output`` gets each line of standard output and standard error, on this thread; an exception of it is
+    raised here after the command has been killed. A command that cannot be started has failed. After a stop
     this returns within `GRACE_SECONDS` + `KILLED_SECONDS` + `LINGER_SECONDS`.
     """
     begun = clock.monotonic()
@@ -104,7 +104,7 @@ class _Supervisor:
         self._tick = _SHORTEST_TICK_SECONDS
 
     def result(self, command: Command, stop: threading.Event, begun: float) -> CommandResult:
-        """Wait for the end, or bring it about."""
+        """Wait for the end of the process, or end it, and return the result."""
         deadline = begun + command.timeout
         while not self._process.exited():
             late = self._clock.monotonic() >= deadline
@@ -132,10 +132,10 @@ class _Supervisor:
         self._ends_within(KILLED_SECONDS)
 
     def _end(self) -> str:
-        """End the whole group; return what it took, as words to add."""
+        """End the whole group; return how, as a part of the reason, if it took more than a signal."""
         self._process.ask_to_end()
         if self._ends_within(GRACE_SECONDS):
-            # On Windows that is known of the command alone, not of what it started.
+            # On Windows only the command itself is known to have ended, not what it started.
             self._process.kill()
             return ""
         self._process.kill()
@@ -153,7 +153,7 @@ class _Supervisor:
         return True
 
     def _linger(self) -> None:
-        """Read what is left to read; once in any case, as all that the command itself wrote is there."""
+        """Read the rest of the output, at least once: all that the command itself wrote is there."""
         until = self._clock.monotonic() + LINGER_SECONDS
         self._listen(until)
         while self._listening and self._clock.monotonic() < until:
@@ -189,15 +189,15 @@ def status_in_words(status: int | None) -> str:
 
 
 class Lines:
-    """Cuts bytes into lines of text and hands each to ``output`` as soon as it is complete.
+    """Splits bytes into lines of text and passes each to ``output`` as soon as it is complete.
 
-    A line over `MOST_LINE_BYTES` is cut. After `MOST_LINES` lines or `MOST_BYTES` bytes of them, one line
-    says that the rest is left out. What is not valid UTF-8 is replaced by U+FFFD.
+    A line over `MOST_LINE_BYTES` is cut. After `MOST_LINES` lines or `MOST_BYTES` bytes, one line says that
+    the rest is left out. Invalid UTF-8 is replaced by U+FFFD.
     """
 
     def __init__(self, output: Callable[[str], None]) -> None:
         self._output = output
-        # One byte more than is shown, where the line is too long.
+        # One byte longer than what is shown if the line is too long.
         self._line = bytearray()
         self._lines_left = MOST_LINES
         self._bytes_left = MOST_BYTES
@@ -209,19 +209,19 @@ class Lines:
             return
         for number, part in enumerate(data.split(b"\n")):
             if number:
-                self._hand_on()
+                self._end_line()
             self._line += part[: MOST_LINE_BYTES + 1 - len(self._line)]
 
     def close(self) -> None:
-        """Hand on a last line that has no line feed."""
+        """Pass on a last line without a line feed."""
         if self._line:
-            self._hand_on()
+            self._end_line()
 
     def say(self, text: str) -> None:
         """Add a line of this program's own, in brackets."""
         self._output(f"({text})")
 
-    def _hand_on(self) -> None:
+    def _end_line(self) -> None:
         line, too_long = bytes(self._line[:MOST_LINE_BYTES]), len(self._line) > MOST_LINE_BYTES
         self._line.clear()
         if self._full:
@@ -232,13 +232,13 @@ class Lines:
             self.say("the rest of the output is left out")
             return
         self._lines_left -= 1
-        # A letter that the cut goes through is left out, not replaced.
+        # A character that the cut splits is left out, not replaced.
         text = codecs.getincrementaldecoder("utf-8")("replace").decode(line, final=not too_long)
         self._output(text + " (line cut)" if too_long else text.removesuffix("\r"))
 
 
 def why_not_started(argv: Sequence[str], error: Exception) -> str:
-    """Return why ``argv`` was refused with this error; looks at the file, which may have changed since."""
+    """Return why ``argv`` could not be started; looks at the file, which may have changed since."""
     if isinstance(error, UnicodeError):
         return "its command line has letters that this system cannot write"
     if not isinstance(error, OSError):
@@ -249,7 +249,7 @@ def why_not_started(argv: Sequence[str], error: Exception) -> str:
     if os.sep in program or (sys.platform == "win32" and "/" in program):
         found, missing = program if os.path.lexists(program) else None, "no such file"
     else:
-        # Found even where it cannot be run.
+        # Also if it cannot be executed.
         found, missing = shutil.which(program, mode=os.F_OK), "no such program in PATH"
     if found:
         return _why_not_run(Path(found), error)
@@ -271,12 +271,12 @@ def _why_not_run(file: Path, error: OSError) -> str:
 
 
 def _interpreter(script: Path) -> str:
-    """Return what the first line of a script names, or "" where there is none."""
+    """Return the interpreter that the first line of a script names, or ""."""
     with contextlib.suppress(OSError), script.open("rb") as file:
         first = file.read(_SHEBANG_BYTES).partition(b"\n")[0]
         if first.startswith(b"#!"):
             name = re.split(rb"[ \t]", first[2:].strip(b" \t"), maxsplit=1)[0].decode(errors="replace")
-            # Line ends of Windows make it the name of another file.
+            # With the line ends of Windows, the carriage return is a part of the name.
             return name.replace("\r", "\\r")
     return ""
 

@@ -1,4 +1,4 @@
-"""A command as a process of a POSIX system, in a session and process group of its own."""
+"""Starting and ending a command on a POSIX system, in a session and process group of its own."""
 
 import contextlib
 import os
@@ -31,30 +31,30 @@ class Process:
         self._poll.register(output.fileno(), select.POLLIN)
 
     def read(self, seconds: float) -> bytes | None:
-        """Return output, waiting for it no longer than that; b"" at its end, None if none came."""
+        """Return output, waiting at most ``seconds``; b"" at its end, None if none came."""
         if not self._poll.poll(seconds * 1000):
             return None
         return os.read(self._output.fileno(), _CHUNK_BYTES)
 
     def exited(self) -> bool:
-        """Return whether the command itself has ended; what it started may go on."""
+        """Return whether the command itself has ended; processes that it started may go on."""
         if not self._ended:
             try:
                 pid, status = os.waitpid(self._popen.pid, os.WNOHANG)
             except ChildProcessError:
-                # Where SIGCHLD is ignored, as some starters of programs leave it, the kernel drops the
-                # status. Popen.poll() would say 0, as if the command had succeeded.
+                # If SIGCHLD is ignored, which can be inherited, the kernel drops the status. Popen.poll()
+                # would return 0, as if the command had succeeded.
                 self._ended = True
             else:
                 if pid:
                     self._ended, self._status = True, os.waitstatus_to_exitcode(status)
             if self._ended:
-                # For Popen, this is what having been waited for looks like.
+                # Tells Popen that the process has been waited for.
                 self._popen.returncode = self._status or 0
         return self._ended
 
     def alive(self) -> bool:
-        """Return whether the command, or anything of its group, still runs."""
+        """Return whether the command or another process of its group still runs."""
         if not self.exited():
             return True
         try:
@@ -63,12 +63,12 @@ class Process:
             return False
         except PermissionError:
             return True
-        # The group has members; but a zombie, which somebody else is slow to reap, has ended.
+        # The group has members, but a zombie that its parent has not reaped yet has ended.
         states = _states(self._popen.pid)
         return states is None or any(state not in _ENDED for state in states)
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM to the whole group, and wake what was stopped, so that it can react."""
+        """Send SIGTERM to the whole group, and continue stopped processes, so that they can react."""
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)
 
@@ -81,14 +81,14 @@ class Process:
         return self._status if self.exited() else None
 
     def close(self) -> None:
-        """Read no more of the output; whoever still writes there gets an error."""
+        """Close the output; processes that still write to it get an error."""
         self._output.close()
-        # A command that could not be killed must not stay a zombie once it ends.
+        # A command that could not be killed must not remain a zombie when it ends.
         if not self.exited():
             threading.Thread(target=self._popen.wait, name="reaper", daemon=True).start()
 
     def _signal(self, number: signal.Signals) -> None:
-        # The group's number belongs to nobody else while anything of the group is there.
+        # While the group has members, no other group can have its number.
         if self.alive():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._popen.pid, number)
@@ -97,13 +97,13 @@ class Process:
 def start(
     argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
 ) -> Process:
-    """Start a command with ``stdin`` as its standard input; ``environment`` beats what is ``inherited``.
+    """Start a command with ``stdin`` as its standard input; ``environment`` overrides ``inherited``.
 
     Raises:
         OSError: it cannot be started.
         ValueError: there is NUL in the command or in a variable.
     """
-    # In bytes: whatever the locale, a hook gets UTF-8.
+    # As bytes: a hook gets UTF-8 in every locale.
     variables = {name.encode(): value.encode() for name, value in environment.items()}
     own = {os.fsencode(name): os.fsencode(value) for name, value in inherited.items()}
     reading, writing = os.pipe()
@@ -128,19 +128,19 @@ def start(
 
 
 def _leave_oom_protection(proc: Path, pid: int) -> None:
-    """Take from a process what its unit gives the exporter for when memory runs out (OOMScoreAdjust)."""
+    """Reset a process's OOM score if the unit (OOMScoreAdjust) has lowered the exporter's."""
     with contextlib.suppress(OSError, ValueError):
         if int(proc.joinpath("self", "oom_score_adj").read_text()) < 0:
             proc.joinpath(str(pid), "oom_score_adj").write_text("0")
 
 
 def _states(group: int) -> list[str] | None:
-    """Return the states of a group's processes, by proc(5); None on a system that does not list them."""
+    """Return the states of a group's processes, see proc(5); None on a system without them."""
     if not _PROC.joinpath("self", "stat").exists():
         return None
     states = []
     for folder in _PROC.iterdir():
-        # Most that is read here ends at any moment.
+        # Processes may end at any moment.
         with contextlib.suppress(OSError, ValueError):
             if folder.name.isdigit():
                 state, _, its_group, *_ = folder.joinpath("stat").read_bytes().rpartition(b")")[2].split()
@@ -151,7 +151,7 @@ def _states(group: int) -> list[str] | None:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[int]:
-    """Return a file in memory: a pipe would have to be fed, and breaks where nobody reads it."""
+    """Return a file in memory: a pipe would need a writer, which fails if the command does not read it."""
     with contextlib.ExitStack() as stack:
         try:
             descriptor = os.memfd_create("event")

@@ -1,6 +1,6 @@
-"""A command as a process of Windows, in a job object of its own, which has all that it starts.
+"""Starting and ending a command on Windows, in a job object that contains all processes it starts.
 
-The documentation of the functions: https://learn.microsoft.com/windows/win32/procthread/job-objects
+See https://learn.microsoft.com/windows/win32/procthread/job-objects.
 """
 
 import _winapi
@@ -18,7 +18,7 @@ from typing import IO
 
 assert sys.platform == "win32"  # noqa: S101  # tells mypy what this module is for
 
-# A pipe of Windows cannot be waited for.
+# Windows cannot wait for a pipe.
 _LOOK_EVERY_SECONDS = 0.02
 _KILLED = 1
 _CHUNK_BYTES = 65536
@@ -31,13 +31,13 @@ class Process:
         self._popen = popen
         self._output = output
         self._kernel = _kernel()
-        # What the command starts before it is in the job is not of the job; it has no time for much.
+        # A process that the command starts before it is in the job is not in the job; there is hardly time.
         self._job = self._kernel.CreateJobObjectW(None, None)
         handle = int(popen._handle)  # type: ignore[attr-defined]  # noqa: SLF001  # there is no other way to it
         self._has_job = bool(self._job and self._kernel.AssignProcessToJobObject(self._job, handle))
 
     def read(self, seconds: float) -> bytes | None:
-        """Return output, waiting for it no longer than that; b"" at its end, None if none came."""
+        """Return output, waiting at most ``seconds``; b"" at its end, None if none came."""
         handle = msvcrt.get_osfhandle(self._output.fileno())
         deadline = time.monotonic() + seconds
         try:
@@ -51,15 +51,15 @@ class Process:
             return b""
 
     def exited(self) -> bool:
-        """Return whether the command itself has ended; what it started may go on."""
+        """Return whether the command itself has ended; processes that it started may go on."""
         return self._popen.poll() is not None
 
     def alive(self) -> bool:
-        """Return whether the command itself still runs: the rest of a job gets no time of its own."""
+        """Return whether the command itself still runs: the rest of a job gets no extra time."""
         return not self.exited()
 
     def ask_to_end(self) -> None:
-        """Send Ctrl-Break, which reaches console programs where this process has a console."""
+        """Send Ctrl-Break, which reaches console programs if this process has a console."""
         with contextlib.suppress(OSError):
             os.kill(self._popen.pid, signal.CTRL_BREAK_EVENT)
 
@@ -74,7 +74,7 @@ class Process:
         return self._popen.poll()
 
     def close(self) -> None:
-        """Read no more of the output, and let the job go, which ends nothing of it."""
+        """Close the output and the handle of the job, whose processes go on."""
         self._output.close()
         if self._job:
             self._kernel.CloseHandle(self._job)
@@ -84,7 +84,7 @@ class Process:
 def start(
     argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
 ) -> Process:
-    """Start a command with ``stdin`` as its standard input; ``environment`` beats what is ``inherited``.
+    """Start a command with ``stdin`` as its standard input; ``environment`` overrides ``inherited``.
 
     Raises:
         OSError: it cannot be started.
@@ -108,7 +108,7 @@ def start(
 
 
 def _kernel() -> ctypes.WinDLL:
-    """Return kernel32 with handles as wide as pointers; ctypes takes them for 32 bits otherwise."""
+    """Return kernel32 with handles as wide as pointers; the default of ctypes is 32 bits."""
     kernel = ctypes.WinDLL("kernel32", use_last_error=True)
     handle = ctypes.c_void_p
     kernel.CreateJobObjectW.restype = handle
