@@ -8,7 +8,6 @@ from exporter.serving.http import (
     HangUpError,
     Request,
     Response,
-    failure,
     html_page,
     text,
 )
@@ -22,7 +21,6 @@ __all__ = [
     "Request",
     "Response",
     "Server",
-    "failure",
     "html_page",
     "listen",
     "text",

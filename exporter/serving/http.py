@@ -4,7 +4,6 @@ import base64
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
-from http import HTTPStatus
 from importlib import resources
 
 import msgspec
@@ -70,11 +69,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 def text(message: str, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Response:
     """Answer with a line of plain text."""
     return Response(f"{message}\n".encode(errors="replace"), TEXT, status, headers)
-
-
-def failure(status: HTTPStatus, headers: tuple[tuple[str, str], ...] = ()) -> Response:
-    """Answer with nothing but the status in words."""
-    return text(f"{status.value} {status.phrase}", status.value, headers)
 
 
 def html_page(package: str, **values: object) -> Response:

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from http import HTTPStatus
 from urllib.parse import parse_qs
 
 import msgspec
@@ -24,7 +23,7 @@ from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import Health
 from exporter.model.lifecycle import TrackedEvent
 from exporter.model.views import NO_APPROVAL, ApprovalView, Minute, Snapshot, WorkView
-from exporter.serving import JSON, Request, Response, failure, text
+from exporter.serving import JSON, Request, Response, text
 from exporter.web import api
 from exporter.web.auth import Guard
 from exporter.web.settings import WebSettings
@@ -108,7 +107,7 @@ class WebApp:
             return text("404 Not Found; / lists what there is", 404)
         methods, handler = route
         if request.method not in methods:
-            return failure(HTTPStatus.METHOD_NOT_ALLOWED, (("allow", ", ".join(methods)),))
+            return text("405 Method Not Allowed", 405, (("allow", ", ".join(methods)),))
         answer = handler(request)
         return await answer if inspect.isawaitable(answer) else answer
 

@@ -9,11 +9,10 @@ import os
 from collections import OrderedDict
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from typing import Any
 
 from exporter.clock import Clock
-from exporter.serving import Request, Response, failure, text
+from exporter.serving import Request, Response, text
 from exporter.web.settings import RateLimit, WebSettings
 
 # bcrypt sees no more of a password; Go's cuts it silently, Python's refuses it.
@@ -25,7 +24,7 @@ _MOST_WAITING = 16
 _CLOSE = ("connection", "close")
 _CHALLENGE = ("www-authenticate", 'Basic realm="azure-scheduled-events-exporter", charset="UTF-8"')
 _UNAUTHORIZED = text("401 Unauthorized", 401, (_CHALLENGE, _CLOSE))
-_TOO_MANY = failure(HTTPStatus.TOO_MANY_REQUESTS, (("retry-after", "1"), _CLOSE))
+_TOO_MANY = text("429 Too Many Requests", 429, (("retry-after", "1"), _CLOSE))
 
 
 class Guard:
@@ -42,7 +41,7 @@ class Guard:
         Raises:
             asyncio.CancelledError: the client has disconnected while its password was checked.
         """
-        given = credentials(request.header(b"authorization")) if settings.users else None
+        given = _credentials(request.header(b"authorization")) if settings.users else None
         known = given is not None and self._passwords.remembers(settings.users, *given)
         bucket = self._known_bucket if known else self._bucket
         if settings.rate_limit and not bucket.take(settings.rate_limit):
@@ -73,7 +72,7 @@ async def _while_connected(request: Request, work: Coroutine[Any, Any, bool | No
         await asyncio.wait({watching})
 
 
-def credentials(header: str) -> tuple[str, bytes] | None:
+def _credentials(header: str) -> tuple[str, bytes] | None:
     """Read name and password from an ``Authorization`` header; None where it holds none (RFC 7617)."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
