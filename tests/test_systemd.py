@@ -37,7 +37,7 @@ def heard(listener: socket.socket) -> list[str]:
 def wait_for(listener: socket.socket, *wanted: str) -> None:
     """Wait until a field matches each of the patterns; fields in between may be anything."""
     missing = set(wanted)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while missing and time.monotonic() < deadline:
         fields = heard(listener)
         missing -= {pattern for pattern in missing for field in fields if re.fullmatch(pattern, field)}

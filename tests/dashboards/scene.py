@@ -93,7 +93,7 @@ class Scene:
         """Ask for an expression's present value."""
         return _ask(f"{self.server}/api/v1/query", {"query": interpolate(expression, variables)})
 
-    def until(self, expression: str, *, within: float = 30.0) -> list[dict[str, Any]]:
+    def until(self, expression: str, *, within: float = 120.0) -> list[dict[str, Any]]:
         """Wait until an expression has a value."""
         return eventually(lambda: self.now(expression), within=within)
 

@@ -74,7 +74,7 @@ class Stage:
             input="y\n",
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
 

@@ -104,11 +104,11 @@ def running(program: str, port: int, *flags: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def prometheus(target: int, folder: Path, *flags: str) -> Iterator[str]:
-    """Run a real Prometheus that scrapes a port every 200 ms; return its URL."""
+    """Run a real Prometheus that scrapes a port every 500 ms; return its URL."""
     port = free_port()
     file = folder / "prometheus.yml"
     file.write_text(
-        "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
+        "global: {scrape_interval: 500ms, scrape_timeout: 500ms}\n"
         "scrape_configs:\n"
         "  - job_name: azure-scheduled-events-exporter\n"
         f"    static_configs: [{{targets: ['127.0.0.1:{target}']}}]\n"

@@ -152,7 +152,6 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
             vm.settle()
             check_round([event_id for _, event_id in group.received], before, limit, done)
             done |= {event_id for event_id in ids if vm.lines("msg=approved", event_id)}
-        assert 0 < len(done) < ROUNDS
         group.delays = (0.0, 0.0)
         before = len(group.received)
         with vm.running(settings()):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from exporter.simulator import Fault
+from tests.end_to_end import test_notifications
 from tests.end_to_end.approvals_group import Group, Vm, approving, plan, scenario, virtual_machines
 from tests.end_to_end.program import eventually, get
 from tests.end_to_end.test_approvals import approved, names
@@ -18,11 +19,8 @@ HOLD = approving({"name": "x", "action": "hold"})
 
 def reload(vm: Vm, process: Any, settings: dict[str, Any]) -> None:
     """Reload the running exporter with a configuration."""
-    name = "config_last_reload_success_timestamp_seconds"
-    before = metric(vm.url, name)
     (vm.folder / f"{vm.name}.yml").write_text(json.dumps(settings))
-    process.send_signal(signal.SIGHUP)
-    eventually(lambda: metric(vm.url, name) > before)
+    test_notifications.reload(process, vm.url)
 
 
 def test_a_reload_counts_from_then_on(tmp_path: Path) -> None:
@@ -98,7 +96,7 @@ def test_an_imds_that_fails_gets_no_post_unseen(tmp_path: Path, mode: Any) -> No
     """Without a document fetched just before, nothing is sent; once there is one, it is."""
     group = Group()
     with virtual_machines(group, tmp_path, "web_0") as (vm,):
-        settings = approving({"name": "x", "action": "approve", "delay": "2s"})
+        settings = approving({"name": "x", "action": "approve", "delay": "4s"})
         with vm.running(settings | {"imds": {"timeout": "1s"}}):
             (event_id,) = group.start_scenario(scenario(plan()))
             eventually(lambda: vm.approval(event_id)["state"] == "waiting")

@@ -101,10 +101,14 @@ def test_random_events(tmp_path: Path, seed: int) -> None:
         for vm in vms:
             eventually(lambda: outcome.check_view(vm))  # noqa: B023  # called at once
         outcome.check_posts(group)
-        by_metric = sum(
-            metric(vm.url, "approvals_total", rule=rule["name"], outcome="approved")
-            for vm in vms
-            for rule in rules
-        )
-        assert by_metric == len(group.posts)
+
+        def approvals() -> float:
+            counted = (
+                metric(vm.url, "approvals_total", rule=rule["name"], outcome="approved")
+                for vm in vms
+                for rule in rules
+            )
+            return sum(counted)
+
+        eventually(lambda: approvals() == len(group.posts))
     assert {post.vm for post in group.posts} == set(WATCHED)

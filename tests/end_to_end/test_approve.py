@@ -119,7 +119,7 @@ def test_wait_tells_the_outcomes_apart(
         listed = others if change is None else [event | change, *others]
         incarnation = document["DocumentIncarnation"] + 1
         desk.simulator.set_document({"DocumentIncarnation": incarnation, "Events": listed})
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (status, "")
     assert out.endswith(f"{desk.first} {said}\n")
 
@@ -167,7 +167,7 @@ def test_ctrl_c_ends_the_waiting(desk: Desk) -> None:
         eventually(lambda: desk.approved)
         eventually(lambda: desk.simulator.picture().polls >= 4)
         process.send_signal(signal.SIGINT)
-        said, wrong = process.communicate(timeout=20)
+        said, wrong = process.communicate(timeout=120)
     assert process.returncode == 1
     assert said.endswith("what was approved stays approved.\n")
     assert wrong == ""
@@ -199,7 +199,7 @@ def test_a_yes_is_for_what_was_shown(desk: Desk, change: str) -> None:
             body = desk.simulator.document("2020-07-01")
             desk.simulator.set_document(body.replace(b'"web_0"', b'"web_0","web_9"'))
         before = desk.approved
-        said, wrong = process.communicate("y\n", timeout=20)
+        said, wrong = process.communicate("y\n", timeout=120)
     assert process.returncode == 1
     assert "nothing was approved" in wrong
     assert "Approved" not in said

@@ -34,16 +34,16 @@ def test_a_reload_takes_over_a_good_file_and_refuses_a_bad_one(tmp_path: Path) -
         eventually(lambda: UP in get(f"{page}/metrics"))
         file.write_text("instance: {nam: second}\n")
         process.send_signal(signal.SIGHUP)
-        eventually(lambda: "config_last_reload_successful 0.0" in get(f"{page}/metrics"))
+        eventually(lambda: json.loads(get(f"{page}/api/v1/status"))["state"] == "degraded")
+        assert "config_last_reload_successful 0.0" in get(f"{page}/metrics")
         status = json.loads(get(f"{page}/api/v1/status"))
         assert status["instance"] == "first"
-        assert status["state"] == "degraded"
         assert "config.yml:1: instance.nam: unknown key; did you mean name?" in str(status["problems"])
         file.write_text("instance: {name: second}\n")
         process.send_signal(signal.SIGHUP)
         eventually(lambda: json.loads(get(f"{page}/api/v1/status"))["instance"] == "second")
+        eventually(lambda: json.loads(get(f"{page}/api/v1/status"))["state"] == "ok")
         assert "config_last_reload_successful 1.0" in get(f"{page}/metrics")
-        assert json.loads(get(f"{page}/api/v1/status"))["state"] == "ok"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

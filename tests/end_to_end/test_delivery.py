@@ -12,7 +12,7 @@ from exporter.model.lifecycle import Transition
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.end_to_end.test_notifications import configuration, metric
+from tests.end_to_end.test_notifications import configuration, metric, reload
 from tests.notifications.receivers import http_receiver, mail_receiver
 
 CANARY = "canary0123456789abcdef"
@@ -113,8 +113,7 @@ def test_a_reload_changes_targets(tmp_path: Path) -> None:
             eventually(lambda: "does not take this slack:// URL" in get(f"{url}/api/v1/status"))
             assert CANARY not in get(f"{url}/api/v1/status")
             configuration(tmp_path, second=second)
-            process.send_signal(signal.SIGHUP)
-            eventually(lambda: metric(url, "notifications_pending", target="second") == 0)
+            reload(process, url)
             simulator.set_document(document(2, "a", "b"))
             eventually(lambda: len(second.requests) == 1)
     assert len(first.requests) == 1

@@ -150,7 +150,7 @@ def test_what_does_not_work_is_a_line(words: list[str], status: int, message: st
             [*PROGRAM, *(word.replace("PORT", port) for word in words), *more],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
     assert done.returncode == status

@@ -63,7 +63,10 @@ def test_a_slow_imds(tmp_path: Path) -> None:
     """Answers that drip, and are complete within the timeout, end no process, however many there are."""
 
     def respond(connection: Connection, _: Request) -> None:
-        connection.drip(answer(body()), pause=0.007)
+        data = answer(body())
+        for begin in range(0, len(data), 20):
+            connection.send(data[begin : begin + 20])
+            connection.stopping.wait(0.05)
 
     port = free_port()
     with serving(respond) as server:

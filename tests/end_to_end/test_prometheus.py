@@ -54,10 +54,12 @@ def test_a_live_migration_reaches_prometheus_across_a_kill(tmp_path: Path) -> No
             assert 800 < float(left[0]["value"][1]) <= 900
             seen = eventually(lambda: query(server, FIRST_SEEN))
             assert eventually(lambda: exemplars(server, TRANSITIONS)) == [("scheduled", {"trace_id": TRACE})]
+            (line,) = eventually(
+                lambda: [line for line in log.read_text().splitlines() if "msg=transition" in line]
+            )
+            assert f"trace_id={TRACE}" in line
             first.kill()
             first.wait()
-        (line,) = (line for line in log.read_text().splitlines() if "msg=transition" in line)
-        assert f"trace_id={TRACE}" in line
         with exporter(imds.url, state, port, *flags):
             simulator.set_document(document(2, "Started"))
             eventually(lambda: query(server, PENDING % "Started"))
@@ -68,5 +70,6 @@ def test_a_live_migration_reaches_prometheus_across_a_kill(tmp_path: Path) -> No
             eventually(lambda: query(server, done))
             eventually(lambda: not query(server, "azure_scheduled_events_event_info"))
             scheduled = f'{TRANSITIONS}{{transition="scheduled",event_type="Freeze"}}'
-            assert [sample["value"][1] for sample in query(server, scheduled)] == ["0"]
+            # A scrape may fail on a busy machine, for a moment.
+            eventually(lambda: [sample["value"][1] for sample in query(server, scheduled)] == ["0"])
             assert not query(server, PENDING % "Started")

@@ -163,12 +163,13 @@ def _forgotten(scene: Scene, receiver: Receiver) -> Counter[What]:
 
 
 def _in_order(receiver: Receiver, world: World, excused: set[What]) -> None:
-    places: dict[What, list[tuple[int, int]]] = {}
+    places: dict[What, list[tuple[int, int, int]]] = {}
     for entry in _mine(world):
         if entry.transition not in UNCERTAIN:
             rank = max(_ORDER.index(entry.transition) - len(ENDINGS) + 1, 0)
-            places.setdefault(_what(entry), []).append((entry.step, rank))
-    newest: dict[str, tuple[int, int]] = {}
+            places.setdefault(_what(entry), []).append((entry.life, entry.step, rank))
+    # Where a message of one life failed, it may come after one of the next life.
+    newest: dict[tuple[str, int], tuple[int, int, int]] = {}
     seen = Counter[What]()
     for _, batch in batches(receiver):
         for what in batch:
@@ -177,8 +178,9 @@ def _in_order(receiver: Receiver, world: World, excused: set[What]) -> None:
             if what in excused or number >= len(places.get(what, ())):
                 continue
             place = places[what][number]
-            assert place >= newest.get(what[0], place), f"{what} was told after what happened to it later"
-            newest[what[0]] = place
+            life = what[0], place[0]
+            assert place >= newest.get(life, place), f"{what} was told after what happened to it later"
+            newest[life] = place
 
 
 def hooks(scene: Scene, world: World, shown: Shown) -> None:

@@ -91,6 +91,7 @@ def test_several_lives() -> None:
     world = SEEN.saw(Document(3, (REBOOT,))).saw(Document(4, ()))
     told = [SCHEDULED, CANCELLED, SCHEDULED, CANCELLED]
     checks.messages(scene(life()), receiver(*told), world, Counter())
+    checks.messages(scene(life()), receiver(SCHEDULED, SCHEDULED, CANCELLED, CANCELLED), world, Counter())
     with pytest.raises(AssertionError, match="never told"):
         checks.messages(scene(life()), receiver(*told[:3]), world, Counter())
     with pytest.raises(AssertionError, match="told again"):

@@ -14,7 +14,7 @@ SECONDS = 8.0
 SEED = os.environ.get("SOAK_SEED", "7")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_short_soak(tmp_path: Path) -> None:
     """Amid faults of many kinds nothing is lost, doubled, forbidden or grown."""
     figures = list(soak(tmp_path, SECONDS, SEED))

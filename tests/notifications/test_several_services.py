@@ -51,7 +51,7 @@ def pair() -> Iterator[tuple[ScriptedService, ScriptedService]]:
     other.free.set()
 
 
-def sender(*services: ScriptedService, timeout: float = 10.0) -> AppriseSender:
+def sender(*services: ScriptedService, timeout: float = 60.0) -> AppriseSender:
     """Make a target of services."""
     return AppriseSender(
         Address("oncall", url="json://h.test/"), timeout=timeout, open_services=lambda *_: services
@@ -91,6 +91,7 @@ def late(target: AppriseSender, service: ScriptedService, had: set[str]) -> None
     service.free.set()
     thread.join(30)
     assert service.got == ["late"]
+    target._timeout = 60.0
 
 
 def test_what_came_late_is_not_sent_again(pair: tuple[ScriptedService, ScriptedService]) -> None:

@@ -35,24 +35,20 @@ def test_the_page_works(browser: webdriver.Chrome) -> None:
     def click(selector: str) -> None:
         browser.find_element(By.CSS_SELECTOR, selector).click()
 
-    wait = WebDriverWait(browser, 20, ignored_exceptions=(StaleElementReferenceException,))
+    wait = WebDriverWait(browser, 60, ignored_exceptions=(StaleElementReferenceException,))
     with SimulatorServer(simulator) as server:
         browser.get(server.url)
         wait.until(lambda _: browser.find_elements(By.CSS_SELECTOR, ".scenario") and text("#count") == "1")
-        assert HOSTILE in text("#events")
-        assert HOSTILE in text("#facts")
+        wait.until(lambda _: HOSTILE in text("#events") and HOSTILE in text("#facts"))
         assert not browser.find_elements(By.CSS_SELECTOR, "img, b")
 
         click("#clear")
-        wait.until(lambda _: text("#count") == "0")
-        assert text("#said").endswith(" UTC: All events cancelled.")
+        wait.until(lambda _: text("#count") == "0" and text("#said").endswith(" UTC: All events cancelled."))
         click("button[aria-label='Start: Live migration']")
-        wait.until(lambda _: text("#count") == "1")
-        assert text("#said").endswith("Started “Live migration”.")
-        assert "starts in 15 min 0 s" in text(".event.Scheduled")
+        wait.until(lambda _: text("#count") == "1" and text("#said").endswith("Started “Live migration”."))
+        wait.until(lambda _: "starts in 15 min 0 s" in text(".event.Scheduled"))
         click(".event .acts button")
-        wait.until(lambda _: "ends in 10 min 0 s" in text(".event"))
-        assert "Started" in text(".event .badge")
+        wait.until(lambda _: "ends in 10 min 0 s" in text(".event") and "Started" in text(".event .badge"))
 
         Select(browser.find_element(By.NAME, "mode")).select_by_value("throttle")
         click("#fault button")
@@ -61,14 +57,13 @@ def test_the_page_works(browser: webdriver.Chrome) -> None:
         wait.until(lambda _: text("#current span") == "No active fault.")
         click("#stop")
         wait.until(lambda _: "Everything stopped" in text("#said") and text("#count") == "0")
-        assert text("#coming") == ""
+        wait.until(lambda _: text("#coming") == "")
 
         simulator.first_call_wait()
         wait.until(lambda _: "Service\non\n" in text("#facts"))
         click("#switch button")
         wait.until(lambda _: "Service\noff until a request" in text("#facts"))
         simulator.first_call_wait()
-        wait.until(lambda _: "Service\non, still empty" in text("#facts"))
-        assert text("#count") == "0"
+        wait.until(lambda _: "Service\non, still empty" in text("#facts") and text("#count") == "0")
         log = browser.get_log("browser")  # type: ignore[no-untyped-call]  # Selenium left it without types
         assert [entry for entry in log if entry["level"] == "SEVERE"] == []

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -113,7 +114,7 @@ def watched(*plan: tuple[float, float]) -> tuple[list[float], list[float], Sleep
     sleeps.at_the_last = lambda: watcher.watch(active=False)
     watcher.watch(active=True)
     eventually(lambda: "pauses" not in names_of_threads())
-    assert watcher.stop(10)
+    assert watcher.stop(60)
     return pauses, steps, sleeps
 
 
@@ -156,7 +157,7 @@ def test_a_failing_callback_does_not_end_the_watch(caplog: pytest.LogCaptureFixt
     sleeps.at_the_last = lambda: watcher.watch(active=False)
     watcher.watch(active=True)
     eventually(lambda: len(told) == 2)
-    assert watcher.stop(10)
+    assert watcher.stop(60)
     assert told == [pytest.approx(1.0), pytest.approx(2.0)]
     assert len(caplog.records) == 2
 
@@ -176,14 +177,14 @@ def test_nothing_runs_unless_watching() -> None:
         watcher.watch(active=False)
         watcher.watch(active=False)
         eventually(lambda: threading.active_count() == before)
-    assert watcher.stop(10)
+    assert watcher.stop(60)
 
 
 def test_after_stop_nothing_runs_again() -> None:
     """A poll that is still under way when the program ends cannot start the thread anew."""
     watcher = PauseWatcher(lambda _: None, clock=SystemClock())
     watcher.watch(active=True)
-    assert watcher.stop(10)
+    assert watcher.stop(60)
     watcher.watch(active=True)
     assert "pauses" not in names_of_threads()
 
@@ -202,7 +203,7 @@ def test_stop_says_when_the_thread_does_not_end() -> None:
     assert hanging.wait(60)
     assert not watcher.stop(0.01)
     go_on.set()
-    assert watcher.stop(10)
+    assert watcher.stop(60)
 
 
 WATCHING = """
@@ -213,7 +214,7 @@ watcher = PauseWatcher(lambda seconds: print("pause", seconds, flush=True), cloc
 watcher.watch(active=True)
 print("watching", flush=True)
 sys.stdin.read()
-print("stopped", watcher.stop(10), flush=True)
+print("stopped", watcher.stop(60), flush=True)
 """
 
 
@@ -226,9 +227,11 @@ def test_a_process_that_stood_still_notices() -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "watching\n"
-        os.kill(process.pid, signal.SIGSTOP)
-        time.sleep(0.5)
-        os.kill(process.pid, signal.SIGCONT)
+        # The first time, it may not have begun to sleep yet.
+        while not select.select([process.stdout], [], [], 1)[0]:
+            os.kill(process.pid, signal.SIGSTOP)
+            time.sleep(0.5)
+            os.kill(process.pid, signal.SIGCONT)
         first = process.stdout.readline()
         process.stdin.close()
         *others, last = process.stdout.read().splitlines()

@@ -25,7 +25,7 @@ from tests.end_to_end.program import eventually
 
 RARELY = Config(imds=Imds(poll_interval=PollInterval(3600)))
 OFTEN = Config(imds=Imds(poll_interval=PollInterval(0.2)))
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Client(msgspec.Struct):

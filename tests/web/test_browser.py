@@ -109,7 +109,7 @@ class Stage:
 
 
 def _until(
-    browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any], seconds: float = 20
+    browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any], seconds: float = 60
 ) -> Any:
     return WebDriverWait(browser, seconds, 0.05).until(condition)
 
