@@ -1,14 +1,11 @@
 """How often IMDS is asked: the limiter, and the pauses after failures."""
 
-import threading
-import time
-from collections.abc import Callable
+import contextlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.clock import SystemClock
 from exporter.errors import ImdsError, PollOutcome
 from exporter.imds import ImdsClient, PollPauses, RateLimiter
 from tests.clocks import HandClock
@@ -83,28 +80,17 @@ def test_after_the_first_minute() -> None:
     assert found == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0, 10.0, 30.0, 30.0, 30.0, 30.0]
 
 
-def test_rate_seen_by_the_server() -> None:
-    """Three threads that ask without pause make no more than 5 requests in any second, failures included."""
+def test_every_request_counts() -> None:
+    """Requests of all kinds, failed ones included, keep to 5 a second together."""
+    clock = HandClock()
+    began = clock.monotonic()
     replies = [answer(b"{}"), answer(b"", "500 Oops"), answer(b"", "429 Slow down")]
     with serving(lambda c, _: c.send(replies[len(server.requests) % 3])) as server:
-        client = ImdsClient(server.url, clock=SystemClock())
-        until = time.monotonic() + 2.2
-
-        def ask(call: Callable[[], object]) -> None:
-            while time.monotonic() < until:
-                try:
+        client = ImdsClient(server.url, clock=clock, limiter=RateLimiter(clock, clock.pass_seconds))
+        for _ in range(4):
+            for call in (client.fetch, client.instance, lambda: client.approve(["a"])):
+                with contextlib.suppress(ImdsError):
                     call()
-                except ImdsError:
-                    continue
-
-        calls: list[Callable[[], object]] = [client.fetch, client.instance, lambda: client.approve(["a"])]
-        threads = [threading.Thread(target=ask, args=(call,)) for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
         client.close()
-    times = sorted(request.at for request in server.requests)
-    assert len(times) > 5
-    # On a busy machine the way to the server takes longer for one request than for another.
-    assert all(later - earlier >= 0.2 for earlier, later in zip(times, times[5:], strict=False))
+    assert len(server.requests) == 12
+    assert clock.monotonic() - began == pytest.approx(2 * 1.05)
