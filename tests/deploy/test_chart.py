@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -60,6 +58,9 @@ def test_renderings_are_of_this_chart(values: Path) -> None:
 @each_values
 def test_values_keep_to_the_schema(values: Path) -> None:
     """The defaults and those of the renderings are valid, and a value that nobody knows is not."""
+    # Its import takes seconds, in each process of the tests.
+    import jsonschema
+
     schema = json.loads((CHART / "values.schema.json").read_text())
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     given = yaml.safe_load(values.read_text())
@@ -73,6 +74,8 @@ def test_values_keep_to_the_schema(values: Path) -> None:
 @each
 def test_kubernetes_accepts_it(name: str) -> None:
     """Every object is valid by the schemas of the oldest Kubernetes that the chart allows."""
+    import kubernetes_validate
+
     found = [one for one in documents(name) if one["kind"] not in FOREIGN]
     assert len(found) > 3
     for one in found:
