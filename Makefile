@@ -168,8 +168,8 @@ recording: $(VENV)/.dev
 	$(BIN)/python -m scripts.record_demo docs/images/demo.svg
 
 pictures: dashboards $(VENV)/.packages
-	$(BIN)/python -m tests.dashboards.picture
-	$(BIN)/python -m tests.docs.picture
+	$(BIN)/python -m scripts.pictures.dashboards
+	$(BIN)/python -m scripts.pictures.page
 
 docs: $(DOCS)/.installed
 	$(DOCS)/bin/mkdocs build --strict

@@ -12,7 +12,6 @@ from PIL import Image
 
 from exporter.simulator import EventPlan
 from exporter.timefmt import Duration
-from tests.dashboards.picture import draw
 from tests.dashboards.reading import NAMES, Asked, asked, interpolate, load, panels, queries, spans
 from tests.dashboards.scene import Scene, scene
 from tests.end_to_end.program import eventually, get
@@ -130,6 +129,9 @@ def test_an_event_counts_once(played: Scene) -> None:
 
 def test_the_dashboards_can_be_drawn(played: Scene, tmp_path: Path) -> None:
     """What `make pictures` does works, and what it draws is small enough for a page."""
+    # Matplotlib takes half a second, in each process of the tests.
+    from scripts.pictures.dashboards import draw
+
     for name in NAMES:
         file = tmp_path / f"{name}.png"
         draw(played, name, file)

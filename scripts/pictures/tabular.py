@@ -5,8 +5,8 @@ from typing import Any
 
 from matplotlib.patches import Rectangle
 
-from tests.dashboards import formats
-from tests.dashboards.drawing import INK, LINE, Canvas
+from scripts.pictures import formats
+from scripts.pictures.drawing import INK, LINE, Canvas
 
 Row = dict[str, Any]
 _ROW_PIXELS = 30.0

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from tests.dashboards import formats
+from scripts.pictures import formats
 
 INK, FAINT, LINE, GROUND, BACK = "#d8d9da", "#8e8e9a", "#2c3235", "#181b1f", "#111217"
 

@@ -1,4 +1,4 @@
-"""Pictures for the README: `python -m tests.docs.picture [FOLDER]`.
+"""Pictures for the README: `python -m scripts.pictures.page [FOLDER]`.
 
 A real exporter polls a simulated Azure. The pictures show its page in Chromium, and the mail that it sent.
 """
@@ -124,7 +124,8 @@ def _event(
 def _shown(mail: EmailMessage) -> str:
     """Return a page that shows a mail as programs for mail do: its subject, people, and HTML body."""
     body = mail.get_body(("html",))
-    assert body
+    if body is None:
+        raise ValueError("the mail has no HTML")
     fields = {"subject": mail["Subject"], "sender": mail["From"], "recipient": mail["To"]}
     return _MAIL.format(body=body.get_content(), **{name: html.escape(text) for name, text in fields.items()})
 

@@ -1,4 +1,4 @@
-"""Pictures of the dashboards: `python -m tests.dashboards.picture [FOLDER]`.
+"""Pictures of the dashboards: `python -m scripts.pictures.dashboards [FOLDER]`.
 
 Plays several scenarios at sixty times the speed to real exporters and a real Prometheus, asks it every query
 of every panel, and draws what it answers.
@@ -18,12 +18,12 @@ from matplotlib.patches import FancyBboxPatch
 from PIL import Image
 
 from exporter.simulator import Fault, load_scenarios
-from tests.dashboards import drawing, tabular
-from tests.dashboards.drawing import BACK, FAINT, GROUND, INK, LINE, Canvas, Series
+from scripts.pictures import drawing, tabular
+from scripts.pictures.drawing import BACK, FAINT, GROUND, INK, LINE, Canvas, Series
 from tests.dashboards.reading import NAMES, Asked, asked, load
 from tests.dashboards.scene import JOB, Scene, scene
 
-FOLDER = Path(__file__).parent.parent.parent / "docs" / "images"
+FOLDER = Path(__file__).parents[2] / "docs" / "images"
 
 _WIDTH, _UNIT, _GAP, _HEAD = 1500.0, 38.0, 8.0, 44.0
 _DPI = 100
