@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache
 from importlib import resources
 
@@ -41,32 +41,33 @@ class Request(msgspec.Struct, frozen=True):
 class Response(msgspec.Struct, frozen=True):
     """A whole answer.
 
-    ``headers`` are added to those that every answer has, and override them. ``authenticated`` says that the
-    client has shown a right password. ``parts``, if given, is the body as it is to be sent, part by part.
+    ``headers``, with names in lower case, are added to those that every answer has, and override them.
+    ``authenticated`` says that the client has shown a right password. ``parts``, if given, is the body as it
+    is to be sent, part by part.
     """
 
     body: bytes
     content_type: str = TEXT
     status: int = 200
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = {}
     authenticated: bool = False
     parts: AsyncIterator[bytes] | None = None
 
     def all_headers(self) -> dict[str, str]:
         """Return all headers, with names in lower case."""
-        headers = {
+        return {
             "content-type": self.content_type,
             "content-length": str(len(self.body)),
             "cache-control": "no-store",
             "x-content-type-options": "nosniff",
+            **self.headers,
         }
-        return headers | {name.lower(): value for name, value in self.headers}
 
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def text(message: str, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+def text(message: str, status: int = 200, headers: Mapping[str, str] = {}) -> Response:
     """Answer with a line of plain text."""
     return Response(f"{message}\n".encode(errors="replace"), TEXT, status, headers)
 
@@ -82,7 +83,7 @@ def html_page(package: str, **values: object) -> Response:
 
 
 @cache
-def _load(package: str) -> tuple[Callable[..., str], tuple[tuple[str, str], ...]]:
+def _load(package: str) -> tuple[Callable[..., str], Mapping[str, str]]:
     # Imported at the first view: few ever look at a VM's page.
     from jinja2 import Environment, StrictUndefined
 
@@ -98,7 +99,7 @@ def _load(package: str) -> tuple[Callable[..., str], tuple[tuple[str, str], ...]
         f"default-src 'none'; style-src 'sha256-{_digest(style)}'; script-src 'sha256-{_digest(script)}'; "
         "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
     )
-    headers = (("content-security-policy", policy), ("referrer-policy", "no-referrer"))
+    headers = {"content-security-policy": policy, "referrer-policy": "no-referrer"}
     return environment.from_string(html, globals=own).render, headers
 
 

@@ -1,7 +1,7 @@
 """The simulator's page and API: look, start a scenario, approve, cancel, stop, and cause faults."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 import msgspec
@@ -113,7 +113,7 @@ class Control:
         return _json(None)
 
 
-def refused(status: HTTPStatus, message: str, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+def refused(status: HTTPStatus, message: str, headers: Mapping[str, str] = {}) -> Response:
     """Answer with an error, as JSON."""
     return Response(msgspec.json.encode({"error": message}), JSON, status.value, headers)
 
@@ -122,7 +122,7 @@ def _act(actions: dict[str, _Action], request: Request, name: str, body: bytes) 
     action = actions.get("GET" if request.method == "HEAD" else request.method)
     if action is None:
         allowed = ", ".join((*actions, "HEAD") if "GET" in actions else actions)
-        return refused(HTTPStatus.METHOD_NOT_ALLOWED, "Method not allowed", (("allow", allowed),))
+        return refused(HTTPStatus.METHOD_NOT_ALLOWED, "Method not allowed", {"allow": allowed})
     if request.method == "POST" and not _is_deliberate(request):
         return refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Send content-type: application/json")
     try:

@@ -173,7 +173,7 @@ def _refusal(place: str, request: Request) -> Response | None:
     if request.header(b"metadata").lower() != "true" and (place, version) != ("scheduledevents", PREVIEW):
         return refused(bad, "Bad request. Required metadata header not specified")
     if request.method not in _METHODS[place]:
-        allowed = (("allow", ", ".join(_METHODS[place])),)
+        allowed = {"allow": ", ".join(_METHODS[place])}
         return refused(HTTPStatus.METHOD_NOT_ALLOWED, "Method not allowed", allowed)
     if place in _VERSIONS and version not in _VERSIONS[place]:
         said = f"api-version '{version}' is not supported" if version else "api-version was not specified"
@@ -208,8 +208,8 @@ def _tagged(request: Request, body: bytes, content_type: str = JSON) -> Response
     tag = f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"'
     known = [one.strip().removeprefix("W/") for one in request.header(b"if-none-match").split(",")]
     if request.method in ("GET", "HEAD") and (tag in known or "*" in known):
-        return Response(b"", content_type, HTTPStatus.NOT_MODIFIED.value, (("etag", tag),))
-    return Response(body, content_type, headers=(("etag", tag),))
+        return Response(b"", content_type, HTTPStatus.NOT_MODIFIED.value, {"etag": tag})
+    return Response(body, content_type, headers={"etag": tag})
 
 
 def _version(request: Request) -> str:

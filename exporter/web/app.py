@@ -98,7 +98,8 @@ class WebApp:
         except Exception:
             log.exception("request failed", extra={"method": request.method, "path": request.path})
             response = text("500 Internal Server Error; the exporter's log says why", 500)
-        headers = (*response.headers, *settings.headers.items())
+        configured = {name.lower(): value for name, value in settings.headers.items()}
+        headers = {**response.headers, **configured}
         return replace(response, headers=headers, authenticated=admitted and bool(settings.users))
 
     async def _answer(self, request: Request) -> Response:
@@ -107,7 +108,7 @@ class WebApp:
             return text("404 Not Found; / lists what there is", 404)
         methods, handler = route
         if request.method not in methods:
-            return text("405 Method Not Allowed", 405, (("allow", ", ".join(methods)),))
+            return text("405 Method Not Allowed", 405, {"allow": ", ".join(methods)})
         answer = handler(request)
         return await answer if inspect.isawaitable(answer) else answer
 
@@ -171,8 +172,8 @@ def _exposition(registry: CollectorRegistry, request: Request) -> Response:
         encode = partial(openmetrics.generate_latest, escaping=openmetrics.ALLOWUTF8)
     names = parse_qs(request.query).get("name[]")
     body = encode(registry.restricted_registry(names) if names else registry)
-    headers: tuple[tuple[str, str], ...] = (("vary", "accept, accept-encoding"),)
+    headers = {"vary": "accept, accept-encoding"}
     if len(body) >= _SMALLEST_TO_COMPRESS and gzip_accepted(request.header(b"accept-encoding")):
         body = gzip.compress(body, _COMPRESSION_LEVEL, mtime=0)
-        headers = (("content-encoding", "gzip"), *headers)
+        headers["content-encoding"] = "gzip"
     return Response(body, content_type, headers=headers)

@@ -21,10 +21,10 @@ _REMEMBERED = 100
 # Beside the one that is under way.
 _MOST_WAITING = 16
 # Who is refused must not hold a connection that others need.
-_CLOSE = ("connection", "close")
-_CHALLENGE = ("www-authenticate", 'Basic realm="azure-scheduled-events-exporter", charset="UTF-8"')
-_UNAUTHORIZED = text("401 Unauthorized", 401, (_CHALLENGE, _CLOSE))
-_TOO_MANY = text("429 Too Many Requests", 429, (("retry-after", "1"), _CLOSE))
+_CLOSE = {"connection": "close"}
+_CHALLENGE = {"www-authenticate": 'Basic realm="azure-scheduled-events-exporter", charset="UTF-8"'}
+_UNAUTHORIZED = text("401 Unauthorized", 401, _CHALLENGE | _CLOSE)
+_TOO_MANY = text("429 Too Many Requests", 429, {"retry-after": "1"} | _CLOSE)
 
 
 class Guard:
