@@ -1,4 +1,4 @@
-"""Log lines in logfmt or JSON on standard error: one per thing that happened, its facts as fields."""
+"""Log lines in logfmt or JSON on standard error, one per record, with its ``extra`` as fields."""
 
 import json
 import logging
@@ -13,12 +13,7 @@ from exporter.timefmt import rfc3339
 
 LogFormat = Literal["logfmt", "json"]
 
-_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {
-    "message",
-    "asctime",
-    "taskName",
-    "color_message",
-}
+_STANDARD = {*logging.makeLogRecord({}).__dict__, "message", "asctime"}
 _PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
@@ -87,6 +82,6 @@ def _quoted(value: Any) -> str:
 
 
 def _dumps(value: Any) -> str:
-    """Keep letters readable where all can be printed; otherwise no control character is left."""
+    """Return JSON with letters as they are if all can be printed, else with escapes only."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)

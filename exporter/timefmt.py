@@ -1,4 +1,4 @@
-"""Times as they are written everywhere: RFC 3339, in UTC."""
+"""Times in RFC 3339, in UTC, and durations as Prometheus writes them."""
 
 import re
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ def rfc3339(at: None, *, milliseconds: bool = False) -> None: ...
 
 
 def rfc3339(at: datetime | None, *, milliseconds: bool = False) -> str | None:
-    """Write an aware time as ``2026-01-02T03:04:05Z``; fractions of a second only where asked for."""
+    """Return an aware time as ``2026-01-02T03:04:05Z``, with fractions of a second only for milliseconds."""
     if at is None:
         return None
     text = at.astimezone(UTC).isoformat(timespec="milliseconds" if milliseconds else "seconds")
@@ -28,7 +28,7 @@ _FORM = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Read a duration and give seconds.
+    """Return the seconds of a duration.
 
     Units stand largest first, each at most once, as in Prometheus' configuration; ``0`` needs none.
 
@@ -48,7 +48,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Write seconds as `parse_duration` reads them, to the millisecond."""
+    """Return seconds as `parse_duration` reads them, to the millisecond."""
     if seconds < 0:
         return "-" + format_duration(-seconds)
     left = round(seconds * 1000)
@@ -67,11 +67,7 @@ class Duration(float):
 
     @classmethod
     def parse(cls, text: object) -> "Duration":
-        """Read what a YAML file holds at the place of a duration.
-
-        Raises:
-            ValueError: it is not a valid duration.
-        """
+        """Return the duration that a YAML file holds; a ValueError says how to write one."""
         return cls(parse_duration(str(text)))
 
     def __str__(self) -> str:

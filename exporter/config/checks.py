@@ -7,11 +7,12 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from exporter.config import Config, Hook, Mode, Notifications, Target
-from exporter.config.match import Match, Whom
+from exporter.config.match import Match, Whom, Window
 from exporter.config.yamlfile import Keys
 from exporter.errors import quoted
 from exporter.model.events import EVENT_TYPES, SCHEDULED, STARTED
 from exporter.model.lifecycle import Transition
+from exporter.timefmt import Duration
 
 Finding = tuple[Keys, str]
 
@@ -29,7 +30,7 @@ _LONGEST_NAME = 256
 
 
 def findings(config: Config) -> Iterator[Finding]:
-    """Return the place and the fault, with its remedy, of each mistake in a configuration."""
+    """Return the place and the fault, with its remedy, of each mistake."""
     if fault := fault_of_name(config.instance.name):
         yield ("instance", "name"), fault
     yield from _notifications(config.notifications)
@@ -163,45 +164,41 @@ def _match(place: Keys, match: Match) -> Iterator[Finding]:
     if place[0] in ("in_service", "approval") and match.transitions is not None:
         yield (*place, "transitions"), "has no meaning here: use statuses"
     for what in ("duration", "notice"):
-        least, most = getattr(match, f"min_{what}"), getattr(match, f"max_{what}")
+        least, most = _bounds(match, what)
         if least is not None and most is not None and least > most:
             yield (*place, f"min_{what}"), f"{least} is more than max_{what}, {most}; nothing can match"
-    yield from _windows((*place, "windows"), match)
+    yield from _windows((*place, "windows"), match.windows or ())
 
 
-def _windows(place: Keys, match: Match) -> Iterator[Finding]:
-    for index, window in enumerate(match.windows or ()):
+def _windows(place: Keys, windows: Sequence[Window]) -> Iterator[Finding]:
+    for index, window in enumerate(windows):
+        here = (*place, index)
         if not window.days:
-            yield (
-                (*place, index, "days"),
-                "is empty and so never holds; leave the key out for all days",
-            )
+            yield (*here, "days"), "is empty and so never holds; leave the key out for all days"
         if window.start == window.end:
-            yield (*place, index), "ends when it begins; for a whole day leave from and to out"
+            yield here, "ends when it begins; for a whole day leave from and to out"
+
+
+def _bounds(match: Match, what: str) -> tuple[Duration | None, Duration | None]:
+    return getattr(match, f"min_{what}"), getattr(match, f"max_{what}")
 
 
 def advice(config: Config) -> Iterator[Finding]:
-    """Return the place of each part without effect, and why it has none."""
+    """Return the place of each part that has no effect, and why: no mistake, but hardly what was meant."""
     for index, route in enumerate(config.notifications.routes):
         if reason := _never(route.match, config):
             yield ("notifications", "routes", index, "match"), f"nothing matches: {reason}"
-    yield from _unused_targets(config)
+    used = {name for route in config.notifications.routes for name in route.targets}
+    for index, target in enumerate(config.notifications.targets):
+        # Without any route, each target gets everything.
+        if used and target.name not in used:
+            yield ("notifications", "targets", index), "no route names this target, so it gets no message"
     yield from _rules(config)
     for index, hook in enumerate(config.hooks):
         if reason := _never(hook.match, config):
             yield ("hooks", index, "match"), f"nothing matches: {reason}"
         if hook.command and (reason := _not_executable(hook.command[0])):
             yield ("hooks", index, "command"), reason
-
-
-def _unused_targets(config: Config) -> Iterator[Finding]:
-    # Without any route, each target gets everything.
-    if not config.notifications.routes:
-        return
-    used = {name for route in config.notifications.routes for name in route.targets}
-    for index, target in enumerate(config.notifications.targets):
-        if target.name not in used:
-            yield ("notifications", "targets", index), "no route names this target, so it gets no message"
 
 
 def _rules(config: Config) -> Iterator[Finding]:
@@ -244,25 +241,20 @@ def _never(match: Match, config: Config) -> str:
 
 def _covers(wide: Match, narrow: Match) -> bool:
     """Return whether everything that matches ``narrow`` certainly matches ``wide``."""
-    lists = ("event_types", "event_sources", "statuses", "transitions", "resources")
     if wide.target not in (Whom.ANY, narrow.target) or wide.windows not in (None, narrow.windows):
         return False
-    for field in lists:
+    for field in ("event_types", "event_sources", "statuses", "transitions", "resources"):
         ours, theirs = getattr(wide, field), getattr(narrow, field)
         if ours is not None and (theirs is None or not set(theirs) <= set(ours)):
             return False
-    for what in ("duration", "notice"):
-        bounds = [(getattr(one, f"min_{what}"), getattr(one, f"max_{what}")) for one in (wide, narrow)]
-        if not _within(*bounds):
-            return False
-    return True
+    return all(_within(_bounds(wide, what), _bounds(narrow, what)) for what in ("duration", "notice"))
 
 
 def _within(wide: tuple[float | None, float | None], narrow: tuple[float | None, float | None]) -> bool:
-    least, most = wide
-    low, high = narrow
+    """Return whether every value, known or not, within the narrow bounds is within the wide ones."""
+    (least, most), (low, high) = wide, narrow
     # An unknown value satisfies no bound, so that only a bound makes sure that it is known.
-    if (least is not None or most is not None) and low is None and high is None:
+    if wide != (None, None) and narrow == (None, None):
         return False
     above = least is None or least <= 0 or (low is not None and low >= least)
     return above and (most is None or (high is not None and high <= most))

@@ -1,4 +1,4 @@
-"""`match`: one way to say which events are meant, shared by routes, rules, hooks and in-service."""
+"""`match`: conditions on events, the same for routes, rules, hooks and in-service."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from exporter.timefmt import Duration
 
 
 class Whom(StrEnum):
-    """Which events, by whom they affect."""
+    """Whether events that affect this VM match, or those that affect others only."""
 
     SELF = "self"
     OTHER = "other"
@@ -24,8 +24,8 @@ class Whom(StrEnum):
 
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-_TIME_OF_DAY = re.compile("([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_TIME_OF_DAY = re.compile("([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")
 
 
 class TimeOfDay(int):
@@ -35,11 +35,7 @@ class TimeOfDay(int):
 
     @classmethod
     def parse(cls, text: object) -> "TimeOfDay":
-        """Read it from a configuration file.
-
-        Raises:
-            ValueError: it is not a valid time of day.
-        """
+        """Return the time of day; a ValueError says how to write one."""
         found = _TIME_OF_DAY.fullmatch(str(text))
         if found is None:
             raise ValueError(f'{quoted(text)} is not a valid time of day; write it like "22:00"')
@@ -53,24 +49,18 @@ class Zone(str):
 
     @classmethod
     def parse(cls, text: object) -> "Zone":
-        """Read it from a configuration file.
-
-        Raises:
-            ValueError: there is no such zone.
-        """
-        from zoneinfo import ZoneInfoNotFoundError
-
+        """Return the zone; a ValueError says how to write one."""
         zone = cls(text)
         try:
             zone.info()
-        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise ValueError(
-                f"{quoted(text)} is not a known time zone; write it like Europe/Berlin or UTC"
-            ) from error
+        # Zones that are not found are a KeyError.
+        except (KeyError, ValueError, OSError) as error:
+            problem = f"{quoted(text)} is not a known time zone; write it like Europe/Berlin or UTC"
+            raise ValueError(problem) from error
         return zone
 
     def info(self) -> tzinfo:
-        """Return its rules."""
+        """Return the rules of the zone."""
         from zoneinfo import ZoneInfo
 
         return ZoneInfo(self)
@@ -95,9 +85,9 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Conditions that must all hold; a key that is not given holds always.
+    """Conditions that must all hold; a key that is not given always does.
 
-    Types are any words: Azure adds some without a new version of its API.
+    Event types are any words: Azure adds some without a new version of its API.
     """
 
     event_types: tuple[str, ...] | None = None
