@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 # Rules depend on the time of day and on the time left: while something is pending, they are asked so often.
 _LOOK_SECONDS = 1.0
 _COUNTED = {ApprovalState.DRY_RUN: ApprovalOutcome.DRY_RUN, ApprovalState.LIMITED: ApprovalOutcome.LIMITED}
-
-
 _LONGEST_RETRY_SECONDS = 20.0
 
 _Due = tuple[TrackedEvent, Decision]
@@ -215,13 +213,14 @@ class Approver:
             return
         begun, asked = self._clock.now(), self._clock.monotonic()
         try:
-            document = decode_document(azure.fetch())
+            fresh = {event.key: event for event in decode_document(azure.fetch()).events}
         except ImdsError as error:
             for tracked, decision in due:
                 self._failed(tracked, decision, str(error), asked)
             return
         lives = {tracked.key: tracked for tracked in self._snapshot().current}
-        unchanged = [lives[t.key] for t, _ in due if t.key in lives and lives[t.key].event in document.events]
+        listed = [lives[tracked.key] for tracked, _ in due if tracked.key in lives]
+        unchanged = [tracked for tracked in listed if fresh.get(tracked.event.key) == tracked.event]
         if len(unchanged) < len(due):
             self._poll()
         self._send(azure, [(t, d) for t in unchanged if (d := self._remember(t, begun, asked))], begun, asked)

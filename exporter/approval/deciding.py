@@ -87,7 +87,8 @@ class Ages:
             return monotonic - max((now - at).total_seconds(), 0.0)
 
         self._begun = {key: moment(life.first_seen) for key, life in known.current.items()}
-        self._approved = {one.key: moment(one.decided) for one in approvals}
+        decided = {one.key: moment(one.decided) for one in approvals}
+        self._approved = {key: at for key, at in decided.items() if monotonic - at < _HOUR}
 
     def note(self, current: Iterable[TrackedEvent]) -> None:
         """Note when lives begin; call it whenever the current ones change."""

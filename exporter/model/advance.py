@@ -80,7 +80,6 @@ class _Walk:
         self._now = now
         self._instance = instance
         self._watching = watching
-        self._is_next = is_next_incarnation(known, document)
         self._current = dict(known.current)
         self._past = dict(known.past)
         self._removed: set[str] = set()
@@ -240,7 +239,8 @@ class _Walk:
         before = self._known.last_success
         recent = before is not None and abs(self._now - before) < SWITCH_OFF
         nameless = any(defect.lost and not defect.event_id for defect in self._document.defects)
-        proven = self._is_next and recent and not nameless and not life.unread
+        follows = is_next_incarnation(self._known, self._document)
+        proven = follows and recent and not nameless and not life.unread
         return Transition.CANCELLED if proven else Transition.VANISHED
 
     def _hookable(self, *, named: bool) -> Iterator[Occurrence]:

@@ -154,9 +154,9 @@ class ApproverFixture:
         """Queue the runs of hooks for what happened."""
         queue(self.store, compose(tuple(hooks), occurrences, instance=VM, now=self.clock.now()))
 
-    def end_hook(self, outcome: HookOutcome) -> None:
-        """End the only hook that waits."""
-        ((key, _),) = self.store.hook_jobs.first(FREEZE_ID.lower(), 2)
+    def end_hook(self, outcome: HookOutcome, event: str = FREEZE_ID.lower()) -> None:
+        """End the only hook that waits for an event."""
+        ((key, _),) = self.store.hook_jobs.first(event, 2)
         self.store.hook_jobs.finish(key, outcome, self.clock.now())
 
     def change(self, hooks: tuple[Hook, ...] = (), **fields: Any) -> None:
