@@ -27,7 +27,6 @@ clock. CLOCK_BOOTTIME goes on then, is the same otherwise, and so would prove no
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -36,6 +35,7 @@ from exporter.clock import Clock
 from exporter.model.jobs import Pause
 from exporter.model.lifecycle import TrackedEvent
 from exporter.model.views import Snapshot
+from exporter.work import Loop
 
 log = logging.getLogger(__name__)
 
@@ -81,41 +81,33 @@ class PauseWatcher:
         self._on_step = on_step
         self._clock = clock
         self._sleep = sleep
-        self._lock = threading.Lock()
-        self._stopped = False
-        self._ended: threading.Event | None = None
-        self._thread: threading.Thread | None = None
+        self._active = False
+        self._loop = Loop("pauses", self._step)
 
     def watch(self, active: bool) -> None:
         """Begin to watch, or end it; nothing happens where it is so already, or after `stop`."""
-        with self._lock:
-            if active and self._ended is None and not self._stopped:
-                ended = threading.Event()
-                thread = threading.Thread(target=self._run, args=(ended,), name="pauses", daemon=True)
-                thread.start()
-                self._ended, self._thread = ended, thread
-            elif not active and self._ended is not None:
-                self._ended.set()
-                self._ended = None
+        self._active = active
+        if active:
+            self._loop.start()
+            self._loop.wake()
 
     def stop(self, timeout: float) -> bool:
         """End the watch for good, and return whether its thread ended within ``timeout`` seconds."""
-        with self._lock:
-            self._stopped = True
-        self.watch(active=False)
-        if self._thread is not None:
-            self._thread.join(timeout)
-        return self._thread is None or not self._thread.is_alive()
+        self._active = False
+        self._loop.stop()
+        return self._loop.join(timeout)
 
-    def _run(self, ended: threading.Event) -> None:
-        while not ended.is_set():
-            monotonic, wall = self._clock.monotonic(), self._clock.now()
-            self._sleep(INTERVAL_SECONDS)
-            monotonic_delta = self._clock.monotonic() - monotonic
-            wall_delta = (self._clock.now() - wall).total_seconds()
-            # Whoever ends the watch may have been woken first by the end of the very pause.
-            _tell(self._on_pause, oversleep(INTERVAL_SECONDS, monotonic_delta, wall_delta))
-            _tell(self._on_step, set_forward(monotonic_delta, wall_delta))
+    def _step(self) -> float | None:
+        if not self._active:
+            return None
+        monotonic, wall = self._clock.monotonic(), self._clock.now()
+        self._sleep(INTERVAL_SECONDS)
+        monotonic_delta = self._clock.monotonic() - monotonic
+        wall_delta = (self._clock.now() - wall).total_seconds()
+        # Whoever ends the watch may have been woken first by the end of the very pause.
+        _tell(self._on_pause, oversleep(INTERVAL_SECONDS, monotonic_delta, wall_delta))
+        _tell(self._on_step, set_forward(monotonic_delta, wall_delta))
+        return 0.0
 
 
 def _tell(report: Callable[[float], None] | None, seconds: float | None) -> None:
