@@ -1,4 +1,4 @@
-"""The running program's web server: TLS and passwords, methods, readiness, and stopping while it is busy."""
+"""The running program's web server: TLS and passwords, readiness, and stopping while it is busy."""
 
 import contextlib
 import http.client
@@ -50,27 +50,6 @@ def test_tls_and_passwords(tmp_path: Path) -> None:
         assert "azure_scheduled_events" not in wrong.text
         with pytest.raises((http.client.HTTPException, OSError)):
             ask(port, "GET", "/metrics")
-
-
-@pytest.mark.parametrize(("flags", "status"), [((), 403), (("--web.enable-lifecycle",), 200)])
-def test_a_reload_over_http_is_to_be_allowed(tmp_path: Path, flags: tuple[str, ...], status: int) -> None:
-    """POST to /-/reload is refused unless a flag allows it; GET never is one."""
-    port = free_port()
-    with SimulatorServer(Simulator()) as imds, exporter(imds.url, tmp_path / "state", port, *flags):
-        eventually(lambda: get(f"http://127.0.0.1:{port}/-/healthy"))
-        assert ask(port, "POST", "/-/reload")[0] == status
-        assert ask(port, "GET", "/-/reload")[0] == 405
-
-
-def test_methods_and_paths(tmp_path: Path) -> None:
-    """HEAD is GET without a body, an unknown path is 404, an unknown method 405."""
-    port = free_port()
-    with SimulatorServer(Simulator()) as imds, exporter(imds.url, tmp_path / "state", port):
-        eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))
-        for path in ("/", "/metrics", "/-/healthy", "/-/in-service", "/api/v1/events", "/api/v1/status"):
-            assert ask(port, "HEAD", path) == (200, b"")
-            assert ask(port, "DELETE", path)[0] == 405
-        assert ask(port, "GET", "/nonsense")[0] == 404
 
 
 def test_ready_from_the_first_document_on(tmp_path: Path) -> None:
