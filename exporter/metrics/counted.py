@@ -21,13 +21,6 @@ PREFIX = "azure_scheduled_events"
 _MOST_UNKNOWN_TYPES = 20
 _OTHER = "other"
 
-_POLL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150)
-_NOTICE_BUCKETS = (0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800)
-_DELAY_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400)
-_HOOK_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
-_PAUSE_BUCKETS = (0.25, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 60, 120)
-_IMPACT_BUCKETS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
-
 
 class ApprovalOutcome(StrEnum):
     """The outcome of an approval attempt by rule."""
@@ -67,7 +60,7 @@ class Metrics:
         self._poll_duration = self._histogram(
             "poll_duration_seconds",
             "Duration of requests to IMDS, failed ones included.",
-            buckets=_POLL_BUCKETS,
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150),
         )
         self._invalid_events = self._counter(
             "invalid_events",
@@ -82,19 +75,19 @@ class Metrics:
             "notice_seconds",
             "Time from an event's first sighting to its NotBefore.",
             ["event_type"],
-            buckets=_NOTICE_BUCKETS,
+            buckets=(0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800),
         )
         self._impact = self._histogram(
             "impact_seconds",
             "Time from an event's start to its disappearance, if both were observed.",
             ["event_type"],
-            buckets=_IMPACT_BUCKETS,
+            buckets=(1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200),
         )
         self._pauses = self._histogram(
             "observed_pause_seconds",
             "Pauses of this VM that the exporter detected while an event was Started for it.",
             ["event_type"],
-            buckets=_PAUSE_BUCKETS,
+            buckets=(0.25, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 60, 120),
         )
 
     def _define_notifications(self) -> None:
@@ -107,7 +100,7 @@ class Metrics:
             "notification_delay_seconds",
             "Time from a transition to the delivery of its message.",
             ["target"],
-            buckets=_DELAY_BUCKETS,
+            buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400),
         )
 
     def _define_actions(self) -> None:
@@ -116,7 +109,10 @@ class Metrics:
         )
         self._hooks = self._counter("hooks", "Hook runs by hook and outcome.", ["hook", "outcome"])
         self._hook_duration = self._histogram(
-            "hook_duration_seconds", "Duration of hook runs.", ["hook"], buckets=_HOOK_BUCKETS
+            "hook_duration_seconds",
+            "Duration of hook runs.",
+            ["hook"],
+            buckets=(0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
         )
         self._spans = self._counter("spans", "Spans by export outcome.", ["outcome"])
 
