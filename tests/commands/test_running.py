@@ -144,8 +144,16 @@ def test_what_is_not_an_exporter_is_an_error(document: bytes, message: str) -> N
     assert "--imds.endpoint" in str(caught.value)
 
 
-@pytest.mark.parametrize("words", [["events"], ["events", "--json"], ["events", "--watch"], ["--version"]])
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [
+        (["events"], ""),
+        (["events"], "1"),
+        (["events", "--json"], ""),
+        (["events", "--watch"], ""),
+        (["--version"], "1"),
+    ],
+)
 def test_an_output_that_takes_nothing_is_an_error(words: list[str], unbuffered: str) -> None:
     """A full disk is a line and exit status 1, however the output is buffered."""
     with SimulatorServer(Simulator(requests_per_second=0)) as imds, Path("/dev/full").open("wb") as full:

@@ -1,4 +1,4 @@
-"""Tests of `exporter.config` and `config_checks`: the whole file, its defaults, and what is refused."""
+"""Tests of `exporter.config`, its loading and checks: the whole file, its defaults, and what is refused."""
 
 from pathlib import Path
 from zoneinfo import ZoneInfo

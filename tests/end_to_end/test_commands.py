@@ -70,9 +70,6 @@ def test_a_second_exporter_on_one_state_directory_refuses_to_start(tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--imds.endpoint", "ftp://x"], "is not a valid URL"),
-        (["--poll.interval", "1x"], "'1x' is not a valid duration"),
-        (["--poll.interval", "10ms"], "10ms is out of range"),
         (["--config.file", "missing.yml"], "missing.yml: cannot be read: No such file or directory"),
         (["--web.config.file", "missing.yml"], "missing.yml: cannot be read: No such file or directory"),
         (["--web.listen-address", "nonsense"], "nonsense"),
@@ -95,17 +92,6 @@ def test_a_state_directory_for_everybody_gives_status_2(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert f"{directory} can be written by other users; run: chmod go-w {directory}" in done.stderr
     assert list(directory.iterdir()) == []
-
-
-def test_check_config_names_file_line_and_key(tmp_path: Path) -> None:
-    """check-config says ok with status 0, and what is wrong with status 1."""
-    good, bad = tmp_path / "good.yml", tmp_path / "bad.yml"
-    good.write_text("imds: {poll_interval: 1s}\n")
-    bad.write_text("imds:\n  poll_interval: soon\n")
-    assert command("check-config", str(good)).returncode == 0
-    done = command("check-config", str(good), str(bad))
-    assert done.returncode == 1
-    assert f"{bad}:2: imds.poll_interval: 'soon' is not a valid duration" in done.stderr
 
 
 def test_events_shows_what_imds_says() -> None:
