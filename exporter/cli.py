@@ -41,14 +41,14 @@ class _Program(click.Group):
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
-            raise _without_secrets(error) from error
+            raise _without_secrets(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was asked for."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            raise _without_secrets(error) from error
+            raise _without_secrets(error) from None
         except ExporterError as error:
             for line in error.problems if isinstance(error, ConfigurationError) else [str(error)]:
                 click.echo(f"{PROGRAM}: {line}", err=True)
@@ -72,10 +72,10 @@ def _without_secrets(error: click.UsageError) -> click.UsageError:
     own = isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, Parsed)
     given = [value for name, value in os.environ.items() if name.startswith("SCHEDULED_EVENTS_")]
     values = {part for word in (*sys.argv[1:], *given) for part in (word, *word.partition("="))}
-    text = error.format_message()
+    told = text = error.format_message()
     for value in () if own else sorted(filter(may_be_secret, values), key=len, reverse=True):
         text = text.replace(repr(value), quoted(value)).replace(value, quoted(value))
-    return click.UsageError(text, error.ctx)
+    return error if text == told else click.UsageError(text, error.ctx)
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -60,6 +60,18 @@ def test_an_error_does_not_repeat_the_environment(
     assert f"{SHAPE} is not one of 'debug'" in error(monkeypatch, capsys, "run")
 
 
+def test_without_a_command_the_help_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is shown as the error, and nothing beside it."""
+    monkeypatch.setattr(sys, "argv", ["program"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1:] == main.get_help(click.Context(main)).splitlines()[1:]
+
+
 def test_no_scenario_is_named_like_a_url(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
