@@ -15,6 +15,7 @@ from exporter.model.lifecycle import Transition
 from exporter.model.messages import Message, TextFormat
 from exporter.model.vm import VirtualMachine
 from exporter.notifications import templating
+from exporter.notifications.engine import Vm
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.templating import check, is_sample, samples, variants
 from tests.clocks import NOW
@@ -75,6 +76,10 @@ def problem(**templates: Any) -> str:
             f"{LINE.replace('1', '2')}{NO_FIELD}{TRIED}, every field changed",
         ),
         (
+            "{% set here = vm %}{{ here.nope }}",
+            f"{LINE}Vm (which has {', '.join(Vm.__struct_fields__)}) has no attribute 'nope'{TRIED}",
+        ),
+        (
             "{% if transition == 'vanished' %}{{ 1 / 0 }}{% endif %}",
             f"{LINE}ZeroDivisionError: division by zero; tried with transition vanished",
         ),
@@ -126,10 +131,9 @@ def test_a_template_that_fails_where_something_is_missing(
         "{{ " + "(" * 5000 + "}}",
     ],
 )
-@pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
-def test_the_sandbox_holds(text: str, text_format: TextFormat) -> None:
+def test_the_sandbox_holds(text: str) -> None:
     """What would leave the sandbox, fill the memory or let data through as markup is refused at the start."""
-    assert problem(body=text, format=text_format)
+    assert problem(body=text, format="html")
 
 
 @pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
