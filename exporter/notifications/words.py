@@ -181,51 +181,6 @@ def _watch_facts(message: WatchMessage, now: datetime) -> Iterator[Fact]:
         yield Fact("Last error", message.error)
 
 
-def _outage(message: WatchMessage) -> str:
-    return duration((message.at - message.since).total_seconds())
-
-
-def _names(resources: Sequence[object]) -> str:
-    """Return the first ten names, and how many more there are."""
-    shown = ", ".join(map(str, resources[:_VMS_SHOWN]))
-    hidden = len(resources) - _VMS_SHOWN
-    return f"{shown} and {hidden} more" if hidden > 0 else shown
-
-
-def _change(change: Change) -> str:
-    """Return what changed: ``start 22:15 -> 22:30``."""
-    label = _FIELDS.get(change.field, change.field)
-    return f"{label} {_value(change.field, change.old)} -> {_value(change.field, change.new)}"
-
-
-def digest_line(message: AnyMessage, now: datetime) -> str:
-    """Return a message as one of many: when it happened, what it says, and what changed."""
-    if isinstance(message, WatchMessage):
-        return f"{utc(message.at)}: {headline(message, now)}"
-    event = message.event
-    whom = _names(event.resources) or message.instance or "this VM"
-    others = " (other VMs)" if event.target is Target.OTHER else ""
-    is_coming = event.not_before is not None and event.ended is None
-    start = f", not before {utc(event.not_before)}" if is_coming else ""
-    if event.ended is not None and event.outcome is not message.transition:
-        start = f", over since {utc(event.ended)}"
-    changes = "".join(f"; {_change(change)}" for change in message.changes)
-    return (
-        f"{utc(message.at)} {message.transition.value}: {event.type} for {whom}{others}{start}{changes} "
-        f"({event.id})"
-    )
-
-
-def _value(field: str, value: object) -> str:
-    if field == "duration_seconds" and (value is None or isinstance(value, int)):
-        return impact(value)
-    if value is None or isinstance(value, datetime):
-        return utc(value)
-    if isinstance(value, list | tuple):
-        return _names(value) or "none"
-    return f'"{value}"' if value else "none"
-
-
 def _coming(message: Message, now: datetime) -> Iterator[Fact]:
     event = message.event
     if event.started is not None:
@@ -259,6 +214,51 @@ def _ending(event: EventView, now: datetime) -> Iterator[Fact]:
         yield Fact("Closed", f"{_moment(event.ended, now)}, {length} after it started")
     elif event.ended is not None:
         yield Fact("Closed", f"noticed {_moment(event.ended, now)}")
+
+
+def digest_line(message: AnyMessage, now: datetime) -> str:
+    """Return a message as one of many: when it happened, what it says, and what changed."""
+    if isinstance(message, WatchMessage):
+        return f"{utc(message.at)}: {headline(message, now)}"
+    event = message.event
+    whom = _names(event.resources) or message.instance or "this VM"
+    others = " (other VMs)" if event.target is Target.OTHER else ""
+    is_coming = event.not_before is not None and event.ended is None
+    start = f", not before {utc(event.not_before)}" if is_coming else ""
+    if event.ended is not None and event.outcome is not message.transition:
+        start = f", over since {utc(event.ended)}"
+    changes = "".join(f"; {_change(change)}" for change in message.changes)
+    return (
+        f"{utc(message.at)} {message.transition.value}: {event.type} for {whom}{others}{start}{changes} "
+        f"({event.id})"
+    )
+
+
+def _outage(message: WatchMessage) -> str:
+    return duration((message.at - message.since).total_seconds())
+
+
+def _names(resources: Sequence[object]) -> str:
+    """Return the first ten names, and how many more there are."""
+    shown = ", ".join(map(str, resources[:_VMS_SHOWN]))
+    hidden = len(resources) - _VMS_SHOWN
+    return f"{shown} and {hidden} more" if hidden > 0 else shown
+
+
+def _change(change: Change) -> str:
+    """Return what changed: ``start 22:15 -> 22:30``."""
+    label = _FIELDS.get(change.field, change.field)
+    return f"{label} {_value(change.field, change.old)} -> {_value(change.field, change.new)}"
+
+
+def _value(field: str, value: object) -> str:
+    if field == "duration_seconds" and (value is None or isinstance(value, int)):
+        return impact(value)
+    if value is None or isinstance(value, datetime):
+        return utc(value)
+    if isinstance(value, list | tuple):
+        return _names(value) or "none"
+    return f'"{value}"' if value else "none"
 
 
 def _moment(at: datetime, now: datetime) -> str:
