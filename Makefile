@@ -220,7 +220,8 @@ requirements: $(VENV)/.dev
 	$(PIN) --output-file requirements/runtime.txt pyproject.toml
 	$(PIN) --constraint requirements/runtime.txt --output-file requirements/dev.txt requirements/dev.in pyproject.toml
 	$(PIN) --constraint requirements/dev.txt --output-file requirements/build.txt requirements/build.in
-	$(PIN) --constraint build/minimums.txt --output-file requirements/lowest.txt requirements/dev.in pyproject.toml
+	$(PIN) --constraint build/minimums.txt --constraint requirements/lowest.in \
+	    --output-file requirements/lowest.txt requirements/dev.in pyproject.toml
 	$(PIN) --no-strip-extras --output-file requirements/phoenix.txt requirements/phoenix.in
 	$(PIN) --output-file requirements/docs.txt requirements/docs.in
 
