@@ -27,28 +27,8 @@ _LONGEST = 100 * _UNITS["y"]
 _FORM = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
 
 
-def parse_duration(text: str) -> float:
-    """Return the seconds of a duration.
-
-    Units stand largest first, each at most once, as in Prometheus' configuration; ``0`` needs none.
-
-    Raises:
-        ValueError: the text is not a valid duration, or one of more than 100 years.
-    """
-    if text == "0":
-        return 0.0
-    match = _FORM.fullmatch(text)
-    if not text or match is None:
-        raise ValueError(f"{quoted(text)} is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d")
-    # As floats: an endless row of digits is infinity, where as an integer it is an exception.
-    seconds = sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
-    if seconds > _LONGEST:
-        raise ValueError(f"{quoted(text)} is too long; write at most 100y")
-    return seconds
-
-
 def format_duration(seconds: float) -> str:
-    """Return seconds as `parse_duration` reads them, to the millisecond."""
+    """Return seconds as `Duration.parse` reads them, to the millisecond."""
     if seconds < 0:
         return "-" + format_duration(-seconds)
     left = round(seconds * 1000)
@@ -61,14 +41,31 @@ def format_duration(seconds: float) -> str:
 
 
 class Duration(float):
-    """Seconds, where a configuration file writes a duration."""
+    """Seconds, where a flag or a file has a duration."""
 
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: object) -> "Duration":
-        """Return the duration that a YAML file holds; a ValueError says how to write one."""
-        return cls(parse_duration(str(text)))
+    def parse(cls, value: object) -> "Duration":
+        """Return a duration, in seconds.
+
+        Units stand largest first, each at most once, as in Prometheus' configuration; ``0`` needs none.
+
+        Raises:
+            ValueError: the text is not a valid duration, or one of more than 100 years.
+        """
+        text = str(value)
+        if text == "0":
+            return cls(0)
+        match = _FORM.fullmatch(text)
+        if not text or match is None:
+            example = "write it like 500ms, 1s, 15m, 1h30m or 7d"
+            raise ValueError(f"{quoted(text)} is not a valid duration; {example}")
+        # As floats: an endless row of digits is infinity, where as an integer it is an exception.
+        seconds = sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
+        if seconds > _LONGEST:
+            raise ValueError(f"{quoted(text)} is too long; write at most 100y")
+        return cls(seconds)
 
     def __str__(self) -> str:
         return format_duration(self)

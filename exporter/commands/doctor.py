@@ -62,7 +62,7 @@ def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
 
 
 class Level(StrEnum):
-    """What a line says: all is well, look at it, or mend it."""
+    """How serious a finding is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -70,7 +70,7 @@ class Level(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line: what was looked at, what was found, and what to do about it."""
+    """One line: a part, what was found, and what to do about it."""
 
     level: Level
     subject: str
@@ -81,7 +81,7 @@ OK, WARNING, FAILURE = Level
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What the command line says; the same flags as those of the exporter that is examined."""
+    """The flags of the exporter that is examined, and its address."""
 
     config_file: Path | None
     web_config_file: Path | None
@@ -114,7 +114,7 @@ def findings(asked: Asked, clock: Clock) -> Iterator[Finding]:
 
 
 def _configuration(asked: Asked) -> tuple[Config, Sequence[Address], Sequence[Finding]]:
-    """Read the configuration as `run` does; without a sound one, look at the rest with the defaults."""
+    """Read the configuration as `run` does; if it is wrong, the rest is examined with the defaults."""
     found = []
     targets: Sequence[Address] = ()
     try:
@@ -233,11 +233,10 @@ def _clock(endpoint: str, clock: Clock) -> Finding:
         off = (clock.now() - theirs).total_seconds()
     except (urllib3.exceptions.HTTPError, KeyError, ValueError, TypeError):
         return Finding(WARNING, "clock", "could not be compared with that of IMDS; look at: timedatectl")
-    ahead = "ahead of" if off > 0 else "behind"
-    text = f"{terminal.span(off)} {ahead} that of IMDS"
     if abs(off) <= _CLOCK_WARNING_SECONDS:
         return Finding(OK, "clock", "in step with that of IMDS")
     level = FAILURE if abs(off) > _CLOCK_FAILURE_SECONDS else WARNING
+    text = f"{terminal.span(off)} {'ahead of' if off > 0 else 'behind'} that of IMDS"
     return Finding(level, "clock", f"{text}; times and notice are off by as much: set up NTP or chrony")
 
 
@@ -252,10 +251,11 @@ def _state(settings: Config) -> Finding:
     except ConfigurationError as error:
         return Finding(FAILURE, "state", str(error))
     if not os.access(present, os.W_OK | os.X_OK):
-        text = (
-            f"{present} cannot be written by {_user()}; change its owner, or run this as the exporter's user"
-        )
-        return Finding(FAILURE, "state", text)
+        user = "this user"
+        if sys.platform != "win32":
+            user = f"uid {os.geteuid()}, as which this command runs"
+        remedy = "change its owner, or run this as the exporter's user"
+        return Finding(FAILURE, "state", f"{present} cannot be written by {user}; {remedy}")
     free = shutil.disk_usage(present).free
     if free < _LEAST_FREE_BYTES:
         return Finding(WARNING, "state", f"{present} has {free // 1024**2} MiB free; make room")
@@ -263,15 +263,8 @@ def _state(settings: Config) -> Finding:
     return Finding(OK, "state", f"{directory} {text}")
 
 
-def _user() -> str:
-    user = "this user"
-    if sys.platform != "win32":
-        user = f"uid {os.geteuid()}, as which this command runs"
-    return user
-
-
 def _target(address: Address) -> Finding:
-    """Look whether a target's host has an address; whether a message arrives is for `notify-test` to say."""
+    """Resolve a target's host; whether a message arrives is for `notify-test`."""
     host = _host(address)
     shown = f"{address.target} ({address.label})"
     if not host:

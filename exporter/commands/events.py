@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Literal
 
 import click
@@ -72,6 +71,7 @@ class _Sources:
         self._settings = settings
         self._clock = clock
         self._exporter = RunningExporter(exporter_url) if exporter_url else None
+        self._imds: ImdsClient | None = None
         self._name = settings.instance.name or None
 
     def look(self) -> _Look:
@@ -91,12 +91,8 @@ class _Sources:
         """Close the connections."""
         if self._exporter is not None:
             self._exporter.close()
-        if "_client" in self.__dict__:
-            self._client.close()
-
-    @cached_property
-    def _client(self) -> ImdsClient:
-        return client_of(self._settings.imds, self._clock)
+        if self._imds is not None:
+            self._imds.close()
 
     def _ask_exporter(self, exporter: RunningExporter) -> _Look:
         status, events = exporter.status(), exporter.events()
@@ -109,16 +105,17 @@ class _Sources:
         return _Look(headline, answer, tuple(warnings))
 
     def _ask_imds(self, *notes: str) -> _Look:
-        document = decode_document(self._client.fetch())
+        imds = self._imds = self._imds or client_of(self._settings.imds, self._clock)
+        document = decode_document(imds.fetch())
         warnings = [defect.message for defect in document.defects]
         if self._name is None:
             try:
-                self._name = self._client.instance().name or None
+                self._name = imds.instance().name or None
             except ImdsError as error:
                 warnings.append(f"this VM's name is not known: {error}")
         listed = tuple(listed_view(event, event.target(self._name)) for event in reversed(document.events))
         answer = Answer("imds", self._name, document.incarnation, listed)
-        headline = (f"{_name(answer)}: IMDS at {self._client.endpoint}", self._when(answer), *notes)
+        headline = (f"{_name(answer)}: IMDS at {imds.endpoint}", self._when(answer), *notes)
         return _Look(headline, answer, tuple(warnings))
 
     def _when(self, answer: Answer) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from exporter.config import Endpoint, Overrides, PollInterval, http_url
-from exporter.timefmt import parse_duration
+from exporter.timefmt import Duration
 
 FILE = click.Path(path_type=Path)
 
@@ -35,7 +35,7 @@ def _exporter_url(text: str) -> str:
     return text.rstrip("/")
 
 
-DURATION = Parsed("duration", parse_duration)
+DURATION = Parsed("duration", Duration.parse)
 
 
 def flag(name: str, **settings: Any) -> click.Option:

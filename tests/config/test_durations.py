@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 
 from exporter.config import ApiVersion, Endpoint, PollInterval, Positive
 from exporter.errors import quoted
-from exporter.timefmt import Duration, format_duration, parse_duration
+from exporter.timefmt import Duration, format_duration
 
 
 @given(st.integers(0, 10**12))
 def test_a_duration_is_read_as_it_is_written(milliseconds: int) -> None:
     """Reading what was written gives the same time again."""
-    assert round(parse_duration(format_duration(milliseconds / 1000)) * 1000) == milliseconds
+    assert round(Duration.parse(format_duration(milliseconds / 1000)) * 1000) == milliseconds
 
 
 @given(st.text())
 def test_any_text_is_a_duration_or_an_error(text: str) -> None:
     """No text gives anything but seconds or the one error."""
     try:
-        seconds = parse_duration(text)
+        seconds = Duration.parse(text)
     except ValueError as error:
         message = str(error)
     else:
@@ -46,21 +46,21 @@ def test_any_text_is_a_duration_or_an_error(text: str) -> None:
 )
 def test_durations(text: str, seconds: float) -> None:
     """Durations are written as Prometheus writes them."""
-    assert parse_duration(text) == seconds
+    assert Duration.parse(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.5s", "-1s", "s", "1s1m", "1m1m", "1 s", "1S", "soon", "٣s"])
 def test_no_durations(text: str) -> None:
     """Neither bare numbers nor fractions, signs, spaces or units out of order are taken."""
     with pytest.raises(ValueError, match="is not a valid duration"):
-        parse_duration(text)
+        Duration.parse(text)
 
 
 @pytest.mark.parametrize("text", ["100y1ms", "101y", "9" * 400 + "s"])
 def test_durations_past_all_clocks(text: str) -> None:
     """A duration that would run out of the range of times is refused, however many digits it has."""
     with pytest.raises(ValueError, match=r"^('.*'|a text of 401 characters) is too long; write"):
-        parse_duration(text)
+        Duration.parse(text)
 
 
 def test_durations_are_shown_as_they_are_written() -> None:
