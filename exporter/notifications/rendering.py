@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from html import escape
 from html.parser import HTMLParser
+from itertools import accumulate
 
 from exporter.config import Templates
 from exporter.model.messages import AnyMessage, Message, Rendered, Severity, TextFormat
@@ -72,18 +73,18 @@ class Renderer:
         head = self._style.text(
             f"Seen by {name}, the first at {first}; these messages could not be delivered before."
         )
+        highest = list(accumulate((message.severity for message in messages), _higher))
         lines: list[str] = []
-        title = body = ""
         for number, message in enumerate(messages, start=1):
-            line = self._style.text(words.digest_line(cleaned(message, self._style), now))
-            longer = _digest_title(messages[:number], who)
-            whole = self._style.body(head, [*lines, line])
-            if lines and limit is not None and len(fit_title(longer, limit)) + len(whole) > limit:
-                break
-            lines.append(line)
-            title, body = longer, whole
-        severity = _highest(messages[: len(lines)])
-        return self._fitted(title, body, severity, limit), len(lines)
+            lines.append(self._style.text(words.digest_line(cleaned(message, self._style), now)))
+            if number > 1 and limit is not None:
+                title = fit_title(_digest_title(messages[:number], highest[number - 1], who), limit)
+                if len(title) + len(self._style.body(head, lines)) > limit:
+                    lines.pop()
+                    break
+        severity = highest[len(lines) - 1]
+        title = _digest_title(messages[: len(lines)], severity, who)
+        return self._fitted(title, self._style.body(head, lines), severity, limit), len(lines)
 
     def _own_body(self, message: AnyMessage, now: datetime) -> str:
         style, shown = self._style, cleaned(message, self._style)
@@ -109,15 +110,15 @@ class Renderer:
         return Rendered(title, fit_body(body, room, self._format), self._format, severity)
 
 
-def _digest_title(messages: Sequence[AnyMessage], instance: str | None) -> str:
+def _digest_title(messages: Sequence[AnyMessage], severity: Severity, instance: str | None) -> str:
     tally = Counter(message.transition.value for message in messages)
     parts = ", ".join(f"{number} {transition}" for transition, number in tally.items())
     who = TITLE.data(instance) if instance else "a VM (name unknown)"
-    return f"[{_highest(messages).upper()}] {count(len(messages), 'message')} from {who}: {parts}"
+    return f"[{severity.upper()}] {count(len(messages), 'message')} from {who}: {parts}"
 
 
-def _highest(messages: Sequence[AnyMessage]) -> Severity:
-    return max((message.severity for message in messages), key=lambda severity: severity.weight)
+def _higher(one: Severity, other: Severity) -> Severity:
+    return max(one, other, key=lambda severity: severity.weight)
 
 
 def fit_title(title: str, limit: int | None) -> str:
