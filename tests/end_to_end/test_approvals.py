@@ -200,7 +200,7 @@ def test_the_reason_is_always_visible(tmp_path: Path, case: str) -> None:
         assert reason in get(vm.url)
         eventually(lambda: vm.lines("msg=approval", reason))
         looks = group.picture().polls
-        eventually(lambda: group.picture().polls > looks + 6)
+        eventually(lambda: group.picture().polls > looks + 3)
         assert len(vm.lines("msg=approval", reason)) == 1
         assert len(vm.lines("msg=approval", "own name")) == 0
         group.cancel(event_id)
@@ -223,7 +223,7 @@ def test_a_vm_without_a_name_approves_nothing(tmp_path: Path, leader: str) -> No
             assert reason in get(vm.url)
             eventually(lambda: vm.lines("msg=approval", reason))
             looks = group.picture().polls
-            eventually(lambda: group.picture().polls > looks + 6)
+            eventually(lambda: group.picture().polls > looks + 3)
             assert len(vm.lines("msg=approval")) == 1
             assert group.received == []
         group.set_fault(None)

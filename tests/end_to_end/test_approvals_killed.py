@@ -69,7 +69,7 @@ def test_what_is_forbidden_after_a_kill_is_not_sent(tmp_path: Path, moment: str)
         assert group.posted() == before
         with vm.running(settings(mode="off")):
             polls = group.picture().polls
-            eventually(lambda: group.picture().polls > polls + 8)
+            eventually(lambda: group.picture().polls > polls + 4)
             assert vm.approval(event_id)["state"] is None
         assert group.posted() == before
         with vm.running(ALLOWED):
