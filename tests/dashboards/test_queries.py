@@ -48,7 +48,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
     All in one fixture and few tests, so that several processes of pytest do not each play it.
     """
-    with scene(tmp_path_factory.mktemp("scene")) as stage:
+    with scene(tmp_path_factory.mktemp("scene"), scrape=0.5) as stage:
         eventually(lambda: {title: _stat(stage, title) for title in IDLE} == IDLE)
         every, pair = ("demo_0", "demo_1", "demo_2", "demo_3"), ("demo_2", "demo_3")
         stage.play(
@@ -82,7 +82,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             ),
         )
         stage.until(f'{P}event_info{{event_type="Freeze", event_status="Started"}}')
-        stage.exporters["demo_0"].pause(0.6)
+        stage.exporters["demo_0"].pause(1.4)
         stage.until(f'sum({P}observed_pause_seconds_count{{event_type="Freeze"}}) > 0')
         stage.until(f"count({P}event_info) == 3")
         stage.until(f'sum({P}notifications_total{{outcome="delivered"}}) > 15')
