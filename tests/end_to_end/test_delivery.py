@@ -1,6 +1,7 @@
 """Tests of the running program: what a receiver, a reload or a secret may do to it."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -145,7 +146,8 @@ def test_no_secret_leaves_the_program(tmp_path: Path) -> None:
     assert CANARY not in "".join(path.read_bytes().decode("latin-1") for path in tmp_path.glob("state.db*"))
 
 
-SAMPLE = f"(test) [WARNING] Reboot scheduled: {NAME} in 15 min"
+# The 15 minutes begin before Apprise is imported, which takes a second on a busy machine.
+SAMPLE = rf"\(test\) \[WARNING\] Reboot scheduled: {NAME} in 1[45] min.*"
 
 
 def test_notify_test_says_what_arrived() -> None:
@@ -154,7 +156,8 @@ def test_notify_test_says_what_arrived() -> None:
         good, bad = f"json://{well.authority}/", f"json://{CANARY}@{unwell.authority}/"
         done = command("notify-test", "--notify", good, "--instance.name", NAME)
         assert done.returncode == 0
-        assert [request.json["title"] for request in well.requests] == [SAMPLE]
+        (request,) = well.requests
+        assert re.fullmatch(SAMPLE, request.json["title"])
         done = command("notify-test", "--notify", good, "--instance.name", NAME, "--all")
         assert done.returncode == 0
         assert len(well.requests) == 1 + len(Transition)
