@@ -15,7 +15,7 @@ from exporter.health import Health
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.lifecycle import Known
-from exporter.notifications.notifier import compose
+from exporter.notifications.planning import Plan
 from exporter.state import Store
 from tests.builders import body, raw_event
 
@@ -58,7 +58,9 @@ def start(document: bytes) -> float:
         known = Known()
         for one in (found, msgspec.structs.replace(found, events=())):
             step = advance(known, one, clock.now(), instance="WestNO_0", watching=True)
-            messages = compose([Route(("oncall",))], step.occurrences, instance="WestNO_0", now=clock.now())
+            messages = Plan([Route(("oncall",))]).compose(
+                step.occurrences, instance="WestNO_0", now=clock.now()
+            )
             store.record(step, messages[:MESSAGES] if one is found else ())
             known = step.known
         store.close()

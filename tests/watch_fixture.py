@@ -16,10 +16,10 @@ from exporter.imds import ImdsClient
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.jobs import Finding, Job, Pause, Span, TraceJobs
 from exporter.model.lifecycle import Known, Occurrence, Step
-from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
-from exporter.model.views import Snapshot
+from exporter.model.messages import Message, Outage, WatchMessage
 from exporter.model.vm import VirtualMachine
-from exporter.notifications.notifier import Notifier, compose, compose_watch
+from exporter.notifications.notifier import Notifier
+from exporter.notifications.planning import Plan
 from exporter.state import Store
 from exporter.watch import Watch
 from tests.builders import body
@@ -107,26 +107,9 @@ class Notebook(Store):
 class ComposingNotifier(Notifier):
     """Makes a message of each transition, for one target, and counts how often it was woken."""
 
-    blind_after = 300.0
-
     def __init__(self) -> None:
+        self.plan = Plan([Route(("someone",))], watch_targets=("someone",))
         self.woken = 0
-
-    def compose_watch(
-        self, change: WatchChange, outage: Outage, at: datetime, snapshot: Snapshot
-    ) -> tuple[WatchMessage, ...]:
-        """Make them."""
-        return compose_watch(["someone"], change, outage, at, snapshot)
-
-    def compose(
-        self,
-        occurrences: Sequence[Occurrence],
-        instance: str | None,
-        now: datetime,
-        vm: VirtualMachine | None = None,
-    ) -> tuple[Message, ...]:
-        """Make them."""
-        return compose([Route(("someone",))], occurrences, instance=instance, now=now, vm=vm)
 
     def wake(self) -> None:
         """Count."""

@@ -1,15 +1,22 @@
 """The plan of notifications, from the configuration; mistakes in targets and templates are found here."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from exporter import files as secret_files
 from exporter.config import Config, Overrides, Route, Templates, loading, state_directory
+from exporter.config.match import Whom
 from exporter.config.yamlfile import Locate
 from exporter.errors import ConfigurationError, Mistakes
-from exporter.model.messages import Sender, Writer
+from exporter.model.events import normal_name
+from exporter.model.lifecycle import Occurrence
+from exporter.model.messages import Message, Outage, Sender, WatchChange, WatchMessage, Writer
+from exporter.model.views import Snapshot, event_view
+from exporter.model.vm import VirtualMachine
 from exporter.notifications import addresses
 from exporter.notifications.addresses import Address
 from exporter.notifications.sending import AppriseSender
@@ -55,9 +62,93 @@ class Plan(NamedTuple):
     watch_after: float = 300.0
     watch_targets: Sequence[str] = ()
 
+    @property
+    def blind_after(self) -> float:
+        """The seconds without a valid document after which to send messages; infinite for never."""
+        return self.watch_after if self.watch_targets else math.inf
+
     def delivery(self, target: str) -> DeliveryConfig:
         """Return how messages to a target are delivered."""
         return DeliveryConfig(self.senders.get(target), self.renderer, self.retry_for)
+
+    def compose(
+        self,
+        occurrences: Sequence[Occurrence],
+        instance: str | None,
+        now: datetime,
+        vm: VirtualMachine | None = None,
+    ) -> tuple[Message, ...]:
+        """Return the messages about transitions: one for each target of the routes that match.
+
+        ``vm`` has the facts about this VM, None while they are unknown.
+        """
+        return tuple(
+            _message(target, occurrence, instance, vm or VirtualMachine(), shared=shared)
+            for occurrence in occurrences
+            for target, shared in _targets(self.routes, occurrence, instance, now).items()
+        )
+
+    def compose_watch(
+        self, change: WatchChange, outage: Outage, at: datetime, snapshot: Snapshot
+    ) -> tuple[WatchMessage, ...]:
+        """Return the messages about an outage of the watch, or its end."""
+        return tuple(
+            WatchMessage(
+                target=target,
+                key=outage.key,
+                sequence=1 if change is WatchChange.BLIND else 2,
+                transition=change,
+                at=at,
+                instance=snapshot.instance,
+                since=outage.since,
+                error=snapshot.last_error,
+                vm=snapshot.vm or VirtualMachine(),
+                incident=outage.incident,
+            )
+            for target in self.watch_targets
+        )
+
+
+def _targets(
+    routes: Sequence[Route], occurrence: Occurrence, instance: str | None, now: datetime
+) -> dict[str, bool]:
+    """Return the targets, and whether a route about other VMs leads to them: its incidents are shared."""
+    found: dict[str, bool] = {}
+    tracked = occurrence.tracked
+    for route in routes:
+        if route.leader == "first" and not _is_first(tracked.event.resources, instance):
+            continue
+        if route.match.holds(tracked.event, target=tracked.target, now=now, transition=occurrence.transition):
+            for target in route.targets:
+                found[target] = found.get(target, False) or route.match.target is not Whom.SELF
+    return found
+
+
+def _is_first(resources: Sequence[str], instance: str | None) -> bool:
+    """Return whether this VM is the first of an event's resources, or may be."""
+    return instance is None or not resources or normal_name(resources[0]) == normal_name(instance)
+
+
+def _message(
+    target: str, occurrence: Occurrence, instance: str | None, vm: VirtualMachine, *, shared: bool
+) -> Message:
+    tracked = occurrence.tracked
+    # Whoever sees the event can close a shared incident, also for a VM that is gone. A key stays for a life.
+    alone = shared or tracked.nameless or instance is None
+    incident = tracked.ids[0] if alone else f"{tracked.ids[0]}/{instance}"
+    return Message(
+        target=target,
+        key=tracked.key,
+        sequence=len(tracked.transitions),
+        transition=occurrence.transition,
+        at=occurrence.at,
+        instance=instance,
+        event=event_view(tracked),
+        changes=occurrence.changes,
+        detail=occurrence.detail,
+        incident=incident,
+        vm=vm,
+    )
 
 
 def effective_routes(routes: Sequence[Route], configured: Sequence[str], extra: Sequence[str]) -> list[Route]:

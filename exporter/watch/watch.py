@@ -152,7 +152,7 @@ class Watch:
     def _settle(self, step: Step, now: datetime, instance: str | None) -> None:
         """Write a step down, publish it, and have done what it asks for."""
         jobs = self._hooks.compose(step.hookable, instance, now)
-        messages = self._notifier.compose(step.occurrences, instance, now, self.snapshot.vm)
+        messages = self._notifier.plan.compose(step.occurrences, instance, now, self.snapshot.vm)
         traced = self._tracer.compose(step.occurrences, instance)
         self._store.record(step, messages, jobs, traced)
         self._publish(step.known)
@@ -243,7 +243,8 @@ class Watch:
         if self.snapshot.up or self.snapshot.last_error != message:
             log.warning("poll failed", extra={"reason": error.reason.value, "error": message})
         self.snapshot = replace(self.snapshot, up=False, last_error=message)
-        if self._outage is None and self._clock.monotonic() - self._valid_at >= self._notifier.blind_after:
+        blind = self._clock.monotonic() - self._valid_at
+        if self._outage is None and blind >= self._notifier.plan.blind_after:
             outage = Outage(self._valid_since, f"watch/{self.snapshot.instance or platform.node()}")
             self._change_outage(WatchChange.BLIND, outage, outage)
         self._store.retry()
@@ -251,7 +252,7 @@ class Watch:
     def _change_outage(self, change: WatchChange, outage: Outage, lasting: Outage | None) -> None:
         """Note that the watch is blind, or no more, and send messages about it, once for each outage."""
         now = self._clock.now()
-        messages = self._notifier.compose_watch(change, outage, now, self.snapshot)
+        messages = self._notifier.plan.compose_watch(change, outage, now, self.snapshot)
         self._outage = lasting
         self._store.record_outage(lasting, messages)
         self._notifier.wake()

@@ -18,7 +18,7 @@ from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Known
 from exporter.model.listing import MOST_IDS
 from exporter.model.messages import Message
-from exporter.notifications.notifier import compose
+from exporter.notifications.planning import Plan
 from exporter.state import Store
 from tests.approval.support import ApproverFixture
 from tests.builders import body, document, raw_event, scheduled
@@ -66,14 +66,14 @@ def test_changes_of_one_event_have_an_end() -> None:
         now = NOW + timedelta(minutes=number)
         step = advance(known, found, now, instance="WestNO_0", watching=True)
         known = step.known
-        told += compose([Route(("a",))], step.occurrences, instance="WestNO_0", now=now)
+        told += Plan([Route(("a",))]).compose(step.occurrences, instance="WestNO_0", now=now)
     (tracked,) = known.current.values()
     assert len(tracked.transitions) == len(told) == MOST_TRANSITIONS
     assert tracked.event.duration_seconds == MOST_TRANSITIONS + 199
     for found in (document(scheduled(event_status=STARTED), incarnation=9001), document(incarnation=9002)):
         step = advance(known, found, NOW, instance="WestNO_0", watching=True)
         known = step.known
-        told += compose([Route(("a",))], step.occurrences, instance="WestNO_0", now=NOW)
+        told += Plan([Route(("a",))]).compose(step.occurrences, instance="WestNO_0", now=NOW)
     assert [message.transition.value for message in told[-2:]] == ["started", "completed"]
     assert len({message.sequence for message in told}) == len(told)
 

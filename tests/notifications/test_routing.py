@@ -1,4 +1,4 @@
-"""Tests of `exporter.notifications.notifier`: who is told what."""
+"""Tests of `exporter.notifications.planning`: who is told what."""
 
 from datetime import timedelta
 
@@ -10,8 +10,7 @@ from exporter.model.events import Target
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import Message
 from exporter.model.vm import VirtualMachine
-from exporter.notifications.notifier import compose
-from exporter.notifications.planning import effective_routes
+from exporter.notifications.planning import Plan, effective_routes
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, scheduled
 from tests.clocks import NOW
 from tests.lives import Life
@@ -24,7 +23,7 @@ def composed(routes: list[Route], instance: str | None = "WestNO_0") -> list[tup
     """Return target and event type of the messages about a freeze of this VM and a reboot of another."""
     life = Life(instance)
     step = life.feed(scheduled(), scheduled(event_id=REBOOT_ID, event_type="Reboot", resources=("WestNO_9",)))
-    messages = compose(routes, step.occurrences, instance=instance, now=life.now)
+    messages = Plan(routes).compose(step.occurrences, instance=instance, now=life.now)
     return [(message.target, message.event.type) for message in messages]
 
 
@@ -73,7 +72,7 @@ def test_a_message_has_the_facts_of_its_moment() -> None:
     life.feed(scheduled())
     later = NOT_BEFORE + timedelta(minutes=5)
     step = life.feed(scheduled(not_before=later))
-    (message,) = compose([Route(("a",))], step.occurrences, instance="WestNO_0", now=life.now)
+    (message,) = Plan([Route(("a",))]).compose(step.occurrences, instance="WestNO_0", now=life.now)
     assert message == Message(
         target="a",
         key=FREEZE_ID.lower(),
@@ -94,7 +93,7 @@ def test_a_message_has_the_facts_of_its_time() -> None:
     step = life.feed(scheduled())
     vm = VirtualMachine(name="WestNO_0", resource_group="rg")
     known, unknown = (
-        compose([Route(("a",))], step.occurrences, instance="WestNO_0", now=life.now, vm=one)[0]
+        Plan([Route(("a",))]).compose(step.occurrences, instance="WestNO_0", now=life.now, vm=one)[0]
         for one in (vm, None)
     )
     assert known.vm == vm
@@ -116,11 +115,11 @@ def test_incidents_are_this_vms_unless_the_route_is_about_others(
     """Where all VMs tell of an event, whoever is left can close its incident."""
     life = Life(instance)
     step = life.feed(scheduled())
-    (message,) = compose([route], step.occurrences, instance=instance, now=life.now)
+    (message,) = Plan([route]).compose(step.occurrences, instance=instance, now=life.now)
     assert message.incident == incident
     assert not message.resolves
     step = life.feed()
-    (message,) = compose([route], step.occurrences, instance=instance, now=life.now)
+    (message,) = Plan([route]).compose(step.occurrences, instance=instance, now=life.now)
     assert (message.incident, message.resolves) == (incident, True)
 
 
@@ -138,7 +137,7 @@ def test_the_first_vm_tells_for_all(instance: str | None, resources: tuple[str, 
     life = Life(instance)
     step = life.feed(scheduled(resources=resources))
     route = Route(("a",), leader="first")
-    assert bool(compose([route], step.occurrences, instance=instance, now=life.now)) is told
+    assert bool(Plan([route]).compose(step.occurrences, instance=instance, now=life.now)) is told
 
 
 def test_the_key_of_an_incident_stays_for_a_life() -> None:
@@ -146,8 +145,8 @@ def test_the_key_of_an_incident_stays_for_a_life() -> None:
     life = Life(None)
     route = Route(("a",))
     step = life.feed(scheduled())
-    (opened,) = compose([route], step.occurrences, instance=None, now=life.now)
+    (opened,) = Plan([route]).compose(step.occurrences, instance=None, now=life.now)
     life.instance = "WestNO_0"
     step = life.feed()
-    (closed,) = compose([route], step.occurrences, instance="WestNO_0", now=life.now)
+    (closed,) = Plan([route]).compose(step.occurrences, instance="WestNO_0", now=life.now)
     assert opened.incident == closed.incident == FREEZE_ID

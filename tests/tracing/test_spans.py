@@ -11,7 +11,7 @@ from exporter.model.events import ScheduledEvent, trace_id
 from exporter.model.jobs import HookOutcome, Span, SpanEvent, hook_failure, note
 from exporter.model.lifecycle import Step
 from exporter.model.messages import Outcome
-from exporter.notifications.notifier import compose
+from exporter.notifications.planning import Plan
 from exporter.tracing.spans import approval_span, event_spans, life_event, notification_span
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
@@ -31,7 +31,7 @@ def told(*steps: Step) -> list[Span]:
     return [
         notification_span(message, VM, message.at, Outcome.DELIVERED)
         for step in steps
-        for message in compose([Route(("oncall",))], step.occurrences, instance="WestNO_0", now=NOW)
+        for message in Plan([Route(("oncall",))]).compose(step.occurrences, instance="WestNO_0", now=NOW)
     ]
 
 
@@ -209,7 +209,7 @@ def test_a_message_is_a_span() -> None:
     life = Life()
     life.feed(scheduled())
     step = life.feed(started())
-    (message,) = compose([Route(("oncall",))], step.occurrences, instance="WestNO_0", now=life.now)
+    (message,) = Plan([Route(("oncall",))]).compose(step.occurrences, instance="WestNO_0", now=life.now)
     span = notification_span(message, VM, at(9), Outcome.DELIVERED)
     root = spans(life.feed())[-1]
     assert (span.name, span.start, span.end, span.error) == ("notify oncall", at(2), at(9), "")

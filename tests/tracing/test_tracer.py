@@ -12,7 +12,7 @@ from exporter.model.jobs import LifeEvent, SpanEvent, TraceJobs
 from exporter.model.lifecycle import Step
 from exporter.model.messages import Outcome
 from exporter.model.vm import VirtualMachine
-from exporter.notifications.notifier import compose
+from exporter.notifications.planning import Plan
 from exporter.state import Store
 from exporter.state.queues import CAPACITY
 from exporter.tracing import Tracer
@@ -95,7 +95,7 @@ def test_what_is_left_while_traces_are_off(setting: Setting, receiver: Receiver,
     """Spans of a process before this one are dropped where this one does not trace, and nothing is stored."""
     setting.store.spans.lanes = ("otlp", "console")
     step = setting.life.feed(started())
-    (message,) = compose([Route(("oncall",))], step.occurrences, instance="vm_0", now=NOW)
+    (message,) = Plan([Route(("oncall",))]).compose(step.occurrences, instance="vm_0", now=NOW)
     setting.store.spans.stage([notification_span(message, "vm_0", NOW, Outcome.DELIVERED)])
     setting.tracer.configure(OFF)
     setting.record(step)
@@ -157,7 +157,7 @@ def test_a_message_from_before_the_name_was_configured(
     """It is told of as this VM's, and so is all that follows: span ids are those of any later start."""
     setting.tracer.configure(msgspec.structs.replace(ON, instance=Instance(name="vm_0")))
     step = setting.life.feed(started())
-    (message,) = compose([Route(("oncall",))], step.occurrences, instance=known_then, now=NOW)
+    (message,) = Plan([Route(("oncall",))]).compose(step.occurrences, instance=known_then, now=NOW)
     setting.store.spans.stage(setting.tracer.notified(message, NOW, Outcome.DELIVERED))
     end = setting.life.feed()
     setting.record(end)
@@ -170,7 +170,7 @@ def test_a_message_from_before_the_name_was_known(setting: Setting, receiver: Re
     """It has no say in how this VM is named from then on."""
     setting.tracer.configure(ON)
     step = setting.life.feed(started())
-    (message,) = compose([Route(("oncall",))], step.occurrences, instance=None, now=NOW)
+    (message,) = Plan([Route(("oncall",))]).compose(step.occurrences, instance=None, now=NOW)
     setting.store.spans.stage(setting.tracer.notified(message, NOW, Outcome.DELIVERED))
     end = setting.life.feed()
     setting.record(end)

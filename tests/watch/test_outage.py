@@ -80,13 +80,13 @@ def test_an_outage_is_written_down_with_its_messages(tmp_path: Path) -> None:
     workbench = Workbench(tmp_path)
     workbench.store.note_last_success(NOW)
     notifier = Notifier(workbench.store.outbox, Tally(), Traced(), Health(workbench.clock), workbench.clock)
-    assert notifier.blind_after == float("inf")
+    assert notifier.plan.blind_after == float("inf")
     ways = {"oncall": lambda: workbench.sender}
     notifier.configure(Plan((), ways, PlainWriter, watch_after=60.0, watch_targets=("oncall",)))
-    assert notifier.blind_after == 60
+    assert notifier.plan.blind_after == 60
     outage = Outage(NOW, "watch/vm_0")
     snapshot = WatchFixture().watch.snapshot
-    messages = notifier.compose_watch(WatchChange.BLIND, outage, NOW, snapshot)
+    messages = notifier.plan.compose_watch(WatchChange.BLIND, outage, NOW, snapshot)
     workbench.store.record_outage(outage, messages)
     workbench.restart()
     assert workbench.store.outage == outage
