@@ -19,7 +19,7 @@ import urllib3
 from exporter import config
 from exporter.clock import Clock
 from exporter.commands import terminal
-from exporter.commands.running import NoExporterError, RunningExporter
+from exporter.commands.events import NoExporterError, RunningExporter
 from exporter.config import Config, Overrides, loading
 from exporter.config.checks import advice
 from exporter.config.yamlfile import error_without_file

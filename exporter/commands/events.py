@@ -1,17 +1,18 @@
-"""`events`: what the running exporter, or IMDS, knows now; once or again and again."""
+"""`events`: what the running exporter, asked over HTTP, or IMDS knows now; once or again and again."""
 
 import threading
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import click
 import msgspec
+import urllib3
 from rich.live import Live
 from rich.text import Text
 
 from exporter.clock import Clock
 from exporter.commands import terminal
-from exporter.commands.running import NoExporterError, RunningExporter
 from exporter.config import Config
 from exporter.errors import ExporterError, ImdsError
 from exporter.imds import ImdsClient, client_of
@@ -19,6 +20,80 @@ from exporter.model.documents import decode_document
 from exporter.model.views import EventView, listed_view
 from exporter.model.wording import printable
 from exporter.timefmt import rfc3339
+from exporter.web import api
+
+T = TypeVar("T")
+
+_SECONDS = 5.0
+_INSTEAD = "or pass --imds.endpoint http://169.254.169.254 to ask IMDS instead"
+
+
+class NoExporterError(ExporterError):
+    """Nothing answers at the exporter's address."""
+
+
+class RunningExporter:
+    """A client of one exporter; its attribute ``url`` has no user name and no password."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        given, _, host = parts.netloc.rpartition("@")
+        self.url = parts._replace(netloc=host).geturl()
+        self._headers = urllib3.make_headers(basic_auth=unquote(given)) if given else {}
+        # Proxies are ignored: nothing but this VM is asked by default.
+        self._pool = urllib3.PoolManager(timeout=urllib3.Timeout(total=_SECONDS), retries=False)
+
+    def events(self) -> api.Events:
+        """Return its events.
+
+        Raises:
+            NoExporterError: nothing answers there.
+            ExporterError: access is denied, or what answers is not an exporter.
+        """
+        return self._ask("/api/v1/events", api.Events)
+
+    def status(self) -> api.Status:
+        """Return its status.
+
+        Raises:
+            NoExporterError: nothing answers there.
+            ExporterError: access is denied, or what answers is not an exporter.
+        """
+        return self._ask("/api/v1/status", api.Status)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.clear()
+
+    def _ask(self, path: str, kind: type[T]) -> T:
+        response = self._get(path)
+        if response.status == 401:
+            raise ExporterError(
+                f"{self.url} requires a user name and a password: pass http://USER:PASSWORD@HOST:PORT in the "
+                f"environment variable SCHEDULED_EVENTS_EXPORTER_URL, {_INSTEAD}"
+            )
+        if response.status != 200:
+            raise ExporterError(f"{self.url} answers with status {response.status}; {_INSTEAD}")
+        try:
+            return msgspec.json.decode(response.data, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ExporterError(f"{self.url} is not an exporter of this version; {_INSTEAD}") from error
+
+    def _get(self, path: str) -> urllib3.BaseHTTPResponse:
+        try:
+            return self._pool.request("GET", self.url + path, headers=self._headers, redirect=False)
+        except urllib3.exceptions.SSLError as error:
+            raise ExporterError(
+                f"{self.url} cannot be verified ({error}); name the host as its certificate does, set "
+                f"SSL_CERT_FILE to the authority's certificate, {_INSTEAD}"
+            ) from error
+        except urllib3.exceptions.ProtocolError as error:
+            raise ExporterError(
+                f"{self.url} closed the connection; if the exporter serves TLS, pass "
+                f"--exporter.url https://HOST:PORT, {_INSTEAD}"
+            ) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise NoExporterError(f"no exporter answers at {self.url}") from error
 
 
 class Answer(msgspec.Struct, frozen=True):

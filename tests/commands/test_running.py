@@ -16,13 +16,13 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.commands import events as inspection
-from exporter.commands.running import NoExporterError, RunningExporter
+from exporter.commands.events import NoExporterError, RunningExporter
 from exporter.config import Config
 from exporter.errors import ExporterError
 from exporter.simulator import Simulator, SimulatorServer
 from exporter.web.settings import WebSettings
 from tests.builders import FREEZE_ID
-from tests.commands.test_inspection import NAME, TWO, Azure, settings
+from tests.commands.test_events import NAME, TWO, Azure, settings
 from tests.end_to_end.program import free_port
 from tests.http_server import answer, serving
 from tests.web.certificates import Pki
@@ -223,7 +223,7 @@ def rest(terminal: int) -> bytes:
 
 def test_a_silent_server_does_not_hold_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that accepts and never answers counts as none."""
-    monkeypatch.setattr("exporter.commands.running._SECONDS", 0.2)
+    monkeypatch.setattr("exporter.commands.events._SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(NoExporterError, match="no exporter answers"):
