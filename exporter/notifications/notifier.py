@@ -52,11 +52,11 @@ class Notifier:
                     extra={"target": target, "count": waiting[target]},
                 )
             if target in self._workers:
-                self._workers[target].assign(plan.delivery(target))
+                self._workers[target].follow(plan)
                 continue
             worker = Worker(
                 target,
-                plan.delivery(target),
+                plan,
                 outbox=self._outbox,
                 counts=self._counts,
                 tracer=self._tracer,

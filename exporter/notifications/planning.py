@@ -37,22 +37,12 @@ def _lazy_renderer(templates: Templates, exporter_url: str) -> Callable[[], Writ
     return renderer
 
 
-class DeliveryConfig(NamedTuple):
-    """How one target's messages are delivered; the factories are called at the first one.
-
-    Without a sender the target is not configured any more: its messages wait until they are too old.
-    """
-
-    sender: Callable[[], Sender] | None
-    renderer: Callable[[], Writer]
-    retry_for: float
-
-
 class Plan(NamedTuple):
     """What is sent to which targets, and how; ``retry_for`` and ``watch_after`` are in seconds.
 
     The factories are called on the workers' threads, at the first message of a target, so that nothing heavy
-    is imported before there is something to say.
+    is imported before there is something to say. Messages for a target without a sender, which was configured
+    once, wait until they are too old.
     """
 
     routes: Sequence[Route] = ()
@@ -66,10 +56,6 @@ class Plan(NamedTuple):
     def blind_after(self) -> float:
         """The seconds without a valid document after which to send messages; infinite for never."""
         return self.watch_after if self.watch_targets else math.inf
-
-    def delivery(self, target: str) -> DeliveryConfig:
-        """Return how messages to a target are delivered."""
-        return DeliveryConfig(self.senders.get(target), self.renderer, self.retry_for)
 
     def compose(
         self,

@@ -25,7 +25,7 @@ from exporter.model.messages import (
     Rendered,
     Sender,
 )
-from exporter.notifications.planning import DeliveryConfig
+from exporter.notifications.planning import Plan
 from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Ids, Item, Schedule, Turn
 from exporter.state.jobs import Outbox, Waiting
 from exporter.tracing import Tracer
@@ -43,12 +43,12 @@ _ERROR_SECONDS = 20.0
 
 
 class Attempt(NamedTuple):
-    """An attempt: what is sent, and by which configuration."""
+    """An attempt: what is sent, and by which plan."""
 
     ids: Ids
     entries: Sequence[Waiting]
     digest: bool
-    config: DeliveryConfig
+    plan: Plan
 
 
 def _on_a_thread(name: str, work: Callable[[], None]) -> None:
@@ -62,7 +62,7 @@ class Worker:
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
         target: str,
-        config: DeliveryConfig,
+        plan: Plan,
         *,
         outbox: Outbox,
         counts: Metrics,
@@ -73,7 +73,7 @@ class Worker:
         start: Callable[[str, Callable[[], None]], None] = _on_a_thread,
     ) -> None:
         self.target = target
-        self._config = self._config_in_use = config
+        self._plan = self._plan_in_use = plan
         self._outbox = outbox
         self._counts = counts
         self._tracer = tracer
@@ -88,9 +88,9 @@ class Worker:
         self._delivered_to: dict[Ids, set[str]] = {}
         self._loop = Loop(f"notify {target}", self.step, failed=self._report_error)
 
-    def assign(self, config: DeliveryConfig) -> None:
-        """Use another configuration, and try at once."""
-        self._config = config
+    def follow(self, plan: Plan) -> None:
+        """Use another plan, and try at once."""
+        self._plan = plan
         self.wake()
 
     def wake(self) -> None:
@@ -119,15 +119,15 @@ class Worker:
         """Settle what ended, and begin an attempt if one is due; return the seconds until the next step."""
         while not self._ended.empty():
             self._settle(*self._ended.get())
-        if self._config is not self._config_in_use:
-            self._change_config()
-        config = self._config_in_use
+        if self._plan is not self._plan_in_use:
+            self._change_plan()
+        plan = self._plan_in_use
         waiting = self._outbox.waiting(self.target, _MOST_WAITING)
         if lost := [entry for entry in waiting if entry.message is None]:
             self._give_up(lost, Outcome.EXPIRED)
             return 0.0
-        if config.sender is None:
-            self._expire(config.retry_for)
+        if self.target not in plan.senders:
+            self._expire(plan.retry_for)
             return _IDLE_SECONDS
         try:
             backlog = self._opened().backlog
@@ -140,19 +140,17 @@ class Worker:
             return 0.0
         return _IDLE_SECONDS if turn.delay is None else min(turn.delay, _IDLE_SECONDS)
 
-    def _change_config(self) -> None:
-        self._config_in_use = self._config
+    def _change_plan(self) -> None:
+        self._plan_in_use = self._plan
         self._sender = None
         self._schedule.reset()
         self._delivered_to.clear()
-        if self._config.sender is None:
+        if self.target not in self._plan_in_use.senders:
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
 
     def _opened(self) -> Sender:
-        if self._sender is None and self._config_in_use.sender is not None:
-            self._sender = self._config_in_use.sender()
         if self._sender is None:
-            raise RuntimeError("a target that is not configured has no sender")
+            self._sender = self._plan_in_use.senders[self.target]()
         return self._sender
 
     def _begin(self, turn: Turn, waiting: Sequence[Waiting]) -> None:
@@ -172,7 +170,7 @@ class Worker:
     def _attempt(self, turn: Turn, entries: Sequence[Waiting]) -> Attempt:
         ids = tuple((entry.key, entry.sequence) for entry in entries)
         self._schedule.begun(ids, digest=turn.digest)
-        return Attempt(ids, entries, turn.digest, self._config_in_use)
+        return Attempt(ids, entries, turn.digest, self._plan_in_use)
 
     def _run(self, attempt: Attempt, sender: Sender, rendered: Rendered, delivered_to: set[str]) -> None:
         try:
@@ -183,7 +181,7 @@ class Worker:
         self._loop.wake()
 
     def _write(self, turn: Turn, entries: Sequence[Waiting], limit: int | None) -> tuple[Rendered, int]:
-        now, renderer = self._clock.now(), self._config_in_use.renderer()
+        now, renderer = self._clock.now(), self._plan_in_use.renderer()
         messages = [self._outbox.as_of_now(message) for message in _messages(entries)]
         if turn.digest:
             return renderer.digest(messages, now, limit=limit)
@@ -200,12 +198,12 @@ class Worker:
             self._succeeded(attempt, skipped=delivery.skipped)
             return
         self._counts.failed(self.target)
-        if attempt.config is not self._config or self._loop.stopping:
+        if attempt.plan is not self._plan or self._loop.stopping:
             self._schedule.dropped(attempt.ids)
             return
         self._schedule.failed(attempt.ids, delivery.failure)
         self._failed(attempt, delivery)
-        self._expire(attempt.config.retry_for)
+        self._expire(attempt.plan.retry_for)
 
     def _succeeded(self, attempt: Attempt, *, skipped: bool) -> None:
         now = self._clock.now()

@@ -6,7 +6,7 @@ import pytest
 
 from exporter.health import DegradedReason
 from exporter.model.messages import Delivery, Outcome, Rendered, Sender
-from exporter.notifications.planning import DeliveryConfig
+from exporter.notifications.planning import Plan
 from tests.notifications.workbench import DOWN, OK, REFUSED, UNANSWERED, PlainWriter, Workbench
 from tests.state_support import alter
 
@@ -87,7 +87,7 @@ def test_a_new_assignment_is_tried_at_once(workbench: Workbench) -> None:
     workbench.work()
     workbench.sender.answer = lambda _: OK
     workbench.worker.stop()
-    workbench.worker.assign(workbench.delivery_config())
+    workbench.worker.follow(workbench.own_plan())
     workbench.work()
     assert workbench.sender.bodies == ["a/1"]
 
@@ -107,7 +107,7 @@ def test_a_target_that_is_configured_no_more_keeps_its_messages(workbench: Workb
     """They wait in case it comes back, and are given up when they are too old."""
     workbench.post("a")
     workbench.worker.stop()
-    workbench.worker.assign(DeliveryConfig(None, PlainWriter, 3600))
+    workbench.worker.follow(Plan((), {}, PlainWriter, 3600))
     workbench.work()
     assert workbench.store.outbox.counts() == {"oncall": 1}
     workbench.clock.pass_seconds(3601)
@@ -186,7 +186,7 @@ def test_no_address_is_shown_but_that_of_now(impatient: Workbench) -> None:
 
     workbench.post("a")
     workbench.work()
-    workbench.worker.assign(DeliveryConfig(fail, PlainWriter, 3600))
+    workbench.worker.follow(Plan((), {"oncall": fail}, PlainWriter, 3600))
     workbench.post("b")
     workbench.work()
     (problem,) = workbench.health.problems()

@@ -10,7 +10,7 @@ from exporter.health import Health
 from exporter.metrics import Metrics
 from exporter.model.lifecycle import Known, Step
 from exporter.model.messages import AnyMessage, Backlog, Delivery, Failure, Outcome, Rendered, Severity
-from exporter.notifications.planning import DeliveryConfig
+from exporter.notifications.planning import Plan
 from exporter.notifications.worker import Worker
 from exporter.state import Store
 from tests.clocks import HandClock
@@ -112,13 +112,9 @@ class Workbench:
         """Start as a new process does."""
         self.store = Store.open(self.directory, health=self.health, clock=self.clock)
         self.store.load()
-        self.worker = self.make_worker()
-
-    def make_worker(self, target: str = "oncall") -> Worker:
-        """Make a worker."""
-        return Worker(
-            target,
-            self.delivery_config(),
+        self.worker = Worker(
+            "oncall",
+            self.own_plan(),
             outbox=self.store.outbox,
             counts=self.tally,
             tracer=self.traced,
@@ -128,9 +124,9 @@ class Workbench:
             start=lambda _, work: work(),
         )
 
-    def delivery_config(self) -> DeliveryConfig:
+    def own_plan(self) -> Plan:
         """Return how the worker is to deliver."""
-        return DeliveryConfig(lambda: self.sender, PlainWriter, self.retry_for)
+        return Plan((), {"oncall": lambda: self.sender}, PlainWriter, self.retry_for)
 
     def restart(self) -> None:
         """End this process, and start another at the same state."""
