@@ -35,6 +35,7 @@ def boot(directory: Path, check: Path, script: str) -> str:
 
     Nothing of the root is changed, and it has no network but loopback.
     """
+    shutil.copy(Path(__file__).with_name("eventually.sh"), check)
     unit = check.parent / "check.service"
     unit.write_text(_UNIT.format(script=script))
     command = ["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--private-network"]

@@ -4,18 +4,11 @@
 set -eux
 name=azure-scheduled-events-exporter
 cd "$(dirname "$0")"
+. ./eventually.sh
 
 ask() {
     python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())' \
         "http://127.0.0.1:9843$1"
-}
-
-eventually() {
-    for _ in $(seq 120); do
-        if "$@" >/dev/null 2>&1; then return 0; fi
-        sleep 0.5
-    done
-    "$@"
 }
 
 first_seen() {

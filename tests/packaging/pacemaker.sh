@@ -2,14 +2,7 @@
 # Runs in a Debian with a Pacemaker cluster of one node under systemd: the hook of examples/pacemaker moves resources away.
 set -eux
 cd "$(dirname "$0")"
-
-eventually() {
-    for _ in $(seq 120); do
-        if "$@" >/dev/null 2>&1; then return 0; fi
-        sleep 0.5
-    done
-    "$@"
-}
+. ./eventually.sh
 
 active() {
     crm_mon --one-shot --output-as=xml | grep 'id="it".* active="true"'

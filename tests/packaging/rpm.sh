@@ -3,14 +3,7 @@
 set -eux
 name=azure-scheduled-events-exporter
 cd "$(dirname "$0")"
-
-eventually() {
-    for _ in $(seq 120); do
-        if "$@" >/dev/null 2>&1; then return 0; fi
-        sleep 0.5
-    done
-    "$@"
-}
+. ./eventually.sh
 
 ask() {
     python3 -c 'import urllib.request; urllib.request.urlopen("http://127.0.0.1:9843/-/healthy", timeout=5)'
