@@ -31,8 +31,9 @@ from exporter.pipeline import Pipeline
 from exporter.serving import Server, listen
 from exporter.state import Store
 from exporter.systemd import Systemd, status
-from exporter.web.app import Site, WebApp
+from exporter.web.app import WebApp
 from exporter.web.settings import WebConfig
+from exporter.web.site import Site
 from exporter.work import Reloader, Watchdog
 
 log = logging.getLogger(__name__)

@@ -4,9 +4,7 @@ import asyncio
 import gzip
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from urllib.parse import parse_qs
@@ -18,15 +16,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encode
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from exporter.clock import Clock
 from exporter.errors import ConfigurationError, StoppingError
-from exporter.health import Health
-from exporter.model.lifecycle import TrackedEvent
-from exporter.model.views import NO_APPROVAL, ApprovalView, Minute, Snapshot, WorkView
 from exporter.serving import JSON, Request, Response, text
 from exporter.web import api
 from exporter.web.auth import Guard
 from exporter.web.settings import WebSettings
+from exporter.web.site import Site
 
 log = logging.getLogger(__name__)
 
@@ -38,32 +33,6 @@ _ACT = ("POST",)
 _SMALLEST_TO_COMPRESS = 1400
 # Level 9, gzip's default, takes several times as long for a few per cent.
 _COMPRESSION_LEVEL = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Site:
-    """What the application shows and steers.
-
-    ``reload`` returns at once; its result is a `ConfigurationError` where the file is bad, and a
-    `StoppingError` while the exporter stops.
-    ``approval`` tells how approving an event stands. ``in_service`` gives "" while the VM may take work,
-    otherwise why not. ``work`` returns messages and hooks by the key of an event's life, ``polls`` how those
-    of the last hour ended, by minute. ``notice`` is a line above everything on the page. ``settings`` is
-    asked at every request, so that a changed web configuration holds at once.
-    """
-
-    snapshot: Callable[[], Snapshot]
-    health: Health
-    clock: Clock
-    registry: CollectorRegistry
-    reload: Callable[[], Future[None]]
-    approval: Callable[[TrackedEvent], ApprovalView] = lambda _: NO_APPROVAL
-    lifecycle_enabled: bool = False
-    notice: str = ""
-    in_service: Callable[[], str] = lambda: ""
-    work: Callable[[Collection[str]], Mapping[str, Sequence[WorkView]]] = lambda _: {}
-    polls: Callable[[], Sequence[Minute]] = tuple
-    settings: Callable[[], WebSettings] = WebSettings
 
 
 class WebApp:

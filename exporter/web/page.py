@@ -13,7 +13,7 @@ from exporter.model.messages import severity
 from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView
 from exporter.serving import Response, html_page
 from exporter.timefmt import rfc3339
-from exporter.web.app import Site
+from exporter.web.site import Site
 
 PENDING_SHOWN = 50
 PAST_SHOWN = 25

@@ -19,7 +19,8 @@ from exporter.config import Endpoint, Overrides
 from exporter.health import DegradedReason, Health
 from exporter.notifications.addresses import NotifyUrls
 from exporter.simulator import Simulator, SimulatorServer
-from exporter.web.app import Site, WebApp
+from exporter.web.app import WebApp
+from exporter.web.site import Site
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually, exporter, free_port, get
 from tests.http_server import Connection, Request, answer, serving

@@ -16,7 +16,8 @@ from exporter.model.events import STARTED, ScheduledEvent
 from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
 from exporter.model.views import Snapshot
 from exporter.serving import Handler, Request
-from exporter.web.app import Site, WebApp
+from exporter.web.app import WebApp
+from exporter.web.site import Site
 from tests.builders import scheduled
 from tests.clocks import NOW, HandClock
 from tests.serving.support import serving

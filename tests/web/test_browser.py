@@ -17,7 +17,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from exporter.clock import SystemClock
 from exporter.model.lifecycle import Transition
 from exporter.model.views import Minute, Snapshot, WorkView
-from exporter.web.app import Site
+from exporter.web.site import Site
 from tests.browser import chromium
 from tests.web.support import freeze, past, served, site, snapshot, tracked
 

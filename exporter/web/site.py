@@ -1,0 +1,39 @@
+"""The interface between the web application and the rest of the exporter."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from exporter.clock import Clock
+from exporter.health import Health
+from exporter.model.lifecycle import TrackedEvent
+from exporter.model.views import NO_APPROVAL, ApprovalView, Minute, Snapshot, WorkView
+from exporter.web.settings import WebSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """The data and actions behind the web application.
+
+    ``reload`` returns at once; its future raises `ConfigurationError` if the file is invalid, and
+    `StoppingError` while the exporter stops. ``approval`` returns the state of approving an event.
+    ``in_service`` returns "" while the VM is in service, otherwise the reason why it is not. ``work`` returns
+    messages and hooks by the key of an event's life, and ``polls`` the outcomes of polls in the last hour, by
+    minute. ``notice`` is shown at the top of the page. ``settings`` is called for every request, so that a
+    changed web configuration applies at once.
+    """
+
+    snapshot: Callable[[], Snapshot]
+    health: Health
+    clock: Clock
+    registry: CollectorRegistry
+    reload: Callable[[], Future[None]]
+    approval: Callable[[TrackedEvent], ApprovalView] = lambda _: NO_APPROVAL
+    lifecycle_enabled: bool = False
+    notice: str = ""
+    in_service: Callable[[], str] = lambda: ""
+    work: Callable[[Collection[str]], Mapping[str, Sequence[WorkView]]] = lambda _: {}
+    polls: Callable[[], Sequence[Minute]] = tuple
+    settings: Callable[[], WebSettings] = WebSettings
