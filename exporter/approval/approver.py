@@ -1,9 +1,8 @@
-"""The loop that approves: it looks at what is decided, acts where that is due, and tries again on errors.
+"""The loop that approves events when a decision says so, and tries again after errors.
 
-Before anything is sent the document is fetched again. An event that changed is not approved: the watch takes
-the change in first, with the hooks that it makes due. Otherwise the decision is taken again; then the
-approval is written down, so that a crash can never leave one behind that nobody knows of; only then is it
-sent.
+Before anything is sent, the document is fetched again. An event that changed is not approved: the watch
+processes the change first, with the hooks that it causes. Otherwise the decision is made again. The approval
+is recorded on disk before it is sent, so that a crash cannot leave an unknown one behind.
 """
 
 import logging
@@ -30,7 +29,7 @@ from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)
 
-# Rules depend on the time of day and on the time left: while something is pending, they are asked so often.
+# Rules depend on the time of day and on the time left, so they are evaluated this often.
 _LOOK_SECONDS = 1.0
 _COUNTED = {ApprovalState.DRY_RUN: ApprovalOutcome.DRY_RUN, ApprovalState.LIMITED: ApprovalOutcome.LIMITED}
 _LONGEST_RETRY_SECONDS = 20.0
@@ -39,10 +38,10 @@ _Due = tuple[TrackedEvent, Decision]
 
 
 class _FailedAttempts:
-    """Attempts to approve an event that failed so far; ``try_at`` is on the monotonic clock."""
+    """Failed attempts to approve an event; ``try_at`` is on the monotonic clock."""
 
     def __init__(self, clock: Clock) -> None:
-        # Without chance: of an event's VMs one leads, so that they do not try in step.
+        # No jitter: only one of an event's VMs leads, so they do not try at the same time.
         self.backoff = Backoff(
             clock, early=math.inf, early_longest=_LONGEST_RETRY_SECONDS, chance=lambda: 0.0
         )
@@ -53,7 +52,7 @@ class _FailedAttempts:
 
     @property
     def decision(self) -> Decision:
-        """What is wrong, in place of the decision that cannot be carried out."""
+        """The decision to show in place of the one that cannot be carried out."""
         reason = f"given up, as NotBefore has passed: {self.problem}" if self.given_up else self.problem
         return Decision(ApprovalState.FAILED, self.rule, reason)
 
@@ -74,11 +73,11 @@ class Approver:
         report: Callable[[Finding], None],
         poll: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare.
+        """Build it, without a thread.
 
         ``count`` is called with the rule and the outcome of each attempt, ``report`` with what Azure took,
-        and ``poll`` to have the watch look at the document now. ``trace`` returns the spans of an approval:
-        it gets the event, the rule, begin and end, and this VM's name.
+        and ``poll`` to have the watch process the document now. ``trace`` returns the spans of an approval,
+        from the event, the rule, begin and end, and this VM's name.
         """
         self._approvals = approvals
         self._jobs = jobs
@@ -92,19 +91,19 @@ class Approver:
         self._config = Config()
         self._azure: ImdsClient | None = None
         self._trials: dict[str, _FailedAttempts] = {}
-        self._said: dict[str, Decision] = {}
+        self._logged: dict[str, Decision] = {}
         self._lock = threading.Lock()
         self._loop = Loop("approver", self.look)
 
     def configure(self, settings: Config, azure: ImdsClient) -> None:
-        """Take over a configuration and a client, and look at everything again."""
+        """Use a configuration and a client from now on, and decide about everything again."""
         with self._lock:
             self._config, self._azure = settings, azure
             self._trials = {}
         self.wake()
 
     def wake(self) -> None:
-        """Look at what is pending; the thread is started when there is something for the first time."""
+        """Decide about what is pending now; the thread starts when there is something for the first time."""
         with self._lock:
             self._ages.note(self._snapshot().current)
         if self._config.approval.mode is not Mode.OFF and self._snapshot().current:
@@ -131,17 +130,17 @@ class Approver:
         """
         snapshot = self._snapshot()
         keys = {tracked.key for tracked in snapshot.current}
-        self._said = {key: said for key, said in self._said.items() if key in keys}
+        self._logged = {key: said for key, said in self._logged.items() if key in keys}
         self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
         if self._config.approval.mode is Mode.OFF or not keys:
             return None
         if snapshot.instance is None and not snapshot.ready:
-            # The first poll of this process will tell the name; that it is missing is no reason yet.
+            # The first poll of this process asks for the name; until then its lack is no reason.
             return _LOOK_SECONDS
         due = []
         for tracked in reversed(snapshot.current):
             decision = self._decide(tracked, snapshot.instance)
-            self._say(tracked, decision)
+            self._log_change(tracked, decision)
             if decision.state is ApprovalState.DUE and self._may_try(tracked):
                 due.append((tracked, decision))
         if due:
@@ -169,23 +168,23 @@ class Approver:
         )
 
     def _hook_results(self, tracked: TrackedEvent) -> Mapping[str, HookOutcome | None]:
-        """Return how hooks ended; one that failed did not succeed by running again for that failure."""
+        """Return the outcomes of hooks, without those of runs for ``hook_failed``."""
         numbered = enumerate(tracked.transitions, start=1)
         failures = {number for number, one in numbered if one.transition is Transition.HOOK_FAILED}
         return self._jobs.results(tracked.key, but=failures)
 
     def _is_updating(self, tracked: TrackedEvent) -> bool:
-        """Return whether hooks for a change of the event have still to be queued, to run or to end."""
+        """Return whether hooks for a change of the event are still to be queued, wait or run."""
         if not self._config.hooks:
             return False
         return tracked.untold is not None or self._jobs.has_open_updates(tracked.key)
 
-    def _say(self, tracked: TrackedEvent, decision: Decision) -> None:
-        """Log, and count, what is decided, once for as long as it stays so."""
-        before = self._said.get(tracked.key)
+    def _log_change(self, tracked: TrackedEvent, decision: Decision) -> None:
+        """Log and count a decision when it changes."""
+        before = self._logged.get(tracked.key)
         if decision == before or decision.state is None:
             return
-        self._said[tracked.key] = decision
+        self._logged[tracked.key] = decision
         if decision.state in (ApprovalState.DUE, ApprovalState.APPROVED):
             return
         log.info("approval", extra=_facts(tracked, decision))
@@ -194,7 +193,7 @@ class Approver:
             self._count(decision.rule, _COUNTED[decision.state])
 
     def _may_try(self, tracked: TrackedEvent) -> bool:
-        """Return whether to send now: at once, after an error some time later, and not beyond NotBefore."""
+        """Return whether to send now: at once, later after an error, and not after NotBefore."""
         trial = self._trials.get(tracked.key)
         if trial is None:
             return True
@@ -207,7 +206,7 @@ class Approver:
         return False
 
     def _approve(self, due: Sequence[_Due]) -> None:
-        """Approve what is due and still is by a fresh document, in one request; note what fails."""
+        """Approve what is due, and still is by a fresh document, in one request."""
         azure = self._azure
         if azure is None or self._loop.stopping:
             return
@@ -226,7 +225,7 @@ class Approver:
         self._send(azure, [(t, d) for t in unchanged if (d := self._remember(t, begun, asked))], begun, asked)
 
     def _remember(self, tracked: TrackedEvent, begun: datetime, asked: float) -> Decision | None:
-        """Decide again, and write it down; None where it is not to be approved now."""
+        """Decide again, and record the approval on disk; None if it is not to be sent now."""
         decision = self._decide(tracked, self._snapshot().instance)
         if decision.state is not ApprovalState.DUE:
             return None
@@ -244,7 +243,7 @@ class Approver:
             azure.approve([tracked.event.event_id for tracked, _ in due])
         except ImdsError as error:
             if error.reason is PollOutcome.HTTP_ERROR and len(due) > 1:
-                # One id that Azure does not take must not hold back the others; each is decided anew.
+                # One id that Azure refuses must not hold back the others; each is decided again.
                 for one in due:
                     self._approve([one])
                 return

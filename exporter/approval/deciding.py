@@ -1,7 +1,7 @@
-"""Whether an event may proceed, decided purely: from the rules, the event, what is remembered, and its age.
+"""Whether an event may proceed, as a pure function of rules, event, remembered facts and time.
 
 An approval lets the event proceed for every VM in its ``Resources`` (Azure's page "Scheduled Events for Linux
-VMs", "Start an event"), so whatever is not certain holds it.
+VMs", "Start an event"), so in doubt the event is held.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from exporter.model.views import NO_APPROVAL, ApprovalView
 from exporter.state.jobs import Approval
 from exporter.timefmt import format_duration, rfc3339
 
-# Beyond that a date cannot be written; nobody waits as long.
+# Beyond that a date cannot be written.
 _LONGEST_SECONDS = 1e9
 _HOUR = 3600.0
 
@@ -38,7 +38,7 @@ class ApprovalState(StrEnum):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """The state of an event's approval, None if there is none, by which rule ("" for none), and why."""
+    """The state of an event's approval (None for none), the rule ("" for none) and the reason."""
 
     state: ApprovalState | None = None
     rule: str = ""
@@ -46,21 +46,20 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def view(self) -> ApprovalView:
-        """Show it."""
+        """The decision as API and page show it."""
         if self.state is None:
             return NO_APPROVAL
         return ApprovalView(self.state.value, self.rule or None, self.reason)
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is remembered, of one life of an event and in all.
+    """What is remembered of one life of an event, and of approvals in all.
 
-    ``approved_by`` is the rule by which it was approved before; "" where it was not. ``asked_by`` is
-    that by which it was to be, where it is not known whether Azure took it. ``hooks`` has how each hook's
-    newest run ended, None where it still runs or is to run. ``is_updating`` is true while an update is to
-    be told, or its hooks have not ended. ``age`` is the time since the life began, in seconds.
-    ``within_hour`` is how many other events were approved in the last hour, which is not known before
-    ``unknown_until``.
+    ``approved_by`` is the rule by which it was approved, or "". ``asked_by`` is the rule by which an approval
+    was sent of which it is unknown whether Azure took it, or "". ``hooks`` has the outcome of each hook's
+    newest run, None while it waits or runs. ``is_updating`` is true while an update is to be reported, or its
+    hooks have not ended. ``age`` is the time since the life began, in seconds. ``within_hour`` is how many
+    other events were approved in the last hour, which is unknown before ``unknown_until``.
     """
 
     approved_by: str = ""
@@ -73,13 +72,13 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Ages:
-    """How long ago lives began and approvals were decided; steps of the wall clock make nothing come earlier.
+    """The ages of lives and approvals, on which steps of the wall clock have no effect.
 
     All moments are on the monotonic clock. Those before this process follow from the wall clock at its start.
     """
 
     def __init__(self, clock: Clock, known: Known, approvals: Iterable[Approval]) -> None:
-        """Prepare at the start of the process with what the process before it left."""
+        """``known`` and ``approvals`` are what previous processes left; call it at the start of this one."""
         self._clock = clock
         now, monotonic = clock.now(), clock.monotonic()
 
@@ -91,17 +90,17 @@ class Ages:
         self._approved = {key: at for key, at in decided.items() if monotonic - at < _HOUR}
 
     def note(self, current: Iterable[TrackedEvent]) -> None:
-        """Note when lives begin; call it whenever the current ones change."""
+        """Record when lives begin; call it whenever the current ones change."""
         now = self._clock.monotonic()
         self._begun = {life.key: self._begun.get(life.key, now) for life in current}
 
     def of_life(self, life: TrackedEvent) -> float:
-        """Return for how many seconds a life has lasted; 0 for one that was not noted."""
+        """Return the age of a life in seconds; 0 for one that was not recorded."""
         now = self._clock.monotonic()
         return now - self._begun.get(life.key, now)
 
     def note_approval(self, key: str) -> None:
-        """Note that a life is approved now."""
+        """Record that a life is approved now."""
         now = self._clock.monotonic()
         recent = {other: at for other, at in self._approved.items() if now - at < _HOUR}
         self._approved = recent | {key: now}
@@ -115,7 +114,7 @@ class Ages:
 def decide(
     tracked: TrackedEvent, settings: config.Approval, instance: str | None, now: datetime, facts: Facts
 ) -> Decision:
-    """Decide about one event; `ApprovalState.DUE` means: approve it now."""
+    """Decide about one event; `ApprovalState.DUE` means that it is to be approved now."""
     event = tracked.event
     if facts.approved_by or event.event_status != SCHEDULED or tracked.ended is not None:
         return _done_with(tracked, facts)
@@ -133,7 +132,7 @@ def decide(
 
 
 def _done_with(tracked: TrackedEvent, facts: Facts) -> Decision:
-    """Return how it was approved, or that it cannot be any more: a state only where an answer was lost."""
+    """Return the decision about an event that was approved, or cannot be any more."""
     if facts.approved_by:
         return Decision(ApprovalState.APPROVED, facts.approved_by, "this exporter approved it")
     if facts.asked_by and tracked.ended is None:
@@ -144,7 +143,7 @@ def _done_with(tracked: TrackedEvent, facts: Facts) -> Decision:
 def first_match(
     settings: config.Approval, event: ScheduledEvent, instance: str, now: datetime
 ) -> Rule | None:
-    """Return the rule that decides."""
+    """Return the first rule that matches."""
     target = event.target(instance)
     matching = (rule for rule in settings.rules if rule.match.holds(event, target=target, now=now))
     return next(matching, None)
@@ -202,7 +201,7 @@ def _by_rule(
 
 
 def _by_hooks(rule: Rule, facts: Facts) -> Decision | None:
-    """Return the decision that the state of the hooks forces; None where they do not hold it up."""
+    """Return the decision if hooks hold the event up, else None."""
     if facts.is_updating:
         return Decision(ApprovalState.WAITING, rule.name, "the hooks for its last update have not ended yet")
     for name in rule.require_hooks:

@@ -1,1 +1,1 @@
-"""Documents, events and their life: pure, without I/O, clock or thread."""
+"""Documents, events and their life cycle: pure functions and data, without I/O, clocks or threads."""

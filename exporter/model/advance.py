@@ -1,4 +1,4 @@
-"""The effects of a document, decided purely: what is known, a document and the time give transitions."""
+"""The effects of a document, as a pure function of what is known, the document and the time."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -32,20 +32,20 @@ SWITCH_OFF = timedelta(hours=24)
 # Polls further apart than this do not show when something started. Some seconds are normal: a VM that is
 # frozen cannot poll.
 WATCHED = timedelta(seconds=30)
-# Content that keeps changing is told at most this often per event.
+# Content that keeps changing is reported at most this often per event.
 UPDATE_INTERVAL = timedelta(seconds=60)
-# Of one document, endings are told first: the last word must not be good news while something is pending.
+# Endings come first, so that the last message about a document is about what is still pending.
 _RANKS = dict.fromkeys(ENDINGS, 0) | {
     Transition.STARTED: 1,
     Transition.UPDATED: 2,
     Transition.SCHEDULED: 3,
     Transition.ADVISED: 4,
 }
-# What Event Grid and Resource Graph write of an event that is over.
+# The statuses of events that are over in Event Grid and Resource Graph.
 _ENDING_STATUSES = {COMPLETED: Transition.COMPLETED, CANCELED: Transition.CANCELLED}
 
 
-def advance(  # what is known, what is new, and what the process that asks has seen
+def advance(
     known: Known,
     document: Document,
     now: datetime,
@@ -56,13 +56,13 @@ def advance(  # what is known, what is new, and what the process that asks has s
 ) -> Step:
     """Return the effects of one valid document.
 
-    ``instance`` is this VM's name, None while it is unknown. ``watching`` is true where this process took in
-    the document before this one: otherwise nobody saw when an event ended; ``named`` is true where it knew
-    the name then: otherwise hooks may have been deferred. Call it for an unchanged document, too, while
-    ``known.has_untold``.
+    ``instance`` is this VM's name, None while it is unknown. ``watching`` is true if this process processed
+    the document before this one: otherwise the time at which an event ended is unknown. ``named`` is true if
+    the name was known then: otherwise hooks may have been deferred. While ``known.has_untold``, it is to be
+    called for an unchanged document, too.
 
-    Of what is past the newest 10,000 lives are kept; an event's content may change a thousand times, and what
-    changes after that is shown, and is not a transition.
+    The newest 10,000 past lives are kept. After 1,000 transitions of a life, changes of its event are shown,
+    but are no transitions.
     """
     walk = _Walk(known, document, now, instance, watching=watching)
     walk.take_in(listing_of(known, document))
@@ -70,7 +70,7 @@ def advance(  # what is known, what is new, and what the process that asks has s
 
 
 class _Walk:
-    """One document's effects, collected life by life."""
+    """Collects the effects of one document, life by life."""
 
     def __init__(
         self, known: Known, document: Document, now: datetime, instance: str | None, *, watching: bool
@@ -100,8 +100,8 @@ class _Walk:
             self._begin(event)
 
     def step(self, *, named: bool) -> Step:
-        """Return all that happened."""
-        # Of one event's lives, the one that ends has its hooks run before the one that begins.
+        """Return the effects."""
+        # Where one life of an event ends and another begins, the hooks of the end run first.
         hookable = sorted(self._hookable(named=named), key=lambda one: one.transition not in ENDINGS)
         forgotten = (*self._removed, *self._prune())
         touched = (self._life(key) for key in self._touched)
@@ -118,7 +118,7 @@ class _Walk:
         )
 
     def _begin(self, event: ScheduledEvent, former: TrackedEvent | None = None) -> None:
-        """Begin a life, unless the event is over; ``former`` is the life before it of the same event."""
+        """Begin a life, unless the event is over; ``former`` is the previous life of the same event."""
         if event.event_status in _ENDING_STATUSES:
             return
         life = TrackedEvent(
@@ -130,14 +130,14 @@ class _Walk:
             announced=event.not_before,
             nameless=self._instance is None,
         )
-        # Ids may be anything: one that looks like the key of another life must not become it.
+        # An id may look like the key of another life.
         while life.key in self._current or life.key in self._past or life.key in self._removed:
             life = replace(life, life=life.life + 1)
         transition = {STARTED: Transition.STARTED, SCHEDULED: Transition.SCHEDULED}.get(event.event_status)
         self._happen(life, transition or Transition.ADVISED)
 
     def _continue(self, before: TrackedEvent, event: ScheduledEvent) -> None:
-        """Take in what the document says of an event whose life goes on, unless this VM joins or leaves."""
+        """Apply the newest content of an event to its life; this VM may join or leave the event."""
         affects = before.affects if self._instance is None else event.target(self._instance)
         outcome = _ENDING_STATUSES.get(event.event_status)
         changes_side = affects is not None and affects is not before.target
@@ -167,19 +167,19 @@ class _Walk:
             self._update(before, after)
 
     def _leave(self, before: TrackedEvent) -> None:
-        """End a life because this VM left the event, or, without a word, because it joined."""
+        """End a life because this VM left the event, or, without a transition, because it joined."""
         del self._current[before.key]
         if before.target is Target.OTHER:
             self._removed.add(before.key)
         elif before.affects is None:
-            # It was announced as this VM's only for want of a name.
+            # It was announced as this VM's only because the name was unknown.
             self._end(before, Transition.CANCELLED)
         else:
             started = before.has(Transition.STARTED)
             self._end(before, Transition.COMPLETED if started else Transition.CANCELLED)
 
     def _update(self, before: TrackedEvent, after: TrackedEvent) -> None:
-        """Record an update, with all that changed since the last, unless that was under a minute ago."""
+        """Record an update with all changes since the last one, unless that was less than a minute ago."""
         told = before.untold or before.event
         changes = changes_between(told, after.event)
         if not changes or len(after.transitions) >= MOST_TRANSITIONS:
@@ -231,7 +231,7 @@ class _Walk:
         return before is not None and abs(self._now - before) <= WATCHED
 
     def _outcome(self, life: TrackedEvent) -> Transition:
-        """Return how an event ended that the document no longer lists."""
+        """Return the outcome of an event that the document no longer lists."""
         if life.has(Transition.STARTED):
             return Transition.COMPLETED
         if not life.has(Transition.SCHEDULED) and self._document.incarnation is not None:
@@ -244,7 +244,7 @@ class _Walk:
         return Transition.CANCELLED if proven else Transition.VANISHED
 
     def _hookable(self, *, named: bool) -> Iterator[Occurrence]:
-        """Yield what happened for which hooks are to be queued now, and note that they are."""
+        """Yield the transitions for which hooks are to be queued now, and mark them as queued."""
         if self._instance is None:
             return
         happened = dict.fromkeys(occurrence.tracked.key for occurrence in self._occurrences)
@@ -253,13 +253,13 @@ class _Walk:
             done = before.hooked if before is not None else 0
             if life is None or done == len(life.transitions):
                 continue
-            # Where no hook has run for it, there is nothing to recover from at an end long ago.
+            # If no hook has run for it, an end long ago needs none either.
             if done or life.ended is None or (life.affects is not None and key in happened):
                 self._keep(replace(life, hooked=len(life.transitions)))
                 yield from due_hooks(replace(life, hooked=len(life.transitions)), done)
 
     def _prune(self) -> list[str]:
-        """Forget what is over for too long, or too much."""
+        """Delete past lives that are too old, or too many; return their keys."""
         oldest = self._now - HISTORY
         surplus = len(self._past) - MOST_PAST
         forgotten = [

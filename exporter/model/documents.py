@@ -28,14 +28,14 @@ _MOST_LOST = 1000
 _LONGEST_TEXT = 65_536
 # Wider numbers would fit neither a metric's float nor a database's column.
 _WIDEST_INCARNATION = 2**63 - 1
-# Longer durations, over a century, cannot be meant.
+# Longer durations, over a century, are errors.
 _LONGEST_DURATION = 4e9
 
 
 class Defect(msgspec.Struct, frozen=True):
-    """A part of a document that could not be read; ``event_id`` is "" where even that is unreadable.
+    """A part of a document that could not be read; ``event_id`` is "" if the id is unreadable, too.
 
-    ``lost`` is true where the whole event had to be left out, not only the field that the message names.
+    ``lost`` is true if the whole event was left out, not only the field that the message names.
     """
 
     event_id: str
@@ -44,9 +44,9 @@ class Defect(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One answer of the endpoint; of two events with one id the last holds.
+    """One answer of the endpoint; of two events with the same id, the last is kept.
 
-    ``incarnation`` is None where the document has none that can be read.
+    ``incarnation`` is None if the document has no readable one.
     """
 
     incarnation: int | None
@@ -56,7 +56,7 @@ class Document(msgspec.Struct, frozen=True):
 
 class _RawDocument(msgspec.Struct):
     events: list[msgspec.Raw] = msgspec.field(name="Events")
-    # The events count whatever this number is.
+    # The events are used whatever this number is.
     incarnation: Any = msgspec.field(name="DocumentIncarnation", default=None)
 
 
@@ -64,7 +64,7 @@ class _RawEvent(msgspec.Struct):
     event_id: str = msgspec.field(name="EventId")
     event_type: str = msgspec.field(name="EventType")
     event_status: str = msgspec.field(name="EventStatus")
-    # Of these, one that makes no sense must not cost the event: they are read one by one.
+    # An invalid value of one of these must not cost the event, so they are read one by one.
     resources: Any = msgspec.field(name="Resources", default=None)
     not_before: Any = msgspec.field(name="NotBefore", default=None)
     duration: Any = msgspec.field(name="DurationInSeconds", default=None)
@@ -135,7 +135,7 @@ def _decode_whole(body: bytes) -> tuple[_RawDocument, tuple[str, ...]]:
 
 
 def _incarnation(value: object, defects: list[Defect]) -> int | None:
-    """Return the number, also where it is quoted."""
+    """Return the number, which may be quoted."""
     number: int | None = None
     if isinstance(value, int) and not isinstance(value, bool):
         number = value
@@ -149,7 +149,7 @@ def _incarnation(value: object, defects: list[Defect]) -> int | None:
 
 
 def _with_replacements(body: bytes) -> bytes:
-    """Return the JSON with invalid Unicode replaced; raise ValueError where it cannot be read either way."""
+    """Return the JSON with invalid Unicode replaced; raise ValueError if it is still unreadable."""
     content = json.loads(body.decode("utf-8", errors="replace"))
     return json.dumps(content, ensure_ascii=False).encode("utf-8", errors="replace")
 
@@ -211,7 +211,7 @@ def _text(field: str, value: object, notes: list[str], *, longest: int = LONGEST
 
 
 def _names(value: object, notes: list[str]) -> tuple[str, ...]:
-    """Return the names that can be read; with none left the event counts as this VM's, as with none given."""
+    """Return the readable names; an event without any counts as this VM's."""
     if value is None:
         return ()
     found = value if isinstance(value, list) else [value]

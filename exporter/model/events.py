@@ -1,4 +1,4 @@
-"""Scheduled events: what a document lists.
+"""Scheduled events as a document lists them.
 
 Source: Azure's pages "Scheduled Events for Linux VMs" and "... for Windows VMs".
 """
@@ -56,12 +56,12 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """The id as it is compared: Azure writes the same GUID in either case."""
+        """The id for comparison: Azure writes the same GUID in either case."""
         return self.event_id.lower()
 
     @property
     def not_before_unreadable(self) -> bool:
-        """Whether there is a NotBefore, in no known format."""
+        """Whether there is a NotBefore in an unknown format."""
         return unreadable_not_before(self.doubts)
 
     def target(self, instance: str | None) -> Target:
@@ -73,12 +73,12 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def normal_name(name: str) -> str:
-    """Fold a VM name for comparison: case is not significant, and old APIs put an underscore in front."""
+    """Return a VM name for comparison: case is not significant, and old APIs put an underscore in front."""
     return name.removeprefix("_").casefold()
 
 
 def same_resources(left: Iterable[str], right: Iterable[str]) -> bool:
-    """Compare two lists of VM names; their order means nothing here."""
+    """Return whether two lists have the same VM names, in any order."""
     return sorted(map(normal_name, left)) == sorted(map(normal_name, right))
 
 

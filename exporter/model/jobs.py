@@ -1,4 +1,4 @@
-"""What transitions cause: runs of hooks, and spans; and what workers find out and report back."""
+"""What transitions cause (runs of hooks, spans), and what workers report back (findings, pauses)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -27,7 +27,7 @@ class Job(msgspec.Struct, frozen=True):
     """One run of one hook, with the facts as they were when the transition happened.
 
     ``sequence`` is the transition's number in the event's life, from 1: with the hook's name and the event's
-    key (`TrackedEvent.key`) it names the job for all time. ``at`` is aware and in UTC.
+    key (`TrackedEvent.key`) it identifies the job for all time. ``at`` is aware and in UTC.
     """
 
     hook: str
@@ -54,8 +54,8 @@ class CommandResult(msgspec.Struct, frozen=True):
     """How a command ended.
 
     ``status`` is its exit status, minus the number of the signal that ended it, or None where there is none.
-    ``reason`` says it in words. ``stopped`` tells that it was ended early, or not begun, because the exporter
-    stops: it failed by no fault of its own.
+    ``reason`` describes it. ``stopped`` is true if the command was ended early, or not begun, because the
+    exporter stops.
     """
 
     outcome: HookOutcome
@@ -76,8 +76,8 @@ class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     """One span that is over; ids are in hex, times aware and in UTC, ``parent_id`` is "" for a root.
 
-    Ids follow from what the span tells, so that the same span always has the same. ``error`` says in words
-    what went wrong, or "". ``kind`` is "client" for a request to another system.
+    Ids follow from the content, so that the same span always has the same id. ``error`` describes what went
+    wrong, or is "". ``kind`` is "client" for a request to another system.
     """
 
     name: str
@@ -93,12 +93,12 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def traceparent(self) -> str:
-        """Return the W3C header that makes what gets it a child of this span."""
+        """Return the W3C header whose receiver becomes a child of this span."""
         return f"00-{self.trace_id}-{self.span_id}-01"
 
 
 class LifeEvent(msgspec.Struct, frozen=True):
-    """An event of a root span that is not over: of which life, and the transition's number in it, from 1."""
+    """An event of a root span that is not over, with its life and the transition's number in it, from 1."""
 
     life: str
     sequence: int
@@ -115,8 +115,8 @@ class TraceJobs(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True):
     """A transition that no document shows, of the life with this `TrackedEvent.key`.
 
-    ``instance`` is this VM's name as the worker knew it, None where that is not known any more. ``hook`` and
-    ``run`` are those of `TransitionRecord`; ``detail`` says what happened, for people.
+    ``instance`` is this VM's name as the worker knew it, None if that is not known any more. ``hook`` and
+    ``run`` are those of `TransitionRecord`; ``detail`` describes what happened.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""The life of an event: what is known of it, and what can happen to it.
+"""The life cycle of an event: its states and its transitions.
 
 A life belongs to an event and this VM. It begins when a document lists the event with this VM among its
 ``Resources`` (or, as a life of its own, without it), and ends when the event, or this VM in it, is gone.
@@ -36,7 +36,7 @@ ENDINGS = (Transition.COMPLETED, Transition.CANCELLED, Transition.VANISHED)
 
 
 class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """That a transition happened, and when it was noticed.
+    """A transition that happened, and when it was noticed.
 
     For `Transition.HOOK_FAILED`, ``hook`` is the hook's name, and ``run`` the number in this life, from 1, of
     the transition that it ran for.
@@ -53,14 +53,14 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``event`` is the newest content; ``ids`` has all its ids as Azure wrote them, the first one first (see
     `exporter.model.listing`). ``life`` counts the lives of the event from 1. ``affects`` is None for a
-    life that began, and has stayed, while this VM did not know its name. ``started`` is None where the
-    start was not watched. ``ended`` and ``outcome`` are None while it lasts; ``impact_seconds`` is the time
-    from started to ended where both were watched. ``paused_seconds`` is for how long this VM was seen to
-    stand still during it, None where it was not. ``announced`` is the newest NotBefore that was given: Azure
-    blanks it at the start. ``untold`` is the content that was last told, while newer content waits for its
-    turn. ``unread`` is true where the newest document lists the event but it could not be read. ``hooked``
-    counts the transitions for which hooks have been queued: none are while this VM does not know its name.
-    ``nameless`` is whether it did not when this life began.
+    life that began, and has stayed, while this VM did not know its name; ``nameless`` is whether it began
+    so. ``started`` is None if the start was not watched. ``ended`` and ``outcome`` are None while it lasts.
+    ``impact_seconds`` is the time from started to ended if both were watched, ``paused_seconds`` how long
+    this VM was observed to pause during it, None if it was not. ``announced`` is the newest NotBefore that
+    was given: Azure blanks it at the start. ``untold`` is the content that was last reported, while newer
+    content waits. ``unread`` is true if the newest document lists the event but it could not be read.
+    ``hooked`` counts the transitions for which hooks have been queued: none are while this VM does not know
+    its name.
     """
 
     event: ScheduledEvent
@@ -82,7 +82,7 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """The key of this life: the event's first id, folded, and from the second life on its number."""
+        """The event's first id in lower case, with the number of this life from the second on."""
         first = self.ids[0].lower()
         return first if self.life == 1 else f"{first}#{self.life}"
 
@@ -92,7 +92,7 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.affects or Target.SELF
 
     def ids_with(self, event: ScheduledEvent) -> tuple[str, ...]:
-        """Return the ids of this life once a document lists it as this event."""
+        """Return the ids of this life, with that of an event that continues it."""
         known = any(known_id.lower() == event.key for known_id in self.ids)
         return self.ids if known else (*self.ids, event.event_id)
 
@@ -129,7 +129,7 @@ def _restored(field: str, value: Any) -> Any:
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """A transition that just happened, with the event as it is after it; ``detail`` says more, for people."""
+    """A transition that just happened, with the event after it; ``detail`` describes the cause."""
 
     tracked: TrackedEvent
     transition: Transition
@@ -153,7 +153,7 @@ class Occurrence(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """All that is remembered between two documents; the mappings go by `TrackedEvent.key`, oldest first."""
+    """All that is remembered between two documents; the mappings are by `TrackedEvent.key`, oldest first."""
 
     incarnation: int | None = None
     last_success: datetime | None = None
@@ -175,15 +175,15 @@ class Known(msgspec.Struct, frozen=True):
 
     @property
     def has_untold(self) -> bool:
-        """Whether an update waits to be told, though no document changes."""
+        """Whether an update waits to be reported, even if the document does not change."""
         return any(tracked.untold is not None for tracked in self.current.values())
 
 
 class Step(msgspec.Struct, frozen=True):
     """The effects of one document or finding: what is known now, what happened, what has to be written.
 
-    ``hookable`` is what happened for which hooks are to be queued now: usually all of ``occurrences``,
-    nothing while this VM does not know its name, and what was deferred meanwhile once it does.
+    ``hookable`` has the transitions for which hooks are to be queued now: usually all of ``occurrences``,
+    none while this VM does not know its name, and those that were deferred meanwhile once it does.
     """
 
     known: Known
@@ -195,12 +195,12 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def writes(self) -> bool:
-        """Whether there is anything to write: an unchanged document costs the disk nothing."""
+        """Whether there is anything to write, which an unchanged document does not cause."""
         return bool(self.changed or self.forgotten or self.new_incarnation)
 
 
 def changes_between(old: ScheduledEvent, new: ScheduledEvent) -> tuple[Change, ...]:
-    """Return what changed of an event, as far as it is told."""
+    """Return the changes of an event that are reported."""
     names = [name for name in ("not_before", "duration_seconds") if getattr(old, name) != getattr(new, name)]
     if not same_resources(old.resources, new.resources):
         names.append("resources")
@@ -210,7 +210,7 @@ def changes_between(old: ScheduledEvent, new: ScheduledEvent) -> tuple[Change, .
 
 
 def due_hooks(life: TrackedEvent, done: int) -> Iterator[Occurrence]:
-    """Yield what hooks are to run for where they ran for the first ``done`` transitions of a life alone.
+    """Yield the transitions for which hooks are still to run, after the first ``done`` of a life.
 
     That is the newest transition that is not an update, and the newest update after it.
     """

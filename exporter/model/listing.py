@@ -1,4 +1,4 @@
-"""What a document lists, sorted by what it is to the lives that are known.
+"""The events of a document, matched with the lives that are known.
 
 An event may go on under another id (succession): Microsoft's own mock server of Scheduled Events renews
 the id at every status.
@@ -18,10 +18,10 @@ MOST_IDS = 100
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """A document's events by what they are to the lives known before it.
+    """A document's events, matched with the lives known before it.
 
-    ``continued`` has the events whose lives go on, by `TrackedEvent.key`. ``unread`` are the lives of which
-    the event is listed but cannot be read. ``returning`` are events with a life that is over.
+    ``continued`` has the events whose lives go on, by `TrackedEvent.key`. ``unread`` has the lives whose
+    event is listed but cannot be read. ``returning`` has the events of which a past life is known.
     """
 
     continued: Mapping[str, ScheduledEvent]
@@ -32,7 +32,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def listing_of(known: Known, document: Document) -> Listing:
-    """Sort the events of a document."""
+    """Match the events of a document with the lives that are known."""
     current, past = _by_id(known.current), _by_id(known.past)
     listed: dict[str, ScheduledEvent] = {}
     returning: dict[str, tuple[TrackedEvent, ScheduledEvent]] = {}
@@ -67,13 +67,13 @@ def is_next_incarnation(known: Known, document: Document) -> bool:
 
 
 def _by_id(lives: Mapping[str, TrackedEvent]) -> dict[str, TrackedEvent]:
-    """Map every id that an event ever had, folded, to its newest life among these."""
+    """Return the newest of these lives by every id that its event ever had, in lower case."""
     ascending = sorted(lives.values(), key=lambda life: life.life)
     return {known_id.lower(): life for life in ascending for known_id in life.ids}
 
 
 def _is_newer(life: TrackedEvent, event: ScheduledEvent, other: ScheduledEvent) -> bool:
-    """Return whether an event bears a newer id of this life than another: of two listed, it holds."""
+    """Return whether an event has a newer id of this life than another event."""
     ids = [known_id.lower() for known_id in life.ids]
     return ids.index(event.key) > ids.index(other.key)
 
@@ -83,9 +83,9 @@ def _heirs(
 ) -> dict[str, ScheduledEvent]:
     """Return the new events that continue lives, by `TrackedEvent.key`.
 
-    That is so where exactly one event goes and exactly one Started event comes with the same type, source
-    and resources: of several alike nobody could tell which became which. The one that goes was Scheduled,
-    or it was Started and the document is the very next.
+    A life goes on under a new id if exactly one event is gone, and exactly one Started event is new, with the
+    same type, source and resources. The one that is gone was Scheduled, or it was Started and the document
+    has the very next incarnation.
     """
     dropped = [(_nature(life.event), life) for life in gone if len(life.ids) < MOST_IDS]
     brought = [(_nature(event), event) for event in fresh if event.event_status == STARTED]

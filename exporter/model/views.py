@@ -1,4 +1,4 @@
-"""What readers see: the snapshot of the watch, and one shape of an event for API, messages and hooks.
+"""The snapshot of the watch, and the one shape of an event for API, messages and hooks.
 
 The poller swaps the snapshot whole, so that neither the web server nor a scrape ever waits for it.
 """
@@ -12,7 +12,7 @@ from exporter.model.events import STARTED, ScheduledEvent, Target, unreadable_no
 from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
 from exporter.model.vm import VirtualMachine
 
-# A poll that waits for IMDS has failed long before.
+# Longer than any poll waits for IMDS.
 _PATIENCE_SECONDS = 60.0
 
 
@@ -31,7 +31,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     ``up`` is true if the last poll gave a valid document; while it did not, ``current`` stays as last
     known. ``instance`` is None until this VM knows its own name, ``vm`` until IMDS has told the facts about
     it. ``ready`` holds from the first valid document of this process on. ``current`` and ``past`` are newest
-    first. ``all_events`` and ``resources`` are the settings of ``metrics``: whether events of other VMs, and
+    first. ``all_events`` and ``resources`` are settings of ``metrics``: whether events of other VMs, and
     single resources, have series. ``poll_interval`` is in seconds.
     """
 
@@ -56,7 +56,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return (now - self.last_success).total_seconds() > _PATIENCE_SECONDS + 2 * self.poll_interval
 
     def under_way(self, since: datetime | None = None) -> list[TrackedEvent]:
-        """List the events known to affect this VM that are Started, or have been ``since`` then."""
+        """Return the events known to affect this VM that are Started, or were at some time ``since`` then."""
         if self.instance is None:
             return []
         started = [tracked for tracked in self.current if tracked.event.event_status == STARTED]
@@ -72,7 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class ApprovalView(msgspec.Struct, frozen=True):
-    """The state of an event's approval, by which rule, and why; None where there is none."""
+    """The state of an event's approval, with rule and reason; None if there is none."""
 
     state: str | None = None
     rule: str | None = None
@@ -82,8 +82,8 @@ class ApprovalView(msgspec.Struct, frozen=True):
 class EventView(msgspec.Struct, frozen=True):
     """An event and its life so far; times are aware and in UTC, None where unknown or not watched.
 
-    ``impact_seconds`` is the time from started to ended where both were watched; ``paused_seconds`` is for
-    how long this VM was seen to stand still meanwhile; ``doubts`` are those of `ScheduledEvent`.
+    ``impact_seconds`` is the time from started to ended if both were watched; ``paused_seconds`` is how long
+    this VM was observed to pause meanwhile; ``doubts`` are those of `ScheduledEvent`.
 
     ``msgspec.json.encode`` turns it into the API's EVENT, with times as RFC 3339 ending in Z.
     """
@@ -110,7 +110,7 @@ class EventView(msgspec.Struct, frozen=True):
 
     @property
     def not_before_unreadable(self) -> bool:
-        """Whether there is a NotBefore, in no known format."""
+        """Whether there is a NotBefore in an unknown format."""
         return unreadable_not_before(self.doubts)
 
     def since(self, transition: Transition) -> datetime | None:
@@ -136,7 +136,7 @@ NO_APPROVAL = ApprovalView()
 
 
 def event_view(tracked: TrackedEvent, approval: ApprovalView = NO_APPROVAL) -> EventView:
-    """Show a life of an event: ``id`` is the event's first id, which stays the same."""
+    """Return the view of a life of an event; ``id`` is the event's first id, which stays the same."""
     return msgspec.structs.replace(
         listed_view(tracked.event, tracked.target),
         id=tracked.ids[0],
@@ -153,7 +153,7 @@ def event_view(tracked: TrackedEvent, approval: ApprovalView = NO_APPROVAL) -> E
 
 
 def listed_view(event: ScheduledEvent, target: Target) -> EventView:
-    """Show an event as one document lists it: of its life nothing is known."""
+    """Return the view of an event as one document lists it; nothing is known of its life."""
     return EventView(
         id=event.event_id,
         ids=(event.event_id,),

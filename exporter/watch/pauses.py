@@ -85,7 +85,7 @@ class PauseWatcher:
         self._loop = Loop("pauses", self._step)
 
     def watch(self, active: bool) -> None:
-        """Begin to watch, or end it; nothing happens where it is so already, or after `stop`."""
+        """Begin or end the watch; after `stop` nothing begins."""
         self._active = active
         if active:
             self._loop.start()
@@ -104,7 +104,7 @@ class PauseWatcher:
         self._sleep(INTERVAL_SECONDS)
         monotonic_delta = self._clock.monotonic() - monotonic
         wall_delta = (self._clock.now() - wall).total_seconds()
-        # Whoever ends the watch may have been woken first by the end of the very pause.
+        # After a pause, the thread that ends the watch may run before this one: the pause still counts.
         _tell(self._on_pause, oversleep(INTERVAL_SECONDS, monotonic_delta, wall_delta))
         _tell(self._on_step, set_forward(monotonic_delta, wall_delta))
         return 0.0
@@ -130,7 +130,7 @@ class Interruptions:
         *,
         report: Callable[[Pause], None],
     ) -> None:
-        """Prepare; ``count`` is called with an event's type and the seconds of a pause."""
+        """``count`` is called with an event's type and the seconds of a pause."""
         self._snapshot = snapshot
         self._count = count
         self._clock = clock
@@ -146,11 +146,11 @@ class Interruptions:
         log.info("pause", extra={"seconds": seconds, **_facts(events)})
 
     def set_forward(self, seconds: float) -> None:
-        """Log that the wall clock was set forward during an event: all that some pauses leave to be seen."""
+        """Log that the wall clock was set forward during an event, the only trace of some pauses."""
         log.info("clock set forward", extra={"seconds": seconds, **_facts(self._under_way(seconds))})
 
     def _under_way(self, seconds: float) -> list[TrackedEvent]:
-        # The poll after a pause may have found its event gone before the pause is told of.
+        # The poll after a pause may find the event gone before the pause is reported.
         return self._snapshot().under_way(since=self._clock.now() - timedelta(seconds=seconds + 1))
 
 

@@ -1,4 +1,4 @@
-"""The loop that polls: once per interval, more slowly while IMDS fails, until it is told to stop."""
+"""The loop that polls: once per interval, and less often while IMDS fails."""
 
 import logging
 import math
@@ -20,7 +20,7 @@ from exporter.work import Loop, Watchdog
 
 log = logging.getLogger(__name__)
 
-# A thread that is not scheduled for this long after its pause hangs.
+# If the thread does not run for this long after its pause, it hangs.
 _PAUSE_GRACE_SECONDS = 60.0
 _MINUTES = 60
 
@@ -44,7 +44,7 @@ class Polls:
         self._minutes[-1] = fresh
 
     def last_hour(self, now: datetime) -> tuple[Minute, ...]:
-        """Return sixty minutes, oldest first; without polls where the exporter did not run or stood still."""
+        """Return sixty minutes, oldest first; those in which the exporter did not run have no polls."""
         known = {minute.at: minute for minute in tuple(self._minutes)}
         newest = now.replace(second=0, microsecond=0)
         times = (newest - timedelta(minutes=ago) for ago in range(_MINUTES - 1, -1, -1))
@@ -52,7 +52,7 @@ class Polls:
 
 
 class Poller:
-    """Polls on a thread of its own; ``died`` is called there should it ever end by an error of ours."""
+    """Polls on a thread of its own; ``died`` is called there if an unexpected error ends it."""
 
     def __init__(self, watch: Watch, clock: Clock, watchdog: Watchdog, *, died: Callable[[], None]) -> None:
         self._watch = watch
@@ -77,12 +77,12 @@ class Poller:
         self.wake()
 
     def wake(self) -> None:
-        """Poll now, not only when the interval is over."""
+        """Poll now, before the interval is over."""
         self._asked = True
         self._loop.wake()
 
     def report(self, finding: Finding | Pause) -> None:
-        """Pass on what a worker found out, to be recorded without a poll."""
+        """Have the finding of a worker recorded, without a poll."""
         self._watch.inbox.put(finding)
         self._loop.wake()
 
@@ -96,7 +96,7 @@ class Poller:
         return self._loop.join(timeout)
 
     def _step(self) -> float:
-        """Work off the inbox, and poll if that is due; return the seconds until the next poll."""
+        """Record findings, and poll if that is due; return the seconds until the next poll."""
         self._take_over()
         if self._client is None:
             raise RuntimeError("configure() comes before start()")

@@ -1,7 +1,6 @@
-"""One poll after another: ask IMDS, understand, remember, publish.
+"""What one poll does: fetch the document, find the transitions, record them, publish the snapshot.
 
-`Watch` is what a single poll does, without a thread, so that tests can drive it; `exporter.watch.poller`
-has the thread.
+`exporter.watch.poller` has the thread.
 """
 
 import logging
@@ -34,9 +33,9 @@ from exporter.tracing import Tracer
 log = logging.getLogger(__name__)
 
 _NAME_RETRY_SECONDS = 10.0
-# Where the name is configured, the other facts are for labels and messages alone.
+# If the name is configured, the other facts are only for labels and messages.
 _FACTS_RETRY_SECONDS = 300.0
-# Where asking for the facts takes long, polling must still get most of the time.
+# If the request for the facts takes long, most of the time must be left for polling.
 _NAME_PATIENCE = 9.0
 # After a crash, the age of the last success decides what its events' ends prove; minutes more or less do not.
 _NOTE_SUCCESS_SECONDS = 900.0
@@ -45,7 +44,7 @@ _NOTE_SUCCESS_SECONDS = 900.0
 class Watch:
     """The watch of one VM, poll by poll; used by one thread.
 
-    Any thread may read its `snapshot`, and put what it found out into its `inbox`.
+    Any thread may read its `snapshot`, and put findings into its `inbox`.
     """
 
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
@@ -71,11 +70,11 @@ class Watch:
         self._watch_for_pauses = watch_for_pauses
         self._health = health
         self._clock = clock
-        # The outage that lasts, if it was told; when the last valid document came, or the start.
+        # The present outage, if it was reported; the time of the last valid document, or of the start.
         self._outage = store.outage
         self._valid_at, self._valid_since = clock.monotonic(), clock.now()
         self.inbox: queue.SimpleQueue[Finding | Pause] = queue.SimpleQueue()
-        # The newest document, as sent and as read; ``_body`` is None where it has to be taken in again.
+        # The newest document, as bytes and decoded; ``_body`` is None if it has to be processed again.
         self._body: bytes | None = None
         self._document: Document | None = None
         self._was_named = False
@@ -124,9 +123,9 @@ class Watch:
         return PollOutcome.SUCCESS
 
     def record_findings(self) -> None:
-        """Record what workers found out, whether or not IMDS answers.
+        """Record the findings of workers, whether or not IMDS answers.
 
-        What a process before this one left waits for this VM's name, which the first poll asks for.
+        Those left by a previous process wait for this VM's name, which the first poll asks for.
         """
         for _ in range(self.inbox.qsize()):
             finding, instance = self.inbox.get(), self.snapshot.instance
@@ -150,7 +149,7 @@ class Watch:
         self._settle(step, now, instance)
 
     def _settle(self, step: Step, now: datetime, instance: str | None) -> None:
-        """Write a step down, publish it, and have done what it asks for."""
+        """Record a step with the work that it causes, publish it, and wake the workers."""
         jobs = self._hooks.compose(step.hookable, instance, now)
         messages = self._notifier.plan.compose(step.occurrences, instance, now, self.snapshot.vm)
         traced = self._tracer.compose(step.occurrences, instance)
@@ -220,7 +219,7 @@ class Watch:
         self._health.clear(DegradedReason.INSTANCE_UNKNOWN)
         if name != self.snapshot.instance:
             self.snapshot = replace(self.snapshot, instance=name)
-            # Whom the newest document affects is to be found out anew.
+            # Whom the newest document affects has to be determined again.
             self._body = None
             self._look_for_pauses()
 
@@ -250,7 +249,7 @@ class Watch:
         self._store.retry()
 
     def _change_outage(self, change: WatchChange, outage: Outage, lasting: Outage | None) -> None:
-        """Note that the watch is blind, or no more, and send messages about it, once for each outage."""
+        """Record that an outage of the watch begins or ends, with messages about it."""
         now = self._clock.now()
         messages = self._notifier.plan.compose_watch(change, outage, now, self.snapshot)
         self._outage = lasting
@@ -289,7 +288,7 @@ def _log(occurrence: Occurrence, instance: str | None) -> None:
 def out_of_service(snapshot: Snapshot, match: Match, now: datetime) -> str:
     """Return the reason why this VM should get no new work; "" while it may.
 
-    Without a valid document of this process, and until the VM knows its name, nothing takes it out.
+    Before the first valid document of this process, and while the VM's name is unknown, there is none.
     """
     if not snapshot.ready or snapshot.instance is None:
         return ""
