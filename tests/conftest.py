@@ -23,7 +23,7 @@ _END_TO_END = (
     "notifications/test_services.py",
     "security",
     "simulator/test_browser.py",
-    "state/test_state_process.py",
+    "state/test_process.py",
     "test_benchmarks.py",
     "test_dependencies.py",
     "test_examples.py",

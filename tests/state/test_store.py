@@ -15,7 +15,6 @@ from exporter.model.advance import advance
 from exporter.model.documents import Document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.lifecycle import HISTORY, Known
-from exporter.state.journal import Journal, Table
 from tests.state_support import START, StateFixture, nth_step, on_disk, replay
 
 
@@ -186,32 +185,6 @@ def test_forgotten_events_are_deleted(fixture: StateFixture) -> None:
     step = msgspec.structs.replace(nth_step(known, 4), changed=(), forgotten=forgotten)
     store.record(step)
     assert store.load().past == {}
-
-
-def test_transaction_is_all_or_nothing(fixture: StateFixture) -> None:
-    """An error of ours in the middle of a transaction leaves no part of it, in memory or on disk."""
-    journal = Journal(fixture.directory, fixture.health, fixture.clock)
-    table = Table(journal, "number", str, int)
-    journal.open()
-
-    def fail() -> None:
-        with journal.transaction() as transaction:
-            transaction.put(table, "one", 1)
-            raise LookupError
-
-    with pytest.raises(LookupError):
-        fail()
-    assert table.snapshot() == []
-    with journal.transaction() as transaction:
-        transaction.put(table, "one", 1)
-        transaction.put(table, "two", 2)
-        transaction.put(table, "one", 3)
-        transaction.delete(table, "two")
-        transaction.delete(table, "nine")
-        assert table.entries == {}
-    assert table.snapshot() == [("one", 3)]
-    assert on_disk(fixture.directory, "number") == {"one": 3}
-    journal.close()
 
 
 def test_reading_does_not_wait_for_the_disk(fixture: StateFixture) -> None:

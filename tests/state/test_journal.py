@@ -1,10 +1,11 @@
-"""Random histories of a table beside a dict: failing disks, kills, restarts."""
+"""Tests of `exporter.state.journal`: transactions, and random histories of a table beside a dict."""
 
 import shutil
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -168,3 +169,30 @@ class FailingDisk(RuleBasedStateMachine):
 
 TestFailingDisk = FailingDisk.TestCase
 TestFailingDisk.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+    """An error of ours in the middle of a transaction leaves no part of it, in memory or on disk."""
+    fixture = StateFixture(tmp_path)
+    journal = Journal(fixture.directory, fixture.health, fixture.clock)
+    table = Table(journal, "number", str, int)
+    journal.open()
+
+    def fail() -> None:
+        with journal.transaction() as transaction:
+            transaction.put(table, "one", 1)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+    assert table.snapshot() == []
+    with journal.transaction() as transaction:
+        transaction.put(table, "one", 1)
+        transaction.put(table, "two", 2)
+        transaction.put(table, "one", 3)
+        transaction.delete(table, "two")
+        transaction.delete(table, "nine")
+        assert table.entries == {}
+    assert table.snapshot() == [("one", 3)]
+    assert on_disk(fixture.directory, "number") == {"one": 3}
+    journal.close()
