@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.notifications.receivers import Receiver, http_receiver
+from tests.notifications.receivers import Receiver, TlsProxy, http_receiver, in_place_of_services
 from tests.notifications.workbench import Workbench
 
 
@@ -29,4 +29,13 @@ def impatient(tmp_path: Path) -> Iterator[Workbench]:
 def receiver() -> Iterator[Receiver]:
     """Run a receiver that takes everything."""
     with http_receiver() as found:
+        yield found
+
+
+@pytest.fixture
+def proxy(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[TlsProxy]:
+    """Send all HTTPS to a proxy, which answers in place of the services by the module's ``ANSWERS``."""
+    with in_place_of_services(request.module.ANSWERS, monkeypatch, tmp_path) as found:
         yield found

@@ -1,7 +1,7 @@
 """Tests of services that know incidents, by the unmodified plugins: one per event, closed at its end."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from exporter.notifications.sending import AppriseSender
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW
 from tests.notifications.messages import message
-from tests.notifications.receivers import Received, TlsProxy, http_receiver, in_place_of_services
+from tests.notifications.receivers import Received, TlsProxy, http_receiver
 
 KEY = f"{REBOOT_ID}/vm_0"
 TOKEN = "0123456789abcdef" * 2
@@ -59,13 +59,6 @@ WORDS = {
     "splunk": ("CRITICAL", "RECOVERY"),
     "firehydrant": ("OPEN", "CLOSED"),
 }
-
-
-@pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[TlsProxy]:
-    """Stand in for the services: all HTTPS goes to a proxy here."""
-    with in_place_of_services(ANSWERS, monkeypatch, tmp_path) as found:
-        yield found
 
 
 def told(transition: Transition, event_type: str = "Reboot", incident: str = KEY) -> Message:

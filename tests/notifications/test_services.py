@@ -23,7 +23,7 @@ from exporter.notifications.services import Checker
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW
 from tests.notifications.messages import message
-from tests.notifications.receivers import Received, TlsProxy, in_place_of_services, mail_receiver
+from tests.notifications.receivers import Received, TlsProxy, mail_receiver
 
 SLACK = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/"
 TELEGRAM = "tgram://123456789:ABCdefghijklmnopqrstuvwxyz123456789/12345"
@@ -40,13 +40,6 @@ ANSWERS = {
 }
 HOSTILE = '<b>bold</b> & "quoted" *_`x`_* [a](http://evil.test) @everyone <!channel> {{ 7919 * 7919 }}'
 FORMATS: tuple[TextFormat, ...] = ("markdown", "text", "html")
-
-
-@pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[TlsProxy]:
-    """Stand in for the services: all HTTPS goes to a proxy here."""
-    with in_place_of_services(ANSWERS, monkeypatch, tmp_path) as found:
-        yield found
 
 
 @cache
