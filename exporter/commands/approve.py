@@ -1,4 +1,4 @@
-"""`approve`: let events proceed by hand, after showing what they are and which VMs they affect."""
+"""`approve`: approve events by hand, after showing them and the VMs that they affect."""
 
 import math
 import sys
@@ -101,7 +101,7 @@ class _Imds:
         self._ask(lambda: self._client.approve(event_ids), _MOMENTARY)
 
     def pause(self, seconds: float | None = None) -> None:
-        """Wait, without a number until the next poll.
+        """Wait for some seconds, by default for the poll interval.
 
         Raises:
             TimeoutError: the time limit has passed.
@@ -127,7 +127,7 @@ class _Imds:
 
 
 class Followed:
-    """Approved events, followed from document to document until the outcome of each is known."""
+    """Approved events whose outcomes are looked for in document after document."""
 
     def __init__(self, document: Document, events: Iterable[ScheduledEvent], now: datetime) -> None:
         self._known = Known()

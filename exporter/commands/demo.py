@@ -64,7 +64,7 @@ def run(options: Options, clock: Clock) -> int:
 
 
 class Demo(NamedTuple):
-    """A running exporter, the messages it has sent, and how many times as fast as the clock its world is."""
+    """A running exporter, its messages, and the speed of its simulated time."""
 
     app: App
     clock: Clock
@@ -117,7 +117,7 @@ class Messages:
         self.count = 0
 
     def send(self, rendered: Rendered, delivered_to: set[str] | None = None) -> Delivery:
-        """Take one."""
+        """Keep a message."""
         del delivered_to
         with self._lock:
             self._kept = [*self._kept[1 - KEPT :], rendered]
@@ -194,7 +194,7 @@ def _notice(speed: float) -> str:
 
 
 def headline(demo: Demo) -> list[str]:
-    """Return the lines that always stay in sight."""
+    """Return the lines above the events."""
     endpoint, page = demo.app.snapshot.endpoint, f"Page, metrics and API: {demo.app.url}   Stop with Ctrl-C."
     if demo.speed == 1:
         return [f"Events of {endpoint}", page]

@@ -100,7 +100,7 @@ def run(asked: Asked, clock: Clock) -> int:
 
 
 def findings(asked: Asked, clock: Clock) -> Iterator[Finding]:
-    """Look at each part in turn."""
+    """Examine each part in turn."""
     settings, targets, mistakes = _configuration(asked)
     yield from mistakes
     status, answers = _exporter(asked.exporter_url)
@@ -224,7 +224,7 @@ def _name(settings: Config, vm: VirtualMachine | None) -> Finding:
 
 
 def _clock(endpoint: str, clock: Clock) -> Finding:
-    """Compare this clock with the one in the head of an answer of IMDS."""
+    """Compare the clock with the Date header of IMDS."""
     try:
         answer = urllib3.PoolManager(timeout=_IMDS_SECONDS, retries=False).request(
             "GET", f"{endpoint}/metadata/versions", headers={"Metadata": "true"}
@@ -241,7 +241,7 @@ def _clock(endpoint: str, clock: Clock) -> Finding:
 
 
 def _state(settings: Config) -> Finding:
-    """Look at the directory, which is not created, and at the modes, without writing anything."""
+    """Examine the state directory, without creating or writing anything."""
     directory = config.state_directory(settings)
     present = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not present.is_dir():

@@ -1,4 +1,4 @@
-"""`events`: what the running exporter, asked over HTTP, or IMDS knows now; once or again and again."""
+"""`events`: the current events, from the running exporter or from IMDS, once or repeatedly."""
 
 import threading
 from collections.abc import Iterator
@@ -106,7 +106,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class _Look(msgspec.Struct, frozen=True):
-    """An answer, with the lines that stand above the events; ``error`` says why it is not of now."""
+    """An answer, with the lines above the events; ``error`` says why it is out of date."""
 
     headline: tuple[str, ...]
     answer: Answer | None = None
@@ -198,7 +198,7 @@ class _Sources:
 
 
 def _looks(sources: _Sources, interval: float) -> Iterator[_Look]:
-    """Ask again and again; a failure is shown above the last known events."""
+    """Yield answers at every interval; after a failure, the last one with the error."""
     pause = threading.Event()
     last = _Look(("This VM's events",))
     while True:

@@ -13,7 +13,7 @@ FILE = click.Path(path_type=Path)
 
 
 class Parsed(click.ParamType[object]):
-    """A flag whose text a ``parse`` of ours reads; its ValueError is the message."""
+    """The type of a flag that a ``parse`` reads; its ValueError is the message."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name = name

@@ -86,7 +86,7 @@ class PollInterval(Duration):
 
 
 class Positive(Duration):
-    """A duration of more than nothing."""
+    """A duration of more than 0."""
 
     __slots__ = ()
 

@@ -184,7 +184,7 @@ def _bounds(match: Match, what: str) -> tuple[Duration | None, Duration | None]:
 
 
 def advice(config: Config) -> Iterator[Finding]:
-    """Return the place of each part that has no effect, and why: no mistake, but hardly what was meant."""
+    """Return the place of each part that has no effect, and why."""
     for index, route in enumerate(config.notifications.routes):
         if reason := _never(route.match, config):
             yield ("notifications", "routes", index, "match"), f"nothing matches: {reason}"

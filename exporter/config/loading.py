@@ -48,7 +48,7 @@ def load(path: Path | None, overrides: Overrides) -> Config:
 
 
 def load_located(path: Path | None, overrides: Overrides, mistakes: Mistakes) -> tuple[Config, Locate]:
-    """Return what is right in the file, and the function that makes the error of a key found wrong later.
+    """Return the valid part of the file, and the function that makes errors of keys found wrong later.
 
     What is wrong is added to ``mistakes``.
 

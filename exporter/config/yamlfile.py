@@ -77,7 +77,7 @@ class YamlFile:
         del data[keys[-1]]
 
     def locate(self, node: Any, keys: Keys = ()) -> None:
-        """Note the lines of a node of PyYAML's and of all below it, and correct the texts and tags.
+        """Record the lines of a PyYAML node and of all below it, and correct their texts and tags.
 
         Raises:
             ConfigurationError: a text has half a character or a NUL, or aliases unfold without end.
