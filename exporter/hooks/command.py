@@ -21,13 +21,9 @@ from pathlib import Path
 import msgspec
 
 from exporter.clock import Clock
+from exporter.hooks.process import Process, start
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.timefmt import format_duration
-
-if sys.platform == "win32":
-    from exporter.hooks import windows_job as system
-else:
-    from exporter.hooks import posix as system
 
 # Between the request to end and the kill.
 GRACE_SECONDS = 5.0
@@ -79,7 +75,7 @@ def run(
             HookOutcome.FAILED, None, 0.0, "not begun: the exporter is stopping", stopped=True
         )
     try:
-        process = system.start(command.argv, command.stdin, command.environment, command.inherited)
+        process = start(command.argv, command.stdin, command.environment, command.inherited)
     except (OSError, ValueError) as error:
         reason = f"cannot be started: {why_not_started(command.argv, error)}"
         return CommandResult(HookOutcome.FAILED, None, clock.monotonic() - begun, reason)
@@ -96,7 +92,7 @@ def run(
 class _Supervisor:
     """Reads the output of one process, waits for its end, and ends it where that is due."""
 
-    def __init__(self, process: system.Process, lines: "Lines", clock: Clock) -> None:
+    def __init__(self, process: Process, lines: "Lines", clock: Clock) -> None:
         self._process = process
         self._lines = lines
         self._clock = clock

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from exporter.hooks import command, posix
+from exporter.hooks import command, process
 from exporter.hooks.command import MOST_BYTES, MOST_LINE_BYTES, MOST_LINES, Lines, status_in_words
 from exporter.model.jobs import HookOutcome
 from tests.hooks.support import printed, python, ran, shell
@@ -174,7 +174,7 @@ def test_a_hook_is_not_protected_from_the_oom_killer(tmp_path: Path, own: str, h
     for name, content in (("self", own), ("7", "unchanged")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "oom_score_adj").write_text(content)
-    posix._leave_oom_protection(tmp_path, 7)
+    process._leave_oom_protection(tmp_path, 7)
     assert (tmp_path / "7" / "oom_score_adj").read_text() == hooks
 
 

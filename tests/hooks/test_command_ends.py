@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.hooks import command, posix
+from exporter.hooks import command
 from exporter.model.jobs import HookOutcome
 from tests.end_to_end.program import eventually
 from tests.hooks.support import kill, marked, nothing_leaks, printed, python, ran, shell
@@ -240,7 +240,7 @@ class Ended:
 def test_all_that_a_command_wrote_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """However late it is, what was in the pipe at the end of the command is read before the pipe is left."""
     monkeypatch.setattr(command, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(posix, "start", lambda *_: Ended(b"last\n", b"of another\n"))
+    monkeypatch.setattr(command, "start", lambda *_: Ended(b"last\n", b"of another\n"))
     assert ran("anything").lines == [
         "last",
         "(something that it started still holds its output; no more of that is read)",

@@ -1,0 +1,268 @@
+"""Starting and ending a command, with its output in one pipe, on each system.
+
+On POSIX it gets a session and process group of its own. On Windows it gets a job object, which contains all
+processes that it starts: https://learn.microsoft.com/windows/win32/procthread/job-objects.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+_CHUNK_BYTES = 65536
+
+if sys.platform == "win32":
+    import _winapi
+    import ctypes
+    import msvcrt
+    import time
+
+    # Windows cannot wait for a pipe.
+    _LOOK_EVERY_SECONDS = 0.02
+    _KILLED = 1
+
+    class Process:
+        """A command that was started in a job object of its own, with its output in one pipe."""
+
+        def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
+            self._popen = popen
+            self._output = output
+            self._kernel = _kernel()
+            # What the command starts before it is in the job is not in the job; there is hardly time.
+            self._job = self._kernel.CreateJobObjectW(None, None)
+            handle = int(popen._handle)  # type: ignore[attr-defined]  # noqa: SLF001  # the only way to it
+            self._has_job = bool(self._job and self._kernel.AssignProcessToJobObject(self._job, handle))
+
+        def read(self, seconds: float) -> bytes | None:
+            """Return output, waiting at most ``seconds``; b"" at its end, None if none came."""
+            handle = msvcrt.get_osfhandle(self._output.fileno())
+            deadline = time.monotonic() + seconds
+            try:
+                while not _winapi.PeekNamedPipe(handle, 0)[0]:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return None
+                    time.sleep(min(left, _LOOK_EVERY_SECONDS))
+                return os.read(self._output.fileno(), _CHUNK_BYTES)
+            except BrokenPipeError:
+                return b""
+
+        def exited(self) -> bool:
+            """Return whether the command itself has ended; processes that it started may go on."""
+            return self._popen.poll() is not None
+
+        def alive(self) -> bool:
+            """Return whether the command itself still runs: the rest of a job gets no extra time."""
+            return not self.exited()
+
+        def ask_to_end(self) -> None:
+            """Send Ctrl-Break, which reaches console programs if this process has a console."""
+            with contextlib.suppress(OSError):
+                os.kill(self._popen.pid, signal.CTRL_BREAK_EVENT)
+
+        def kill(self) -> None:
+            """End all of the job."""
+            if not (self._has_job and self._kernel.TerminateJobObject(self._job, _KILLED)):
+                with contextlib.suppress(OSError):
+                    self._popen.kill()
+
+        def status(self) -> int | None:
+            """Return the exit status; None if it is not known."""
+            return self._popen.poll()
+
+        def close(self) -> None:
+            """Close the output and the handle of the job, whose processes go on."""
+            self._output.close()
+            if self._job:
+                self._kernel.CloseHandle(self._job)
+                self._job = None
+
+    def start(
+        argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
+    ) -> Process:
+        """Start a command with ``stdin`` as its standard input; ``environment`` overrides ``inherited``.
+
+        Raises:
+            OSError: it cannot be started.
+            ValueError: there is NUL in the command or in a variable.
+        """
+        with tempfile.TemporaryFile() as file:
+            file.write(stdin)
+            file.seek(0)
+            popen = subprocess.Popen(  # noqa: S603  # the configuration names it, and no shell reads it
+                argv,
+                bufsize=0,
+                stdin=file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**inherited, **environment},
+                creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
+            )
+        if popen.stdout is None:
+            raise OSError("no pipe for the output")
+        return Process(popen, popen.stdout)
+
+    def _kernel() -> ctypes.WinDLL:
+        """Return kernel32 with handles as wide as pointers; the default of ctypes is 32 bits."""
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        handle = ctypes.c_void_p
+        kernel.CreateJobObjectW.restype = handle
+        kernel.CreateJobObjectW.argtypes = (ctypes.c_void_p, ctypes.c_wchar_p)
+        kernel.AssignProcessToJobObject.argtypes = (handle, handle)
+        kernel.TerminateJobObject.argtypes = (handle, ctypes.c_uint)
+        kernel.CloseHandle.argtypes = (handle,)
+        return kernel
+
+else:
+    import select
+    import threading
+
+    _PROC = Path("/proc")
+    _ENDED = ("Z", "X")
+
+    class Process:
+        """A command that was started in a group of its own, with its output in one pipe."""
+
+        def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
+            self._popen = popen
+            self._output = output
+            self._ended = False
+            self._status: int | None = None
+            self._poll = select.poll()
+            self._poll.register(output.fileno(), select.POLLIN)
+
+        def read(self, seconds: float) -> bytes | None:
+            """Return output, waiting at most ``seconds``; b"" at its end, None if none came."""
+            if not self._poll.poll(seconds * 1000):
+                return None
+            return os.read(self._output.fileno(), _CHUNK_BYTES)
+
+        def exited(self) -> bool:
+            """Return whether the command itself has ended; processes that it started may go on."""
+            if not self._ended:
+                try:
+                    pid, status = os.waitpid(self._popen.pid, os.WNOHANG)
+                except ChildProcessError:
+                    # If SIGCHLD is ignored, which can be inherited, the kernel drops the status. Popen.poll()
+                    # would return 0, as if the command had succeeded.
+                    self._ended = True
+                else:
+                    if pid:
+                        self._ended, self._status = True, os.waitstatus_to_exitcode(status)
+                if self._ended:
+                    # Tells Popen that the process has been waited for.
+                    self._popen.returncode = self._status or 0
+            return self._ended
+
+        def alive(self) -> bool:
+            """Return whether the command or another process of its group still runs."""
+            if not self.exited():
+                return True
+            try:
+                os.killpg(self._popen.pid, 0)
+            except ProcessLookupError:
+                return False
+            except PermissionError:
+                return True
+            # The group has members, but a zombie that its parent has not reaped yet has ended.
+            states = _states(self._popen.pid)
+            return states is None or any(state not in _ENDED for state in states)
+
+        def ask_to_end(self) -> None:
+            """Send SIGTERM to the whole group, and continue stopped processes, so that they can react."""
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)
+
+        def kill(self) -> None:
+            """Send SIGKILL to the whole group."""
+            self._signal(signal.SIGKILL)
+
+        def status(self) -> int | None:
+            """Return the exit status, or minus the number of the signal that ended it; None if unknown."""
+            return self._status if self.exited() else None
+
+        def close(self) -> None:
+            """Close the output; processes that still write to it get an error."""
+            self._output.close()
+            # A command that could not be killed must not remain a zombie when it ends.
+            if not self.exited():
+                threading.Thread(target=self._popen.wait, name="reaper", daemon=True).start()
+
+        def _signal(self, number: signal.Signals) -> None:
+            # While the group has members, no other group can have its number.
+            if self.alive():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._popen.pid, number)
+
+    def start(
+        argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
+    ) -> Process:
+        """Start a command with ``stdin`` as its standard input; ``environment`` overrides ``inherited``.
+
+        Raises:
+            OSError: it cannot be started.
+            ValueError: there is NUL in the command or in a variable.
+        """
+        # As bytes: a hook gets UTF-8 in every locale.
+        variables = {name.encode(): value.encode() for name, value in environment.items()}
+        own = {os.fsencode(name): os.fsencode(value) for name, value in inherited.items()}
+        reading, writing = os.pipe()
+        output = open(reading, "rb", buffering=0)  # noqa: PTH123, SIM115  # a descriptor; closed by Process
+        try:
+            with _as_file(stdin) as file:
+                popen = subprocess.Popen(  # noqa: S603  # the configuration names it, and no shell reads it
+                    argv,
+                    stdin=file,
+                    stdout=writing,
+                    stderr=subprocess.STDOUT,
+                    env={**own, **variables},
+                    start_new_session=True,
+                )
+        except BaseException:
+            output.close()
+            raise
+        finally:
+            os.close(writing)
+        _leave_oom_protection(_PROC, popen.pid)
+        return Process(popen, output)
+
+    def _leave_oom_protection(proc: Path, pid: int) -> None:
+        """Reset a process's OOM score if the unit (OOMScoreAdjust) has lowered the exporter's."""
+        with contextlib.suppress(OSError, ValueError):
+            if int(proc.joinpath("self", "oom_score_adj").read_text()) < 0:
+                proc.joinpath(str(pid), "oom_score_adj").write_text("0")
+
+    def _states(group: int) -> list[str] | None:
+        """Return the states of a group's processes, see proc(5); None on a system without them."""
+        if not _PROC.joinpath("self", "stat").exists():
+            return None
+        states = []
+        for folder in _PROC.iterdir():
+            # Processes may end at any moment.
+            with contextlib.suppress(OSError, ValueError):
+                if folder.name.isdigit():
+                    state, _, its_group, *_ = folder.joinpath("stat").read_bytes().rpartition(b")")[2].split()
+                    if int(its_group) == group:
+                        states.append(state.decode())
+        return states
+
+    @contextlib.contextmanager
+    def _as_file(content: bytes) -> Iterator[int]:
+        """Return a file in memory: a pipe would need a writer, which fails if the command reads nothing."""
+        with contextlib.ExitStack() as stack:
+            try:
+                descriptor = os.memfd_create("event")
+                stack.callback(os.close, descriptor)
+            except (AttributeError, OSError):  # not Linux; or forbidden, as by vm.memfd_noexec
+                file = stack.enter_context(tempfile.TemporaryFile(buffering=0))
+                descriptor = file.fileno()
+            view = memoryview(content)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            yield descriptor
