@@ -1,4 +1,4 @@
-"""Every metric of the program: counters and histograms, and gauges computed at the scrape."""
+"""All metrics: counters and histograms, and gauges that are computed at each scrape."""
 
 from exporter.metrics.counted import ApprovalOutcome, Metrics
 from exporter.metrics.current import SnapshotCollector

@@ -17,7 +17,7 @@ from exporter.model.messages import Outcome
 
 PREFIX = "azure_scheduled_events"
 
-# Azure may add types. Series of a counter stay for as long as the process: there must be an end to them.
+# Azure may add types. The series of a counter are never removed, so their number has to be bounded.
 _MOST_UNKNOWN_TYPES = 20
 _OTHER = "other"
 
@@ -146,9 +146,9 @@ class Metrics:
         self._poll_duration.observe(seconds)
 
     def happened(self, occurrence: Occurrence) -> None:
-        """Count a transition, and the notice or the impact that is known with it.
+        """Count a transition, and observe the notice or the impact time that it determines.
 
-        Of types that Azure may add the first 20 have series of their own; the rest are counted as ``other``.
+        The first 20 unknown event types get their own series; all further ones are counted as ``other``.
         """
         tracked = occurrence.tracked
         event_type = self._label(tracked.event.event_type)
@@ -182,7 +182,7 @@ class Metrics:
         self._notifications.labels(target, outcome.value).inc(count)
 
     def misunderstood(self, count: int) -> None:
-        """Count the parts of a changed document that could not be read."""
+        """Count the parts of a changed document that could not be decoded."""
         self._invalid_events.inc(count)
 
     def paused(self, event_type: str, seconds: float) -> None:
@@ -228,7 +228,7 @@ class Metrics:
         return event_type
 
     def loaded(self, at: datetime | None) -> None:
-        """Record a load of the configuration: the time of its success, or None if it failed."""
+        """Record a load of the configuration: when it succeeded, or None if it failed."""
         self._reload_successful.set(at is not None)
         if at is not None:
             self._reload_timestamp.set(at.timestamp())

@@ -22,7 +22,7 @@ _Samples = Iterable[tuple[Sequence[str], float]]
 
 @dataclass(eq=False)
 class SnapshotCollector(Collector):
-    """The state at the time of the scrape.
+    """Collects the state at the time of the scrape.
 
     With one Freeze scheduled for this VM, among others::
 
@@ -30,8 +30,9 @@ class SnapshotCollector(Collector):
         azure_scheduled_events_pending{event_status="Scheduled",event_type="Freeze",target="self"} 1.0
         azure_scheduled_events_event_seconds_to_not_before{event_id="C7061BAC-...",event_type="Freeze"} 893.2
 
-    ``waiting`` returns the number of messages per target, ``approval`` the state of an event's approval,
-    ``out_of_service`` why this VM should get no new work, or "". ``node`` is the name of the Node, if any.
+    ``waiting`` returns the number of queued messages per target, ``approval`` the state of an event's
+    approval, ``out_of_service`` the reason why this VM should get no new work, or "". ``node`` is the name of
+    the Node, if any.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -48,7 +49,7 @@ class SnapshotCollector(Collector):
         return self._families(self.snapshot())
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Yield every possible family, so that a scrape can select some by name."""
+        """Yield every possible family, so that ``name[]`` can select from them."""
         return self._families(Snapshot(resources=True))
 
     def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
@@ -131,7 +132,7 @@ def _instance(vm: VirtualMachine | None, node: str) -> GaugeMetricFamily:
 
 
 def _pending(snapshot: Snapshot) -> GaugeMetricFamily:
-    # Alerts need series that are there before anything happens.
+    # Alerts need series that exist before the first event.
     tally = Tally(dict.fromkeys(product(EVENT_TYPES, EVENT_STATUSES, map(str, Target)), 0))
     for tracked in snapshot.current:
         tally[tracked.event.event_type, tracked.event.event_status, str(tracked.target)] += 1

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 server on a thread of its own, with limits on connections, time and memory."""
+"""HTTP/1.1 server on its own thread, with limits on connections, time and memory."""
 
 from exporter.serving.addresses import listen
 from exporter.serving.http import (

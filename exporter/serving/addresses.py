@@ -1,4 +1,4 @@
-"""Addresses to listen on, written as Prometheus' exporters write them."""
+"""Listen addresses in the format of Prometheus exporters."""
 
 import errno
 import socket
@@ -11,7 +11,8 @@ BACKLOG = 1024
 def listen(address: str) -> socket.socket:
     """Listen on an address such as ``:9843`` (every interface, IPv4 and IPv6) or ``[::1]:0``.
 
-    Connections queue from now on. A host name means its first IPv4 address, or its first of any kind.
+    Connections are queued from then on. A host name resolves to its first IPv4 address, or to its first
+    address if it has no IPv4 address.
 
     Raises:
         ConfigurationError: the address is malformed, or its host is unknown.
@@ -23,11 +24,11 @@ def listen(address: str) -> socket.socket:
     except (socket.gaierror, ValueError) as error:
         raise ConfigurationError(f"listen address {address!r}: unknown host {host!r}") from error
     except OSError as error:
-        # `create_server` appends the address in Python's notation.
+        # `create_server` appends the address as a Python tuple.
         reason = (error.strerror or str(error)).partition(" (while")[0].lower()
         raise ExporterError(f"cannot listen on {address}: {reason}") from error
-    # Accepted connections inherit it. Without it the body of a response can wait 40 ms for the client to
-    # acknowledge the head.
+    # Accepted connections inherit this option. Without it, the body of a response can be delayed by 40 ms
+    # until the client acknowledges the head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
@@ -56,7 +57,7 @@ def _bind(host: str, port: int) -> socket.socket:
                 ("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
             )
         except OSError as error:
-            # The errors of a machine on which IPv6 exists but is disabled.
+            # Raised if IPv6 is supported but disabled.
             if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
                 raise
     return socket.create_server(("", port), backlog=BACKLOG)

@@ -1,4 +1,4 @@
-"""Requests and responses, and the pages among them, which Jinja2 makes from templates."""
+"""HTTP requests and responses, and HTML pages rendered from Jinja2 templates."""
 
 import base64
 import hashlib
@@ -22,8 +22,8 @@ class HangUpError(Exception):
 class Request(msgspec.Struct, frozen=True):
     """A complete request.
 
-    ``path`` is decoded, ``query`` is as the client wrote it, names of headers are in lower case.
-    ``disconnected`` returns once the client has closed the connection.
+    ``path`` is percent-decoded, ``query`` is not; header names are in lower case. ``disconnected`` returns
+    once the client has closed the connection.
     """
 
     method: str
@@ -34,16 +34,16 @@ class Request(msgspec.Struct, frozen=True):
     disconnected: Callable[[], Awaitable[None]]
 
     def header(self, name: bytes) -> str:
-        """Return a header's values, joined by commas as RFC 9110, 5.3 allows; "" where there is none."""
+        """Return a header's values, joined by commas (RFC 9110, 5.3); "" if it is absent."""
         return ",".join(value.decode("latin-1") for key, value in self.headers if key == name)
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A whole answer.
+    """A complete response.
 
-    ``headers``, with names in lower case, are added to those that every answer has, and override them.
-    ``authenticated`` says that the client has shown a right password. ``parts``, if given, is the body as it
-    is to be sent, part by part.
+    ``headers``, with names in lower case, are added to the default headers and override them.
+    ``authenticated`` is True if the client sent a correct password. ``parts``, if given, is the body in the
+    parts in which it is sent.
     """
 
     body: bytes
@@ -68,15 +68,15 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def text(message: str, status: int = 200, headers: Mapping[str, str] = {}) -> Response:
-    """Answer with a line of plain text."""
+    """Return a response with a line of plain text."""
     return Response(f"{message}\n".encode(errors="replace"), TEXT, status, headers)
 
 
 def html_page(package: str, **values: object) -> Response:
-    """Render the template ``page.html`` of a package: values are escaped, and only its own script runs.
+    """Render the template ``page.html`` of a package. Values are escaped; no script but ``page.js`` may run.
 
-    Beside ``values`` the template gets ``style`` (``page.css``), ``script`` (``page.js``), to be included as
-    they are, and ``build``, a digest of all three files.
+    Besides ``values``, the template gets ``style`` (``page.css``) and ``script`` (``page.js``), which are
+    included unescaped, and ``build``, a digest of all three files.
     """
     template, headers = _load(package)
     return Response(template(values).encode(), HTML, headers=headers)
@@ -84,7 +84,7 @@ def html_page(package: str, **values: object) -> Response:
 
 @cache
 def _load(package: str) -> tuple[Callable[..., str], Mapping[str, str]]:
-    # Imported at the first view: few ever look at a VM's page.
+    # Imported on first use: most VMs' pages are never viewed.
     from jinja2 import Environment, StrictUndefined
 
     folder = resources.files(package)
@@ -104,9 +104,9 @@ def _load(package: str) -> tuple[Callable[..., str], Mapping[str, str]]:
 
 
 def _visible(value: object) -> object:
-    """Return text on one line, with ``?`` for control characters and for marks that reorder text.
+    """Return text on one line, with control characters and bidirectional marks replaced by ``?``.
 
-    A bidirectional mark would also affect what is around it: it can end the isolation of its own element.
+    A bidirectional mark can affect the surrounding text, even outside its own element.
     """
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return printable(" ".join(value.split()))

@@ -1,6 +1,6 @@
-"""An HTTP/1.1 server: h11 for the protocol, asyncio's streams for the connections.
+"""HTTP/1.1 server, built on h11 and asyncio streams.
 
-docs/decisions/0001-web-server.md explains why it is not a ready-made server.
+docs/decisions/0001-web-server.md explains why no existing server is used.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 MAX_BYTES = 16 * 1024  # per request head, per request body, and per read
 _MAX_HEADERS = 100  # a parsed header takes many times the bytes of a short one
-_WRITE_SECONDS = 30.0  # within which a peer must have read an answer
+_WRITE_SECONDS = 30.0  # for the peer to read a response
 _LOOK_AGAIN = 0.05  # seconds
 
 
 class _Connection:
-    """HTTP/1.1 with one client. Time limits are left to the server."""
+    """HTTP/1.1 connection to one client. The server enforces the time limits."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -81,7 +81,7 @@ class _Connection:
         self.http.receive_data(await self.reader.read(MAX_BYTES))
 
     async def disconnected(self) -> None:
-        """Wait until the client closes the connection or sends more than `MAX_BYTES`, which are kept."""
+        """Wait until the client closes the connection or sends more than `MAX_BYTES`. Its data is kept."""
         received = 0
         while received <= MAX_BYTES and (data := await self.reader.read(MAX_BYTES)):
             self.http.receive_data(data)
@@ -92,9 +92,9 @@ class _Connection:
         self.writer.write(self.http.send(event) or b"")
 
     async def sent(self) -> None:
-        """Wait until all that was written is sent; closing the connection then loses nothing."""
+        """Wait until everything written is sent, so that closing the connection loses nothing."""
         await self.writer.drain()
-        # With TLS, that waits only for the encryption.
+        # With TLS, `drain` waits only for the encryption.
         while self._socket.get_write_buffer_size():
             await asyncio.sleep(_LOOK_AGAIN)
 
@@ -104,20 +104,20 @@ def _check_head(head: h11.Request) -> None:
     if len(head.headers) > _MAX_HEADERS:
         raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
     if b"content-length" in headers and b"transfer-encoding" in headers:
-        # h11 uses the second. A proxy that uses the first would see different requests (RFC 9112, 6.1).
+        # h11 uses Transfer-Encoding; a proxy that uses Content-Length sees other requests (RFC 9112, 6.1).
         raise h11.RemoteProtocolError("ambiguous body length")
     if int(headers.get(b"content-length", 0)) > MAX_BYTES:
         raise h11.RemoteProtocolError("body too large", error_status_hint=413)
 
 
 class Server:
-    """Serves an application on its own thread, from `start` to `stop`.
+    """Serves an application on its own thread, from `start` until `stop`.
 
-    Once ``max_connections`` are open, a new connection replaces the one that has been waiting for its client
-    the longest; if all of them are being answered or trusted, the new one is closed. A connection is trusted
-    if the client was authenticated by its latest request. ``request_timeout`` covers the TLS handshake
-    and the whole request, ``idle_timeout`` the time between requests, both in seconds. Bodies over
-    `MAX_BYTES` are refused with 413. An application that raises is answered for with 500.
+    Once ``max_connections`` are open, a new connection replaces the one that has been idle the longest; if
+    all of them are busy or trusted, the new one is closed. A connection is trusted if its latest request was
+    authenticated. ``request_timeout`` covers the TLS handshake and the whole request, ``idle_timeout`` the
+    time between requests, both in seconds. Bodies over `MAX_BYTES` are refused with 413. If the application
+    raises an exception, the response is a 500.
     """
 
     def __init__(
@@ -158,12 +158,12 @@ class Server:
         self._started.wait()
 
     def stop(self, timeout: float = 2.0) -> None:
-        """Stop within ``timeout`` seconds, after the responses under way; may be called again."""
+        """Stop within ``timeout`` seconds, after the responses in progress; may be called again."""
         if not self._started.is_set():
             self._listener.close()
             return
         self._grace = timeout * 0.75
-        with suppress(RuntimeError):  # the loop is closed: stopped before
+        with suppress(RuntimeError):  # the loop is closed: already stopped
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -173,8 +173,8 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._pipelining = asyncio.Lock()
-        # asyncio uses its backlog also as the number of connections to accept in a row. One at a time leaves
-        # room in a flood for those that are already open.
+        # asyncio also accepts as many connections in a row as its backlog. Accepting one at a time leaves
+        # time for the open connections during a flood.
         await asyncio.start_server(self._accept, sock=self._listener, backlog=1)
         self._listener.listen(BACKLOG)
         self._started.set()
@@ -186,7 +186,7 @@ class Server:
         for connection in list(self._waiting):
             if connection.http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
                 self._drop(connection)
-        # asyncio's own tasks, which pass connections on, included. `asyncio.run` cancels what remains.
+        # Includes asyncio's own tasks, which pass connections on. `asyncio.run` cancels the remaining ones.
         if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(tasks, timeout=self._grace)
 
@@ -236,7 +236,7 @@ class Server:
             while request and await self._answer(connection, request):
                 connection.http.start_next_cycle()
                 if connection.http.trailing_data[0]:
-                    # One request that was pipelined per turn of the loop, however many clients do so.
+                    # One pipelined request per iteration of the event loop, for all clients together.
                     async with self._pipelining:
                         await asyncio.sleep(0)
                 else:
@@ -245,7 +245,7 @@ class Server:
                 async with self._wait(connection, self._request_timeout):
                     request = await connection.request()
         except h11.RemoteProtocolError as error:
-            # An unknown transfer encoding is 501 to h11, but no fault of the server.
+            # h11 suggests 501 for an unknown transfer encoding, but that is a client error.
             await self._refuse(connection, error.error_status_hint if error.error_status_hint < 500 else 400)
 
     async def _answer(self, connection: _Connection, request: Request) -> bool:
@@ -285,10 +285,10 @@ class Server:
         connection.write(h11.Response(status_code=status, headers=encoded, reason=reason))
 
     async def _send(self, connection: _Connection, event: h11.Event) -> None:
-        """Write part of a response, and wait until the client has taken all that was written.
+        """Write part of a response, and wait until the client has received everything written.
 
         Raises:
-            HangUpError: it does not, or has gone.
+            HangUpError: the client did not read it in time, or has disconnected.
         """
         connection.write(event)
         try:

@@ -1,6 +1,6 @@
 """A simulator of Azure's Scheduled Events endpoint, for tests and for the demo.
 
-It plays scenarios, which are data files, and shares no logic with the exporter.
+It plays scenarios from data files and shares no logic with the exporter.
 """
 
 from exporter.simulator.scenario import EventChange, EventPlan, Scenario, load_scenarios

@@ -1,4 +1,4 @@
-"""The simulator's page and API: look, start a scenario, approve, cancel, stop, and cause faults."""
+"""The simulator's page and API: show the state, start, approve, cancel and stop, and inject faults."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,11 +11,11 @@ from exporter.serving import JSON, Request, Response, html_page
 from exporter.simulator.engine import Event
 from exporter.simulator.simulation import Fault, Simulator
 
-# More would make the page slow, and nobody would read it.
+# More would make the page slow.
 _SHOWN = 200
 _APPROVALS_SHOWN = 20
 
-# What decoding the body of a request raises.
+# Raised by decoding the body of a request.
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _Action = Callable[[str, bytes], Response]
@@ -41,7 +41,7 @@ class Control:
             "POST": self._set_fault,
             "DELETE": self._remove_fault,
         }
-        # The page is the same for every request: its script fetches the state and inserts it as text.
+        # The page is static: its script fetches the state and inserts it as text.
         routes: dict[str, dict[str, _Action]] = {
             "/": {"GET": lambda _, __: html_page("exporter.simulator")},
             "/api/v1/scenarios": {"GET": lambda _, __: _json(_scenarios(simulator))},
@@ -114,7 +114,7 @@ class Control:
 
 
 def refused(status: HTTPStatus, message: str, headers: Mapping[str, str] = {}) -> Response:
-    """Answer with an error, as JSON."""
+    """Return an error response, as JSON."""
     return Response(msgspec.json.encode({"error": message}), JSON, status.value, headers)
 
 
@@ -132,7 +132,7 @@ def _act(actions: dict[str, _Action], request: Request, name: str, body: bytes) 
 
 
 def _is_deliberate(request: Request) -> bool:
-    """Return whether another site's page cannot have sent this: its browser would ask us first."""
+    """Return whether a page of another site cannot have sent this without a CORS preflight."""
     kind = request.header(b"content-type").partition(";")[0].strip().lower()
     return kind == "application/json" or bool(request.header(b"x-requested-with"))
 

@@ -1,7 +1,7 @@
-"""The service's documents by API version: the scheduled events, and the facts about a VM.
+"""The documents of IMDS by API version: scheduled events and instance metadata.
 
 Sources: Azure's pages "Scheduled Events for Linux VMs" and "Azure Instance Metadata Service" (fields, the
-versions that brought them, formats).
+versions that introduced them, formats).
 """
 
 import uuid
@@ -14,7 +14,7 @@ import msgspec
 
 from exporter.simulator.engine import Event
 
-# The preview: names have a leading underscore, and the header is not asked for.
+# The preview version: names have a leading underscore, and the header is not required.
 PREVIEW = "2017-03-01"
 EVENTS_VERSIONS = (
     PREVIEW,
@@ -40,10 +40,10 @@ INSTANCE_VERSIONS = (
 def events_document(
     incarnation: int, events: Iterable[Event], version: str, wall: Callable[[float], datetime]
 ) -> bytes:
-    """Write the document as an API version knows it; ``wall`` turns simulated times into aware ones.
+    """Return the document of an API version; ``wall`` converts simulated times to aware datetimes.
 
-    NotBefore is the start, rounded down to whole seconds: Started may never come before it. An Advisory has
-    none, as nothing is scheduled yet.
+    NotBefore is the start, rounded down to whole seconds, because an event never starts before it. An
+    Advisory has none, as nothing is scheduled yet.
     """
     known = (event for event in events if _TYPE_SINCE.get(event.plan.type, PREVIEW) <= version)
     listed = [_fields(event, version, wall) for event in known]
@@ -68,7 +68,7 @@ def _fields(event: Event, version: str, wall: Callable[[float], datetime]) -> di
 
 
 def instance_document(vm_name: str, version: str = INSTANCE_VERSIONS[-1]) -> dict[str, Any]:
-    """Return the facts about a VM of that name: made up, the same at every start."""
+    """Return made-up instance metadata for a VM of that name, the same at every start."""
     brought = _compute_by_version(vm_name)
     known = [facts for since, facts in brought.items() if since <= version]
     compute = {name: value for facts in known for name, value in facts.items()}
@@ -143,7 +143,7 @@ def lookup(document: Any, path: str) -> Any:
 
 
 def as_text(part: Any) -> str:
-    """Write a value, or list the names below it, as ``format=text`` does."""
+    """Return a value, or the names below it, as ``format=text`` does."""
     if isinstance(part, str):
         return part
     inner = part.items() if isinstance(part, dict) else enumerate(part)

@@ -1,4 +1,4 @@
-"""The engine: plays scenarios. It has no clock and no I/O; its caller says what simulated time it is."""
+"""The engine that plays scenarios. It has no clock and no I/O; callers pass the simulated time."""
 
 import heapq
 import itertools
@@ -18,9 +18,9 @@ _Action = Callable[[], bool]
 
 
 class Event(msgspec.Struct, eq=False):
-    """An event as it stands; ``appears``, ``starts`` and ``ends`` are simulated times, planned or past.
+    """The state of an event; ``appears``, ``starts`` and ``ends`` are simulated times, planned or past.
 
-    ``event_id`` is the newest id where the plan renews it; ``names`` has the names of the scenario's VMs.
+    ``event_id`` is the newest id if the plan renews it; ``names`` maps the scenario's VMs to real names.
     """
 
     event_id: str
@@ -45,11 +45,11 @@ class Engine:
     """Turns scenarios, simulated time, approvals and triggers into a list of events with an incarnation.
 
     Times are simulated seconds since the beginning, and never fall. ``incarnation`` grows by one at every
-    instant at which the list changes, whether anybody looks or not; while the document is ``empty`` after a
-    switch-on, it does not change. Scenarios of the playlist start ``pause`` seconds after one another; one
-    that is still under way is passed over. ``next_start`` is when the playlist goes on, and with what; None
-    after its end. Each scenario affects the next of ``vms``; one that needs more VMs than there are affects
-    others, too.
+    instant at which the list changes, whether or not it is fetched; while the document is ``empty`` after a
+    switch-on, it does not change. Scenarios of the playlist start ``pause`` seconds after one another; a
+    scenario that is still in progress is skipped. ``next_start`` is when the playlist continues, and with
+    which scenario; None after its end. Each scenario affects the next of ``vms``; one that needs more VMs
+    than exist affects made-up ones, too.
     """
 
     def __init__(self, playlist: Sequence[Scenario], vms: Sequence[str], *, pause: float, loop: bool) -> None:
@@ -74,7 +74,7 @@ class Engine:
 
     @property
     def coming(self) -> Sequence[Event]:
-        """Events of scenarios under way that have not appeared yet."""
+        """Events of started scenarios that have not appeared yet."""
         return tuple(self._coming.values())
 
     def advance(self, now: float) -> None:
@@ -95,7 +95,7 @@ class Engine:
         return ids
 
     def approve(self, event_ids: Iterable[str], now: float) -> None:
-        """Start Scheduled events now, for all their VMs; any other id, an older one too, has no effect."""
+        """Start Scheduled events now, for all their VMs; other ids, including outdated ones, are ignored."""
         self.advance(now)
         listed = {event.event_id: event for event in self.events}
         approved = [listed.get(event_id.upper()) for event_id in event_ids]
@@ -103,14 +103,14 @@ class Engine:
         self._count(changed=any(started))
 
     def cancel(self, event_id: str, now: float) -> bool:
-        """Take an event back for good, whatever its status; return False if none has that id."""
+        """Remove an event for good, whatever its status; return False if none has that id."""
         self.advance(now)
         listed = self._listed.pop(event_id.upper(), None) is not None
         self._count(changed=listed)
         return listed or self._coming.pop(event_id.upper(), None) is not None
 
     def clear(self, now: float) -> None:
-        """Take all events back for good, those to come too; the playlist goes on."""
+        """Remove all events for good, including those to come; the playlist continues."""
         self.advance(now)
         changed = bool(self._listed)
         self._listed.clear()
@@ -123,7 +123,7 @@ class Engine:
         self.clear(now)
 
     def switch_on(self, now: float, empty_until: float) -> None:
-        """Begin counting again, as the service does when it is switched on, with a document that is empty."""
+        """Restart the incarnations with an empty document, as the service does when it is switched on."""
         self.advance(now)
         self.incarnation = 0
         self.empty, self._empty_until = True, empty_until
@@ -156,7 +156,7 @@ class Engine:
         return tuple(ids)
 
     def _cast(self, scenario: Scenario) -> dict[str, str]:
-        """Return the VM that plays each of the scenario's."""
+        """Return the VM name for each of the scenario's VMs."""
         size = len(scenario.vms)
         names = group(self._vms[0], size) if size >= len(self._vms) else tuple(self._vms)[:size]
         self._vms.rotate(-size if size < len(self._vms) else 0)
@@ -259,9 +259,9 @@ class Engine:
         return self._listed.get(event.event_id) is event
 
     def _count(self, *, changed: bool) -> None:
-        """Raise the incarnation if the document has changed."""
+        """Increment the incarnation if the document has changed."""
         was_empty, self.empty = self.empty, self._now < self._empty_until
-        # Whatever happens unseen is one change, at the end of the empty time.
+        # All changes while the document was empty count as one, at the end of that time.
         self.incarnation += bool(self.events) if was_empty else changed
 
 
@@ -270,7 +270,7 @@ def _new_id() -> str:
 
 
 def group(vm_name: str, size: int) -> tuple[str, ...]:
-    """Name a VM and its neighbours: of ``web_2`` ``web_0, web_1``, of ``db`` ``db_1, db_2``."""
+    """Return a VM and its neighbours: of ``web_2`` ``web_0, web_1``, of ``db`` ``db_1, db_2``."""
     match = re.fullmatch(r"(.*_)(\d+)", vm_name, re.DOTALL)
     prefix, first = (match[1], 0) if match else (f"{vm_name}_", 1)
     names = (f"{prefix}{number}" for number in itertools.count(first))

@@ -1,4 +1,4 @@
-"""Scenarios: what Azure does to a group of VMs, written as data files."""
+"""Scenarios, read from YAML files: the events that Azure schedules for a group of VMs."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _FILES = (".yaml", ".yml")
 
 
 class EventChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change of an event, ``after`` it appeared; what is not specified stays as it is.
+    """A change of an event, ``after`` it appeared; unspecified fields stay unchanged.
 
     ``notice`` is the time from the change to the new start, for an event that is still Scheduled then.
     """
@@ -35,10 +35,11 @@ class EventPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One event of a scenario; durations are simulated seconds.
 
     It appears ``after`` the scenario's start, is Advisory for ``advisory`` (0: never), Scheduled for
-    ``notice`` (0: never), then Started for ``impact``, and gone. With ``cancelled_after`` it goes before it
-    starts, that long after it appeared. With ``returns_after`` it is listed again under the same id, that
-    long after it went, and is not cancelled then. With ``renews_id`` it gets a new id at each change,
-    including those of its status. ``duration_in_seconds`` is what Azure announces; -1 is unknown.
+    ``notice`` (0: never), then Started for ``impact``, and then removed. With ``cancelled_after`` it is
+    removed before it starts, that long after it appeared. With ``returns_after`` it is listed again under the
+    same id, that long after its removal, and is not cancelled then. With ``renews_id`` it gets a new id at
+    each change, including those of its status. ``duration_in_seconds`` is what Azure announces; -1 is
+    unknown.
     """
 
     type: Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
@@ -57,7 +58,7 @@ class EventPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A story of one or more events; ``position`` orders the bundled ones.
+    """One or more events; ``position`` orders the bundled scenarios.
 
     The first of ``vms`` is the simulated VM itself, and takes its name; the others are its neighbours.
     """
@@ -71,7 +72,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_scenarios(names: Sequence[str] | None = None) -> tuple[Scenario, ...]:
-    """Load scenarios by name, or by path where it ends in .yaml or .yml; by no name, all that are bundled.
+    """Load scenarios by name, or by path if it ends in .yaml or .yml; without names, all bundled ones.
 
     Raises:
         ConfigurationError: a name is unknown, or a file is wrong; the message has file, line, key and remedy.
@@ -121,7 +122,7 @@ def _check(file: YamlFile, keys: Keys, event: EventPlan, group: tuple[str, ...])
 
 
 def _check_changes(file: YamlFile, keys: Keys, event: EventPlan, group: tuple[str, ...]) -> float:
-    """Return when the event starts, in seconds from its appearance, with all changes made."""
+    """Return when the event starts after all changes, in seconds from its appearance."""
     previous, starts = Duration(0), event.advisory + event.notice
     for index, change in enumerate(event.changes):
         place = (*keys, "changes", index)

@@ -1,4 +1,4 @@
-"""The simulator over HTTP: the service's own paths as IMDS has them, beside the page and the API."""
+"""The simulator's HTTP servers: the paths of IMDS, and the simulator's page and API."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from exporter.simulator.simulation import Fault, Simulator
 _PLACE = re.compile(r"/metadata/(?:(scheduledevents)|(instance)(/.*)?|(versions))/?", re.DOTALL)
 _VERSIONS = {"scheduledevents": EVENTS_VERSIONS, "instance": INSTANCE_VERSIONS}
 _METHODS = {"scheduledevents": ("GET", "POST"), "instance": ("GET",), "versions": ("GET",)}
-# How often a wait looks at the clock, which a test may move by hand.
+# How often a wait checks the clock, which a test may set.
 _LOOK_AGAIN = 0.05
 
 
@@ -41,7 +41,7 @@ class _StartRequests(msgspec.Struct):
 
 
 class SimulatorServer:
-    """A simulator, served; also a context manager that starts and stops it.
+    """Serves a simulator; also a context manager that starts and stops it.
 
     Each VM of the simulator has a port: the given one and those after it, or any if it is 0.
 
@@ -71,12 +71,12 @@ class SimulatorServer:
         return {vm: server.url for vm, server in self._servers.items()}
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         for server in self._servers.values():
             server.start()
 
     def stop(self, timeout: float = 1.0) -> None:
-        """Stop, each server within ``timeout`` seconds."""
+        """Stop each server within ``timeout`` seconds."""
         for server in self._servers.values():
             server.stop(timeout)
 
@@ -149,7 +149,7 @@ class Application:
         if _parameter(request, "format") == "text":
             return _tagged(request, as_text(found).encode(errors="replace"), TEXT)
         if isinstance(found, str):
-            # As in IMDS, which writes a value alone as text only, and only if it is asked to.
+            # Like IMDS, which returns a single value only with ``format=text``.
             return refused(HTTPStatus.BAD_REQUEST, "Bad request. A value has no JSON format; add format=text")
         return _tagged(request, msgspec.json.encode(found))
 
@@ -204,7 +204,7 @@ async def _drip(body: bytes, seconds: float) -> AsyncIterator[bytes]:
 
 
 def _tagged(request: Request, body: bytes, content_type: str = JSON) -> Response:
-    """Answer with an entity tag, and with 304 if the client has this very body (RFC 9110, 13.1.2)."""
+    """Return a response with an ETag, or a 304 if the client already has this body (RFC 9110, 13.1.2)."""
     tag = f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"'
     known = [one.strip().removeprefix("W/") for one in request.header(b"if-none-match").split(",")]
     if request.method in ("GET", "HEAD") and (tag in known or "*" in known):

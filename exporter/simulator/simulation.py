@@ -1,4 +1,4 @@
-"""The engine under a clock, with the service's limits, delays and faults around it."""
+"""The engine with a clock, and with the service's limits, delays and faults."""
 
 import threading
 from collections import deque
@@ -14,19 +14,18 @@ from exporter.simulator.documents import events_document
 from exporter.simulator.engine import Engine, Event, group
 from exporter.simulator.scenario import Scenario, load_scenarios
 
-# How long the service waits for a request before it switches itself off.
+# The service switches itself off after this long without a request.
 _DAY = 86_400.0
-# A little under the second that the limit speaks of: the way to here does not always take equally long, and a
-# client that keeps to the limit is not to be refused for it.
+# A little under a second: latency varies, and a client that respects the limit must not be refused.
 _LIMIT_SECONDS = 0.9
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What goes wrong with requests for ``/metadata``: the next ``count`` of them, or all until its removal.
+    """A fault of requests for ``/metadata``: of the next ``count`` ones, or of all until it is removed.
 
-    ``error`` answers with ``status``, ``throttle`` with 429, ``garbage`` with 200 and no JSON; ``delay``
-    waits ``seconds`` before a right answer, ``drip`` sends it a byte every ``seconds``; ``drop`` closes the
-    connection without any. ``endpoint`` and ``method`` restrict it.
+    ``error`` responds with ``status``, ``throttle`` with 429, ``garbage`` with 200 and invalid JSON;
+    ``delay`` waits ``seconds`` before a correct response, ``drip`` sends it a byte every ``seconds``;
+    ``drop`` closes the connection without a response. ``endpoint`` and ``method`` restrict it.
 
     Raises:
         ConfigurationError: a number is out of its range.
@@ -56,7 +55,7 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """The simulation at one instant; times are wall-clock times.
+    """A snapshot of the simulation; times are wall-clock times.
 
     ``service`` is ``off`` until a request switches it on, and ``empty`` while it lists no events afterwards.
     """
@@ -78,12 +77,12 @@ class Simulator:
     """A simulated VM and its Scheduled Events; thread-safe.
 
     Simulated time runs ``speed`` times as fast as the clock, from construction on. The scenarios start one
-    after another, ``pause`` simulated seconds apart, once or for ever. The first request switches the service
-    on, as does the first one after 24 simulated hours without any: incarnations start again from 0, the
-    answer takes ``first_call_delay`` real seconds, and then the document is empty for
-    ``empty_after_switch_on`` simulated seconds. At most ``requests_per_second`` are answered, 0 lifts the
-    limit. With ``idle`` no scenario starts unless it is asked for. With more than one of ``instances`` it is
-    a group of VMs, ``vms``: each has a limit of its own, and scenarios affect one after the other.
+    after another, ``pause`` simulated seconds apart, once or forever. The first request switches the service
+    on, as does the first one after 24 simulated hours without any: incarnations restart from 0, the response
+    takes ``first_call_delay`` real seconds, and then the document is empty for ``empty_after_switch_on``
+    simulated seconds. At most ``requests_per_second`` are answered, 0 lifts the limit. With ``idle``,
+    scenarios start only on request. With more than one of ``instances``, a group of VMs, ``vms``, is
+    simulated: each has its own request limit, and scenarios affect one after the other.
 
     Raises:
         ConfigurationError: a number is out of its range.
@@ -132,11 +131,11 @@ class Simulator:
 
     @property
     def scenarios(self) -> tuple[Scenario, ...]:
-        """Those that can be started by name: the bundled ones, and any others that it was made with."""
+        """The scenarios that can be started by name: the bundled ones and those passed at construction."""
         return tuple(self._scenarios.values())
 
     def start_scenario(self, name: str | Scenario) -> tuple[str, ...]:
-        """Start a scenario now, beside all others, and return the ids of its events.
+        """Start a scenario now, in parallel to all others, and return the ids of its events.
 
         Raises:
             ConfigurationError: no scenario has that name.
@@ -150,7 +149,7 @@ class Simulator:
             return self._engine.start(scenario, self._elapsed())
 
     def set_document(self, document: bytes | Mapping[str, Any] | None) -> None:
-        """Serve that instead, to the letter where it is bytes, under every API version; None: play on."""
+        """Serve this document under every API version, bytes verbatim; None resumes the scenarios."""
         encoded = (
             document if document is None or isinstance(document, bytes) else msgspec.json.encode(document)
         )
@@ -158,12 +157,12 @@ class Simulator:
             self._override = encoded
 
     def set_fault(self, fault: Fault | None) -> None:
-        """Set the fault that requests meet, or remove it."""
+        """Set the fault of requests, or remove it."""
         with self._lock:
             self._fault = fault
 
     def take_fault(self, endpoint: str, method: str) -> Fault | None:
-        """Return the fault that a request meets, and count it."""
+        """Return the fault that applies to a request, and count it."""
         with self._lock:
             fault = self._fault
             if fault is None or fault.endpoint not in {None, endpoint} or fault.method not in {None, method}:
@@ -174,7 +173,7 @@ class Simulator:
             return fault
 
     def admit(self, vm: str = "") -> bool:
-        """Count a request of a VM against its limit; False where it has to be refused with 429."""
+        """Count a request against its VM's limit; return False if it has to be refused with 429."""
         with self._lock:
             now = self._clock.monotonic()
             admitted = self._admitted.setdefault(vm, deque(maxlen=self._limit or 1))
@@ -214,7 +213,7 @@ class Simulator:
         return self._ready_at is None or self._elapsed() - self._last_poll >= _DAY
 
     def document(self, version: str) -> bytes:
-        """Return the document as an API version knows it, and count a poll."""
+        """Return the document of an API version, and count a poll."""
         with self._lock:
             self._last_poll = self._elapsed()
             self._polls += 1
@@ -230,12 +229,12 @@ class Simulator:
             return bodies[version]
 
     def knows(self, event_id: str) -> bool:
-        """Return whether the document that was set by hand mentions an id; those of our own are GUIDs."""
+        """Return whether the document set by `set_document` contains an id; generated ids are GUIDs."""
         with self._lock:
             return self._override is not None and event_id.encode() in self._override
 
     def approve(self, event_ids: Sequence[str]) -> None:
-        """Start Scheduled events now, for all their VMs; other ids are noted only."""
+        """Start Scheduled events now, for all their VMs; other ids are only recorded."""
         with self._lock:
             now = self._clock.now()
             self._approvals.extend(Approval(event_id, now) for event_id in event_ids)
@@ -243,17 +242,17 @@ class Simulator:
 
     @property
     def approvals(self) -> tuple[Approval, ...]:
-        """What clients have approved, oldest first; the newest thousand."""
+        """The latest thousand approvals, oldest first."""
         with self._lock:
             return tuple(self._approvals)
 
     def cancel(self, event_id: str) -> bool:
-        """Take an event back; False where none has that id."""
+        """Remove an event; return False if none has that id."""
         with self._lock:
             return self._engine.cancel(event_id, self._elapsed())
 
     def clear(self) -> None:
-        """Take all events back, those to come of scenarios under way too; the playlist goes on."""
+        """Remove all events, including those to come of started scenarios; the playlist continues."""
         with self._lock:
             self._engine.clear(self._elapsed())
 
@@ -265,7 +264,7 @@ class Simulator:
             self._override = None
 
     def picture(self) -> Picture:
-        """Return everything at once; it counts as no poll."""
+        """Return a snapshot, which does not count as a poll."""
         with self._lock:
             engine = self._engine
             engine.advance(self._elapsed())

@@ -1,4 +1,4 @@
-"""Traces: each event's life as spans, one trace across all VMs that saw it, sent by OTLP over HTTP."""
+"""Tracing: each event's life as spans, in one trace for all VMs, exported by OTLP over HTTP."""
 
 from exporter.tracing.tracer import Tracer
 

@@ -1,8 +1,8 @@
-"""OpenTelemetry's standard variables, as far as they are read without its SDK.
+"""The OTEL_* variables that are read without OpenTelemetry's SDK.
 
-Sources: OpenTelemetry's pages "Environment Variable Specification" (which exporters, whether at all) and
+Sources: OpenTelemetry's pages "Environment Variable Specification" (which exporters, if any) and
 "OpenTelemetry Protocol Exporter" (endpoint, timeout, protocol). The SDK reads all others itself; it does not
-cope with an endpoint that has blanks around it or a query, nor with a timeout of zero or of hours.
+handle an endpoint with surrounding blanks or with a query, nor a timeout of zero or of hours.
 """
 
 import math
@@ -18,15 +18,15 @@ _NONE = "none"
 _PATH = "v1/traces"
 _USUAL_ENDPOINT = "http://localhost:4318"
 _USUAL_SECONDS = 10.0
-# A receiver that is gone must not keep an attempt waiting for long. SDKs of other languages count in
-# milliseconds: the 10000 of a fleet would be hours here.
+# An unreachable receiver must not block an attempt for long. SDKs of other languages count in milliseconds: a
+# fleet-wide 10000 would be hours here.
 _MOST_SECONDS = 60.0
 
 
 def selected(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the exporters to use, each with the receiver's name: none unless something asks for one.
+    """Return the exporters to use, each with the receiver's name; none unless one is configured.
 
-    The name of a receiver has nothing that may be a secret.
+    The name of a receiver contains no secret.
 
     Raises:
         ConfigurationError: a variable has an invalid value.
@@ -64,7 +64,7 @@ def endpoint(environ: Mapping[str, str]) -> str:
 
 
 def timeout(environ: Mapping[str, str]) -> float:
-    """Return how many seconds an attempt may take, which are at most 60; 0, for no limit, means 60 too."""
+    """Return the seconds that an attempt may take, at most 60; 0 (no limit) also means 60."""
     try:
         seconds = float(_setting(environ, "TIMEOUT")[1])
     except ValueError:
@@ -75,12 +75,12 @@ def timeout(environ: Mapping[str, str]) -> float:
 
 
 def certificate(environ: Mapping[str, str]) -> str:
-    """Return the file with the certificates to trust; "" for those that are trusted anyway."""
+    """Return the file with the certificates to trust; "" for the default ones."""
     return _setting(environ, "CERTIFICATE")[1]
 
 
 def _setting(environ: Mapping[str, str], name: str) -> tuple[str, str]:
-    """Return the variable that sets something for traces, and its value; both are "" if there is none."""
+    """Return the variable that has a setting for traces, and its value; both are "" if none is set."""
     return next(((v, value) for v in _variables(name) if (value := _given(environ, v))), ("", ""))
 
 

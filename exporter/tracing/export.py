@@ -1,8 +1,8 @@
-"""Exporting spans with OpenTelemetry's SDK; the only module that imports it, and imported only to trace.
+"""Export of spans with OpenTelemetry's SDK: the only module that imports it, loaded only to trace.
 
-Sources of the resource that spans describe, this VM and this program: the pages "Resource" > "Cloud", "Host"
-and "Service" of OpenTelemetry's semantic conventions, and the registry's page "Azure". The name of the scale
-set is that of the Collector's Azure detector, because the conventions have none.
+Sources of the resource attributes: the pages "Resource" > "Cloud", "Host" and "Service" of OpenTelemetry's
+semantic conventions, and the registry's page "Azure". The name of the scale set is that of the Collector's
+Azure detector, because the conventions have none.
 """
 
 import logging
@@ -49,19 +49,19 @@ log = logging.getLogger(__name__)
 
 Attributes = Callable[[], Mapping[str, str]]
 
-# The version of the semantic conventions that has all names of attributes below.
+# The version of the semantic conventions that defines all attributes below.
 _SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The data is at fault and must not be sent again (OTLP specification, "OTLP/HTTP Response"; 413 and 422 are
-# what proxies and collectors answer where the specification knows only 400).
+# The data is invalid and must not be sent again (OTLP specification, "OTLP/HTTP Response"; proxies and
+# collectors also respond with 413 and 422, where the specification has only 400).
 _BAD_DATA = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 _MESSAGE_LIMIT = 200
-# These log full URLs, whose path may be a token, at each attempt, and the values of malformed headers.
+# At each attempt these log full URLs, whose path may be a token, and the values of malformed headers.
 _LEAKY_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.util.re")
 
 
 def resource_attributes(facts: VirtualMachine, instance: str | None) -> dict[str, str]:
-    """Return what is known of program and VM; ``instance`` is the configured name of this VM."""
+    """Return the known attributes of program and VM; ``instance`` is the configured name of this VM."""
     name = instance or facts.name or socket.gethostname()
     # A name from the command line may have bytes that are not Unicode, which cannot be encoded.
     name = name.encode(errors="backslashreplace").decode()
@@ -104,7 +104,7 @@ class SpanExporter:
         seen.reset()
         try:
             result = self._exporter.export(self._recorder.record(spans))
-        except Exception as error:  # whatever it is, it must not end the thread that exports
+        except Exception as error:  # no exception may end the exporting thread
             log.debug("export failed", exc_info=True)
             return ExportOutcome(problem=seen.problem or f"{type(error).__name__} in the exporter")
         if result is SpanExportResult.SUCCESS:
@@ -113,7 +113,7 @@ class SpanExporter:
         return ExportOutcome(problem=problem, refused=seen.status in _BAD_DATA)
 
     def shutdown(self) -> None:
-        """Make an export under way give up waiting, and later ones fail; safe to call from any thread."""
+        """Abort an export in progress, and make later ones fail; safe to call from any thread."""
         self._exporter.shutdown()
 
 
@@ -125,11 +125,11 @@ def otlp_exporter(attributes: Attributes) -> SpanExporter:
     session = requests.Session()
     session.mount("http://", adapter)
     session.mount("https://", adapter)
-    # The SDK would take a redirect for success, or follow it without the spans.
+    # The SDK would treat a redirect as success, or follow it without the spans.
     session.max_redirects = 0
-    # Without any, requests would replace a configured Authorization header by what ~/.netrc has for the host.
+    # Otherwise requests would replace a configured Authorization header by the ~/.netrc entry of the host.
     session.auth = lambda request: request
-    # Spans are hours apart: firewalls in between would have forgotten the connection.
+    # Spans are hours apart: firewalls would drop an idle connection.
     session.headers["Connection"] = "close"
     exporter = OTLPSpanExporter(
         endpoint=environment.endpoint(os.environ), timeout=environment.timeout(os.environ), session=session
@@ -143,10 +143,10 @@ def console_exporter(attributes: Attributes) -> SpanExporter:
 
 
 class ObservingAdapter(HTTPAdapter):
-    """A transport adapter that keeps how the latest request ended, for logs and status.
+    """A transport adapter that records the outcome of the latest request, for logs and status.
 
-    The SDK's exporter returns no more than success or failure. ``certificate`` is the file with the
-    certificates to trust; requests prefers ``REQUESTS_CA_BUNDLE`` to what is set on a session.
+    The SDK's exporter only returns success or failure. ``certificate`` is the file with the certificates to
+    trust; requests prefers ``REQUESTS_CA_BUNDLE`` to a session's setting.
     """
 
     def __init__(self, certificate: str = "") -> None:
@@ -175,7 +175,7 @@ class ObservingAdapter(HTTPAdapter):
 
 
 class _Recorder(sdk.SpanProcessor):
-    """Makes the SDK record spans that are over, with the ids and times that they have already."""
+    """Makes the SDK record finished spans, with their existing ids and times."""
 
     def __init__(self, attributes: Attributes) -> None:
         self._attributes = attributes
@@ -185,7 +185,7 @@ class _Recorder(sdk.SpanProcessor):
         self._resource: Mapping[str, str] | None = None
 
     def record(self, spans: Sequence[Span]) -> list[sdk.ReadableSpan]:
-        """Return spans as the SDK's exporters take them."""
+        """Return spans as the SDK's exporters expect them."""
         self._recorded = []
         attributes = self._attributes()
         if attributes != self._resource:
@@ -215,7 +215,7 @@ class _Recorder(sdk.SpanProcessor):
         recorded.end(_nanoseconds(span.end))
 
     def _new_tracer(self, attributes: Mapping[str, str]) -> Tracer:
-        # What users set in OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME wins.
+        # OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME take precedence.
         configured = OTELResourceDetector().detect().attributes
         provider = sdk.TracerProvider(
             sampler=ALWAYS_ON,
@@ -229,7 +229,7 @@ class _Recorder(sdk.SpanProcessor):
 
 
 class _FixedIds(IdGenerator):
-    """Generates the ids that the span to be recorded has already."""
+    """Generates the existing ids of the span to be recorded."""
 
     span: Span
 
@@ -251,11 +251,11 @@ def _parent(span: Span) -> Context:
 
 
 def _rejected(answer: bytes, sent: int) -> int:
-    """Return how many of the spans sent a receiver rejected in an answer that says success; log it."""
+    """Return how many spans a successful response rejects (OTLP's partial success); log them."""
     try:
         partial = ExportTraceServiceResponse.FromString(answer).partial_success
     except DecodeError:
-        # Many receivers answer with a word or two of text.
+        # Many receivers respond with a short text.
         return 0
     rejected = min(max(partial.rejected_spans, 0), sent)
     if rejected or partial.error_message:

@@ -1,8 +1,8 @@
-"""What happened, as spans: made purely, without OpenTelemetry's SDK.
+"""Spans of events, messages, approvals and hooks, built without I/O and without OpenTelemetry's SDK.
 
-Ids follow from the facts alone. The trace id comes from the EventId, so that all VMs share a trace; a span id
-from the VM, the event and what the span tells, so that the same thing has the same id after a restart, and
-children find their parents. (W3C Trace Context, "traceparent header": 16 bytes and 8 bytes, not all zero.)
+Ids are deterministic. The trace id is derived from the EventId, so that all VMs share a trace; a span id from
+the VM, the event and what the span describes, so that it is the same after a restart, and children can refer
+to their parents. (W3C Trace Context, "traceparent header": 16 bytes and 8 bytes, not all zero.)
 """
 
 import hashlib
@@ -22,7 +22,7 @@ PREFIX = "azure.scheduled_event."
 
 _ROOT = "root"
 
-# Of each side of a change in the state.
+# Of the old and of the new value of a change, as kept in the state.
 _LONGEST_TEXT = 1000
 _MOST_ITEMS = 100
 
@@ -30,13 +30,13 @@ LifeEvents = Callable[[str], Mapping[int, SpanEvent]]
 
 
 def event_spans(occurrence: Occurrence, vm: str, events: LifeEvents = lambda _: {}) -> Iterator[Span]:
-    """Return the spans of the phases that a transition ends, and at the end of the life its root.
+    """Return the spans of the phases that a transition ends, and at the end of the life the root span.
 
-    ``events`` returns what is known of a life's span events, by the numbers of their transitions from 1.
+    ``events`` returns the known span events of a life, by the number of their transition, from 1.
     """
     tracked, transition = occurrence.tracked, occurrence.transition
     ends = transition in ENDINGS
-    # Where the start was not watched, the phase begins when it was noticed.
+    # If the start was not observed, the phase begins when it was noticed.
     started = tracked.since(Transition.STARTED)
     if transition is Transition.STARTED or (ends and started is None):
         yield from _scheduled_phase(occurrence, vm)
@@ -47,7 +47,7 @@ def event_spans(occurrence: Occurrence, vm: str, events: LifeEvents = lambda _: 
 
 
 def life_event(occurrence: Occurrence) -> LifeEvent | None:
-    """Return the event of the root span that an update is, with its changes."""
+    """Return the root span's event for an update, with its changes."""
     if occurrence.transition is not Transition.UPDATED:
         return None
     attributes = {
@@ -61,7 +61,7 @@ def life_event(occurrence: Occurrence) -> LifeEvent | None:
 
 
 def _brief(value: object) -> Attribute:
-    """Return a side of a `Change` as an attribute, cut where it is long, as it is kept in the state."""
+    """Return a value of a `Change` as an attribute, truncated as in the state."""
     if isinstance(value, datetime):
         return rfc3339(value) or ""
     if isinstance(value, tuple | list):
@@ -70,7 +70,7 @@ def _brief(value: object) -> Attribute:
 
 
 def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome) -> Span:
-    """Return the span of a message, from its transition to its delivery, or to when it was given up."""
+    """Return the span of a message, from its transition until it was delivered or given up."""
     attributes = {
         PREFIX + "transition": message.transition.value,
         PREFIX + "notification.target": message.target,
@@ -93,7 +93,7 @@ def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome)
 
 
 def approval_span(tracked: TrackedEvent, vm: str, rule: str, times: tuple[datetime, datetime]) -> Span:
-    """Return the span of an approval by this exporter, from the decision to Azure's answer."""
+    """Return the span of an approval by this exporter, from the decision to Azure's response."""
     return _child_span(
         f"approve {rule}",
         event_view(tracked),
@@ -108,7 +108,7 @@ def approval_span(tracked: TrackedEvent, vm: str, rule: str, times: tuple[dateti
 def hook_span(
     job: Job, vm: str, times: tuple[datetime, datetime], result: CommandResult | None = None
 ) -> Span:
-    """Return the span of a hook's run; ``result`` is None where only its ids matter."""
+    """Return the span of a hook's run; ``result`` is None if only its ids matter."""
     attributes: dict[str, Attribute] = {
         PREFIX + "transition": job.transition.value,
         PREFIX + "hook.name": job.hook,
@@ -142,7 +142,7 @@ def _child_span(  # noqa: PLR0913  # a span has as many sides
 ) -> Span:
     """Return a span below the root of a life.
 
-    ``life`` is the VM and the key of the life; ``what`` names, together with these, what the span tells of.
+    ``life`` is the VM and the key of the life; together with ``what`` these identify what the span describes.
     """
     start, end = times
     return Span(
@@ -211,12 +211,12 @@ def _attributes(tracked: TrackedEvent) -> dict[str, Attribute]:
         "description": event.description,
         "resources": event.resources,
         "duration_seconds": event.duration_seconds,
-        # Azure blanks it at the start, just when one wants to compare.
+        # Azure clears NotBefore at the start, so the last announced one is used.
         "not_before": rfc3339(tracked.announced),
     }
     return {PREFIX + name: value for name, value in found.items() if value is not None}
 
 
 def _span_id(*facts: str) -> str:
-    # A name from the command line may have what is not valid Unicode.
+    # A name from the command line may not be valid Unicode.
     return hashlib.sha256("\0".join(facts).encode(errors="surrogatepass")).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""All of tracing, as the rest of the program sees it."""
+"""The interface of tracing to the rest of the program."""
 
 import logging
 import socket
@@ -29,7 +29,7 @@ _SWITCH_OFF_SECONDS = 1.0
 
 
 class Tracer:
-    """Makes spans of what happens and has them exported; for any thread, which does not wait for that.
+    """Creates spans and exports them in the background; for any thread, never blocks it.
 
     Until `configure` finds that tracing is on, nothing is done or stored, and the SDK is not imported.
     """
@@ -44,7 +44,7 @@ class Tracer:
         vm: Callable[[], VirtualMachine | None],
         environ: Mapping[str, str],
     ) -> None:
-        """``vm`` returns the facts about this VM as far as they are known."""
+        """``vm`` returns the known facts about this VM."""
         self._waiting = waiting
         self._metrics = metrics
         self._health = health
@@ -72,7 +72,7 @@ class Tracer:
                 self._begin(lane, name)
 
     def compose(self, occurrences: Sequence[Occurrence], instance: str | None) -> TraceJobs:
-        """Return what just happened as this VM saw it, to be recorded with it."""
+        """Return the spans of occurrences, to be recorded in the same step."""
         if not self._workers:
             return TraceJobs()
         vm = self._vm_name(instance)
@@ -84,12 +84,12 @@ class Tracer:
         )
 
     def wake(self) -> None:
-        """Export what was written down."""
+        """Export the recorded spans."""
         for worker in tuple(self._workers.values()):
             worker.wake()
 
     def notified(self, message: Message, at: datetime, outcome: Outcome) -> list[Span]:
-        """Return the span of a message that was delivered or given up, to be recorded with that."""
+        """Return the span of a message that was delivered or given up, to be recorded in the same step."""
         if not self._traces(message.event.target):
             return []
         return [spans.notification_span(message, self._vm_name(message.instance), at, outcome)]
@@ -104,7 +104,7 @@ class Tracer:
     def approved(
         self, tracked: TrackedEvent, rule: str, times: tuple[datetime, datetime], instance: str | None
     ) -> list[Span]:
-        """Return the span of an approval, from this exporter's decision to Azure's answer, to be recorded."""
+        """Return the span of an approval, from the decision to Azure's response, to be recorded."""
         if not self._traces(tracked.target):
             return []
         return [spans.approval_span(tracked, self._vm_name(instance), rule, times)]
@@ -121,9 +121,9 @@ class Tracer:
         return [spans.hook_span(job, self._vm_name(job.instance), (begun, ended), result)]
 
     def stop(self, timeout: float) -> bool:
-        """Make a last attempt to export what waits, and return whether that ended within ``timeout`` seconds.
+        """Make a last attempt to export queued spans; return whether it ended within ``timeout`` seconds.
 
-        What is left is exported after the next start.
+        The remaining spans are exported after the next start.
         """
         workers = tuple(self._workers.values())
         ended = [worker.stop(timeout / len(workers)) for worker in workers]
@@ -162,7 +162,7 @@ class Tracer:
         return export.otlp_exporter(resource) if lane == OTLP else export.console_exporter(resource)
 
     def _end(self, lane: str) -> None:
-        """Stop exporting to a lane, and drop what waits there, also from before the start."""
+        """Stop exporting to a lane, and drop its queued spans, including those from before the start."""
         worker = self._workers.get(lane)
         if worker is not None:
             self._workers = {other: one for other, one in self._workers.items() if other != lane}
@@ -178,9 +178,9 @@ class Tracer:
         return bool(self._workers) and (self._everything or target is Target.SELF)
 
     def _vm_name(self, instance: str | None) -> str:
-        """Return this VM's name in span ids, which is the first one known, so that all of them agree.
+        """Return this VM's name in span ids: the first one known, so that all spans use the same.
 
-        A message may have been queued when the name was not known yet, or another one was configured.
+        A message may have been queued before the name was known, or while another one was configured.
         """
         with self._lock:
             self._name = self._name or self._instance or instance

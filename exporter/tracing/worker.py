@@ -1,4 +1,4 @@
-"""The loop that sends what waits for one receiver of traces, in batches, until it has taken it."""
+"""The loop that exports queued spans to one receiver, in batches, with retries."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_WAIT = timedelta(days=1)
 _BATCH = 512
-# The resource describes the VM as IMDS knows it, as far as that is known by then.
+# How long to wait for the facts about the VM, which the resource contains.
 FACTS_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
 
@@ -28,8 +28,8 @@ _Batch = Sequence[tuple[JobKey, Span]]
 class ExportOutcome(msgspec.Struct, frozen=True):
     """Outcome of exporting a batch; ``problem`` is the reason for a failure, "" on success.
 
-    ``accepted`` is the number of spans that the receiver kept. ``refused`` is True if the data is at fault:
-    the same batch can never succeed.
+    ``accepted`` is the number of spans that the receiver accepted. ``refused`` is True if the data is
+    invalid: the same batch can never succeed.
     """
 
     accepted: int = 0
@@ -45,15 +45,15 @@ class Exporter(Protocol):
         ...
 
     def shutdown(self) -> None:
-        """Make an export under way give up waiting, and later ones fail; called from another thread."""
+        """Abort an export in progress, and make later ones fail; called from another thread."""
         ...
 
 
 class Worker:
     """Exports the spans of one lane to one receiver, which may fail or hang without delaying anything else.
 
-    A failed batch is tried again, with back-off, until its spans are a day old or pushed out by newer ones.
-    ``make_exporter`` is called on the worker's thread, and once more for the last attempt at the stop;
+    A failed batch is retried, with back-off, until its spans are a day old or displaced by newer ones.
+    ``make_exporter`` is called on the worker's thread, and once more for the last attempt when stopping;
     ``knows_vm`` returns whether the facts about this VM are known.
     """
 
@@ -90,24 +90,24 @@ class Worker:
         self._loop = Loop(f"traces to {name}", self.step)
 
     def start(self) -> None:
-        """Begin to export what waits."""
+        """Start exporting queued spans."""
         self._loop.start()
 
     def wake(self) -> None:
-        """Export what was staged."""
+        """Export newly queued spans."""
         self._loop.wake()
 
     def stop(self, timeout: float) -> bool:
-        """Make a last attempt to export what waits, and return whether the thread ended in time."""
+        """Make a last attempt to export queued spans; return whether it ended within ``timeout`` seconds."""
         self._stopping = True
         if self._exporter is not None:
-            # The SDK may be waiting to try again, for longer than this may take.
+            # The SDK may be waiting for its next attempt, for longer than ``timeout``.
             self._exporter.shutdown()
         self._loop.wake()
         return self._loop.join(timeout)
 
     def step(self) -> float | None:
-        """Export a batch if that is due; return the seconds until the next attempt, None if nothing waits."""
+        """Export a batch if due; return the seconds until the next attempt, None if the queue is empty."""
         self._drop_what_is_over()
         if self._stopping:
             self._loop.stop()
@@ -133,7 +133,7 @@ class Worker:
             return None
 
     def _export_rest(self) -> None:
-        # `stop` has shut down the exporter so far.
+        # `stop` has shut down the previous exporter.
         exporter = self._new_exporter() if self._next_batch() else None
         if exporter is not None:
             while (batch := self._next_batch()) and self._export(exporter, batch):
@@ -156,7 +156,7 @@ class Worker:
                 now = self._clock.monotonic()
                 self._retry_at = now + self._backoff.failed(now - begun)
             return False
-        # What gave way to newer spans meanwhile is counted as dropped.
+        # Spans displaced by newer ones meanwhile are counted as dropped, not as exported.
         removed = self._remove([key for key, _ in batch])
         exported = min(outcome.accepted, removed)
         self._metrics.spans_exported(exported)
@@ -167,7 +167,7 @@ class Worker:
         return True
 
     def _divide(self, batch: _Batch, *, refused: bool) -> None:
-        """Send half as many at once after a failure: a bad span must not hold up others for good."""
+        """Halve the batch size after a failure: an invalid span must not block the others forever."""
         self._batch_size = max(len(batch) // 2, 1)
         if len(batch) > 1:
             return
@@ -179,7 +179,7 @@ class Worker:
             self._set_aside[key] = self._failures
 
     def _drop_what_is_over(self) -> None:
-        """Drop spans that have waited for too long or cannot be read, and count those that were displaced."""
+        """Drop spans that are too old or cannot be decoded, and count those that were displaced."""
         self._note_dropped(self._spans.take_displaced(self._lane), "the queue is full")
         oldest = self._clock.now() - LONGEST_WAIT
         waiting = self._spans.waiting(self._lane)

@@ -1,4 +1,4 @@
-"""What the exporter serves over HTTP: metrics, a page for people, probes, a JSON API; TLS and passwords.
+"""The exporter's web application: metrics, landing page, probes, JSON API, TLS and authentication.
 
-It reads the snapshot and nothing else of the watch, and nothing here approves an event.
+It reads only the watch's snapshot and cannot approve events.
 """

@@ -1,4 +1,4 @@
-"""``/api/v1``: the page's facts as JSON, for programs."""
+"""``/api/v1``: the data of the landing page as JSON."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -41,7 +41,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def events(snapshot: Snapshot, approval: Callable[[TrackedEvent], ApprovalView]) -> Events:
-    """Return all events known, current and past, and how approving each stands."""
+    """Return all known events, current and past, each with the state of its approval."""
     current, past = (
         tuple(event_view(tracked, approval(tracked)) for tracked in group)
         for group in (snapshot.current, snapshot.past)

@@ -1,4 +1,4 @@
-"""The exporter's web application: which path answers what, to whom."""
+"""The exporter's web application: routes, access checks and compression."""
 
 import asyncio
 import gzip
@@ -29,14 +29,14 @@ _Handler = Callable[[Request], Response | Awaitable[Response]]
 
 _READ = ("GET", "HEAD")
 _ACT = ("POST",)
-# Below this a compressed answer fits no fewer packets.
+# Below this size compression does not save a packet.
 _SMALLEST_TO_COMPRESS = 1400
-# Level 9, gzip's default, takes several times as long for a few per cent.
+# Level 9, gzip's default, takes several times as long to save a few per cent more.
 _COMPRESSION_LEVEL = 3
 
 
 class WebApp:
-    """The application of a site: its routes, and the way of a request through it."""
+    """The application of a site: its routes and the processing of requests."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -55,7 +55,7 @@ class WebApp:
         }
 
     async def __call__(self, request: Request) -> Response:
-        """Answer a request, if its client may ask."""
+        """Respond to a request, if its client is allowed to send it."""
         settings = WebSettings()
         admitted = False
         try:
@@ -87,7 +87,7 @@ class WebApp:
         return response
 
     def _landing(self, _: Request) -> Response:
-        # Few ever look at a VM's page.
+        # Imported on first use: most VMs' pages are never viewed.
         from exporter.web.page import landing
 
         return landing(self._site)
@@ -127,14 +127,14 @@ def _json(body: api.Events | api.Status) -> Response:
 
 
 def _exposition(registry: CollectorRegistry, request: Request) -> Response:
-    """Render the registry in the format, and under the compression, that the client asks for.
+    """Render the registry in the format and the compression that the client requests.
 
-    ``name[]``, repeatable, leaves only the named series, as prometheus_client's own server has it.
+    ``name[]``, repeatable, selects series by name, as in prometheus_client's own server.
     """
     encode: Callable[[Collector], bytes]
     try:
         encode, content_type = choose_encoder(request.header(b"accept"))
-    except TypeError:  # how prometheus_client meets a format's version that is not a number
+    except TypeError:  # raised by prometheus_client for a format version that is not a number
         encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
     if content_type.startswith("application/openmetrics-text"):
         # Our names are the same under every escaping scheme, and this one takes half the time.

@@ -1,4 +1,4 @@
-"""Who may ask, and how often: basic authentication with bcrypt, and the rate limit."""
+"""Basic authentication with bcrypt, and the rate limit."""
 
 import asyncio
 import base64
@@ -15,12 +15,12 @@ from exporter.clock import Clock
 from exporter.serving import Request, Response, text
 from exporter.web.settings import RateLimit, WebSettings
 
-# bcrypt sees no more of a password; Go's cuts it silently, Python's refuses it.
+# bcrypt uses no more of a password; Go's truncates it silently, Python's raises an error.
 _BCRYPT_BYTES = 72
 _REMEMBERED = 100
-# Beside the one that is under way.
+# In addition to the one in progress.
 _MOST_WAITING = 16
-# Who is refused must not hold a connection that others need.
+# Refused clients must not occupy connections that others need.
 _CLOSE = {"connection": "close"}
 _CHALLENGE = {"www-authenticate": 'Basic realm="azure-scheduled-events-exporter", charset="UTF-8"'}
 _UNAUTHORIZED = text("401 Unauthorized", 401, _CHALLENGE | _CLOSE)
@@ -28,15 +28,15 @@ _TOO_MANY = text("429 Too Many Requests", 429, {"retry-after": "1"} | _CLOSE)
 
 
 class Guard:
-    """Decides whether a request is let in, by the settings of the moment."""
+    """Decides by the current settings whether a request is admitted."""
 
     def __init__(self, clock: Clock) -> None:
         self._passwords = Passwords()
-        # Guesses must not use up what the rate limit allows to those who know a password.
+        # Failed guesses must not use up the rate limit of clients with a correct password.
         self._known_bucket, self._bucket = _Bucket(clock), _Bucket(clock)
 
     async def refusal(self, settings: WebSettings, request: Request) -> Response | None:
-        """Return the answer that turns a request away, or None to let it in.
+        """Return the response that rejects a request, or None to admit it.
 
         Raises:
             asyncio.CancelledError: the client has disconnected while its password was checked.
@@ -73,7 +73,7 @@ async def _while_connected(request: Request, work: Coroutine[Any, Any, bool | No
 
 
 def _credentials(header: str) -> tuple[str, bytes] | None:
-    """Read name and password from an ``Authorization`` header; None where it holds none (RFC 7617)."""
+    """Return name and password from an ``Authorization`` header; None if it has none (RFC 7617)."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -87,19 +87,19 @@ def _credentials(header: str) -> tuple[str, bytes] | None:
 class Passwords:
     """Checks passwords against bcrypt hashes, off the event loop, one at a time.
 
-    At cost 10 a check takes some 60 ms of CPU. Right ones are remembered under a keyed hash, whose key is
-    drawn anew in every process, so that a scrape pays once; wrong ones pay each time.
+    At cost 10 a check takes some 60 ms of CPU. Correct passwords are cached as keyed hashes, with a random
+    key per process, so that only the first scrape pays for it; wrong ones are checked each time.
     """
 
     def __init__(self) -> None:
         self._key = os.urandom(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._checks = 0
-        # A check that is cancelled while it waits for this thread is never begun.
+        # A check that is cancelled while it waits for this thread is never started.
         self._one_at_a_time = ThreadPoolExecutor(1, "password")
 
     def remembers(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool:
-        """Return whether the password was found to be the user's before."""
+        """Return whether the password has been verified for the user before."""
         if name not in users:
             return False
         ticket = self._ticket(name, users[name], password)
@@ -130,7 +130,7 @@ class Passwords:
         return True
 
     def _ticket(self, name: str, hashed: bytes, password: bytes) -> bytes:
-        # The lengths keep the parts apart; the hash in it makes a changed password count at once.
+        # The lengths separate the parts; including the hash invalidates the entry when the password changes.
         parts = (name.encode(), hashed, password)
         message = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         return hmac.digest(self._key, message, hashlib.sha256)
@@ -141,12 +141,12 @@ def _fits(password: bytes, hashed: bytes) -> bool:
 
     try:
         return bcrypt.checkpw(password[:_BCRYPT_BYTES], hashed)
-    except ValueError:  # older versions take no NUL
+    except ValueError:  # older versions reject NUL
         return False
 
 
 class _Bucket:
-    """A token bucket, filled when it is asked; full at first."""
+    """A token bucket, refilled on each call; full at first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -155,7 +155,7 @@ class _Bucket:
         self._at = 0.0
 
     def take(self, limit: RateLimit) -> bool:
-        """Take one token, if there is one."""
+        """Take a token; return whether there was one."""
         now = self._clock.monotonic()
         if limit != self._limit:
             self._limit, self._tokens, self._at = limit, float(limit.burst), now

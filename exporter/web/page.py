@@ -1,4 +1,4 @@
-"""``/``: the landing page for people. The data are prepared here; the markup is in ``page.html``."""
+"""``/``: the landing page. Its data is prepared here; the markup is in ``page.html``."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -38,7 +38,7 @@ _APPROVALS = {
 
 
 class Mood(StrEnum):
-    """The state of polling; a class in the style sheet."""
+    """The state of polling, also a CSS class."""
 
     OK = "ok"
     WARN = "warn"
@@ -56,7 +56,7 @@ _MOODS = {
 
 
 def landing(site: Site) -> Response:
-    """Render the page as of now."""
+    """Render the page."""
     snapshot, health, now = site.snapshot(), site.health, site.clock.now()
     current, ended = by_urgency(snapshot.current, now), snapshot.past[:PAST_SHOWN]
     work = site.work({tracked.key for tracked in (*current, *ended)})
@@ -91,7 +91,7 @@ def landing(site: Site) -> Response:
 
 
 def title(snapshot: Snapshot, now: datetime) -> str:
-    """Return the title of the browser tab, a summary: ``1 pending: Reboot in 12 min - vm-1``."""
+    """Return the title of the browser tab, such as ``1 pending: Reboot in 12 min - vm-1``."""
     own = [t.event for t in by_urgency(snapshot.current, now) if t.target is Target.SELF]
     about = f"{len(own)} pending: {_gist(own[0], now)}" if own else "Nothing pending"
     if not snapshot.up or snapshot.stands_still(now):
@@ -119,7 +119,7 @@ def by_urgency(events: Iterable[TrackedEvent], now: datetime) -> list[TrackedEve
 
 
 def _gist(event: ScheduledEvent, now: datetime) -> str:
-    """Return in a few words what comes and when: ``Reboot in 12 min``."""
+    """Return a short summary of an event, such as ``Reboot in 12 min``."""
     if event.event_status == STARTED:
         return f"{event.event_type} under way"
     if event.event_status != SCHEDULED or event.not_before is None:
@@ -130,7 +130,7 @@ def _gist(event: ScheduledEvent, now: datetime) -> str:
 
 
 def _approval(view: ApprovalView) -> str:
-    """Return how approving stands: ``Held (rule no-reboots): the rule holds it``."""
+    """Return the state of the approval, such as ``Held (rule no-reboots): the rule holds it``."""
     stand = _APPROVALS.get(view.state or "", view.state or "")
     rule = f" (rule {view.rule})" if view.rule else ""
     return f"{stand}{rule}: {view.reason}"
@@ -154,7 +154,7 @@ def _card(tracked: TrackedEvent, approval: ApprovalView) -> dict[str, object]:
 
 
 def _work(done: Sequence[WorkView]) -> dict[str, object]:
-    """Return the newest messages and runs of hooks, each with a word for its state and a class for it."""
+    """Return the newest messages and hook runs, each with its state as text and as a CSS class."""
 
     def rows(kind: str) -> dict[str, object]:
         all_rows = [one for one in done if one.kind == kind and one.state]
@@ -165,7 +165,7 @@ def _work(done: Sequence[WorkView]) -> dict[str, object]:
 
 
 def _polls(minutes: Sequence[Minute]) -> dict[str, object]:
-    """Return the last hour's polls as a row of bars, and in words."""
+    """Return the last hour's polls as a row of bars, and as text."""
     bars = [Mood.ALARM if one.failed else Mood.OK if one.succeeded else None for one in minutes]
     failed = sum(one.failed for one in minutes)
     last = next((one for one in reversed(minutes) if one.failed), None)
@@ -196,7 +196,7 @@ def _past_row(tracked: TrackedEvent) -> dict[str, object]:
 
 
 def _counted(gone: float, mode: str) -> str:
-    """Return a remaining or elapsed time as text, worded as in ``page.js``, which keeps it up to date."""
+    """Return a remaining or elapsed time as text, in the wording of ``page.js``, which updates it."""
     if mode == "in":
         return f"in {words.duration(-gone)}" if gone < 0 else "any moment now"
     return f"for {words.duration(gone)}" if mode == "for" else f"{words.duration(gone)} ago"

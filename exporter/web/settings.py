@@ -1,9 +1,9 @@
-"""``--web.config.file``: TLS, passwords, headers and a rate limit, in the format of Prometheus' exporters.
+"""``--web.config.file``: TLS, passwords, headers and rate limit, in the format of Prometheus exporters.
 
-The format is that of Prometheus' exporter-toolkit (docs/web-configuration.md there). What Python cannot do is
-refused with a remedy: a setting of security that is quietly ignored is worse than none.
+The format is that of Prometheus' exporter-toolkit (docs/web-configuration.md there). Settings that Python
+cannot implement are errors: a security setting must not be ignored silently.
 
-While the program runs, the file is read again when it, or a certificate or key that it names, changes.
+While the program runs, the file is reloaded when it, or a certificate or key that it names, changes.
 """
 
 import logging
@@ -27,11 +27,11 @@ from exporter.web.tls import ContextBuilder, TlsSection
 
 log = logging.getLogger(__name__)
 
-CHECK_EVERY = 1.0  # seconds; a certificate that was renewed may wait that long
+CHECK_EVERY = 1.0  # seconds
 _SUBJECT = "--web.config.file"
 _Stamp = tuple[int, int, int] | None
 
-# What the toolkit lets a user set, and the values it knows where it checks them.
+# The headers that the toolkit allows; if it checks their values, the allowed ones.
 _HEADERS: dict[str, tuple[str, ...]] = {
     "Strict-Transport-Security": (),
     "X-Content-Type-Options": ("nosniff",),
@@ -48,7 +48,7 @@ class _HttpSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RateLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token bucket: one request per ``interval``, with ``burst`` of them at once."""
+    """A token bucket: one request per ``interval``, and up to ``burst`` at once."""
 
     interval: Duration = Duration(0)
     burst: int = 0
@@ -63,10 +63,10 @@ class _WebFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class WebSettings:
-    """A web configuration, checked; without arguments: plain HTTP, open to everybody.
+    """A valid web configuration; without arguments plain HTTP without authentication.
 
-    ``users`` maps names to bcrypt hashes. ``files`` are all files that it was read from. Neither hashes nor
-    keys show in its ``repr``.
+    ``users`` maps names to bcrypt hashes. ``files`` are all files that it was read from. Its ``repr``
+    contains neither hashes nor keys.
     """
 
     users: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -77,10 +77,10 @@ class WebSettings:
 
     @classmethod
     def load(cls, path: Path) -> "WebSettings":
-        """Read and check a file, and the certificates and keys that it names, relative to itself.
+        """Load and validate a file, and the certificates and keys that it names, relative to itself.
 
         Raises:
-            ConfigurationError: something is wrong; the message has file, line, key and remedy, and no secret.
+            ConfigurationError: the file is invalid; with file, line, key and remedy, and no secret.
         """
         file, mistakes = yamlfile.read(path), Mistakes()
         content = loading.convert_sound(file, _WebFile, mistakes)
@@ -105,17 +105,17 @@ class WebSettings:
 
 
 class WebConfig:
-    """The settings that hold now; thread-safe.
+    """The current settings; thread-safe.
 
-    Certificates are renewed and users change while the program runs: the files' times are looked at when
-    somebody connects or asks, at most once a second. A new file that is bad changes nothing, and is reported.
+    The files' times are checked on each connection and request, at most once a second, so that renewed
+    certificates and changed users take effect. An invalid new file changes nothing, and is reported.
     """
 
     def __init__(self, path: Path | None, health: Health, clock: Clock) -> None:
-        """Read the file; None means plain HTTP, open to everybody.
+        """Load the file; None means plain HTTP without authentication.
 
         Raises:
-            ConfigurationError: it is bad.
+            ConfigurationError: it is invalid.
         """
         self._path = path
         self._health = health
@@ -126,7 +126,7 @@ class WebConfig:
         self._checked = clock.monotonic()
 
     def current(self) -> WebSettings:
-        """Return the settings that hold now; never raises."""
+        """Return the current settings; never raises."""
         with self._lock:
             if self._path and self._due():
                 try:
@@ -136,17 +136,17 @@ class WebConfig:
             return self._settings
 
     def reload(self) -> None:
-        """Read the file again now.
+        """Reload the file now.
 
         Raises:
-            ConfigurationError: it is bad; the old settings stay.
+            ConfigurationError: it is invalid; the old settings stay in effect.
         """
         with self._lock:
             if self._path:
                 self._load(self._path)
 
     def ssl_contexts(self) -> Callable[[], ssl.SSLContext] | None:
-        """Return what gives a new connection its TLS context, by the newest files; None for plain HTTP."""
+        """Return a function that returns the TLS context for a new connection; None for plain HTTP."""
         return self._newest_context if self._settings.tls else None
 
     def _newest_context(self) -> ssl.SSLContext:
@@ -163,8 +163,8 @@ class WebConfig:
         return _stamps(self._settings.files) != self._seen
 
     def _load(self, path: Path) -> None:
-        # Taken before reading: what changes meanwhile differs from it, and is read next time.
-        # Where reading fails nothing counts as seen: a half-written pair is tried again a second later.
+        # Taken before reading, so that a change meanwhile is noticed next time. If reading fails it is not
+        # stored: a half-written pair is read again a second later.
         seen = _stamps(self._settings.files)
         self._seen = []
         settings = WebSettings.load(path)
@@ -180,7 +180,7 @@ class WebConfig:
 
 
 def _secret_files(path: Path, content: _WebFile) -> Iterator[Path]:
-    """List the files with secrets: keys, and hashes, whose passwords can be guessed at leisure."""
+    """List the files with secrets: keys, and password hashes, which can be attacked offline."""
     section = content.tls_server_config or TlsSection()
     if section.key or content.basic_auth_users:
         yield path
@@ -241,7 +241,7 @@ def _stamps(files: tuple[Path, ...]) -> list[_Stamp]:
 
 
 def _stamp(path: Path) -> _Stamp:
-    """Return modification time, size and inode; None where there is no file."""
+    """Return modification time, size and inode; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

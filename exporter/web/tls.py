@@ -1,4 +1,4 @@
-"""TLS from ``tls_server_config``: Go's names for things, turned into Python's `ssl`."""
+"""TLS from ``tls_server_config``, whose names are Go's, by Python's `ssl`."""
 
 import ipaddress
 import os
@@ -17,7 +17,7 @@ from exporter.config.yamlfile import YamlFile
 from exporter.errors import ConfigurationError
 
 _AT = "tls_server_config"
-# All authorities of the world take a quarter of it; a device may have no end.
+# All public authorities take a quarter of it; a device file may be endless.
 _MOST_BYTES = 1024 * 1024
 
 _VERSIONS = {
@@ -34,14 +34,14 @@ _CLIENT_AUTH = {
     "VerifyClientCertIfGiven": ssl.VerifyMode.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.VerifyMode.CERT_REQUIRED,
 }
-# Python's ssl verifies every certificate that it asks for; RequireClientCert is the toolkit's older name.
+# Python's ssl always verifies the certificate it requests; RequireClientCert is the toolkit's older name.
 _WITHOUT_CHECK = frozenset({"RequestClientCert", "RequireAnyClientCert", "RequireClientCert"})
 
 _TLS13_CIPHERS = frozenset(
     {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 )
 
-# tls.CipherSuites() of Go 1.19 to 1.25; the last four are there up to 1.21.
+# tls.CipherSuites() of Go 1.19 to 1.25; the last four were removed in 1.22.
 _CIPHERS = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -61,7 +61,7 @@ _CIPHERS = {
 
 
 class TlsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``tls_server_config`` as it is written; "" and None mean that it is left out."""
+    """``tls_server_config`` as written; "" and None mean that a key is absent."""
 
     cert: str | None = None
     key: str | None = None
@@ -79,17 +79,17 @@ class TlsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ContextBuilder:
-    """The steps from a section to a context; each raises located errors."""
+    """Builds an SSL context from a section; errors have the file and line."""
 
     def __init__(self, file: YamlFile, section: TlsSection) -> None:
-        """Errors name the section's place in ``file``."""
+        """``file`` is the file of the section, for errors."""
         self._file = file
         self._section = section
         self._files: list[Path] = []
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     def build(self) -> tuple[ssl.SSLContext, tuple[Path, ...]]:
-        """Make the context, and list the files it was read from.
+        """Return the context, and the files it was read from.
 
         Raises:
             ConfigurationError: a file is missing, the key does not match, a setting cannot be honoured.
@@ -115,7 +115,7 @@ class ContextBuilder:
                 "max_version", f"{highest} is below min_version, {lowest}; no client could connect"
             )
         with warnings.catch_warnings():
-            # Python calls TLS 1.0 and 1.1 deprecated; whoever writes them into the file knows.
+            # Python deprecates TLS 1.0 and 1.1; they are used only if explicitly configured.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._context.minimum_version = _VERSIONS[lowest]
             self._context.maximum_version = _VERSIONS[highest]
@@ -133,7 +133,7 @@ class ContextBuilder:
                 "TLS 1.3 suites cannot be chosen singly; name all three or none, or set max_version: TLS12",
             )
         older = [_CIPHERS[name] for name in names if name in _CIPHERS]
-        # OpenSSL 3 speaks TLS 1.0 and 1.1 at its lowest security level only.
+        # OpenSSL 3 supports TLS 1.0 and 1.1 only at its lowest security level.
         level = ["@SECLEVEL=0"] if self._context.minimum_version < _VERSIONS["TLS12"] else []
         if older or level:
             self._context.set_ciphers(":".join([*(older or ["DEFAULT", "!aNULL", "!eNULL"]), *level]))
@@ -154,7 +154,7 @@ class ContextBuilder:
             for name in names:
                 self._context.set_ecdh_curve(_CURVES[name])
         except (ssl.SSLError, ValueError) as error:
-            # Debian's Python 3.11.2 knows the older curves only, though its OpenSSL has X25519.
+            # Debian's Python 3.11.2 supports only the older curves, although its OpenSSL has X25519.
             raise self._error(
                 "curve_preferences", "this Python cannot set that curve; name CurveP256, or leave it out"
             ) from error
@@ -199,7 +199,7 @@ class ContextBuilder:
     def _client_ca(self, kind: str) -> None:
         with self._pem("client_ca") as authority:
             if authority is None:
-                # Go then trusts what the machine trusts.
+                # As in Go: the system's authorities.
                 self._context.set_default_verify_paths()
                 return
             if kind == "NoClientCert":
@@ -208,7 +208,7 @@ class ContextBuilder:
                 )
                 raise self._error(self._key("client_ca"), message)
             self._expect(authority, "client_ca", b"-----BEGIN CERTIFICATE-----", "certificate")
-            # As Go has it: whatever stands in the file is trusted, intermediate authorities too.
+            # As in Go, every certificate in the file is trusted, including intermediate authorities.
             self._context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
             try:
                 self._context.load_verify_locations(authority)
@@ -251,7 +251,7 @@ class ContextBuilder:
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[Path]:
-    """Lend a file with that content, as `ssl` takes keys from files only: in memory where the system can."""
+    """Yield a temporary file with the content, in memory if possible; `ssl` reads keys only from files."""
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("pem"), "wb") as memory:
             memory.write(content)
@@ -269,12 +269,12 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 def _checking(allowed: frozenset[str]) -> type[ssl.SSLObject]:
-    """Make a connection class that accepts only clients whose certificate has an allowed name."""
+    """Return a connection class that accepts only clients whose certificate has an allowed name."""
 
     class Checking(ssl.SSLObject):
         def do_handshake(self) -> None:
             super().do_handshake()
-            # Typeshed's types for a certificate do not tell its fields apart.
+            # Typeshed's type for a certificate does not distinguish its fields.
             certificate: dict[str, Any] = dict(self.getpeercert() or {})
             if not any(_normal_name(value) in allowed for _, value in certificate.get("subjectAltName", ())):
                 raise ssl.SSLCertVerificationError(1, "the client's certificate has no allowed name")
@@ -283,7 +283,7 @@ def _checking(allowed: frozenset[str]) -> type[ssl.SSLObject]:
 
 
 def _normal_name(name: str) -> str:
-    """Write an IP address in its shortest form, as Go does; OpenSSL writes IPv6 at length."""
+    """Return an IP address in its shortest form, as Go does; OpenSSL writes IPv6 in full."""
     try:
         return str(ipaddress.ip_address(name.strip()))
     except ValueError:
