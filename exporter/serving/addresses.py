@@ -3,7 +3,7 @@
 import errno
 import socket
 
-from exporter.errors import ConfigurationError, ExporterError
+from exporter.errors import ConfigurationError, ExporterError, quoted
 
 BACKLOG = 1024
 
@@ -36,8 +36,10 @@ def listen(address: str) -> socket.socket:
 def _split(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     remedy = "use a form like :9843, 127.0.0.1:9843 or [::1]:9843"
-    if not colon or "/" in address:
-        raise ConfigurationError(f"listen address {address!r}: not HOST:PORT; {remedy}")
+    if not colon or set("/@") & set(address):
+        # It may be a URL with a password.
+        shown = quoted(address) if "@" in address else repr(address)
+        raise ConfigurationError(f"listen address {shown}: not HOST:PORT; {remedy}")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if ":" in host and bare == host:
         raise ConfigurationError(f"listen address {address!r}: an IPv6 address needs brackets; {remedy}")

@@ -33,6 +33,16 @@ def test_a_bad_address_is_told(address: str, message: str) -> None:
     assert str(caught.value) == f"listen address {address!r}: {message}"
 
 
+@pytest.mark.parametrize("address", ["json://user:secret@host.example:80", "user:secret@host.example:80"])
+def test_an_address_with_a_password_is_not_repeated(address: str) -> None:
+    """A URL in the wrong place has its length shown."""
+    with pytest.raises(ConfigurationError) as caught:
+        listen(address)
+    assert str(caught.value).startswith(
+        f"listen address a text of {len(address)} characters: not HOST:PORT; "
+    )
+
+
 def test_an_address_in_use_is_told() -> None:
     """It is another kind of error: not the configuration is wrong, but the moment."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
