@@ -121,7 +121,7 @@ def _ask(url: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def scene(folder: Path, *, speed: float = 1.0, scrape: float = 0.2, delay: str = "0s") -> Iterator[Scene]:
+def scene(folder: Path, *, speed: float = 1.0, scrape: float = 0.5, delay: str = "0s") -> Iterator[Scene]:
     """Run everything until the end of the block; ``speed`` is that of the simulated time.
 
     ``delay`` is how long approvals wait.

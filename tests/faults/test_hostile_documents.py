@@ -64,10 +64,10 @@ def test_what_is_made_to_cost_is_refused_at_once(name: str) -> None:
     """Before it has cost time or memory, with a message that fits a line."""
     make, reason = REFUSED[name]
     document = make()
-    begun = time.monotonic()
+    begun = time.thread_time()
     with pytest.raises(ImdsError) as caught:
         decode_document(document)
-    assert time.monotonic() - begun < SOON_SECONDS
+    assert time.thread_time() - begun < SOON_SECONDS
     assert reason in str(caught.value)
     assert len(str(caught.value)) < 200
 
@@ -100,9 +100,9 @@ def test_an_event_with_an_endless_name_is_lost_alone(odd: dict[str, Any]) -> Non
 @pytest.mark.parametrize(("odd", "problem"), WITHOUT_FIELD)
 def test_an_endless_field_is_cut(odd: dict[str, Any], problem: str) -> None:
     """The event counts, what is left of it is small, and the defect says which field it was."""
-    begun = time.monotonic()
+    begun = time.thread_time()
     found = decode_document(events(raw_event(**odd)))
-    assert time.monotonic() - begun < SOON_SECONDS
+    assert time.thread_time() - begun < SOON_SECONDS
     assert problem in found.defects[0].message
     assert all(len(defect.message) < 300 for defect in found.defects)
     (event,) = found.events
@@ -119,10 +119,10 @@ def test_a_broken_eight_mebibytes_cost_one_line_of_the_log(caplog: pytest.LogCap
     fixture = WatchFixture()
     fixture.poll(body(raw_event()))
     caplog.clear()
-    begun = time.monotonic()
+    begun = time.thread_time()
     assert fixture.poll(junk(b"1", BODY_LIMIT // 2 - 20)) is PollOutcome.INVALID_DOCUMENT
     assert fixture.poll(junk(b"1", 300_000)) is PollOutcome.INVALID_DOCUMENT
-    assert time.monotonic() - begun < SOON_SECONDS
+    assert time.thread_time() - begun < SOON_SECONDS
     assert [record.message for record in caplog.records] == ["poll failed"] * 2
     assert len(fixture.watch.snapshot.current) == 1
     assert fixture.poll(body(raw_event(), incarnation=2)) is PollOutcome.SUCCESS

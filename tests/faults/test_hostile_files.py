@@ -65,7 +65,7 @@ def test_an_endless_file_is_refused(tmp_path: Path) -> None:
 def test_the_largest_file_is_read_in_bounded_time(tmp_path: Path, piece: str) -> None:
     """However it is nested, PyYAML's time for it, which grows with the depth, is a matter of seconds."""
     text = "[" + piece * (64 * 1024 // len(piece)) + "]"
-    begun = time.monotonic()
+    begun = time.thread_time()
     with pytest.raises(ConfigurationError):
         load(tmp_path / "c.yml", text)
-    assert time.monotonic() - begun < 30
+    assert time.thread_time() - begun < 30

@@ -115,6 +115,7 @@ def many(incarnation: int, **fields: Any) -> bytes:
     )
 
 
+@pytest.mark.timeout(700)
 def test_ten_thousand_events(tmp_path: Path) -> None:
     """They are seen, scraped, shown, decided about and told in digests, all of them, and leave nothing."""
     with http_receiver() as receiver:
@@ -141,8 +142,9 @@ approval: {{mode: dry_run, leader: any, rules: [{{name: all, action: approve}}]}
             assert len(json.loads(program.get("/api/v1/events"))["current"]) == MANY
             decided = 'approvals_total{outcome="dry_run",rule="all"}'
             # To read its metrics keeps the program busy for a while.
-            eventually(lambda: program.value(decided) == MANY, every=1)
-            eventually(lambda: program.value('notifications_pending{target="t"}') == 0, every=1)
+            eventually(lambda: program.value(decided) == MANY, within=200, every=1)
+            pending = 'notifications_pending{target="t"}'
+            eventually(lambda: program.value(pending) == 0, within=200, every=1)
             told = b"".join(received.body for received in receiver.requests)
             # What takes too long to be answered is sent again.
             found = set(re.findall(rb"\b[0-9a-f]{32}\b", told))

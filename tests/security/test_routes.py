@@ -87,7 +87,9 @@ class Running:
 
     def ask(self, method: str, path: str) -> int:
         """Send a request that carries an approval; return the status."""
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+        with contextlib.closing(
+            http.client.HTTPConnection("127.0.0.1", self.port, timeout=200)
+        ) as connection:
             connection.request(
                 method, path, APPROVAL, {"Metadata": "true", "Content-Type": "application/json"}
             )
