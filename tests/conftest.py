@@ -57,4 +57,5 @@ def _path(item: pytest.Item) -> str:
 
 def pytest_xdist_auto_num_workers() -> int:
     """Return more than there are processors: half of the time a test waits for a program."""
-    return len(os.sched_getaffinity(0)) + 2
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processors + 2
