@@ -114,4 +114,4 @@ def warn(paths: Iterable[Path]) -> None:
         with contextlib.suppress(OSError):
             if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
                 facts = {"path": path, "mend": f"chmod o= {path}"}
-                log.warning("everybody can read a file with secrets", extra=facts)
+                log.warning("file with secrets is readable by all users", extra=facts)

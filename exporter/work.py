@@ -199,9 +199,9 @@ class Reloader:
             with self._applying:
                 if not self._loop.stopping:
                     apply()
-                    log.info("configuration loaded again")
+                    log.info("configuration reloaded")
         except ConfigurationError as error:
-            log.warning("reload failed; the old configuration stays", extra={"error": str(error)})
+            log.warning("reload failed; keeping the current configuration", extra={"error": str(error)})
             return error
         except Exception as error:
             log.exception("reload failed")

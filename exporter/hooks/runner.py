@@ -106,18 +106,18 @@ class HookRunner:
         hook = self._hooks.get(key.name)
         if job is None or hook is None:
             if job is not None:
-                log.warning("a hook that was to run is not configured any more", extra=_facts(job))
+                log.warning("pending hook is no longer configured", extra=_facts(job))
             self._jobs.finish(key, None, self._clock.now())
             return
         attempt = self._jobs.begin(key)
         if not attempt:
             return
         facts = _facts(job) | {"attempt": attempt}
-        log.info("hook begins", extra=facts)
+        log.info("hook started", extra=facts)
         begun = self._clock.now()
         result = self._execute(hook, job, attempt, facts)
         if result.stopped:
-            log.warning("hook ended early; it runs again after the next start", extra=facts)
+            log.warning("hook interrupted; it runs again after the next start", extra=facts)
             return
         now = self._clock.now()
         self._jobs.finish(key, result.outcome, now, self._trace(job, begun, now, result))
@@ -139,7 +139,7 @@ class HookRunner:
         variables = jobs.environment(job, attempt, self._traceparent(job))
         return run(
             Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._inherited),
-            output=lambda line: log.info("hook says", extra={**facts, "line": line}),
+            output=lambda line: log.info("hook output", extra={**facts, "line": line}),
             stop=self._stop,
             clock=self._clock,
         )

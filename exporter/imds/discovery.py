@@ -167,4 +167,4 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def _skip(path: Path, problem: str) -> None:
-    log.warning("lease skipped", extra={"path": str(path), "problem": problem})
+    log.warning("DHCP lease ignored", extra={"path": str(path), "problem": problem})

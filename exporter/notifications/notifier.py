@@ -48,7 +48,7 @@ class Notifier:
         for target in dict.fromkeys((*plan.senders, *self._workers, *waiting)):
             if target not in plan.senders and waiting.get(target):
                 log.warning(
-                    "messages wait for a target that is not configured",
+                    "messages are waiting for a target that is not configured",
                     extra={"target": target, "count": waiting[target]},
                 )
             if target in self._workers:

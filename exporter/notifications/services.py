@@ -186,7 +186,7 @@ class Checker:
                 not_taken[address.apprise_config[0]] = found_out.not_taken
         for path, count in not_taken.items():
             log.warning(
-                "a file has services that Apprise does not take", extra={"path": path, "count": count}
+                "file contains services that Apprise does not accept", extra={"path": path, "count": count}
             )
         return refused
 
@@ -205,7 +205,7 @@ class Checker:
             return msgspec.json.decode(self._ask(msgspec.json.encode(found)), type=list[Answer])
         except subprocess.TimeoutExpired:
             log.warning(
-                "targets are used unchecked: the check took too long", extra={"seconds": _CHECK_SECONDS}
+                "target check timed out; using the targets unchecked", extra={"seconds": _CHECK_SECONDS}
             )
         except (OSError, msgspec.MsgspecError) as error:
             if not self._stopped:

@@ -127,7 +127,7 @@ class UserTemplate:
         if outcome.problem and not self._warned:
             self._warned = True
             _log.warning(
-                "a template fails; messages go out as the program writes them",
+                "template failed; the default text is used",
                 extra={
                     "key": f"{_KEY}.{self._key}",
                     "reason": flat(outcome.problem),

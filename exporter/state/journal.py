@@ -183,7 +183,7 @@ class Journal:
                 self._move_aside(unusable)
             elif self._disk.is_open():
                 facts = {"path": str(self._disk.path)}
-                log.warning("the state file was removed or replaced; writing it anew", extra=facts)
+                log.warning("state file was removed or replaced; rewriting it", extra=facts)
             self._attach()
         except (DiskError, StateDirectoryInUseError) as error:
             self._detach(error)

@@ -59,7 +59,9 @@ class Queue(Table[JobKey, Record[W]]):
             return super().decode(key, value)
         except ValueError as error:
             found = self._key_decoder.decode(key)
-            log.warning("a job in the state cannot be read", extra={"kind": self.kind, "error": str(error)})
+            log.warning(
+                "job in the state file cannot be decoded", extra={"kind": self.kind, "error": str(error)}
+            )
             return found, Record()
 
     def apply(self, key: JobKey, value: Record[W] | None) -> None:

@@ -139,7 +139,7 @@ class Tracer:
         return receivers
 
     def _begin(self, lane: str, name: str) -> None:
-        log.info("traces are sent", extra={"to": name})
+        log.info("tracing enabled", extra={"to": name})
         worker = Worker(
             lane,
             name,

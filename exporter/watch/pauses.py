@@ -116,7 +116,7 @@ def _tell(report: Callable[[float], None] | None, seconds: float | None) -> None
     try:
         report(seconds)
     except Exception:
-        log.exception("what the watcher for pauses saw could not be taken in")
+        log.exception("recording an observed pause failed")
 
 
 class Interruptions:

@@ -131,6 +131,6 @@ class Poller:
         self._pauses = PollPauses(config.imds.poll_interval, clock=self._clock)
 
     def _die(self, error: Exception) -> None:
-        log.error("the poller died", exc_info=error)
+        log.error("poller failed", exc_info=error)
         self._loop.stop()
         self._died()

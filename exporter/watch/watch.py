@@ -184,7 +184,7 @@ class Watch:
         self._defects = frozenset(defects)
         self._metrics.misunderstood(len(fresh))
         for defect in fresh:
-            log.warning("event not understood", extra={"problem": defect.message, "lost": defect.lost})
+            log.warning("event could not be decoded", extra={"problem": defect.message, "lost": defect.lost})
         if defects:
             more = f" (and {len(defects) - 1} more)" if len(defects) > 1 else ""
             self._health.report(DegradedReason.INVALID_EVENT, defects[0].message + more)

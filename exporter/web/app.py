@@ -116,7 +116,7 @@ class WebApp:
         try:
             await asyncio.wrap_future(self._site.reload())
         except ConfigurationError as error:
-            return text(f"Reload failed, the old configuration stays: {error}", 500)
+            return text(f"Reload failed, keeping the current configuration: {error}", 500)
         except StoppingError as error:
             return text(f"503 Service Unavailable; {error}", 503)
         return text("Reloaded.")

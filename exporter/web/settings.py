@@ -176,7 +176,7 @@ class WebConfig:
             seen = _stamps(settings.files)
         self._settings, self._seen = settings, seen
         self._health.clear(DegradedReason.RELOAD_FAILED, _SUBJECT)
-        log.info("web configuration read again", extra={"path": str(path)})
+        log.info("web configuration reloaded", extra={"path": str(path)})
 
 
 def _secret_files(path: Path, content: _WebFile) -> Iterator[Path]:

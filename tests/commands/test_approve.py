@@ -17,7 +17,7 @@ from tests import http_server
 from tests.builders import FREEZE_ID, REBOOT_ID, body, document, raw_event, scheduled, started
 from tests.clocks import NOW
 
-HIDDEN = Defect(FREEZE_ID, "event not understood", lost=True)
+HIDDEN = Defect(FREEZE_ID, "event could not be decoded", lost=True)
 NAMELESS = Defect("", "event number 0 not understood", lost=True)
 
 

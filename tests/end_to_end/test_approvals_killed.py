@@ -118,10 +118,10 @@ def test_a_hook_that_was_killed_with_the_exporter_holds_back(tmp_path: Path) -> 
         for attempt in (1, 2):
             with vm.running(given):
                 eventually(lambda: vm.approval(event_id)["reason"] == "the hook drain has not ended yet")
-                eventually(lambda: vm.lines('msg="hook begins"', f"attempt={attempt}"))  # noqa: B023
+                eventually(lambda: vm.lines('msg="hook started"', f"attempt={attempt}"))  # noqa: B023
                 assert group.received == []
         with vm.running(given):
-            eventually(lambda: vm.lines('msg="hook begins"', "attempt=3"))
+            eventually(lambda: vm.lines('msg="hook started"', "attempt=3"))
             gate.touch()
             eventually(lambda: approved(vm, event_id))
     assert group.posted() == 1

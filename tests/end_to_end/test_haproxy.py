@@ -241,4 +241,4 @@ def test_the_example_of_a_hook(setting: Bench, balancer: Balancer, application: 
     with setting.running(), balancer.running():
         setting.tell(event("c", **far))
         eventually(lambda: setting.count("haproxy", "failed") == 1)
-    assert "HAProxy says: No such server." in [line["line"] for line in setting.log("hook says")]
+    assert "HAProxy says: No such server." in [line["line"] for line in setting.log("hook output")]

@@ -143,7 +143,7 @@ def test_what_goes_wrong_holds_up_nothing(setting: Bench) -> None:
         eventually(lambda: any(line["hook"] == "last" for line in setting.log("hook ended")))
         assert [setting.count(name, "failed") for name in ("absent", "says", "dies", "last")] == [1, 1, 1, 0]
         assert metric(setting.url, "hook_duration_seconds_count", hook="says") == 1
-    assert [line["line"] for line in setting.log("hook says")] == ["hello", "oops", 'a="b" \x1b[31m']
+    assert [line["line"] for line in setting.log("hook output")] == ["hello", "oops", 'a="b" \x1b[31m']
     ended = {line["hook"]: line for line in setting.log("hook ended")}
     assert ended["absent"]["reason"] == "cannot be started: no such file: /no/such/program"
     assert ended["says"]["reason"] == "exit status 3"
@@ -203,7 +203,7 @@ def test_a_reload_changes_hooks(setting: Bench) -> None:
         eventually(lambda: len(setting.notes()) == 2)
         setting.tell(event("a"), event("b"))
         eventually(lambda: len(setting.notes()) == 3)
-        eventually(lambda: setting.log("a hook that was to run is not configured any more"))
+        eventually(lambda: setting.log("pending hook is no longer configured"))
         stop(process)
     assert setting.notes() == ["a old begins", "a old ends", "new b"]
 

@@ -73,7 +73,7 @@ def test_a_stop_waits_for_no_hook(setting: Bench) -> None:
     again = sorted(setting.notes()[2:])
     assert again == ["hangs scheduled 2", "hangs scheduled 2", "next scheduled 1", "next scheduled 1"]
     assert [
-        line["level"] for line in setting.log("hook ended early; it runs again after the next start")
+        line["level"] for line in setting.log("hook interrupted; it runs again after the next start")
     ] == [
         "warning",
         "warning",

@@ -19,7 +19,7 @@ from exporter.simulator import Simulator, SimulatorServer
 from tests.end_to_end.program import eventually, exporter, free_port, get
 from tests.end_to_end.test_notifications import metric
 
-LOADED = "configuration loaded again"
+LOADED = "configuration reloaded"
 REFUSED = "reload failed"
 
 

@@ -25,7 +25,7 @@ Job = tuple[str, str, str, str]  # hook, event id in small letters, transition, 
 UPDATE_SECONDS = 60.0
 # Of one document.
 _ORDER = (*ENDINGS, "started", "scheduled", "advised")
-_TRACEBACK = re.compile(r"traceback|Traceback \(most recent|poller died")
+_TRACEBACK = re.compile(r"traceback|Traceback \(most recent|poller failed")
 
 
 def batches(receiver: Receiver) -> list[tuple[Received, list[What]]]:

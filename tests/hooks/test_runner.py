@@ -206,7 +206,7 @@ def test_a_failure_holds_up_nothing(fixture: HooksFixture, caplog: pytest.LogCap
         "cannot be started: no such file: /no/such",
         "exit status 0",
     ]
-    assert [vars(r)["line"] for r in caplog.records if r.getMessage() == "hook says"] == ["oops"]
+    assert [vars(r)["line"] for r in caplog.records if r.getMessage() == "hook output"] == ["oops"]
     assert fixture.store.hook_jobs.results("a") == dict(fixture.ended)
     assert [(one.hook, one.run, one.detail, one.instance) for one in fixture.reported] == [
         ("bad", 1, "hook bad failed: exit status 3", VM),
@@ -241,7 +241,7 @@ def test_a_hook_that_is_removed(fixture: HooksFixture, caplog: pytest.LogCapture
     fixture.use(other="echo other >> log")
     eventually(fixture.idle)
     assert fixture.lines("log") == ["other"]
-    assert "a hook that was to run is not configured any more" in caplog.text
+    assert "pending hook is no longer configured" in caplog.text
     assert fixture.store.hook_jobs.results("a") == {"old": None, "other": HookOutcome.SUCCEEDED}
 
 

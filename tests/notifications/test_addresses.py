@@ -148,7 +148,7 @@ def test_services_of_a_file_that_are_not_taken_are_warned_of(
     targets = "[{name: a, tag: x}, {name: b, tag: y}]"
     assert list(plan(tmp_path, f"notifications: {{apprise_config: {file}, targets: {targets}}}").senders)
     (record,) = caplog.records
-    assert record.getMessage() == "a file has services that Apprise does not take"
+    assert record.getMessage() == "file contains services that Apprise does not accept"
     assert (vars(record)["path"], vars(record)["count"]) == (str(file), 2)
     assert CANARY not in caplog.text
 
@@ -220,7 +220,7 @@ def test_a_check_that_takes_too_long_refuses_nothing(
     monkeypatch.setattr("sys.executable", str(python))
     monkeypatch.setattr(services, "_CHECK_SECONDS", 0.1)
     assert services.Checker().refused((Address("a", url="foo://x"),)) == []
-    assert caplog.messages == ["targets are used unchecked: the check took too long"]
+    assert caplog.messages == ["target check timed out; using the targets unchecked"]
 
 
 def test_nothing_in_the_current_directory_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_a_target_that_goes_and_comes_back(
     with caplog.at_level(logging.WARNING):
         notifying.notifier.configure(notifying.plan("b"))
     (record,) = caplog.records
-    assert record.getMessage() == "messages wait for a target that is not configured"
+    assert record.getMessage() == "messages are waiting for a target that is not configured"
     assert (record.__dict__["target"], record.__dict__["count"]) == ("a", 1)
     assert notifying.notifier.pending() == {"b": 0, "a": 1}
     notifying.notifier.configure(notifying.plan("a", "b"))

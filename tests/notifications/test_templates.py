@@ -183,7 +183,7 @@ def test_a_template_without_end_gives_way_to_ours(text: str, caplog: pytest.LogC
     """What is bounded at the start is for a message, too, and the log says so."""
     sent = Renderer(Templates(body=text)).render(message(), NOW)
     assert sent == Renderer(Templates()).render(message(), NOW)
-    assert caplog.messages == ["a template fails; messages go out as the program writes them"]
+    assert caplog.messages == ["template failed; the default text is used"]
 
 
 def test_a_template_sees_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

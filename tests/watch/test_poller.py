@@ -204,7 +204,7 @@ def test_an_error_of_ours_is_told(caplog: pytest.LogCaptureFixture) -> None:
         polled.poller.start()
         assert polled.died.wait(PATIENCE)
     (record,) = caplog.records
-    assert record.getMessage() == "the poller died"
+    assert record.getMessage() == "poller failed"
     assert "a flaw" in caplog.text
 
 

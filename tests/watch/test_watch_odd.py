@@ -139,7 +139,7 @@ def test_defects_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -
     fixture.poll(body(bad, vague))
     fixture.poll()
     fixture.poll(body(vague, raw_event(EventId="new"), bad, incarnation=2))
-    told = [record for record in caplog.records if record.getMessage() == "event not understood"]
+    told = [record for record in caplog.records if record.getMessage() == "event could not be decoded"]
     problems = [
         f"event {FREEZE_ID}: Object missing required field `EventType`",
         f"event {REBOOT_ID}: NotBefore: 'soon' is not an RFC 1123 or ISO 8601 time",
