@@ -95,6 +95,12 @@ def ordinary() -> Iterator[tuple[str, AnyMessage, datetime]]:
 
 def special() -> Iterator[tuple[str, AnyMessage, datetime]]:
     """Return messages about what may be odd."""
+    yield from _odd_events()
+    yield from _odd_ends()
+    yield from _outage()
+
+
+def _odd_events() -> Iterator[tuple[str, AnyMessage, datetime]]:
     later = NOW + timedelta(minutes=40)
     reboot = of(Transition.SCHEDULED, "Reboot")
     yield (
@@ -130,6 +136,9 @@ def special() -> Iterator[tuple[str, AnyMessage, datetime]]:
     )
     yield "this VM has no name yet", replace(reboot, instance=None, vm=VirtualMachine()), NOW
     yield "a long name", replace(reboot, instance="aks-nodepool1-12345678-vmss_000012"), NOW
+
+
+def _odd_ends() -> Iterator[tuple[str, AnyMessage, datetime]]:
     noticed = (TransitionRecord(Transition.STARTED, _STARTED_AT),)
     failed = of(Transition.HOOK_FAILED, "Reboot")
     over = replace(failed.event, outcome=Transition.COMPLETED, ended=NOW, started=_STARTED_AT)
@@ -158,6 +167,9 @@ def special() -> Iterator[tuple[str, AnyMessage, datetime]]:
         ),
         NOW,
     )
+
+
+def _outage() -> Iterator[tuple[str, AnyMessage, datetime]]:
     blind = WatchMessage(
         "oncall", "watch", 1, WatchChange.BLIND, NOW, "web_0", NOW - timedelta(minutes=5), "timed out", VM
     )
