@@ -1,4 +1,4 @@
-"""The clock, which is passed to all that depends on time, so that tests can replace it."""
+"""The clock, which is passed to everything that depends on time, so that tests can replace it."""
 
 import time
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
-"""The exceptions that this program raises on purpose, and how their messages treat secrets.
+"""The exceptions that this program raises on purpose, and the redaction of secrets in messages.
 
-Foreign exceptions are translated into these where they enter, ``from`` the original. A subclass is for those
-who catch it by its name.
+Exceptions of libraries are translated into these at the boundary, ``from`` the original. A subclass exists
+only if some caller catches it.
 """
 
 import re
@@ -9,11 +9,11 @@ from enum import StrEnum
 
 
 class ExporterError(Exception):
-    """The root of all that is expected to go wrong: exit status 1."""
+    """Base class of all expected errors: exit status 1."""
 
 
 class ConfigurationError(ExporterError):
-    """Flags or files are wrong: exit status 2. Each of ``problems`` names what, where, and the remedy."""
+    """Flags or files are invalid: exit status 2. Each of ``problems`` has place, cause and remedy."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__(*problems)
@@ -26,7 +26,7 @@ class ConfigurationError(ExporterError):
 class Mistakes:
     """Collects configuration errors, in order to raise them as one.
 
-    As a context manager it takes the error that ends its block.
+    As a context manager it catches a configuration error from its block.
     """
 
     def __init__(self) -> None:
@@ -42,17 +42,17 @@ class Mistakes:
         return True
 
     def check(self) -> None:
-        """Raise what was collected, each problem once.
+        """Raise the collected problems, each once.
 
         Raises:
-            ConfigurationError: there is something.
+            ConfigurationError: there are any.
         """
         if self.problems:
             raise ConfigurationError(*dict.fromkeys(self.problems))
 
 
 class PollOutcome(StrEnum):
-    """How one request to IMDS ended: a metric label, a log field and an error's reason alike."""
+    """Outcome of a request to IMDS: a metric label, a log field and the reason of an error."""
 
     SUCCESS = "success"
     TIMEOUT = "timeout"
@@ -75,15 +75,15 @@ class StateDirectoryInUseError(ExporterError):
 
 
 class StoppingError(ExporterError):
-    """The exporter is stopping, and takes no more requests."""
+    """The exporter is stopping and accepts no more requests."""
 
     def __init__(self) -> None:
         super().__init__("the exporter is stopping")
 
 
 def innermost(error: BaseException) -> BaseException:
-    """Return the error that another one, of a library, comes from."""
-    # Not __context__: it leads on to whatever the caller was handling when it sent a request.
+    """Return the innermost error that caused a library's error."""
+    # Not __context__: it includes whatever the caller was handling when it sent the request.
     while (
         inner := error.__cause__ or next((a for a in error.args if isinstance(a, Exception)), None)
     ) is not None:
@@ -92,19 +92,19 @@ def innermost(error: BaseException) -> BaseException:
 
 
 def cause(error: BaseException) -> str:
-    """Return the innermost reason of an error, on one line: the outer ones name objects and addresses."""
+    """Return the innermost reason of an error, on one line: the outer ones contain objects and addresses."""
     found = innermost(error)
     words = found.strerror if isinstance(found, OSError) else None
     return one_line(words or str(found)) or type(found).__name__
 
 
 def one_line(text: str) -> str:
-    """Return the start of a text from elsewhere on one short line, without control characters."""
+    """Return the start of a foreign text as one short line, without control characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:4096]).split())
     return line if len(line) <= 160 else line[:159] + "…"
 
 
-# Letters and digits mixed, or in a row longer than that of a name or a number that people write.
+# Letters and digits mixed, or a run of either that is longer than in names and numbers people write.
 _TOKEN = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}|\d{9,}|[^\W_]{24,}")
 _LONGEST = 60
 
@@ -115,11 +115,11 @@ def may_be_secret(text: str) -> bool:
 
 
 def quoted(value: object) -> str:
-    """Return a value as an error may show it: in quotes, or only its length where it may be a secret."""
+    """Return a value as an error may show it: in quotes, or only its length if it may be a secret."""
     text = str(value)
     return f"a text of {len(text)} characters" if may_be_secret(text) else repr(text)
 
 
 def scrubbed(text: str) -> str:
-    """Return the words of a library, in which there may be values of the user's, without possible secrets."""
+    """Return a library's message, which may contain the user's values, without possible secrets."""
     return re.sub(r"[^\s'\"]+", lambda word: "..." if may_be_secret(word[0]) else word[0], text)

@@ -1,4 +1,4 @@
-"""Files and directories that only the exporter may use, whatever the umask."""
+"""Files and directories with safe permissions, whatever the umask."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ from exporter.errors import ConfigurationError
 log = logging.getLogger(__name__)
 
 _READ_WRITE = os.O_RDWR | os.O_CREAT
-# Windows has neither, nor files that need them.
+# Not available, and not needed, on Windows.
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
 _BINARY: int = getattr(os, "O_BINARY", 0)
@@ -23,10 +23,10 @@ _MOST_BYTES = 64 * 1024
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, and what is missing above it, with mode 0700; an existing one stays as it is.
+    """Create a directory and its missing parents with mode 0700; existing ones stay unchanged.
 
     Raises:
-        OSError: one cannot be made.
+        OSError: one cannot be created.
     """
     if path.exists():
         return
@@ -37,10 +37,10 @@ def make_directory(path: Path) -> None:
 
 
 def open_file(path: Path) -> int:
-    """Open a file to read and write, and return its descriptor; a new one is made with mode 0600.
+    """Open a file for reading and writing and return its descriptor; a new file gets mode 0600.
 
     Raises:
-        OSError: it cannot be opened or made, is a symbolic link, or not a regular file.
+        OSError: it cannot be opened or created, is a symbolic link, or is not a regular file.
     """
     try:
         descriptor = os.open(path, _READ_WRITE | os.O_EXCL, 0o600)
@@ -53,7 +53,7 @@ def open_file(path: Path) -> int:
 
 
 def open_to_read(path: Path, *, follow: bool = True) -> IO[bytes]:
-    """Open a file to read; symbolic links only with ``follow``.
+    """Open a file for reading; symbolic links only with ``follow``.
 
     Raises:
         OSError: it cannot be opened, or is not a regular file, which could block forever.
@@ -62,7 +62,7 @@ def open_to_read(path: Path, *, follow: bool = True) -> IO[bytes]:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file of at most 64 KiB that a configuration names.
+    """Return the text of a configured file of at most 64 KiB.
 
     Raises:
         OSError: it cannot be read, is not a regular file, or is longer.
@@ -87,7 +87,7 @@ def _regular(path: Path, flags: int) -> int:
 def refuse_unsafe(directory: Path, names: Iterable[str]) -> None:
     """Refuse a directory, or files in it, that other users can write.
 
-    Groups of this process may write: that is how volumes are handed to containers.
+    Groups of this process may write, because containers get their volumes that way.
 
     Raises:
         ConfigurationError: one is unsafe, or a file is a symbolic link or not regular; with the remedy.
@@ -105,10 +105,10 @@ def refuse_unsafe(directory: Path, names: Iterable[str]) -> None:
 
 
 def warn(paths: Iterable[Path]) -> None:
-    """Log a warning for each of these files with secrets that everybody on the machine may read by its mode.
+    """Log a warning for each of these files with secrets that is world-readable.
 
-    Readers by group are not a fault: that is how a service without privileges is handed a secret. Modes say
-    nothing on Windows.
+    Readable by group is fine: unprivileged services get their secrets that way. On Windows modes are
+    meaningless.
     """
     for path in dict.fromkeys(paths):
         with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class DegradedReason(StrEnum):
-    """The kind of a problem: the label of the metric `degraded`, a log field, and a word on the page."""
+    """The kind of a problem: label of the metric `degraded`, log field, and text on the page."""
 
     STATE_UNWRITABLE = "state_unwritable"
     STATE_CORRUPT = "state_corrupt"
@@ -33,7 +33,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Health:
-    """The active problems; for any number of threads. Each start and each end is logged once."""
+    """The active problems; thread-safe. Each start and each end is logged once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

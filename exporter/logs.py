@@ -18,12 +18,12 @@ _PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def configure(level: str, style: LogFormat) -> None:
-    """Send this program's logs, and warnings of its libraries, to standard error."""
+    """Write this program's logs, and warnings of its libraries, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FieldsFormatter(style))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("exporter").setLevel(level.upper())
-    # It logs odd headers with a traceback; the caller reports the resulting error.
+    # urllib3 logs malformed headers with a traceback; the caller reports the resulting error.
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     logging.raiseExceptions = False
     logging.captureWarnings(capture=True)
@@ -64,7 +64,7 @@ def _plain(value: object) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
-        # JSON has no word for what is not finite.
+        # JSON cannot represent NaN and infinity.
         return round(value, 6) if math.isfinite(value) else str(value)
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
@@ -77,11 +77,11 @@ def _quoted(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value)
-    # JSON quotes as Go's logfmt readers expect.
+    # JSON's quoting is what Go's logfmt parsers expect.
     return text if text.isprintable() and _PLAIN.fullmatch(text) else _dumps(text)
 
 
 def _dumps(value: Any) -> str:
-    """Return JSON with letters as they are if all can be printed, else with escapes only."""
+    """Return JSON, without escaping other alphabets unless some characters are not printable."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)

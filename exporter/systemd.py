@@ -1,4 +1,4 @@
-"""Notifications to systemd about the state of the service, see sd_notify(3); none without NOTIFY_SOCKET."""
+"""Notifications to systemd, see sd_notify(3); none without NOTIFY_SOCKET."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ class Systemd:
             self._send(*fields)
 
     def reloading(self, outcome: "Future[None]") -> None:
-        """Report that the configuration is being reloaded, and the end of that."""
+        """Report that the configuration is being reloaded, and when that is done."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         outcome.add_done_callback(lambda _: self._send("READY=1"))
 

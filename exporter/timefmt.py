@@ -1,4 +1,4 @@
-"""Times in RFC 3339, in UTC, and durations as Prometheus writes them."""
+"""Times in RFC 3339, in UTC, and durations in Prometheus' format."""
 
 import re
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ def rfc3339(at: None, *, milliseconds: bool = False) -> None: ...
 
 
 def rfc3339(at: datetime | None, *, milliseconds: bool = False) -> str | None:
-    """Return an aware time as ``2026-01-02T03:04:05Z``, with fractions of a second only for milliseconds."""
+    """Return an aware time as ``2026-01-02T03:04:05Z``, with a fraction only for ``milliseconds``."""
     if at is None:
         return None
     text = at.astimezone(UTC).isoformat(timespec="milliseconds" if milliseconds else "seconds")
@@ -22,13 +22,13 @@ def rfc3339(at: datetime | None, *, milliseconds: bool = False) -> str | None:
 
 
 _UNITS = {"y": 31_536_000.0, "w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-# Beyond this, times run out of the range of clocks.
+# Longer ones would exceed the range of datetimes.
 _LONGEST = 100 * _UNITS["y"]
 _FORM = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds as `Duration.parse` reads them, to the millisecond."""
+    """Return seconds in the format of `Duration.parse`, to the millisecond."""
     if seconds < 0:
         return "-" + format_duration(-seconds)
     left = round(seconds * 1000)
@@ -41,7 +41,7 @@ def format_duration(seconds: float) -> str:
 
 
 class Duration(float):
-    """Seconds, where a flag or a file has a duration."""
+    """A duration from a flag or a file, in seconds."""
 
     __slots__ = ()
 
@@ -49,7 +49,8 @@ class Duration(float):
     def parse(cls, value: object) -> "Duration":
         """Return a duration, in seconds.
 
-        Units stand largest first, each at most once, as in Prometheus' configuration; ``0`` needs none.
+        Units are ordered from the largest, each at most once, as in Prometheus' configuration; ``0`` needs
+        none.
 
         Raises:
             ValueError: the text is not a valid duration, or one of more than 100 years.
@@ -61,7 +62,7 @@ class Duration(float):
         if not text or match is None:
             example = "write it like 500ms, 1s, 15m, 1h30m or 7d"
             raise ValueError(f"{quoted(text)} is not a valid duration; {example}")
-        # As floats: an endless row of digits is infinity, where as an integer it is an exception.
+        # As floats: too many digits become infinity instead of an exception.
         seconds = sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
         if seconds > _LONGEST:
             raise ValueError(f"{quoted(text)} is too long; write at most 100y")

@@ -1,4 +1,4 @@
-"""Background work: a thread that calls a step, pauses after failures, reloads on request, a watchdog."""
+"""Background work: loops on threads, back-off, reloads of the configuration, and a watchdog."""
 
 import contextlib
 import logging
@@ -16,16 +16,16 @@ log = logging.getLogger(__name__)
 
 # After an exception of a step.
 _ERROR_SECONDS = 20.0
-# Checks come once a second. After a longer gap the VM was frozen, the process suspended or the machine busy.
+# Checks are made once a second. In a longer gap the VM was frozen, the process suspended or the machine busy.
 _LONGEST_STEP = 2.0
 
 
 class Loop:
-    """Calls ``step`` on a thread of its own until `stop`; any thread may use it.
+    """Calls ``step`` on its own thread until `stop`; thread-safe.
 
-    ``step`` does one piece of work and returns the seconds until it is to be called again: 0 for at once,
-    None for not before `wake`. ``failed`` is called with an exception that it raised and returns the same;
-    without it the exception is logged, and the step called again 20 s later.
+    ``step`` does one piece of work and returns the seconds until its next call: 0 for immediately, None for
+    not before `wake`. ``failed`` is called with an exception of ``step`` and also returns the seconds;
+    without it the exception is logged, and the next call is 20 s later.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Loop:
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._stopping = False
-        # A step may wait for a peer for minutes; the process must be able to end meanwhile.
+        # A step may wait for a peer for minutes; that must not keep the process from exiting.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -55,11 +55,11 @@ class Loop:
                 self._thread.start()
 
     def wake(self) -> None:
-        """Call the step now, or once more after the call under way."""
+        """Call the step now, or once more after the call in progress."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Ask the thread to end after the call under way."""
+        """Make the thread end after the call in progress."""
         with self._lock:
             self._stopping = True
         self._wake.set()
@@ -75,7 +75,7 @@ class Loop:
             self._wake.clear()
             try:
                 delay = self._step()
-            except Exception as error:  # noqa: BLE001  # nothing would notice that the thread has ended
+            except Exception as error:  # noqa: BLE001  # the thread would end unnoticed
                 delay = self._failed(error)
             if delay is None or delay > 0:
                 self._wake.wait(delay)
@@ -86,12 +86,12 @@ class Loop:
 
 
 class Backoff:
-    """The pauses after failures in a row; used by one thread. All times are in seconds.
+    """The pauses after consecutive failures; used by one thread. All times are in seconds.
 
     The pause starts at ``first`` and doubles with every failure. It is at most ``early_longest`` while the
     failures have lasted for less than ``early``, and at most ``longest`` after that. ``chance`` (0 to 1)
-    takes up to half of it off, so that a fleet does not come back in step; within these bounds it is at
-    least ``first``.
+    takes up to half of it off, so that the VMs of a fleet do not retry at the same time; within these bounds
+    it is at least ``first``.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class Backoff:
         self.failures = 0
 
     def succeeded(self) -> None:
-        """Start over."""
+        """Reset the pause."""
         self.failures = 0
 
     def failed(self, took: float = 0.0) -> float:
-        """Return the pause after one more failure; ``took`` is how long the attempt lasted.
+        """Return the pause after another failure; ``took`` is the duration of the attempt.
 
         Early on, pause and attempt together last ``early_longest`` at most, or ``took`` and ``first``.
         """
@@ -133,7 +133,7 @@ class Backoff:
 
 
 class Reloader:
-    """Loads the configuration again on request, on a thread of its own; for any thread.
+    """Reloads the configuration on request, on its own thread; thread-safe.
 
     ``prepare`` reads the configuration, which may take long, and returns the function that applies it.
     Requests that arrive during a reload share the next one: a flood of them costs two reloads.
@@ -143,7 +143,7 @@ class Reloader:
         self._prepare = prepare
         self._lock = threading.Lock()
         self._applying = threading.Lock()
-        # The requests that the reload under way is for, and those that came later.
+        # The requests that the reload in progress is for, and the later ones.
         self._served: list[Future[None]] = []
         self._waiting: list[Future[None]] = []
         self._loop = Loop("reload", self._reload)
@@ -151,11 +151,11 @@ class Reloader:
     def request(self) -> Future[None]:
         """Return the result of a reload that begins after this call; does not block.
 
-        The result is a `ConfigurationError` if the configuration is bad, and a `StoppingError` if `stop` is
-        called first.
+        The result is a `ConfigurationError` if the configuration is invalid, and a `StoppingError` if `stop`
+        is called first.
         """
         future: Future[None] = Future()
-        # A client that goes away cancels its request; its result must still be settable.
+        # A client that disconnects cancels its request; setting its result must still be possible.
         future.set_running_or_notify_cancel()
         with self._lock:
             if self._loop.stopping:
@@ -167,7 +167,7 @@ class Reloader:
         return future
 
     def stop(self, timeout: float) -> None:
-        """Fail all requests that have no result yet. No configuration is applied any more.
+        """Fail all requests that have no result yet. No configuration is applied afterwards.
 
         Waits up to ``timeout`` seconds for one that is being applied, but not for one that is being read.
         """
@@ -216,10 +216,9 @@ class _Work(msgspec.Struct, eq=False):
 
 
 class Watchdog:
-    """The work under way and its time limits; `check` is for one thread, all else for any.
+    """Time limits of work in progress; `check` is for one thread, everything else is thread-safe.
 
-    Of the time between two checks at most 2 s count: after a freeze of the VM, which makes the clock jump,
-    work keeps the time that it had left.
+    Of the time between two checks at most 2 s count, so that a freeze of the VM does not use up the limits.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -231,7 +230,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def limit(self, what: str, seconds: float) -> Iterator[None]:
-        """Expect the block to end within so many seconds."""
+        """Expect the block to end within this many seconds."""
         work = _Work(what, seconds, seconds)
         with self._lock:
             self._under_way.add(work)
@@ -242,12 +241,12 @@ class Watchdog:
                 self._under_way.discard(work)
 
     def expect(self, who: str, what: str, seconds: float) -> None:
-        """Expect the next call for ``who``, which always has work under way, within so many seconds."""
+        """Expect the next call for ``who``, which is never idle, within this many seconds."""
         with self._lock:
             self._expected[who] = _Work(what, seconds, seconds)
 
     def check(self) -> str | None:
-        """Return what has been under way for too long, as a sentence; None if there is nothing."""
+        """Return a sentence about work that exceeds its limit; None if there is none."""
         now = self._clock.monotonic()
         step, self._checked = min(now - self._checked, _LONGEST_STEP), now
         with self._lock:

@@ -1,4 +1,4 @@
-"""Approvals: rules that let events proceed before their NotBefore, and the thread that applies them."""
+"""Approvals: rules that let events start before their NotBefore, and the thread that applies them."""
 
 from exporter.approval.approver import Approver
 

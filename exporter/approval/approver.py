@@ -1,8 +1,8 @@
-"""The loop that approves events when a decision says so, and tries again after errors.
+"""The loop that approves events by the rules, and retries after errors.
 
-Before anything is sent, the document is fetched again. An event that changed is not approved: the watch
-processes the change first, with the hooks that it causes. Otherwise the decision is made again. The approval
-is recorded on disk before it is sent, so that a crash cannot leave an unknown one behind.
+Before an approval, the document is fetched again. An event that changed is not approved: the watch processes
+the change first, with the hooks that it causes. Otherwise the decision is made again. The approval is
+recorded on disk before it is sent, so that none is lost in a crash.
 """
 
 import logging
@@ -52,13 +52,13 @@ class _FailedAttempts:
 
     @property
     def decision(self) -> Decision:
-        """The decision to show in place of the one that cannot be carried out."""
+        """The decision to show instead of the one that cannot be carried out."""
         reason = f"given up, as NotBefore has passed: {self.problem}" if self.given_up else self.problem
         return Decision(ApprovalState.FAILED, self.rule, reason)
 
 
 class Approver:
-    """Approves what rules let proceed; `view` is for any thread."""
+    """Approves events by the rules; `view` is thread-safe."""
 
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
@@ -73,11 +73,11 @@ class Approver:
         report: Callable[[Finding], None],
         poll: Callable[[], None] = lambda: None,
     ) -> None:
-        """Build it, without a thread.
+        """Create it, without starting a thread.
 
-        ``count`` is called with the rule and the outcome of each attempt, ``report`` with what Azure took,
-        and ``poll`` to have the watch process the document now. ``trace`` returns the spans of an approval,
-        from the event, the rule, begin and end, and this VM's name.
+        ``count`` is called with the rule and the outcome of each attempt, ``report`` with each approval that
+        Azure accepted, and ``poll`` to have the watch process the document now. ``trace`` returns the spans
+        of an approval, from the event, the rule, its start and end, and this VM's name.
         """
         self._approvals = approvals
         self._jobs = jobs
@@ -96,14 +96,14 @@ class Approver:
         self._loop = Loop("approver", self.look)
 
     def configure(self, settings: Config, azure: ImdsClient) -> None:
-        """Use a configuration and a client from now on, and decide about everything again."""
+        """Apply a configuration and a client, and decide about all events again."""
         with self._lock:
             self._config, self._azure = settings, azure
             self._trials = {}
         self.wake()
 
     def wake(self) -> None:
-        """Decide about what is pending now; the thread starts when there is something for the first time."""
+        """Decide about pending events now; the thread is started with the first one."""
         with self._lock:
             self._ages.note(self._snapshot().current)
         if self._config.approval.mode is not Mode.OFF and self._snapshot().current:
@@ -119,14 +119,14 @@ class Approver:
         return decision.view
 
     def stop(self, timeout: float) -> bool:
-        """Ask the thread to end, and return whether it did within ``timeout`` seconds."""
+        """Stop the thread; return whether it ended within ``timeout`` seconds."""
         self._loop.stop()
         return self._loop.join(timeout)
 
     def look(self) -> float | None:
-        """Decide about all that is pending and act where that is due; return the seconds until the next look.
+        """Decide about all pending events and approve those that are due.
 
-        None is returned while nothing is pending.
+        Return the seconds until the next call; None while nothing is pending.
         """
         snapshot = self._snapshot()
         keys = {tracked.key for tracked in snapshot.current}
@@ -135,7 +135,7 @@ class Approver:
         if self._config.approval.mode is Mode.OFF or not keys:
             return None
         if snapshot.instance is None and not snapshot.ready:
-            # The first poll of this process asks for the name; until then its lack is no reason.
+            # The first poll of this process requests the name; until then it is not reported as missing.
             return _LOOK_SECONDS
         due = []
         for tracked in reversed(snapshot.current):
@@ -174,7 +174,7 @@ class Approver:
         return self._jobs.results(tracked.key, but=failures)
 
     def _is_updating(self, tracked: TrackedEvent) -> bool:
-        """Return whether hooks for a change of the event are still to be queued, wait or run."""
+        """Return whether hooks for a change of the event are not yet queued, pending or running."""
         if not self._config.hooks:
             return False
         return tracked.untold is not None or self._jobs.has_open_updates(tracked.key)
@@ -193,7 +193,7 @@ class Approver:
             self._count(decision.rule, _COUNTED[decision.state])
 
     def _may_try(self, tracked: TrackedEvent) -> bool:
-        """Return whether to send now: at once, later after an error, and not after NotBefore."""
+        """Return whether to send now: immediately, with a delay after errors, and not after NotBefore."""
         trial = self._trials.get(tracked.key)
         if trial is None:
             return True
@@ -206,7 +206,7 @@ class Approver:
         return False
 
     def _approve(self, due: Sequence[_Due]) -> None:
-        """Approve what is due, and still is by a fresh document, in one request."""
+        """Approve, in one request, the events that are still due by a newly fetched document."""
         azure = self._azure
         if azure is None or self._loop.stopping:
             return
@@ -243,7 +243,7 @@ class Approver:
             azure.approve([tracked.event.event_id for tracked, _ in due])
         except ImdsError as error:
             if error.reason is PollOutcome.HTTP_ERROR and len(due) > 1:
-                # One id that Azure refuses must not hold back the others; each is decided again.
+                # One id that Azure refuses must not block the others; each is decided again.
                 for one in due:
                     self._approve([one])
                 return

@@ -1,4 +1,4 @@
-"""Whether an event may proceed, as a pure function of rules, event, remembered facts and time.
+"""The decision whether to approve an event, as a pure function of rules, event, state and time.
 
 An approval lets the event proceed for every VM in its ``Resources`` (Azure's page "Scheduled Events for Linux
 VMs", "Start an event"), so in doubt the event is held.
@@ -20,13 +20,13 @@ from exporter.model.views import NO_APPROVAL, ApprovalView
 from exporter.state.jobs import Approval
 from exporter.timefmt import format_duration, rfc3339
 
-# Beyond that a date cannot be written.
+# The limit of what datetimes can represent.
 _LONGEST_SECONDS = 1e9
 _HOUR = 3600.0
 
 
 class ApprovalState(StrEnum):
-    """The state of an event's approval: a log field, and a word of page and API alike."""
+    """The state of an event's approval, in logs, page and API."""
 
     HOLD = "hold"
     WAITING = "waiting"
@@ -46,20 +46,20 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def view(self) -> ApprovalView:
-        """The decision as API and page show it."""
+        """The decision as shown by API and page."""
         if self.state is None:
             return NO_APPROVAL
         return ApprovalView(self.state.value, self.rule or None, self.reason)
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is remembered of one life of an event, and of approvals in all.
+    """The recorded facts about one life of an event, and about approvals in general.
 
     ``approved_by`` is the rule by which it was approved, or "". ``asked_by`` is the rule by which an approval
-    was sent of which it is unknown whether Azure took it, or "". ``hooks`` has the outcome of each hook's
-    newest run, None while it waits or runs. ``is_updating`` is true while an update is to be reported, or its
-    hooks have not ended. ``age`` is the time since the life began, in seconds. ``within_hour`` is how many
-    other events were approved in the last hour, which is unknown before ``unknown_until``.
+    was sent without a known result, or "". ``hooks`` has the outcome of each hook's newest run, None while it
+    is pending or running. ``is_updating`` is true while an update is not yet reported, or its hooks have not
+    ended. ``age`` is the time since the life began, in seconds. ``within_hour`` is how many other events were
+    approved in the last hour, which is unknown before ``unknown_until``.
     """
 
     approved_by: str = ""
@@ -72,13 +72,14 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Ages:
-    """The ages of lives and approvals, on which steps of the wall clock have no effect.
+    """The ages of lives and approvals, unaffected by steps of the wall clock.
 
-    All moments are on the monotonic clock. Those before this process follow from the wall clock at its start.
+    All times are on the monotonic clock. Those before this process are computed from the wall clock at its
+    start.
     """
 
     def __init__(self, clock: Clock, known: Known, approvals: Iterable[Approval]) -> None:
-        """``known`` and ``approvals`` are what previous processes left; call it at the start of this one."""
+        """``known`` and ``approvals`` are those of previous processes; call this at the start."""
         self._clock = clock
         now, monotonic = clock.now(), clock.monotonic()
 
@@ -106,7 +107,7 @@ class Ages:
         self._approved = recent | {key: now}
 
     def count_recent(self, *, but: str) -> int:
-        """Return the number of approvals in the last hour, except that of one life."""
+        """Return the number of approvals in the last hour, without that of one life."""
         now = self._clock.monotonic()
         return sum(now - at < _HOUR for key, at in self._approved.items() if key != but)
 
@@ -132,7 +133,7 @@ def decide(
 
 
 def _done_with(tracked: TrackedEvent, facts: Facts) -> Decision:
-    """Return the decision about an event that was approved, or cannot be any more."""
+    """Return the decision about an event that was approved, or can no longer be approved."""
     if facts.approved_by:
         return Decision(ApprovalState.APPROVED, facts.approved_by, "this exporter approved it")
     if facts.asked_by and tracked.ended is None:
@@ -162,7 +163,7 @@ def _doubt(event: ScheduledEvent, instance: str | None) -> str:
 
 
 def _rank(event: ScheduledEvent, instance: str) -> int | None:
-    """Return this VM's place in ``Resources``, from 0."""
+    """Return this VM's index in ``Resources``, from 0."""
     wanted = normal_name(instance)
     names = [normal_name(name) for name in event.resources]
     return names.index(wanted) if wanted in names else None
@@ -201,7 +202,7 @@ def _by_rule(
 
 
 def _by_hooks(rule: Rule, facts: Facts) -> Decision | None:
-    """Return the decision if hooks hold the event up, else None."""
+    """Return the decision if the event has to wait for hooks, else None."""
     if facts.is_updating:
         return Decision(ApprovalState.WAITING, rule.name, "the hooks for its last update have not ended yet")
     for name in rule.require_hooks:

@@ -1,8 +1,8 @@
-"""Running one command: its time limit, its output as lines, why it could not be started, how it ended.
+"""Running a command: its time limit, its output as lines, its result or why it could not be started.
 
-When a command ends by itself, processes that it started go on: daemons, and what merely keeps its output
+When a command ends by itself, processes that it started continue: daemons, and processes that keep its output
 open, which is no longer read. At the time limit and at a stop its whole process group is ended; processes
-that have left the group (``setsid``) go on then, too.
+that have left the group (``setsid``) continue then, too.
 """
 
 import codecs
@@ -27,7 +27,7 @@ from exporter.timefmt import format_duration
 
 # Between the request to end and the kill.
 GRACE_SECONDS = 5.0
-# What is killed ends at once, unless it waits in the kernel, as for a dead network disk.
+# A killed process ends immediately unless it is blocked in the kernel, as on a dead network disk.
 KILLED_SECONDS = 2.0
 # For output of processes that a command left running.
 LINGER_SECONDS = 1.0
@@ -65,9 +65,9 @@ def run(
 ) -> CommandResult:
     """Run a command to its end, or to its time limit, or until ``stop`` is set; any number at once.
 
-    ``output`` gets each line of standard output and standard error, on this thread; an exception of it is
-    raised here after the command has been killed. A command that cannot be started has failed. After a stop
-    this returns within `GRACE_SECONDS` + `KILLED_SECONDS` + `LINGER_SECONDS`.
+    ``output`` is called with each line of standard output and standard error, on this thread; its exceptions
+    are raised here after the command has been killed. A command that cannot be started has failed. After a
+    stop this returns within `GRACE_SECONDS` + `KILLED_SECONDS` + `LINGER_SECONDS`.
     """
     begun = clock.monotonic()
     if stop.is_set():
@@ -90,7 +90,7 @@ def run(
 
 
 class _Supervisor:
-    """Reads the output of one process, waits for its end, and ends it where that is due."""
+    """Reads the output of one process and waits for its end, or ends it."""
 
     def __init__(self, process: Process, lines: "Lines", clock: Clock) -> None:
         self._process = process
@@ -128,7 +128,7 @@ class _Supervisor:
         self._ends_within(KILLED_SECONDS)
 
     def _end(self) -> str:
-        """End the whole group; return how, as a part of the reason, if it took more than a signal."""
+        """End the whole group; return how, as a part of the reason, if one signal was not enough."""
         self._process.ask_to_end()
         if self._ends_within(GRACE_SECONDS):
             # On Windows only the command itself is known to have ended, not what it started.
@@ -149,7 +149,7 @@ class _Supervisor:
         return True
 
     def _linger(self) -> None:
-        """Read the rest of the output, at least once: all that the command itself wrote is there."""
+        """Read the rest of the output, at least once, as everything the command itself wrote is available."""
         until = self._clock.monotonic() + LINGER_SECONDS
         self._listen(until)
         while self._listening and self._clock.monotonic() < until:
@@ -159,7 +159,7 @@ class _Supervisor:
             self._lines.say("something that it started still holds its output; no more of that is read")
 
     def _listen(self, until: float) -> None:
-        """Read what is there, or wait for it a little."""
+        """Read the available output, or wait for some for a short time."""
         left = max(0.0, min(until - self._clock.monotonic(), _TICK_SECONDS))
         if not self._listening:
             time.sleep(min(left, self._tick))
@@ -187,8 +187,8 @@ def status_in_words(status: int | None) -> str:
 class Lines:
     """Splits bytes into lines of text and passes each to ``output`` as soon as it is complete.
 
-    A line over `MOST_LINE_BYTES` is cut. After `MOST_LINES` lines or `MOST_BYTES` bytes, one line says that
-    the rest is left out. Invalid UTF-8 is replaced by U+FFFD.
+    A line over `MOST_LINE_BYTES` is cut. After `MOST_LINES` lines or `MOST_BYTES` bytes, the rest is replaced
+    by one line that notes it. Invalid UTF-8 is replaced by U+FFFD.
     """
 
     def __init__(self, output: Callable[[str], None]) -> None:
@@ -200,7 +200,7 @@ class Lines:
         self._full = False
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Process the next bytes."""
         if self._full:
             return
         for number, part in enumerate(data.split(b"\n")):
@@ -214,7 +214,7 @@ class Lines:
             self._end_line()
 
     def say(self, text: str) -> None:
-        """Add a line of this program's own, in brackets."""
+        """Add a line by this program, in brackets."""
         self._output(f"({text})")
 
     def _end_line(self) -> None:
@@ -234,7 +234,7 @@ class Lines:
 
 
 def why_not_started(argv: Sequence[str], error: Exception) -> str:
-    """Return why ``argv`` could not be started; looks at the file, which may have changed since."""
+    """Return why ``argv`` could not be started, by inspecting the file, which may have changed since."""
     if isinstance(error, UnicodeError):
         return "its command line has letters that this system cannot write"
     if not isinstance(error, OSError):
@@ -267,7 +267,7 @@ def _why_not_run(file: Path, error: OSError) -> str:
 
 
 def _interpreter(script: Path) -> str:
-    """Return the interpreter that the first line of a script names, or ""."""
+    """Return the interpreter from the first line of a script, or ""."""
     with contextlib.suppress(OSError), script.open("rb") as file:
         first = file.read(_SHEBANG_BYTES).partition(b"\n")[0]
         if first.startswith(b"#!"):

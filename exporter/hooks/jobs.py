@@ -1,7 +1,7 @@
-"""Which hooks run for a transition, and with which variables; pure.
+"""The hook jobs of transitions and the environment variables of hooks, as pure functions.
 
-A hook runs as the exporter's user and could read the exporter's secrets. But what it prints is logged, and
-what it starts inherits its variables: a secret that is not passed to it does not leak by mistake.
+A hook runs as the exporter's user and could read the exporter's secrets. But its output is logged, and its
+child processes inherit its variables: a secret that is not passed to it does not leak by mistake.
 """
 
 import re
@@ -15,7 +15,7 @@ from exporter.model.lifecycle import Occurrence, Transition
 from exporter.model.views import event_view
 from exporter.timefmt import rfc3339
 
-# Of one variable. The limit of Linux is 128 KiB, that of Windows 32,767 characters.
+# Of one variable. Linux's limit is 128 KiB, Windows' 32,767 characters.
 MOST_BYTES = 32_000
 # Addresses, headers and key files of receivers, URLs of targets, systemd's directory of credentials.
 _WITHHELD = re.compile(r"OTEL_.*|SCHEDULED_EVENTS_.*|CREDENTIALS_DIRECTORY|NOTIFY_SOCKET")
@@ -42,7 +42,7 @@ def compose(
 
 
 def _runs_for(hook: Hook, transition: Transition) -> bool:
-    """Return whether a hook runs for such transitions: for failures of hooks only if it names them."""
+    """Return whether a hook runs for such a transition; for hook failures only if they are listed."""
     return transition is not Transition.HOOK_FAILED or hook.match.transitions is not None
 
 

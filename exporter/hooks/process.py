@@ -27,13 +27,13 @@ if sys.platform == "win32":
     _KILLED = 1
 
     class Process:
-        """A command that was started in a job object of its own, with its output in one pipe."""
+        """A command that was started in its own job object, with its output in one pipe."""
 
         def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
             self._popen = popen
             self._output = output
             self._kernel = _kernel()
-            # What the command starts before it is in the job is not in the job; there is hardly time.
+            # Processes that the command starts before it is in the job stay outside; that is unlikely.
             self._job = self._kernel.CreateJobObjectW(None, None)
             handle = int(popen._handle)  # type: ignore[attr-defined]  # noqa: SLF001  # the only way to it
             self._has_job = bool(self._job and self._kernel.AssignProcessToJobObject(self._job, handle))
@@ -57,7 +57,7 @@ if sys.platform == "win32":
             return self._popen.poll() is not None
 
         def alive(self) -> bool:
-            """Return whether the command itself still runs: the rest of a job gets no extra time."""
+            """Return whether the command itself still runs; the rest of the job gets no grace period."""
             return not self.exited()
 
         def ask_to_end(self) -> None:
@@ -66,7 +66,7 @@ if sys.platform == "win32":
                 os.kill(self._popen.pid, signal.CTRL_BREAK_EVENT)
 
         def kill(self) -> None:
-            """End all of the job."""
+            """End all processes of the job."""
             if not (self._has_job and self._kernel.TerminateJobObject(self._job, _KILLED)):
                 with contextlib.suppress(OSError):
                     self._popen.kill()
@@ -76,7 +76,7 @@ if sys.platform == "win32":
             return self._popen.poll()
 
         def close(self) -> None:
-            """Close the output and the handle of the job, whose processes go on."""
+            """Close the output and the handle of the job, whose processes continue."""
             self._output.close()
             if self._job:
                 self._kernel.CloseHandle(self._job)
@@ -126,7 +126,7 @@ else:
     _ENDED = ("Z", "X")
 
     class Process:
-        """A command that was started in a group of its own, with its output in one pipe."""
+        """A command that was started in its own process group, with its output in one pipe."""
 
         def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
             self._popen = popen
@@ -155,7 +155,7 @@ else:
                     if pid:
                         self._ended, self._status = True, os.waitstatus_to_exitcode(status)
                 if self._ended:
-                    # Tells Popen that the process has been waited for.
+                    # Popen must not wait for the process again.
                     self._popen.returncode = self._status or 0
             return self._ended
 

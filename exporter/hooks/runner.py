@@ -1,4 +1,4 @@
-"""Runs hooks: those of one event in order, those of different events in parallel, each once."""
+"""Runs hooks once each: those of one event in order, those of different events in parallel."""
 
 import logging
 import threading
@@ -27,7 +27,7 @@ Trace = Callable[[Job, datetime, datetime, CommandResult], Sequence[Span]]
 
 
 class HookRunner:
-    """Runs the jobs of hooks; without any there are no threads."""
+    """Runs the jobs of hooks; it starts threads only if there are jobs."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class HookRunner:
         trace: Trace,
         ended: Callable[[str, CommandResult, Finding | None], None],
     ) -> None:
-        """``traceparent`` returns the W3C header with which a hook adds to the event's trace.
+        """``traceparent`` returns the W3C header with which a hook's spans join the event's trace.
 
         ``ended`` is called with the hook and the result of each run, and with a finding if it failed.
         """
@@ -55,9 +55,9 @@ class HookRunner:
         self._loops = [Loop("hooks", self._work) for _ in range(MOST_AT_ONCE)]
 
     def configure(self, hooks: Sequence[Hook], inherited: Mapping[str, str]) -> None:
-        """Set the hooks, in their order, and the variables that each gets beside those of the event.
+        """Set the hooks, in their order, and the variables that each gets besides those of the event.
 
-        Jobs that wait run as configured now.
+        Pending jobs run with the new configuration.
         """
         self._inherited = inherited
         self._hooks = {hook.name: hook for hook in hooks}
@@ -66,18 +66,18 @@ class HookRunner:
     def compose(
         self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
     ) -> tuple[Job, ...]:
-        """Return the jobs to record with what just happened."""
+        """Return the jobs to record with the transitions."""
         return jobs.compose(tuple(self._hooks.values()), occurrences, instance=instance, now=now)
 
     def wake(self) -> None:
-        """Run what was recorded; there are as many threads as events ever had hooks at once."""
+        """Run recorded jobs; one thread is started per event with jobs, up to `MOST_AT_ONCE`."""
         for loop, _ in zip(self._loops, self._jobs.counts(), strict=False):
             loop.start()
         for loop in self._loops:
             loop.wake()
 
     def begin_stop(self) -> None:
-        """End the commands that run; they run again after the next start."""
+        """End the running commands; they run again after the next start."""
         self._stop.set()
         for loop in self._loops:
             loop.stop()
@@ -88,7 +88,7 @@ class HookRunner:
         return all(loop.join(deadline - self._clock.monotonic()) for loop in self._loops)
 
     def _work(self) -> float | None:
-        """Run the next hook of an event of which no hook runs; return None if there is none."""
+        """Run the next hook of an event without a running hook; return None if there is none."""
         with self._lock:
             event = next((event for event in self._jobs.counts() if event not in self._busy), None)
             if event is None:
@@ -133,7 +133,7 @@ class HookRunner:
         self._ended(hook.name, result, failure)
 
     def _execute(self, hook: Hook, job: Job, attempt: int, facts: Mapping[str, object]) -> CommandResult:
-        # Most VMs have no hooks.
+        # Imported on first use: most VMs have no hooks.
         from exporter.hooks.command import Command, run
 
         variables = jobs.environment(job, attempt, self._traceparent(job))

@@ -1,8 +1,8 @@
-"""The client of IMDS: scheduled events, approvals, and facts about this VM; and how often it may ask.
+"""The client of IMDS for scheduled events, approvals and facts about this VM; its rate limit and pauses.
 
 Sources: Azure's pages "Scheduled Events for Linux VMs" (requests, first-call delay, 5 requests a second) and
-"Azure Instance Metadata Service" (facts about the VM). The reasons for its design are in
-docs/decisions/0002-imds-client.md.
+"Azure Instance Metadata Service" (facts about the VM). docs/decisions/0002-imds-client.md explains the
+design.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from exporter.work import Backoff, Watchdog
 BODY_LIMIT = 8 * 1024 * 1024
 _EXCERPT_LIMIT = 4096
 _PIECE_BYTES = 65536
-# Connects to IMDS that take 6 s have been reported; after 10 s no answer is to be expected.
+# Connection times of 6 s have been reported; after 10 s no answer is to be expected.
 _CONNECT_SECONDS = 10.0
-# What a request may take beyond its timeouts before it counts as hanging: name resolution, further addresses
-# of a host name, a busy machine.
+# How long a request may take beyond its timeouts before it counts as hanging: for name resolution, further
+# addresses of a host name, a busy machine.
 _MARGIN_SECONDS = 30.0
-# IMDS answers 429 to more than 5 requests a second and VM. Requests do not all travel equally fast: a margin.
+# IMDS responds with 429 to more than 5 requests a second from a VM. The margin is for varying latency.
 _REQUESTS = 5
 _WINDOW_SECONDS = 1.05
 _SHORTEST_SECONDS = 0.2
@@ -48,9 +48,9 @@ _HEADERS = {
 
 
 class RateLimiter:
-    """Allows 5 requests a second, in the order in which they were asked for; shared by threads.
+    """Allows 5 requests a second, in the order of the calls; shared by threads.
 
-    ``wait`` sleeps for a number of seconds; if it returns early, the request is given up.
+    ``wait`` sleeps for a number of seconds; if it returns early, the request is abandoned.
     """
 
     def __init__(self, clock: Clock, wait: Callable[[float], None] = time.sleep) -> None:
@@ -70,7 +70,7 @@ class RateLimiter:
             if len(self._slots) == _REQUESTS:
                 slot = max(slot, self._slots[0] + _WINDOW_SECONDS)
             self._slots.append(slot)
-        # Some systems' clocks tick coarsely enough for a full sleep to seem a little short.
+        # With a coarse clock, a full sleep can appear to be slightly too short.
         for _ in range(3):
             left = slot - self._clock.monotonic()
             if left <= 0:
@@ -106,10 +106,10 @@ class PollPauses(Backoff):
 
 
 class _Adapter(HTTPAdapter):
-    """Sends requests to one server, without what never changes here being determined anew each time.
+    """Sends requests to one server, and skips the per-request work whose result never changes here.
 
-    All methods are those that requests documents for subclasses. Environment variables, redirects and cookies
-    are the business of `requests.Session`, which is not used; no proxy is ever passed in.
+    It overrides only methods that requests documents for subclasses. Environment variables, redirects and
+    cookies are handled by `requests.Session`, which is not used; no proxy is ever passed in.
     """
 
     def __init__(self) -> None:
@@ -117,14 +117,14 @@ class _Adapter(HTTPAdapter):
         self._pool: Any = None
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the connections to the server, which are kept alive."""
+        """Return the pool of connections to the server."""
         pool = self._pool
         if pool is None:
             pool = self._pool = super().get_connection_with_tls_context(*args, **kwargs)
         return pool
 
     def request_url(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> str:
-        """Return the path: there is no proxy."""
+        """Return the path, as there is no proxy."""
         return request.path_url
 
     def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
@@ -142,17 +142,17 @@ class _Adapter(HTTPAdapter):
 class ImdsClient:
     """Sends requests to IMDS at ``endpoint``, a URL without path; safe to use from several threads.
 
-    Each request under way has a connection of its own, so that a slow fetch does not delay an approval.
+    Each request in progress has its own connection, so that a slow fetch does not delay an approval.
 
     Timeouts are in seconds. The longer of the two applies to scheduled events until the first success,
     because the first call switches the service on, which takes up to two minutes; ``timeout`` applies from
-    then on, and to the facts about the VM. An answer that is not complete by then is given up when its next
-    piece arrives, or when nothing has arrived for as long again; each further address of a host name may take
-    10 s of connecting more. Only the head of an answer, and trailers after a body in chunks, have no deadline
-    as a whole: ``watchdog`` notices those that never end.
+    then on, and to the facts about the VM. A response that is not complete by then is abandoned when its next
+    part arrives, or when nothing has arrived for the same time again; connecting to each further address of a
+    host name may take another 10 s. Only the head of a response, and trailers after a chunked body, have no
+    overall deadline: ``watchdog`` detects those that never end.
 
-    ``limiter`` and ``watchdog`` may be shared with other clients. Waiting for the limiter, which takes a
-    second at most where few threads send requests, comes on top.
+    ``limiter`` and ``watchdog`` may be shared with other clients. The timeouts do not include waiting for the
+    limiter, which takes at most a second if few threads send requests.
     """
 
     def __init__(  # noqa: PLR0913  # all but the endpoint by name, and most have defaults
@@ -184,10 +184,10 @@ class ImdsClient:
         return self._ask_events(self._events_request)
 
     def approve(self, event_ids: Sequence[str]) -> None:
-        """Approve events, which then may start before their NotBefore, for every VM in their ``Resources``.
+        """Approve events, which may then start before their NotBefore, for every VM in their ``Resources``.
 
         Raises:
-            ImdsError: IMDS did not confirm it; approving again does no harm.
+            ImdsError: IMDS did not confirm it; approving again is harmless.
         """
         body = msgspec.json.encode({"StartRequests": [{"EventId": event_id} for event_id in event_ids]})
         self._ask_events(_prepare("POST", self._events_url, body))
@@ -196,14 +196,14 @@ class ImdsClient:
         """Return the facts about this VM.
 
         Raises:
-            ImdsError: IMDS did not answer, or not with usable facts.
+            ImdsError: there is no answer, or none with usable facts.
         """
         url = f"{self.endpoint}/metadata/instance?api-version={_INSTANCE_API_VERSION}"
         return decode_instance(self._exchange(_prepare("GET", url), self._timeout))
 
     @property
     def longest_poll(self) -> float:
-        """Seconds after which a `fetch` followed by `instance` must be considered hanging."""
+        """The seconds after which a `fetch` followed by `instance` counts as hanging."""
         return _longest(self._events_timeout) + _longest(self._timeout)
 
     def close(self) -> None:
@@ -232,7 +232,7 @@ class ImdsClient:
             with self._watchdog.limit(what, _longest(timeout)):
                 status, body = self._send(request, timeout)
         except Exception as error:
-            # Not a list of types: a malformed answer can trip any of the parsers beneath.
+            # Not a list of types: a malformed answer can cause any error in the parsers of the libraries.
             if isinstance(innermost(error), TimeoutError):
                 message = f"{what}: no answer within {timeout:g} s"
                 raise ImdsError(PollOutcome.TIMEOUT, message) from error
@@ -250,12 +250,12 @@ class ImdsClient:
         return body
 
     def _send(self, request: requests.PreparedRequest, timeout: float) -> tuple[int, bytes]:
-        """Return status and body; of a body over the limit only a little more than that."""
+        """Return status and body; a body over the limit is read only slightly beyond it."""
         deadline = time.monotonic() + timeout
         with self._adapter.send(request, stream=True, timeout=_timeouts(timeout)) as response:
             if response.status_code == 200:
                 return 200, _read(response, BODY_LIMIT, deadline)
-            # The status says enough; the body only helps a reader.
+            # The status is sufficient; the body only adds detail for the log.
             with contextlib.suppress(Exception):
                 return response.status_code, _read(response, _EXCERPT_LIMIT, deadline)
             return response.status_code, b""
@@ -263,12 +263,12 @@ class ImdsClient:
 
 @cache
 def _timeouts(seconds: float) -> Any:
-    # requests documents that it takes these, its types do not say so.
+    # Documented by requests, but missing from its types.
     return urllib3.Timeout(connect=min(_CONNECT_SECONDS, seconds), total=seconds)
 
 
 def _longest(timeout: float) -> float:
-    """Return the seconds after which a request with this timeout must be considered hanging."""
+    """Return the seconds after which a request with this timeout counts as hanging."""
     # The last read may begin just before the deadline, and lasts up to the timeout itself.
     return 2 * timeout + _MARGIN_SECONDS
 
@@ -289,7 +289,7 @@ def _read(response: requests.Response, limit: int, deadline: float) -> bytes:
         TimeoutError: ``deadline``, on the monotonic clock, has passed.
     """
     body = bytearray()
-    # Unlike iter_content(), read1() returns whatever has arrived, so that a body that drips is noticed.
+    # Unlike iter_content(), read1() returns whatever has arrived, so that a slow body is detected.
     while len(body) <= limit and (piece := response.raw.read1(_PIECE_BYTES, decode_content=False)):
         body += piece
         if time.monotonic() > deadline:

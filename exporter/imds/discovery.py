@@ -1,9 +1,9 @@
-r"""Finding IMDS where it is not at its static address: DHCP option 245, as DHCP clients store it on disk.
+r"""Discovery of IMDS if it is not at its static address: DHCP option 245, as DHCP clients store it on disk.
 
 Source: Azure's page "Scheduled Events": a VM outside a virtual network has to discover the address. The
 option is found in leases in these forms::
 
-    option unknown-245 a8:3f:81:10;          dhclient, which does not know the option
+    option unknown-245 a8:3f:81:10;          dhclient, without a declaration of the option
     option unknown-245 "\250?\201\020";      the same, if the bytes look like text
     option ms-wireserver 168.63.129.16;      dhclient, if an administrator declared name and type
     OPTION_245=a83f8110                      systemd-networkd
@@ -60,7 +60,7 @@ class Discovery(msgspec.Struct, frozen=True):
 
 
 def endpoint_of(configured: str) -> str:
-    """Return the configured endpoint; if that is ``discover``, find it and log where it was found."""
+    """Return the configured endpoint; if that is ``discover``, discover it and log its source."""
     if configured != DISCOVER:
         return configured
     found = discover_endpoint()
@@ -74,7 +74,7 @@ def client_of(
     limiter: RateLimiter | None = None,
     watchdog: Watchdog | None = None,
 ) -> ImdsClient:
-    """Return a client as configured; ``limiter`` and ``watchdog`` may be shared with other clients."""
+    """Return a configured client; ``limiter`` and ``watchdog`` may be shared with other clients."""
     return ImdsClient(
         endpoint_of(settings.endpoint),
         api_version=settings.api_version,
@@ -88,7 +88,7 @@ def client_of(
 def discover_endpoint(paths: Sequence[Path] = LEASE_FOLDERS) -> Discovery:
     """Return the address from the newest lease file in ``paths`` (folders) that has one; else the static one.
 
-    What is missing, unreadable or malformed is skipped, the latter two with a warning; nothing is raised.
+    Missing, unreadable or malformed files are skipped, the latter two with a warning; nothing is raised.
     """
     for path in _lease_files(paths):
         address = _address_in(path)

@@ -1,4 +1,4 @@
-"""The effects of a document, as a pure function of what is known, the document and the time."""
+"""The effects of a document, as a pure function of the known state, the document and the time."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -22,19 +22,19 @@ from exporter.model.lifecycle import (
 )
 from exporter.model.listing import Listing, is_next_incarnation, listing_of
 
-# Azure lists a handful of events. A source that renews ids or contents at every poll, as a mock server may,
-# must fill neither memory nor disk, nor the receivers of messages.
+# Azure lists a handful of events. A source that changes ids or contents at every poll, as a mock server may,
+# must not fill memory and disk, nor flood the receivers of messages.
 MOST_PAST = 10_000
 MOST_TRANSITIONS = 1000
-# Azure switches the service off after 24 hours without a request; incarnations start again from a low number,
-# so that "the very next incarnation" proves nothing any more.
+# Azure switches the service off after 24 hours without a request; incarnations then restart from a low
+# number, so consecutive incarnations no longer prove that nothing was missed.
 SWITCH_OFF = timedelta(hours=24)
 # Polls further apart than this do not show when something started. Some seconds are normal: a VM that is
 # frozen cannot poll.
 WATCHED = timedelta(seconds=30)
 # Content that keeps changing is reported at most this often per event.
 UPDATE_INTERVAL = timedelta(seconds=60)
-# Endings come first, so that the last message about a document is about what is still pending.
+# Endings first, so that the last message about a document is about a pending event.
 _RANKS = dict.fromkeys(ENDINGS, 0) | {
     Transition.STARTED: 1,
     Transition.UPDATED: 2,
@@ -87,7 +87,7 @@ class _Walk:
         self._occurrences: list[Occurrence] = []
 
     def take_in(self, found: Listing) -> None:
-        """Begin, continue or end the life of each event."""
+        """Start, continue or end the life of each event."""
         for life in found.unread:
             self._keep(replace(life, unread=True))
         for life in found.gone:
@@ -118,7 +118,7 @@ class _Walk:
         )
 
     def _begin(self, event: ScheduledEvent, former: TrackedEvent | None = None) -> None:
-        """Begin a life, unless the event is over; ``former`` is the previous life of the same event."""
+        """Start a life, unless the event is over; ``former`` is the previous life of the same event."""
         if event.event_status in _ENDING_STATUSES:
             return
         life = TrackedEvent(
@@ -161,7 +161,7 @@ class _Walk:
         if transition is not None:
             self._happen(replace(after, untold=None), transition)
         elif (event.event_status == STARTED) != (before.event.event_status == STARTED):
-            # Azure blanks NotBefore at the start, and sets it again where an event falls back to Scheduled.
+            # Azure clears NotBefore at the start, and sets it again if an event returns to Scheduled.
             self._keep(replace(after, untold=None))
         else:
             self._update(before, after)
@@ -193,7 +193,7 @@ class _Walk:
             self._happen(replace(after, untold=None), Transition.UPDATED, changes)
 
     def _happen(self, life: TrackedEvent, transition: Transition, changes: tuple[Change, ...] = ()) -> None:
-        """Record a transition of a life that goes on."""
+        """Record a transition of a life that continues."""
         if transition is Transition.STARTED and self._is_watched():
             life = replace(life, started=self._now)
         self._keep(self._record(life, transition, changes))
@@ -253,7 +253,7 @@ class _Walk:
             done = before.hooked if before is not None else 0
             if life is None or done == len(life.transitions):
                 continue
-            # If no hook has run for it, an end long ago needs none either.
+            # An end long ago needs no hook if none has run for the event.
             if done or life.ended is None or (life.affects is not None and key in happened):
                 self._keep(replace(life, hooked=len(life.transitions)))
                 yield from due_hooks(replace(life, hooked=len(life.transitions)), done)

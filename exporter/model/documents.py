@@ -1,7 +1,7 @@
-"""The document of scheduled events, decoded with all the oddities seen in the field.
+"""Decoding of the document of scheduled events, tolerant of the deviations seen in the field.
 
 Sources: Azure's pages "Scheduled Events for Linux VMs" and "... for Windows VMs" for the fields, their types
-and the API version that brought each; operators' reports for the rest.
+and the API version of each; operators' reports for the rest.
 """
 
 import json
@@ -21,12 +21,12 @@ from exporter.model.events import CANCELED, COMPLETED, LONGEST_NAME, SCHEDULED, 
 _STATUSES = {status.lower(): status for status in (SCHEDULED, STARTED, COMPLETED, CANCELED)} | {
     "cancelled": CANCELED
 }
-# An answer of 8 MiB has room for four million broken events, or for an event type of eight million letters,
-# which would be a label from then on. As Azure writes them, 25,000 events fit, and have 300,000 values.
+# A body of 8 MiB has room for four million broken events, or for an event type of eight million letters,
+# which would become a label. In Azure's format 25,000 events fit, with 300,000 values.
 _MOST_VALUES = 400_000
 _MOST_LOST = 1000
 _LONGEST_TEXT = 65_536
-# Wider numbers would fit neither a metric's float nor a database's column.
+# Larger numbers exceed a signed 64-bit integer.
 _WIDEST_INCARNATION = 2**63 - 1
 # Longer durations, over a century, are errors.
 _LONGEST_DURATION = 4e9
@@ -56,7 +56,7 @@ class Document(msgspec.Struct, frozen=True):
 
 class _RawDocument(msgspec.Struct):
     events: list[msgspec.Raw] = msgspec.field(name="Events")
-    # The events are used whatever this number is.
+    # An invalid number must not make the events unusable.
     incarnation: Any = msgspec.field(name="DocumentIncarnation", default=None)
 
 
@@ -75,7 +75,7 @@ class _RawEvent(msgspec.Struct):
 
 _REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,19}")
-# The standard library knows neither second 60 nor hour 24.
+# The standard library supports neither second 60 nor hour 24.
 _LEAP_SECOND = re.compile(r"(:[0-5]\d:)60(?!\d)")
 _END_OF_DAY = re.compile(r"([Tt\s])24:00(?::00(?:\.0+)?)?(?=[^:\d]|$)")
 
@@ -120,13 +120,14 @@ def _invalid(problem: object) -> ImdsError:
 
 
 def _decode_whole(body: bytes) -> tuple[_RawDocument, tuple[str, ...]]:
-    """Return the document, with doubts that apply to each event that has a replaced character."""
+    """Return the document, and the doubts about events with a replaced character."""
     try:
         return _document_decoder.decode(body.decode()), ()
     except (msgspec.ValidationError, RecursionError) as error:
         raise _invalid(error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        # To msgspec, one lone surrogate (a text cut in the middle of an emoji) makes the whole unreadable.
+        # For msgspec, one lone surrogate (a text cut in the middle of an emoji) makes the whole document
+        # invalid.
         try:
             raw = _document_decoder.decode(_with_replacements(body))
         except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -162,7 +163,7 @@ def _decode_event(
         _require_text({"EventId": raw.event_id, "EventType": raw.event_type, "EventStatus": raw.event_status})
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         found = _readable_id(item)
-        # By its id where it has one: its place changes with every other event, and this is to be logged once.
+        # By its id if it has one: its position changes with the other events, and this is to be logged once.
         defects.append(Defect(found, f"event {found or f'number {number}'}: {error}", lost=True))
         return None
     notes: list[str] = []
@@ -252,17 +253,17 @@ def _duration(value: object, notes: list[str]) -> int | None:
 
 
 def _excerpt(value: object) -> str:
-    # Not repr: it fails on what is nested as deeply as the decoder allows.
+    # Not repr, which fails on nesting as deep as the decoder allows.
     return reprlib.repr(value)[:80]
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """Read a NotBefore: RFC 1123 (whatever its weekday says) or ISO 8601; no zone means UTC, blank is None.
+    """Parse a NotBefore: RFC 1123 (ignoring the weekday) or ISO 8601; no zone means UTC, blank is None.
 
     A leap second (``:60``, RFC 3339 section 5.7) is the second after it, and 24:00 the end of the day.
 
     Raises:
-        ValueError: the text is not blank, and neither of the two.
+        ValueError: the text is in neither format.
     """
     if text is None or not text.strip():
         return None

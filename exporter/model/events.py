@@ -23,7 +23,7 @@ LONGEST_NAME = 256
 
 
 class Target(StrEnum):
-    """Whom an event affects, as seen from this VM."""
+    """Which VMs an event affects, as seen from this VM."""
 
     SELF = "self"
     OTHER = "other"
@@ -37,10 +37,10 @@ def unreadable_not_before(doubts: Iterable[str]) -> bool:
 class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """One event as the newest document lists it; fields that Azure left blank or unknown are empty or None.
 
-    Types and statuses are plain strings: Azure adds new ones without a new API version.
-    ``not_before`` is aware and in UTC; ``duration_seconds`` is None where Azure says -1 or nothing.
-    ``doubts`` has a line for each part that could not be read, or was cut or rounded, beginning with the name
-    of the field and a colon.
+    Types and statuses are plain strings: Azure adds new ones without a new API version. ``not_before`` is
+    aware and in UTC; ``duration_seconds`` is None if Azure's value is -1 or missing. ``doubts`` has a line
+    for each part that could not be read, or was cut or rounded, beginning with the name of the field and a
+    colon.
     """
 
     event_id: str
@@ -56,7 +56,7 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """The id for comparison: Azure writes the same GUID in either case."""
+        """The id for comparison: Azure writes the same GUID in upper or lower case."""
         return self.event_id.lower()
 
     @property
@@ -65,7 +65,7 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         return unreadable_not_before(self.doubts)
 
     def target(self, instance: str | None) -> Target:
-        """Return whom the event affects; with an unknown name or empty ``Resources``, this VM."""
+        """Return which VMs the event affects; with an unknown name or empty ``Resources``, this VM."""
         if not instance or not self.resources:
             return Target.SELF
         wanted = normal_name(instance)

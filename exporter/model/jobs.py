@@ -1,4 +1,4 @@
-"""What transitions cause (runs of hooks, spans), and what workers report back (findings, pauses)."""
+"""The jobs that transitions cause (hook runs, spans) and the reports of workers (findings, pauses)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ UtcTime = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class HookOutcome(StrEnum):
-    """How a command ended: a metric label, a log field and a span's attribute alike."""
+    """Outcome of a command: a metric label, a log field and a span attribute."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -24,7 +24,7 @@ class HookOutcome(StrEnum):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One run of one hook, with the facts as they were when the transition happened.
+    """One run of one hook, with the facts at the time of the transition.
 
     ``sequence`` is the transition's number in the event's life, from 1: with the hook's name and the event's
     key (`TrackedEvent.key`) it identifies the job for all time. ``at`` is aware and in UTC.
@@ -53,7 +53,7 @@ class Job(msgspec.Struct, frozen=True):
 class CommandResult(msgspec.Struct, frozen=True):
     """How a command ended.
 
-    ``status`` is its exit status, minus the number of the signal that ended it, or None where there is none.
+    ``status`` is its exit status, minus the number of the signal that ended it, or None if there is none.
     ``reason`` describes it. ``stopped`` is true if the command was ended early, or not begun, because the
     exporter stops.
     """
@@ -66,7 +66,7 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 
 class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What happened at one moment during a span."""
+    """An event during a span."""
 
     name: str
     at: UtcTime
@@ -74,10 +74,10 @@ class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One span that is over; ids are in hex, times aware and in UTC, ``parent_id`` is "" for a root.
+    """A finished span; ids are in hex, times aware and in UTC, ``parent_id`` is "" for a root span.
 
-    Ids follow from the content, so that the same span always has the same id. ``error`` describes what went
-    wrong, or is "". ``kind`` is "client" for a request to another system.
+    Ids follow from the content, so that the same span always has the same id. ``error`` is the error, or "".
+    ``kind`` is "client" for a request to another system.
     """
 
     name: str
@@ -93,12 +93,12 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def traceparent(self) -> str:
-        """Return the W3C header whose receiver becomes a child of this span."""
+        """Return the W3C header that makes the receiver's span a child of this one."""
         return f"00-{self.trace_id}-{self.span_id}-01"
 
 
 class LifeEvent(msgspec.Struct, frozen=True):
-    """An event of a root span that is not over, with its life and the transition's number in it, from 1."""
+    """An event of an unfinished root span, with its life and the transition's number in it, from 1."""
 
     life: str
     sequence: int
@@ -106,7 +106,7 @@ class LifeEvent(msgspec.Struct, frozen=True):
 
 
 class TraceJobs(msgspec.Struct, frozen=True):
-    """What transitions add to traces: spans that end with them, and events of spans that do not."""
+    """What transitions add to traces: finished spans, and events of unfinished ones."""
 
     spans: Sequence[Span] = ()
     events: Sequence[LifeEvent] = ()
@@ -145,7 +145,7 @@ def hook_failure(
 
 
 def note(known: Known, finding: Finding, instance: str | None) -> Step | None:
-    """Return the effects of a finding; None where it is a transition already, or must not become one.
+    """Return the effects of a finding; None if it is a transition already, or must not become one.
 
     ``instance`` is this VM's name, None while it is unknown.
     """
@@ -166,7 +166,7 @@ def note(known: Known, finding: Finding, instance: str | None) -> Step | None:
 
 
 def note_pause(known: Known, pause: Pause) -> Step | None:
-    """Return the effects of a pause, which is no transition; None where no life is known any more."""
+    """Return the effects of a pause, which is not a transition; None if the lives are no longer known."""
     changed = tuple(
         replace(life, paused_seconds=(life.paused_seconds or 0.0) + pause.seconds)
         for life in map(known.life, pause.keys)
@@ -178,7 +178,7 @@ def note_pause(known: Known, pause: Pause) -> Step | None:
 def _is_noted(life: TrackedEvent, finding: Finding) -> bool:
     if finding.transition is Transition.APPROVED:
         return life.has(Transition.APPROVED)
-    # A hook that runs for failures and fails itself would go on forever.
+    # A hook that runs for failures and fails itself would run forever.
     ran_for = life.transitions[finding.run - 1 : finding.run]
     return any(record.transition is Transition.HOOK_FAILED for record in ran_for) or any(
         record.transition is Transition.HOOK_FAILED

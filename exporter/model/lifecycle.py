@@ -19,7 +19,7 @@ HISTORY = timedelta(days=90)
 
 
 class Transition(StrEnum):
-    """A change of state: a metric label, a log field, a span's name and a message's subject alike."""
+    """A change of state, in metric labels, log fields, span names and messages."""
 
     ADVISED = "advised"
     SCHEDULED = "scheduled"
@@ -52,15 +52,14 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """One life of an event.
 
     ``event`` is the newest content; ``ids`` has all its ids as Azure wrote them, the first one first (see
-    `exporter.model.listing`). ``life`` counts the lives of the event from 1. ``affects`` is None for a
-    life that began, and has stayed, while this VM did not know its name; ``nameless`` is whether it began
-    so. ``started`` is None if the start was not watched. ``ended`` and ``outcome`` are None while it lasts.
+    `exporter.model.listing`). ``life`` counts the lives of the event from 1. ``affects`` is None for a life
+    that began, and has stayed, while this VM did not know its name; ``nameless`` is whether it began so.
+    ``started`` is None if the start was not watched. ``ended`` and ``outcome`` are None while it lasts.
     ``impact_seconds`` is the time from started to ended if both were watched, ``paused_seconds`` how long
-    this VM was observed to pause during it, None if it was not. ``announced`` is the newest NotBefore that
-    was given: Azure blanks it at the start. ``untold`` is the content that was last reported, while newer
-    content waits. ``unread`` is true if the newest document lists the event but it could not be read.
-    ``hooked`` counts the transitions for which hooks have been queued: none are while this VM does not know
-    its name.
+    this VM was observed to pause during it, None if it was not. ``announced`` is the newest NotBefore, which
+    Azure clears at the start. ``untold`` is the content that was last reported, while newer content waits.
+    ``unread`` is true if the newest document lists the event but it could not be read. ``hooked`` counts the
+    transitions for which hooks have been queued: none are while this VM does not know its name.
     """
 
     event: ScheduledEvent
@@ -88,11 +87,11 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def target(self) -> Target:
-        """Whom it affects; while this VM does not know its name, itself."""
+        """Which VMs it affects; this VM while its name is unknown."""
         return self.affects or Target.SELF
 
     def ids_with(self, event: ScheduledEvent) -> tuple[str, ...]:
-        """Return the ids of this life, with that of an event that continues it."""
+        """Return the ids of this life, including that of an event that continues it."""
         known = any(known_id.lower() == event.key for known_id in self.ids)
         return self.ids if known else (*self.ids, event.event_id)
 
@@ -146,14 +145,14 @@ class Occurrence(msgspec.Struct, frozen=True):
 
     @property
     def impact(self) -> timedelta | None:
-        """Time from started to gone, for the end of an event of which both were watched."""
+        """Time from started to ended, for the end of an event if both were observed."""
         seconds = self.tracked.impact_seconds
         ended = self.transition is Transition.COMPLETED and seconds is not None
         return timedelta(seconds=seconds or 0.0) if ended else None
 
 
 class Known(msgspec.Struct, frozen=True):
-    """All that is remembered between two documents; the mappings are by `TrackedEvent.key`, oldest first."""
+    """The state between two documents; the mappings are by `TrackedEvent.key`, oldest first."""
 
     incarnation: int | None = None
     last_success: datetime | None = None
@@ -180,7 +179,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The effects of one document or finding: what is known now, what happened, what has to be written.
+    """The effects of one document or finding: the new state, the transitions, and what has to be written.
 
     ``hookable`` has the transitions for which hooks are to be queued now: usually all of ``occurrences``,
     none while this VM does not know its name, and those that were deferred meanwhile once it does.
@@ -195,7 +194,7 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def writes(self) -> bool:
-        """Whether there is anything to write, which an unchanged document does not cause."""
+        """Whether there is anything to write; for an unchanged document there is not."""
         return bool(self.changed or self.forgotten or self.new_incarnation)
 
 

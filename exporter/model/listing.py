@@ -1,7 +1,7 @@
 """The events of a document, matched with the lives that are known.
 
-An event may go on under another id (succession): Microsoft's own mock server of Scheduled Events renews
-the id at every status.
+An event may continue under another id (succession): Microsoft's mock server of Scheduled Events changes the
+id at every status.
 """
 
 from collections import Counter
@@ -20,8 +20,8 @@ MOST_IDS = 100
 class Listing(msgspec.Struct, frozen=True):
     """A document's events, matched with the lives known before it.
 
-    ``continued`` has the events whose lives go on, by `TrackedEvent.key`. ``unread`` has the lives whose
-    event is listed but cannot be read. ``returning`` has the events of which a past life is known.
+    ``continued`` has the events whose lives continue, by `TrackedEvent.key`. ``unread`` has the lives whose
+    event is listed but cannot be read. ``returning`` has the events with a known past life.
     """
 
     continued: Mapping[str, ScheduledEvent]
@@ -83,9 +83,9 @@ def _heirs(
 ) -> dict[str, ScheduledEvent]:
     """Return the new events that continue lives, by `TrackedEvent.key`.
 
-    A life goes on under a new id if exactly one event is gone, and exactly one Started event is new, with the
-    same type, source and resources. The one that is gone was Scheduled, or it was Started and the document
-    has the very next incarnation.
+    A life continues under a new id if exactly one event is gone, and exactly one Started event is new, with
+    the same type, source and resources. The one that is gone was Scheduled, or it was Started and the
+    document has the very next incarnation.
     """
     dropped = [(_nature(life.event), life) for life in gone if len(life.ids) < MOST_IDS]
     brought = [(_nature(event), event) for event in fresh if event.event_status == STARTED]

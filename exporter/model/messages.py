@@ -16,7 +16,7 @@ TextFormat = Literal["markdown", "text", "html"]
 
 
 class Severity(StrEnum):
-    """How much something matters to the person who reads it: one scale for messages, page and alerts."""
+    """The severity of messages, of events on the page, and of alerts."""
 
     INFO = "info"
     SUCCESS = "success"
@@ -25,7 +25,7 @@ class Severity(StrEnum):
 
     @property
     def weight(self) -> int:
-        """Its place in the order above; the last one matters most."""
+        """The position in the order above; the last one is the most severe."""
         return tuple(Severity).index(self)
 
 
@@ -70,12 +70,12 @@ class Outcome(StrEnum):
 
 
 class Message(msgspec.Struct, frozen=True, tag="event"):
-    """The facts of one transition for one target, as they were when it happened; rendered when it is sent.
+    """The facts of one transition for one target, at the time of the transition; rendered when it is sent.
 
     ``sequence`` is the transition's number in the event's life, from 1: with the event's key
-    (`TrackedEvent.key`) and the target it identifies the message. ``at`` is aware and in UTC.
-    ``incident`` is the key of its event's incident for services that know incidents, "" for none. ``detail``
-    is that of `Occurrence`. ``vm`` has the facts about this VM then: after a restart IMDS may not answer.
+    (`TrackedEvent.key`) and the target it identifies the message. ``at`` is aware and in UTC. ``incident`` is
+    the key of its event's incident for services with incidents, "" for none. ``detail`` is that of
+    `Occurrence`. ``vm`` has the facts about this VM then: after a restart IMDS may not answer.
     """
 
     target: str
@@ -113,7 +113,8 @@ class WatchChange(StrEnum):
 class Outage(msgspec.Struct, frozen=True):
     """An outage of the watch that messages were sent about; the fields are those of `WatchMessage`.
 
-    It is remembered until it is over, as the name of this VM, which is in ``incident``, may change meanwhile.
+    It is stored until it is over, because the name of this VM, which is in ``incident``, may change
+    meanwhile.
     """
 
     since: UtcTime
@@ -126,10 +127,10 @@ class Outage(msgspec.Struct, frozen=True):
 
 
 class WatchMessage(msgspec.Struct, frozen=True, tag="watch"):
-    """For one target: the exporter gets no valid document from IMDS, or gets one again.
+    """A message for one target: there is no valid document from IMDS for a while, or there is one again.
 
     ``key`` identifies the outage; with ``sequence`` (1 for blind, 2 for recovered) and the target it
-    identifies the message. ``since`` is the time of the last valid document, or of the exporter's start where
+    identifies the message. ``since`` is the time of the last valid document, or of the exporter's start if
     there was none; ``at`` is when the change was noticed. Both are aware and in UTC. ``error`` is the last
     failure of a poll, in words. ``incident`` is as in `Message`.
     """
@@ -160,10 +161,9 @@ AnyMessage = Message | WatchMessage
 
 
 class Rendered(msgspec.Struct, frozen=True):
-    """A message as it goes out; ``traceparent`` is the W3C header to send along, "" for none.
+    """A message ready to be sent; ``traceparent`` is the W3C header to send along, "" for none.
 
-    ``incident`` is the key by which services know the incident that it is about; ``resolves`` is whether that
-    is over.
+    ``incident`` is the key of the incident for services; ``resolves`` is whether it is over.
     """
 
     title: str
@@ -175,18 +175,18 @@ class Rendered(msgspec.Struct, frozen=True):
     resolves: bool = False
 
     def about(self, message: AnyMessage, traceparent: str = "") -> "Rendered":
-        """Return this with what a service has to know of the message beside its text."""
+        """Return this with the properties of the message that services need besides its text."""
         return msgspec.structs.replace(
             self, traceparent=traceparent, incident=message.incident, resolves=message.resolves
         )
 
 
 class Failure(StrEnum):
-    """Why an attempt failed; it decides what is tried next.
+    """Why an attempt failed, which decides how to go on.
 
     ``TARGET``: the target cannot be reached, or accepts nothing now; other messages would fail, too.
-    ``REFUSED``: the target does not accept this message, and would not later either.
-    ``UNANSWERED``: the message was sent whole, and no answer came; it may have been delivered.
+    ``REFUSED``: the target rejects this message, and would reject it later, too. ``UNANSWERED``: the message
+    was sent completely, but there was no answer; it may have been delivered.
     """
 
     TARGET = "target"
@@ -195,9 +195,9 @@ class Failure(StrEnum):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """Result of one attempt; ``reason`` says in words, free of secrets, why the message did not arrive.
+    """Result of one attempt; ``reason`` is why the message did not arrive, without secrets.
 
-    ``skipped`` is whether there was nothing to ask of the service, as to close what was never opened.
+    ``skipped`` is true if there was nothing to send, as for the end of an incident that was never opened.
     """
 
     delivered: bool
@@ -207,10 +207,10 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Backlog(StrEnum):
-    """How messages are sent that waited while the target was down.
+    """How to send messages that were queued while the target was down.
 
-    ``DIGEST``: many of them as one message. ``EACH``: every one by itself. ``LAST``: of each event's the last
-    alone, as an incident has one state.
+    ``DIGEST``: many of them as one message. ``EACH``: each as its own message. ``LAST``: only the last one of
+    each event, as an incident has one state.
     """
 
     DIGEST = "digest"
@@ -224,38 +224,38 @@ class Writer(Protocol):
     def render(
         self, message: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
     ) -> Rendered:
-        """Write one message as of ``now`` with at most ``limit`` characters; if ``late``, it says so."""
+        """Render one message at ``now`` with at most ``limit`` characters; ``late`` adds a note to it."""
         ...
 
     def digest(
         self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
     ) -> tuple[Rendered, int]:
-        """Write the first of several messages as one, and return how many those are."""
+        """Render the first of several messages as one, and return their number."""
         ...
 
 
 class Sender(Protocol):
-    """Sends to one target; several threads use it at once."""
+    """Sends to one target; thread-safe."""
 
     @property
     def address(self) -> str:
-        """The target's address as far as it may be shown: ``scheme://host``."""
+        """The target's address without secrets: ``scheme://host``."""
         ...
 
     @property
     def body_limit(self) -> int | None:
-        """Return how many characters the service takes for title and body together; None without limit."""
+        """Return how many characters the service accepts for title and body together; None without limit."""
         ...
 
     @property
     def backlog(self) -> Backlog:
-        """Return how messages are sent that waited while the target was down."""
+        """Return how to send messages that were queued while the target was down."""
         ...
 
     def send(self, rendered: Rendered, delivered_to: set[str] | None = None) -> Delivery:
-        """Try once; it raises nothing and ends within a bounded time.
+        """Make one attempt; never raises, and ends within a bounded time.
 
-        ``delivered_to`` names the services behind the target that have the message already. They do not get
-        it again; those that accept it are added, be it after this call.
+        ``delivered_to`` has the services behind the target that have received the message already and are
+        skipped; those that accept it are added, possibly after this call.
         """
         ...

@@ -1,6 +1,6 @@
-"""The snapshot of the watch, and the one shape of an event for API, messages and hooks.
+"""The snapshot of the watch, and the view of an event for API, messages and hooks.
 
-The poller swaps the snapshot whole, so that neither the web server nor a scrape ever waits for it.
+The poller replaces the whole snapshot, so that neither the web server nor a scrape ever waits for it.
 """
 
 from datetime import datetime
@@ -17,7 +17,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 class Minute(msgspec.Struct, frozen=True):
-    """How the polls of one minute ended; ``reason`` is the outcome of the last that failed."""
+    """Outcomes of the polls of one minute; ``reason`` is that of the last failed one."""
 
     at: datetime
     succeeded: int = 0
@@ -28,9 +28,9 @@ class Minute(msgspec.Struct, frozen=True):
 class Snapshot(msgspec.Struct, frozen=True):
     """The watch at one instant.
 
-    ``up`` is true if the last poll gave a valid document; while it did not, ``current`` stays as last
-    known. ``instance`` is None until this VM knows its own name, ``vm`` until IMDS has told the facts about
-    it. ``ready`` holds from the first valid document of this process on. ``current`` and ``past`` are newest
+    ``up`` is true if the last poll gave a valid document; while it did not, ``current`` stays as last known.
+    ``instance`` is None until this VM's name is known, ``vm`` until IMDS has returned the facts about it.
+    ``ready`` is true from the first valid document of this process on. ``current`` and ``past`` are newest
     first. ``all_events`` and ``resources`` are settings of ``metrics``: whether events of other VMs, and
     single resources, have series. ``poll_interval`` is in seconds.
     """
@@ -50,13 +50,13 @@ class Snapshot(msgspec.Struct, frozen=True):
     poll_interval: float = 1.0
 
     def stands_still(self, now: datetime) -> bool:
-        """Return whether polling seems to hang: after a success, no poll has ended for too long."""
+        """Return whether polling seems to hang: no poll has ended for too long after a success."""
         if not self.up or self.last_success is None:
             return False
         return (now - self.last_success).total_seconds() > _PATIENCE_SECONDS + 2 * self.poll_interval
 
     def under_way(self, since: datetime | None = None) -> list[TrackedEvent]:
-        """Return the events known to affect this VM that are Started, or were at some time ``since`` then."""
+        """Return the events known to affect this VM that are Started, or were at any time ``since`` then."""
         if self.instance is None:
             return []
         started = [tracked for tracked in self.current if tracked.event.event_status == STARTED]
@@ -67,7 +67,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return [tracked for tracked in started if tracked.target is Target.SELF]
 
     def has_series(self, tracked: TrackedEvent) -> bool:
-        """Return whether the event gets series of its own, and its transitions are counted and traced."""
+        """Return whether the event gets its own series, and its transitions are counted and traced."""
         return self.all_events or tracked.target is Target.SELF
 
 
@@ -80,12 +80,12 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
 
 class EventView(msgspec.Struct, frozen=True):
-    """An event and its life so far; times are aware and in UTC, None where unknown or not watched.
+    """An event and its life so far; times are aware and in UTC, None if unknown or not observed.
 
     ``impact_seconds`` is the time from started to ended if both were watched; ``paused_seconds`` is how long
     this VM was observed to pause meanwhile; ``doubts`` are those of `ScheduledEvent`.
 
-    ``msgspec.json.encode`` turns it into the API's EVENT, with times as RFC 3339 ending in Z.
+    ``msgspec.json.encode`` converts it to the API's EVENT, with times in RFC 3339 ending in Z.
     """
 
     id: str
@@ -114,15 +114,15 @@ class EventView(msgspec.Struct, frozen=True):
         return unreadable_not_before(self.doubts)
 
     def since(self, transition: Transition) -> datetime | None:
-        """Return when a transition of this life was noticed; None where it was not."""
+        """Return when a transition of this life was noticed; None if it was not."""
         return next((record.at for record in self.transitions if record.transition is transition), None)
 
 
 class WorkView(msgspec.Struct, frozen=True):
     """A message to a target, or a run of a hook, that a transition of an event caused.
 
-    ``state`` is the value of an `Outcome` or a `HookOutcome`, or ``pending``, or ``running``; "" where it
-    ended without any. ``at`` is when it ended.
+    ``state`` is the value of an `Outcome` or a `HookOutcome`, or ``pending``, or ``running``; "" if it ended
+    without any. ``at`` is when it ended.
     """
 
     kind: Literal["message", "hook"]
@@ -153,7 +153,7 @@ def event_view(tracked: TrackedEvent, approval: ApprovalView = NO_APPROVAL) -> E
 
 
 def listed_view(event: ScheduledEvent, target: Target) -> EventView:
-    """Return the view of an event as one document lists it; nothing is known of its life."""
+    """Return the view of an event as listed in a document, without its life."""
     return EventView(
         id=event.event_id,
         ids=(event.event_id,),

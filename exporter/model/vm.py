@@ -1,4 +1,4 @@
-"""The facts about this VM that IMDS knows.
+"""The facts about this VM from IMDS.
 
 Source: Azure's page "Azure Instance Metadata Service", `/metadata/instance`.
 """
@@ -21,7 +21,7 @@ _PORTALS = {
 
 
 class VirtualMachine(msgspec.Struct, frozen=True):
-    """The facts about this VM; "" where IMDS has none. Events' ``Resources`` contain ``name``."""
+    """The facts about this VM; "" if IMDS has none. Events' ``Resources`` contain ``name``."""
 
     name: str = ""
     vm_id: str = ""
@@ -39,7 +39,7 @@ class VirtualMachine(msgspec.Struct, frozen=True):
 
     @property
     def portal_url(self) -> str:
-        """The VM's page in Azure's portal; "" where its resource id or its cloud is unknown."""
+        """The VM's page in Azure's portal; "" if its resource id or its cloud is unknown."""
         portal = _PORTALS.get(self.environment or "AzurePublicCloud")
         return f"{portal}/#resource{quote(self.resource_id)}" if portal and self.resource_id else ""
 
@@ -49,7 +49,7 @@ class _InstanceAnswer(msgspec.Struct):
 
 
 def decode_instance(body: bytes) -> VirtualMachine:
-    """Return the facts in an answer of IMDS.
+    """Return the facts in a response of IMDS.
 
     Raises:
         ImdsError: the answer has no usable facts.

@@ -1,4 +1,4 @@
-"""Plain words that messages, the page and the terminal share: times, durations, and what an event does.
+"""Common wording of messages, page and terminal: times, durations, and the effects of events.
 
 Effects are worded after Azure's pages on Scheduled Events ("Event type", "DurationInSeconds").
 """
@@ -17,19 +17,19 @@ _REQUESTERS = {"Platform": "Azure (Platform)", "User": "a user of the subscripti
 
 
 def printable(text: str) -> str:
-    """Replace what would steer a terminal, or reorder text."""
+    """Return text with characters replaced that would control a terminal or reorder text."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def count(number: int, noun: str) -> str:
-    """Put a number before its noun: ``1 event``, ``2 events``."""
+    """Return a number with its noun: ``1 event``, ``2 events``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def duration(seconds: float | None) -> str:
     """Return a duration in its two largest units, rounded: ``45 s``, ``12 min 5 s``, ``3 h``, ``2 days 3 h``.
 
-    None is ``unknown``. The page's script words durations in the same way.
+    None is ``unknown``. The page's script formats durations in the same way.
     """
     if seconds is None:
         return "unknown"
@@ -50,7 +50,7 @@ def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
 
 
 def relative(at: datetime | None, now: datetime) -> str:
-    """Return how far off a time is: ``in 14 min``, ``3 s ago``, ``now``; ``unknown`` for None."""
+    """Return a time relative to ``now``: ``in 14 min``, ``3 s ago``, ``now``; ``unknown`` for None."""
     if at is None:
         return "unknown"
     ahead = (at - now).total_seconds()
@@ -60,7 +60,7 @@ def relative(at: datetime | None, now: datetime) -> str:
 
 
 def utc(at: object) -> str:
-    """Write an aware time as ``2026-03-04 22:15:00 UTC``; ``unknown`` for None; the rest as it is."""
+    """Return an aware time as ``2026-03-04 22:15:00 UTC``, ``unknown`` for None, anything else unchanged."""
     if isinstance(at, datetime):
         return at.astimezone(UTC).isoformat(sep=" ", timespec="seconds")[:19] + " UTC"
     return "unknown" if at is None else str(at)
@@ -79,5 +79,5 @@ def impact(seconds: int | None) -> str:
 
 
 def requester(source: str) -> str:
-    """Return who asked for the event."""
+    """Return who requested the event."""
     return _REQUESTERS.get(source, source or "unknown")

@@ -1,4 +1,4 @@
-"""What survives the process: events, messages, hook jobs, approvals; in memory, with a journal on disk."""
+"""Persistent state: events, messages, hook jobs, approvals; in memory, with a journal on disk."""
 
 from exporter.state.store import Store
 

@@ -13,7 +13,7 @@ from exporter.errors import ExporterError
 from exporter.state import directory as directories
 from exporter.state.directory import FILE_NAME, DirectoryLock
 
-# "azsj" in ASCII, in SQLite's header (https://sqlite.org/fileformat2.html, 1.3.17), and its former value.
+# "azsj" in ASCII, in SQLite's header (https://sqlite.org/fileformat2.html, 1.3.17), and the former value.
 APPLICATION_ID = 0x617A736A
 _FORMER_APPLICATION_ID = 0x617A7365
 
@@ -45,7 +45,8 @@ _CREATE = """
         UNIQUE (kind, key)
     )
 """
-# TEXT is readable for people; Python passes bytes, so that invalid UTF-8 fails in the decoder, not in SQLite.
+# TEXT is readable in SQLite's shell; Python passes bytes, so that invalid UTF-8 fails in the decoder, not in
+# SQLite.
 _PUT = """
     INSERT INTO entries (kind, key, value) VALUES (?, CAST(? AS TEXT), CAST(? AS TEXT))
     ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value
@@ -58,7 +59,7 @@ _SELECT = """
 # Another process may lock the file for a moment; the poller must not wait long for it.
 _BUSY_SECONDS = 1.0
 _MAGIC = b"SQLite format 3\x00"
-# Errors of the file itself, which do not pass (https://sqlite.org/rescode.html).
+# Permanent errors of the file itself (https://sqlite.org/rescode.html).
 _DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
 
 
@@ -79,11 +80,11 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (sqlite3.InterfaceError, sqlite3.ProgrammingError):
-        raise  # a defect of this program
+        raise  # a bug in this program
     except UnicodeDecodeError as error:
         raise UnusableFileError(f"it is damaged: {error}") from error
     except sqlite3.Error as error:
-        # Without a code where text is not UTF-8.
+        # Without a code if text is not UTF-8.
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE:
             raise UnusableFileError(f"it is damaged: {error}") from error
         raise DiskError(f"{error} ({error.sqlite_errorname})") from error
@@ -106,7 +107,7 @@ class Disk:
         """Create the directory, take its lock, and open the file or create an empty one.
 
         Returns:
-            the version of the file's content, 0 if it is empty; any but the newest is to be overwritten.
+            the version of the file's content, 0 if it is empty; any but the newest has to be overwritten.
 
         Raises:
             StateDirectoryInUseError: another exporter uses the directory.
@@ -123,7 +124,7 @@ class Disk:
         (mode,) = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise DiskError(f"the file system does not allow SQLite's write-ahead log ({mode})")
-        # What is acknowledged must survive a crash of the VM, too.
+        # Committed changes must survive a crash of the VM, too.
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA journal_size_limit = 1048576")
         self._identity = self.path.stat()

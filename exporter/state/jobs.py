@@ -1,4 +1,4 @@
-"""What is to be done and what was done, so that a restart does not repeat it: messages, hooks, approvals."""
+"""Jobs and their records, so that a restart does not repeat them: messages, hooks, approvals."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -54,9 +54,9 @@ class Jobs(Queue[W]):
 
 
 class Waiting(NamedTuple):
-    """A message that waits, with its identity in the outbox; ``message`` is None if it cannot be read.
+    """A queued message, with its identity in the outbox; ``message`` is None if it cannot be decoded.
 
-    ``attempts`` counts those whose number is limited: the message was refused, or not answered.
+    ``attempts`` counts those whose number is limited: the message was refused, or there was no answer.
     """
 
     key: str
@@ -79,7 +79,7 @@ class Outbox(Jobs[AnyMessage]):
             self._queue(transaction, jobs, max(message.at for message in messages))
 
     def waiting(self, target: str, limit: int) -> list[Waiting]:
-        """Return what waits for a target, oldest first."""
+        """Return the queued messages of a target, oldest first."""
         return [
             Waiting(key.life, key.sequence, job.work, job.attempts) for key, job in self.first(target, limit)
         ]
@@ -130,7 +130,7 @@ class HookJobs(Jobs[Job]):
 
     def __init__(self, journal: Journal, spans: Spans) -> None:
         super().__init__(journal, "hook", Record[Job], spans)
-        # By life: approvals ask for the runs of each event in turn, and there may be thousands of both.
+        # By life: approvals look up the runs of each event in turn, and there may be thousands of both.
         self._runs: dict[str, dict[JobKey, Record[Job]]] = {}
 
     def apply(self, key: JobKey, value: Record[Job] | None) -> None:
@@ -165,7 +165,7 @@ class HookJobs(Jobs[Job]):
                 transaction.delete(self, key)
 
     def has_open_updates(self, life: str) -> bool:
-        """Return whether hooks for an update of this life wait or run."""
+        """Return whether hooks for an update of this life are pending or running."""
         with self.lock:
             return any(_is_update(record) for record in self._runs.get(life, {}).values())
 

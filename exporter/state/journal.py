@@ -65,7 +65,7 @@ class Table(Generic[K, V]):
             return list(self.entries.items())
 
     def row(self, key: K, value: V | None) -> Change:
-        """Return an entry as the disk has it."""
+        """Return an entry as stored on disk."""
         return self.kind, _encoder.encode(key), None if value is None else _encoder.encode(value)
 
 
@@ -73,14 +73,14 @@ class Transaction:
     """Changes that take effect together at its end, or not at all; tables show none of them before."""
 
     def __init__(self) -> None:
-        # Encoded at once: what cannot be encoded must not reach memory either.
+        # Encoded immediately: a value that cannot be encoded must not be stored in memory either.
         self.rows: list[Change] = []
         self.changes: list[tuple[Table[Any, Any], Any, Any]] = []
-        # Set at the end: whether everything up to here survives a crash.
+        # Set at the end: whether everything so far survives a crash.
         self.is_durable = False
 
     def put(self, table: Table[K, V], key: K, value: V | None) -> None:
-        """Add an entry, or replace it where it is; delete it if the value is None."""
+        """Add an entry, or replace it in place; delete it if the value is None."""
         self.rows.append(table.row(key, value))
         self.changes.append((table, key, value))
 
@@ -206,7 +206,7 @@ class Journal:
         self._health.clear(DegradedReason.STATE_UNWRITABLE)
 
     def _synchronize(self) -> None:
-        # After the first read, what is opened may be another file, or an old copy.
+        # After the first read, the opened file may be another one, or an old copy.
         rewrite = self._seen or any(table.entries for table in self.tables.values())
         version = self._disk.open()
         if version and not self._seen:

@@ -36,7 +36,8 @@ class JobKey(NamedTuple):
 class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
     """The state of a job; ``work`` is None once it is done, or if it cannot be read.
 
-    ``done`` is when it ended, None while it waits or runs; ``attempts`` counts how often it was started.
+    ``done`` is when it ended, None while it is pending or running; ``attempts`` counts how often it was
+    started.
     """
 
     work: W | None = None
@@ -54,7 +55,7 @@ class Queue(Table[JobKey, Record[W]]):
         self._open: dict[str, dict[JobKey, Record[W]]] = {}
 
     def decode(self, key: bytes, value: bytes) -> tuple[JobKey, Record[W]]:
-        """Return a job; one whose work cannot be read must not make the file unusable."""
+        """Return a job; undecodable work must not make the file unusable."""
         try:
             return super().decode(key, value)
         except ValueError as error:
@@ -111,7 +112,7 @@ class SpanEvents(Table[tuple[str, int], SpanEvent]):
         return {key[1]: event for key, event in self.snapshot() if key[0] == life}
 
     def clear(self) -> None:
-        """Delete all."""
+        """Delete all events."""
         with self._journal.transaction() as transaction:
             for key in self.entries:
                 transaction.delete(self, key)
@@ -146,7 +147,7 @@ class Spans(Queue[Span]):
                 transaction.put(self, JobKey(lane, span.trace_id, 0, span.span_id), Record(span))
 
     def stage(self, spans: Sequence[Span]) -> None:
-        """Add spans in a transaction of their own."""
+        """Add spans in their own transaction."""
         if self.lanes and spans:
             with self._journal.transaction() as transaction:
                 self.add(transaction, spans)

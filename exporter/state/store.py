@@ -23,7 +23,7 @@ _NOTHING_TRACED = TraceJobs()
 
 
 class _Progress(msgspec.Struct, frozen=True):
-    """The progress of the watch, as in `Known`; ``outage`` is the present one."""
+    """The progress of the watch, as in `Known`; ``outage`` is the current one."""
 
     incarnation: int | None = None
     last_success: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
@@ -71,7 +71,7 @@ class Store:
         return store
 
     def load(self) -> Known:
-        """Return what is known, each mapping oldest first; the past as far back as `HISTORY`."""
+        """Return the known events, each mapping oldest first; past ones as far back as `HISTORY`."""
         lives = [life for _, life in self._events.snapshot()]
         oldest = self._clock.now() - HISTORY
         current = sorted((life for life in lives if life.ended is None), key=lambda life: life.first_seen)
@@ -117,7 +117,7 @@ class Store:
             transaction.put(self._watch, _PROGRESS, progress)
 
     def findings(self) -> list[Finding]:
-        """Return all findings of workers: a crash may have come before one became a transition."""
+        """Return all findings of workers, including those that a crash kept from becoming transitions."""
         approved = [
             Finding(one.key, Transition.APPROVED, one.sent)
             for one in self.approvals.known()
@@ -127,7 +127,7 @@ class Store:
 
     @property
     def outage(self) -> Outage | None:
-        """The present outage of the watch, if messages were sent about it."""
+        """The current outage of the watch, if messages were sent about it."""
         return self._progress.outage
 
     def record_outage(self, outage: Outage | None, messages: Sequence[WatchMessage]) -> None:

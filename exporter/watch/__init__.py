@@ -1,4 +1,4 @@
-"""The watch: one poll after another, what it publishes, and what runs beside it."""
+"""The watch: polling, the published snapshot, and the detection of pauses."""
 
 from exporter.watch.watch import Watch, out_of_service
 

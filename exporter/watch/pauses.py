@@ -1,29 +1,29 @@
-"""Noticing that the VM stood still: a thread that sleeps, and looks at how long it slept by two clocks.
+"""Detection of pauses of the VM: a thread sleeps and measures with two clocks how long it slept.
 
-It runs only while somebody asks for it, which is while an event is Started for this VM.
+It runs only while an event is Started for this VM.
 
-What it can tell: for how long this process did not run although it should have, where both the monotonic
-clock and the wall clock say so. A pause of the VM shows like that if the guest's clocks go on during it.
+It detects for how long this process did not run although it should have, if the monotonic clock and the wall
+clock agree. A pause of the VM is visible in this way if the guest's clocks continue during it.
 
-What it cannot tell:
+It cannot detect:
 
-- A pause during which the guest's clocks stand still too. Azure's documentation of time synchronisation
+- A pause during which the guest's clocks stop, too. Azure's documentation of time synchronisation
   says that after a pause of 28 seconds the VM's clock is 28 seconds behind until the host's time service
-  mends it (https://learn.microsoft.com/azure/virtual-machines/linux/time-sync); Hyper-V's reference
+  corrects it (https://learn.microsoft.com/azure/virtual-machines/linux/time-sync); Hyper-V's reference
   counter, from which a guest may derive its clocks, counts only while not all virtual processors are
-  suspended (Hypervisor Top-Level Functional Specification). Such a pause leaves no trace in the monotonic
-  clock, but a step forward of the wall clock afterwards, which `set_forward` finds. NTP and administrators
-  make such steps too; and a time service that mends the clock little by little makes none.
-- Why this process stood still. SIGSTOP, a frozen cgroup, a debugger, starvation by other processes or by
-  another thread of this one, a CPU quota, a host that gives the VM no CPU, and memory that has to be read
+  suspended (Hypervisor Top-Level Functional Specification). Such a pause is not visible in the monotonic
+  clock, only as a step forward of the wall clock afterwards, which `set_forward` finds. NTP and
+  administrators cause such steps, too, and a time service that corrects the clock gradually causes none.
+- The reason why this process stopped. SIGSTOP, a frozen cgroup, a debugger, starvation by other processes or
+  by another thread of this one, a CPU quota, a host that gives the VM no CPU, and memory that has to be read
   back from a slow disk look the same.
-- Whether it was one pause or several in quick succession: what falls into one sleep is one.
-- A pause below `LEAST_SECONDS`. And each seems up to `INTERVAL_SECONDS` shorter than it was, as the sleep
-  that it fell into was not over when it began.
+- Several pauses in quick succession: those within one sleep count as one.
+- A pause below `LEAST_SECONDS`. Each is measured up to `INTERVAL_SECONDS` too short, because it
+  begins before the end of a sleep.
 
-A step of the wall clock alone is not a pause: one of the clocks has not overslept. Where it is set back
-during a pause, that pause is missed. A suspended machine (which a VM on Azure is not) stops the monotonic
-clock. CLOCK_BOOTTIME goes on then, is the same otherwise, and so would prove nothing more.
+A step of the wall clock alone is not a pause. If the wall clock is set back during a pause, that pause is
+missed. CLOCK_BOOTTIME differs from the monotonic clock only while the machine is suspended, which VMs on
+Azure are not, so it would not help.
 """
 
 import logging
@@ -46,17 +46,17 @@ LEAST_SECONDS = 0.2
 def oversleep(slept: float, monotonic_delta: float, wall_delta: float) -> float | None:
     """Return the seconds of a pause within a sleep that was to last ``slept`` seconds; None for no pause.
 
-    The deltas are what the two clocks say of that sleep, in seconds; the wall clock's may be negative. The
-    smaller counts: it needs both to make a pause.
+    The deltas are the duration of that sleep by each clock, in seconds; the wall clock's may be negative. The
+    smaller one counts.
     """
     over = min(monotonic_delta, wall_delta) - slept
     return over if over > LEAST_SECONDS else None
 
 
 def set_forward(monotonic_delta: float, wall_delta: float) -> float | None:
-    """Return the seconds by which the wall clock was set forward within a sleep; None where it was not.
+    """Return the seconds by which the wall clock was set forward within a sleep; None if it was not.
 
-    While an event is Started, this may be all that is seen of a pause that stopped the guest's clocks.
+    While an event is Started, this may be the only sign of a pause that stopped the guest's clocks.
     """
     step = wall_delta - monotonic_delta
     return step if step > LEAST_SECONDS else None
@@ -65,8 +65,8 @@ def set_forward(monotonic_delta: float, wall_delta: float) -> float | None:
 class PauseWatcher:
     """Calls ``on_pause`` with the seconds of each pause, and ``on_step`` with those of each step forward.
 
-    Both are called on the watcher's thread; what they raise is logged. The last call may come up to
-    `INTERVAL_SECONDS` after the end of the watch, for a pause that was before it.
+    Both are called on the watcher's thread; their exceptions are logged. The last call may be up to
+    `INTERVAL_SECONDS` after the end of the watch, for a pause before it.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class PauseWatcher:
         self._loop = Loop("pauses", self._step)
 
     def watch(self, active: bool) -> None:
-        """Begin or end the watch; after `stop` nothing begins."""
+        """Start or end the watch; it cannot be started after `stop`."""
         self._active = active
         if active:
             self._loop.start()
@@ -120,7 +120,7 @@ def _tell(report: Callable[[float], None] | None, seconds: float | None) -> None
 
 
 class Interruptions:
-    """Attributes what a `PauseWatcher` notices to the events that were under way then."""
+    """Attributes the pauses found by a `PauseWatcher` to the events that were Started then."""
 
     def __init__(
         self,

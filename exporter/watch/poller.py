@@ -20,13 +20,13 @@ from exporter.work import Loop, Watchdog
 
 log = logging.getLogger(__name__)
 
-# If the thread does not run for this long after its pause, it hangs.
+# The thread counts as hanging if it does not run for this long after its pause.
 _PAUSE_GRACE_SECONDS = 60.0
 _MINUTES = 60
 
 
 class Polls:
-    """How the polls of the last hour ended, minute by minute; one thread writes, any may read."""
+    """Outcomes of the last hour's polls, by minute; one thread writes, any may read."""
 
     def __init__(self) -> None:
         self._minutes: deque[Minute] = deque(maxlen=_MINUTES)
@@ -52,7 +52,7 @@ class Polls:
 
 
 class Poller:
-    """Polls on a thread of its own; ``died`` is called there if an unexpected error ends it."""
+    """Polls on its own thread; ``died`` is called there if an unexpected error ends it."""
 
     def __init__(self, watch: Watch, clock: Clock, watchdog: Watchdog, *, died: Callable[[], None]) -> None:
         self._watch = watch
@@ -69,7 +69,7 @@ class Poller:
         self._loop = Loop("poller", self._step, failed=self._die)
 
     def configure(self, config: Config, client: ImdsClient) -> None:
-        """Set the configuration and the client to use from the next poll on, which comes at once."""
+        """Set the configuration and the client for the next polls, and poll now."""
         with self._lock:
             replaced, self._next = self._next, (config, client)
         if replaced is not None:
@@ -82,21 +82,21 @@ class Poller:
         self._loop.wake()
 
     def report(self, finding: Finding | Pause) -> None:
-        """Have the finding of a worker recorded, without a poll."""
+        """Queue the finding of a worker for recording, without a poll."""
         self._watch.inbox.put(finding)
         self._loop.wake()
 
     def start(self) -> None:
-        """Begin to poll; `configure` comes first."""
+        """Start polling; call `configure` first."""
         self._loop.start()
 
     def stop(self, timeout: float) -> bool:
-        """Ask the thread to end, and return whether it did within ``timeout`` seconds."""
+        """Stop polling; return whether the thread ended within ``timeout`` seconds."""
         self._loop.stop()
         return self._loop.join(timeout)
 
     def _step(self) -> float:
-        """Record findings, and poll if that is due; return the seconds until the next poll."""
+        """Record findings, and poll if due; return the seconds until the next poll."""
         self._take_over()
         if self._client is None:
             raise RuntimeError("configure() comes before start()")

@@ -1,6 +1,6 @@
-"""What one poll does: fetch the document, find the transitions, record them, publish the snapshot.
+"""A poll: fetch the document, find the transitions, record them, publish the snapshot.
 
-`exporter.watch.poller` has the thread.
+`exporter.watch.poller` runs it on a thread.
 """
 
 import logging
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 _NAME_RETRY_SECONDS = 10.0
 # If the name is configured, the other facts are only for labels and messages.
 _FACTS_RETRY_SECONDS = 300.0
-# If the request for the facts takes long, most of the time must be left for polling.
+# If the request for the facts is slow, most of the time must remain for polling.
 _NAME_PATIENCE = 9.0
-# After a crash, the age of the last success decides what its events' ends prove; minutes more or less do not.
+# After a crash, the age of the last success decides how ended events are judged; some minutes do not matter.
 _NOTE_SUCCESS_SECONDS = 900.0
 
 
@@ -70,7 +70,7 @@ class Watch:
         self._watch_for_pauses = watch_for_pauses
         self._health = health
         self._clock = clock
-        # The present outage, if it was reported; the time of the last valid document, or of the start.
+        # The current outage, if it was reported; the time of the last valid document, or of the start.
         self._outage = store.outage
         self._valid_at, self._valid_since = clock.monotonic(), clock.now()
         self.inbox: queue.SimpleQueue[Finding | Pause] = queue.SimpleQueue()
@@ -85,7 +85,7 @@ class Watch:
         self._publish(known)
 
     def configure(self, settings: Config, endpoint: str) -> None:
-        """Take over a configuration; a name that IMDS gave stays where none is configured."""
+        """Apply a configuration; a name from IMDS is kept if none is configured."""
         self.snapshot = replace(
             self.snapshot,
             endpoint=endpoint,
@@ -99,10 +99,10 @@ class Watch:
             self._use_name(name)
 
     def poll(self, imds: ImdsClient) -> PollOutcome:
-        """Ask IMDS once, and take its answer into account.
+        """Fetch the document once and process it.
 
         Returns:
-            how it went; no failure of IMDS or of the disk is raised.
+            the outcome; failures of IMDS or of the disk are not raised.
         """
         started = self._clock.monotonic()
         try:
@@ -125,7 +125,7 @@ class Watch:
     def record_findings(self) -> None:
         """Record the findings of workers, whether or not IMDS answers.
 
-        Those left by a previous process wait for this VM's name, which the first poll asks for.
+        Those left by a previous process wait for this VM's name, which the first poll requests.
         """
         for _ in range(self.inbox.qsize()):
             finding, instance = self.inbox.get(), self.snapshot.instance
@@ -149,7 +149,7 @@ class Watch:
         self._settle(step, now, instance)
 
     def _settle(self, step: Step, now: datetime, instance: str | None) -> None:
-        """Record a step with the work that it causes, publish it, and wake the workers."""
+        """Record a step with its jobs, publish it, and wake the workers."""
         jobs = self._hooks.compose(step.hookable, instance, now)
         messages = self._notifier.plan.compose(step.occurrences, instance, now, self.snapshot.vm)
         traced = self._tracer.compose(step.occurrences, instance)
@@ -192,7 +192,7 @@ class Watch:
             self._health.clear(DegradedReason.INVALID_EVENT)
 
     def _learn_vm(self, imds: ImdsClient) -> None:
-        """Ask IMDS for the facts about this VM, until it has told them and the name is known."""
+        """Request the facts about this VM from IMDS, until they and the name are known."""
         known = self.snapshot.instance is not None
         if (known and self.snapshot.vm is not None) or self._clock.monotonic() < self._vm_due:
             return
@@ -219,7 +219,7 @@ class Watch:
         self._health.clear(DegradedReason.INSTANCE_UNKNOWN)
         if name != self.snapshot.instance:
             self.snapshot = replace(self.snapshot, instance=name)
-            # Whom the newest document affects has to be determined again.
+            # The targets of the newest document's events have to be determined again.
             self._body = None
             self._look_for_pauses()
 
@@ -288,7 +288,7 @@ def _log(occurrence: Occurrence, instance: str | None) -> None:
 def out_of_service(snapshot: Snapshot, match: Match, now: datetime) -> str:
     """Return the reason why this VM should get no new work; "" while it may.
 
-    Before the first valid document of this process, and while the VM's name is unknown, there is none.
+    There is none before the first valid document of this process, nor while the VM's name is unknown.
     """
     if not snapshot.ready or snapshot.instance is None:
         return ""
