@@ -38,7 +38,7 @@ help:
 	@echo "make test-fleet    fifty exporters with Prometheus and Alertmanager: approvals, alerts, messages and their delays"
 	@echo "make test-grafana  the tables of the dashboards in Grafana's own library; needs npm, installs 190 MB into build"
 	@echo "make bench-fleet   measure what viewers and rules cost a Prometheus; FLEET_VMS='500 2000'"
-	@echo "make format        let ruff mend what it can"
+	@echo "make format        format the code and apply fixes by ruff"
 	@echo "make package       build the wheel and the source distribution in dist/, and check them"
 	@echo "make dist          these, a .deb and an .rpm for this Python and processor, and an SBOM; needs Go"
 	@echo "make test-deb      install, upgrade and purge the .deb in a clean Debian that runs systemd; cloud-init and Ansible"

@@ -113,5 +113,5 @@ def warn(paths: Iterable[Path]) -> None:
     for path in dict.fromkeys(paths):
         with contextlib.suppress(OSError):
             if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
-                facts = {"path": path, "mend": f"chmod o= {path}"}
+                facts = {"path": path, "remedy": f"chmod o= {path}"}
                 log.warning("file with secrets is readable by all users", extra=facts)

@@ -88,8 +88,8 @@ def main(files: Sequence[str], *, strict: bool, osv_url: str) -> None:
             continue
         for package in packages:
             for known in package.vulns:
-                mend = f"fixed in {', '.join(known.fix_versions)}" if known.fix_versions else "no fix yet"
-                click.echo(f"{file}: {package.name} {package.version}: {known.id}, {mend}", err=True)
+                remedy = f"fixed in {', '.join(known.fix_versions)}" if known.fix_versions else "no fix yet"
+                click.echo(f"{file}: {package.name} {package.version}: {known.id}, {remedy}", err=True)
                 wrong = True
             if package.skip_reason:
                 click.echo(f"{file}: {package.name}: NOT AUDITED: {package.skip_reason}", err=True)

@@ -40,13 +40,13 @@ def loaded(folder: Path, mode: int = 0o644, *, apprise: str = "", **targets: dic
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """Return path and mend of the warnings, which must tell nothing of the secret."""
+    """Return path and remedy of the warnings, which must not contain the secret."""
     assert {record.getMessage() for record in caplog.records} <= {
         "file with secrets is readable by all users"
     }
     assert {record.levelno for record in caplog.records} <= {logging.WARNING}
     assert CANARY not in caplog.text
-    return [(str(vars(record)["path"]), str(vars(record)["mend"])) for record in caplog.records]
+    return [(str(vars(record)["path"]), str(vars(record)["remedy"])) for record in caplog.records]
 
 
 def told(*paths: Path) -> list[tuple[str, str]]:
@@ -66,7 +66,7 @@ def test_a_check_says_it_on_the_terminal(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "exporter", "check-config", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"{path}: ok\n"
-    assert f'"file with secrets is readable by all users" path={path} mend="chmod o= {path}"' in done.stderr
+    assert f'"file with secrets is readable by all users" path={path} remedy="chmod o= {path}"' in done.stderr
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o660])

@@ -109,7 +109,7 @@
     ].filter(Boolean).join(" ");
     write(document.querySelector("#current span"), fault ? `Active: ${details}.` : "No active fault.");
     find("current").classList.toggle("on", Boolean(fault));
-    find("mend").hidden = !fault;
+    find("remove-fault").hidden = !fault;
   };
 
   const clock = (at) => new Date(at).toISOString().slice(11, 19) + " UTC";
@@ -189,7 +189,7 @@
     event.preventDefault();
     act(event.submitter, "Service switched off; the next request switches it on.", "switch-off", "POST", { empty_seconds: 60 * Number(event.target.elements.minutes.value) });
   });
-  find("mend").addEventListener("click", (event) => act(event.target, "Fault removed.", "faults", "DELETE"));
+  find("remove-fault").addEventListener("click", (event) => act(event.target, "Fault removed.", "faults", "DELETE"));
   find("clear").addEventListener("click", (event) => act(event.target, "All events cancelled.", "events", "DELETE"));
   find("stop").addEventListener("click", (event) => {
     act(event.target, "Everything stopped: no events, no scenarios to come, no fault.", "stop", "POST", {});

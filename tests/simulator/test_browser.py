@@ -53,7 +53,7 @@ def test_the_page_works(browser: webdriver.Chrome) -> None:
         Select(browser.find_element(By.NAME, "mode")).select_by_value("throttle")
         click("#fault button")
         wait.until(lambda _: text("#current span") == "Active: throttle until removed.")
-        click("#mend")
+        click("#remove-fault")
         wait.until(lambda _: text("#current span") == "No active fault.")
         click("#stop")
         wait.until(lambda _: "Everything stopped" in text("#said") and text("#count") == "0")
