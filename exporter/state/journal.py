@@ -49,7 +49,12 @@ class Table(Generic[K, V]):
         journal.tables[kind] = self
 
     def decode(self, key: bytes, value: bytes) -> tuple[K, V]:
-        """Decode an entry; raises ValueError, of which msgspec's errors are a kind."""
+        """Decode an entry.
+
+        Raises:
+            msgspec.MsgspecError: it is damaged; older versions do not derive this from ValueError.
+            ValueError: it is not UTF-8.
+        """
         return self._key_decoder.decode(key), self._value_decoder.decode(value)
 
     def apply(self, key: K, value: V | None) -> None:
@@ -226,7 +231,7 @@ class Journal:
             for kind, key, value in rows:
                 decoded, entry = self.tables[kind].decode(key, value)
                 found[kind][decoded] = entry
-        except (ValueError, KeyError) as error:
+        except (msgspec.MsgspecError, ValueError, KeyError) as error:
             raise UnusableFileError(f"its content makes no sense: {error}") from error
         with self.lock:
             for kind, table in self.tables.items():

@@ -58,7 +58,7 @@ class Queue(Table[JobKey, Record[W]]):
         """Return a job; undecodable work must not make the file unusable."""
         try:
             return super().decode(key, value)
-        except ValueError as error:
+        except (msgspec.MsgspecError, ValueError) as error:
             found = self._key_decoder.decode(key)
             log.warning(
                 "job in the state file cannot be decoded", extra={"kind": self.kind, "error": str(error)}
