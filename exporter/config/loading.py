@@ -167,7 +167,8 @@ def _explained(message: str, keys: Keys, info: inspect.Type) -> tuple[Keys, str,
     """Return the place of what msgspec does not take, the key that it lacks or "", and the message."""
     for key in keys:
         info = _inner(info, key)
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
+    # A key may have several lines.
+    if unknown := re.fullmatch(r"(?s)Object contains unknown field `(.*)`", message):
         return (*keys, unknown[1]), "", f"unknown key; {_hint(unknown[1], list(_fields(info)))}"
     if missing := re.fullmatch(r"Object missing required field `(.*)`", message):
         return keys, missing[1], f"{missing[1]} is missing; add it"
