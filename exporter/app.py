@@ -46,8 +46,8 @@ _STOP_SECONDS = 9.0
 _RELOAD_STOP_SECONDS = 0.5
 _SERVER_STOP_SECONDS = 1.5
 
-# The system may deliver a signal to any thread, but Python's handler runs on the main thread only, and not
-# before something wakes that.
+# The system may deliver a signal to any thread, but Python's handler runs only on the main thread, and only
+# once that wakes up.
 _LOOK_AGAIN_SECONDS = 1.0
 
 
@@ -133,7 +133,7 @@ class App:
             undo.pop_all()
         self._server.start()
         self._pipeline.start()
-        # Neither polls nor a stop wait for it.
+        # Neither polling nor stopping waits for it.
         threading.Thread(target=self._check_beside, name="check targets", daemon=True).start()
         self._systemd.ready()
         log.info("started", extra={"version": __version__, "url": self.url, "state": directory})

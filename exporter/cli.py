@@ -1,4 +1,4 @@
-"""The command line: parse, call, exit status."""
+"""The command line: parsing, commands and exit status."""
 
 import errno
 import os
@@ -37,14 +37,14 @@ class _Program(click.Group):
     """Turns our exceptions into one line and an exit status: 2 for configuration, 1 otherwise."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Parse what stands before the command."""
+        """Parse the arguments before the command."""
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
             raise _without_secrets(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was asked for."""
+        """Run the requested command."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -62,7 +62,7 @@ class _Program(click.Group):
             if error.errno not in _OUTPUT_FAILURES or error.filename is not None:
                 raise
             click.echo(f"{PROGRAM}: the output cannot be written: {error.strerror}", err=True)
-            # The interpreter would try once more on its way out, and end with another status.
+            # Otherwise the interpreter would write again at exit, and end with another status.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
 
@@ -157,7 +157,7 @@ def simulate(**flags: Any) -> None:
         click.echo(f"IMDS simulator at {server.url}; try: {PROGRAM} run --imds.endpoint {server.url}")
         for vm, url in list(server.urls.items())[1:]:
             click.echo(f"{vm} at {url}")
-        # A signal that another thread took is noticed only when this one wakes.
+        # A signal delivered to another thread is handled only when this one wakes up.
         while not stopping.wait(1.0):
             pass
 
@@ -229,7 +229,7 @@ def assets(directory: Path) -> None:
     package = Path(__file__).parent
     installed = package / "assets"
     source = installed if installed.is_dir() else package.parent
-    # In a checkout they lie among what makes and tests them.
+    # In a checkout the directory also contains their sources and tests.
     ignored = shutil.ignore_patterns("*.py", "__pycache__", "source", "tests")
     try:
         if directory.exists() and any(directory.iterdir()):

@@ -1,1 +1,1 @@
-"""The commands for a terminal, one module each."""
+"""The commands, one module each."""

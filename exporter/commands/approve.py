@@ -25,12 +25,12 @@ from exporter.timefmt import format_duration
 T = TypeVar("T")
 
 _TRIES = 4
-# A request that has failed for longer than this has not met a moment of trouble.
+# A request that has failed for longer than this is not a temporary problem.
 _PATIENCE_SECONDS = 60.0
 _MOMENTARY = (PollOutcome.TIMEOUT, PollOutcome.CONNECTION_ERROR, PollOutcome.THROTTLED)
 
 
-# What ends the waiting for an event: the exit status, and what is said of it.
+# Transitions that end the wait for an event, with exit status and message.
 _OUTCOMES = {
     Transition.STARTED: (0, "has started"),
     Transition.COMPLETED: (0, "has completed"),
@@ -58,7 +58,7 @@ def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, 
             if not _agreed(wanted):
                 click.echo("Nothing was approved.")
                 return 1
-            # The answer is about what was shown, and may have taken long.
+            # The confirmation is for the events as shown, and may have taken long.
             document, still_wanted = _wanted(imds, event_ids)
             if still_wanted != wanted:
                 raise ExporterError("something changed meanwhile; nothing was approved; look again")
@@ -70,7 +70,7 @@ def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, 
 
 
 class _Imds:
-    """IMDS; a request that fails for a reason that may pass within moments is repeated a few times."""
+    """A client of IMDS that retries requests after temporary errors."""
 
     def __init__(self, client: ImdsClient, interval: float, clock: Clock) -> None:
         self._client = client
@@ -79,13 +79,13 @@ class _Imds:
         self._deadline = math.inf
 
     def limit(self, seconds: float) -> None:
-        """Make `pause` raise TimeoutError after that many seconds."""
+        """Make `pause` raise TimeoutError after this many seconds."""
         self._deadline = self._clock.monotonic() + seconds
 
     def document(self, passing: Collection[PollOutcome] = _MOMENTARY) -> Document:
         """Return the newest document.
 
-        ``passing`` are the failures after which the request is repeated.
+        ``passing`` are the failures after which the request is retried.
 
         Raises:
             ImdsError: IMDS gave no usable answer.
@@ -127,7 +127,7 @@ class _Imds:
 
 
 class Followed:
-    """Approved events whose outcomes are looked for in document after document."""
+    """Approved events, followed through documents until their outcomes are known."""
 
     def __init__(self, document: Document, events: Iterable[ScheduledEvent], now: datetime) -> None:
         self._known = Known()

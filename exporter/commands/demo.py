@@ -1,4 +1,4 @@
-"""`demo`: the exporter at work against the embedded simulator, on one terminal."""
+"""`demo`: the exporter with the embedded simulator, on one terminal."""
 
 import contextlib
 import os
@@ -30,11 +30,11 @@ from exporter.simulator import Simulator, SimulatorServer, load_scenarios
 SPEED = 60.0
 KEPT = 50
 _REFRESH_SECONDS = 0.5
-# As often as Azure allows: the 30 seconds before an eviction take half a second.
+# Close to Azure's limit: the 30 seconds before an eviction take half a second.
 _POLL_INTERVAL = PollInterval(0.25)
-# Of a small terminal, what is left for messages below headline, table and two rules.
+# On a small terminal, the lines for messages below headline, table and two rules.
 _LEAST_MESSAGE_LINES = 8
-# The rest of the newest message can be read by a real target.
+# The newest message is cut to this.
 _BODY_LINES = 6
 
 V = TypeVar("V")
@@ -44,9 +44,9 @@ def run(options: Options, clock: Clock) -> int:
     """Play all scenarios until interrupted, with messages and a table of events; return the exit status.
 
     Raises:
-        ConfigurationError: something in the file is wrong, or a target or a template.
+        ConfigurationError: the file, a target or a template is invalid.
     """
-    # The app alone would check them beside its work, and the demo does not wait for that.
+    # The app checks them in the background, and the demo does not wait for that.
     planning.load(options.config_file, options.overrides, options.notify, os.environ)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -105,7 +105,7 @@ def demonstrating(options: Options, clock: Clock) -> Iterator[Demo]:
 
 
 class Messages:
-    """A notification target that keeps what it gets, for the terminal."""
+    """A notification target that keeps its messages for the terminal."""
 
     address = "terminal"
     body_limit = None
@@ -138,7 +138,7 @@ def simulated(plan: Plan, speed: float, began: datetime) -> Plan:
 
 
 class _SimulatedWriter:
-    """Writes messages in simulated time."""
+    """Renders messages in simulated time."""
 
     def __init__(self, writer: Writer, speed: float, began: datetime) -> None:
         self._writer = writer
@@ -148,22 +148,22 @@ class _SimulatedWriter:
     def render(
         self, message: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
     ) -> Rendered:
-        """Write one message."""
-        # How long the way to the reader takes is real time.
+        """Render one message."""
+        # The delay of the delivery is real time.
         now = self._when(message.at) + (now - message.at)
         return self._writer.render(self._moved(message), now, limit=limit, late=late)
 
     def digest(
         self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
     ) -> tuple[Rendered, int]:
-        """Write the first of several messages as one."""
+        """Render the first of several messages as one."""
         return self._writer.digest([*map(self._moved, messages)], self._when(now), limit=limit)
 
     def _when(self, at: datetime) -> datetime:
         return self._began + (at - self._began) * self._speed
 
     def _moved(self, value: V) -> V:
-        """Return a time, or what has times in it, in simulated time."""
+        """Return a time, or a value that contains times, in simulated time."""
         found: object = value
         if isinstance(value, datetime):
             found = self._when(value)
@@ -202,7 +202,7 @@ def headline(demo: Demo) -> list[str]:
 
 
 def frame(demo: Demo, height: int) -> Text:
-    """Draw the screen: headline, events, the newest message whole, and the titles before it."""
+    """Return the screen: headline, events, the newest message in full, and the titles of earlier ones."""
     head = [Text(line, style="bold") for line in headline(demo)]
     room = height - len(head) - 2
     parts = [*head, Text(), *_events(demo, room - _LEAST_MESSAGE_LINES), Text()]
@@ -217,7 +217,7 @@ def _events(demo: Demo, room: int) -> list[Text]:
     if not demo.app.snapshot.up:
         reason = demo.app.snapshot.last_error or "its first answer can take a while"
         return [Text(f"No valid response from IMDS yet: {printable(reason)}", style="yellow")]
-    # A row takes two lines; two more are for the head and for what is left out.
+    # A row takes two lines; two more are for the head and the note on omitted events.
     shown = views[: max((room - 2) // 2, 1)]
     lines = list(terminal.coloured(shown, demo.clock.now(), demo.speed).split("\n"))
     if len(views) > len(shown):
@@ -238,7 +238,7 @@ def _title(message: Rendered) -> Text:
 
 
 def _print(demo: Demo, console: Console, stopping: threading.Event) -> None:
-    """Print messages as they come, and the table of events whenever it has changed."""
+    """Print messages as they arrive, and the table of events when it has changed."""
     for line in headline(demo):
         click.echo(line)
     told, shown = 0, None

@@ -1,4 +1,4 @@
-"""`doctor` and `check-config`: what is wrong, without changing or sending anything."""
+"""`doctor` and `check-config`: find problems without changing or sending anything."""
 
 import os
 import shutil
@@ -38,12 +38,12 @@ _IMDS_SECONDS = 5.0
 _SCRAPE_SECONDS = 300.0
 _CLOCK_WARNING_SECONDS = 5.0
 _CLOCK_FAILURE_SECONDS = 60.0
-# The state of a VM takes a few hundred kilobytes; a disk with less than this is about to be full.
+# The state of a VM takes a few hundred kilobytes; a disk with less than this is nearly full.
 _LEAST_FREE_BYTES = 16 * 1024**2
 
 
 def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
-    """Print every mistake in the files, and what has no effect there; return the exit status."""
+    """Print every mistake in the files, and settings without effect; return the exit status."""
     mistakes = Mistakes()
     for file in files:
         with mistakes:
@@ -70,7 +70,7 @@ class Level(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line: a part, what was found, and what to do about it."""
+    """One line of output: the part, the finding and the remedy."""
 
     level: Level
     subject: str
@@ -91,7 +91,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def run(asked: Asked, clock: Clock) -> int:
-    """Print what is found as it is found, and return the exit status: 1 if there is a failure."""
+    """Print each finding when it is made; return the exit status, 1 if there is a failure."""
     failed = False
     for finding in findings(asked, clock):
         click.echo(f"{finding.level:<8} {finding.subject}: {printable(finding.message)}")
@@ -114,7 +114,7 @@ def findings(asked: Asked, clock: Clock) -> Iterator[Finding]:
 
 
 def _configuration(asked: Asked) -> tuple[Config, Sequence[Address], Sequence[Finding]]:
-    """Read the configuration as `run` does; if it is wrong, the rest is examined with the defaults."""
+    """Read the configuration as `run` does; if it is invalid, the rest is examined with the defaults."""
     found = []
     targets: Sequence[Address] = ()
     try:
@@ -264,7 +264,7 @@ def _state(settings: Config) -> Finding:
 
 
 def _target(address: Address) -> Finding:
-    """Resolve a target's host; whether a message arrives is for `notify-test`."""
+    """Resolve a target's host; `notify-test` is for delivery."""
     host = _host(address)
     shown = f"{address.target} ({address.label})"
     if not host:
@@ -273,7 +273,7 @@ def _target(address: Address) -> Finding:
         socket.getaddrinfo(host, None)
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a valid host name"
-        # A proxy resolves names for those who use it.
+        # A proxy resolves the names itself.
         level = WARNING if urllib.request.getproxies() else FAILURE
         return Finding(
             level, "target", f"{shown}: {host} cannot be resolved: {reason}; check the URL and DNS"
@@ -282,7 +282,7 @@ def _target(address: Address) -> Finding:
 
 
 def _host(address: Address) -> str:
-    """Return the host that a target's URL names; "" where the part in its place is a token."""
+    """Return the host of a target's URL; "" if that part is a token."""
     shown = urlsplit(address.label).hostname if "://" in address.label else None
     if not shown or shown == "...":
         return ""

@@ -29,22 +29,22 @@ _INSTEAD = "or pass --imds.endpoint http://169.254.169.254 to ask IMDS instead"
 
 
 class NoExporterError(ExporterError):
-    """Nothing answers at the exporter's address."""
+    """Nothing responds at the exporter's address."""
 
 
 class RunningExporter:
-    """A client of one exporter; its attribute ``url`` has no user name and no password."""
+    """A client of a running exporter; its ``url`` contains neither user name nor password."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         given, _, host = parts.netloc.rpartition("@")
         self.url = parts._replace(netloc=host).geturl()
         self._headers = urllib3.make_headers(basic_auth=unquote(given)) if given else {}
-        # Proxies are ignored: nothing but this VM is asked by default.
+        # Proxies are ignored: by default requests go only to this VM.
         self._pool = urllib3.PoolManager(timeout=urllib3.Timeout(total=_SECONDS), retries=False)
 
     def events(self) -> api.Events:
-        """Return its events.
+        """Return the exporter's events.
 
         Raises:
             NoExporterError: nothing answers there.
@@ -53,7 +53,7 @@ class RunningExporter:
         return self._ask("/api/v1/events", api.Events)
 
     def status(self) -> api.Status:
-        """Return its status.
+        """Return the exporter's status.
 
         Raises:
             NoExporterError: nothing answers there.
@@ -97,7 +97,7 @@ class RunningExporter:
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The events, newest first, as ``--json`` writes them; IMDS does not tell of their lives so far."""
+    """The output of ``--json``: the events, newest first; from IMDS, without their lives so far."""
 
     source: Literal["exporter", "imds"]
     instance: str | None
@@ -106,7 +106,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class _Look(msgspec.Struct, frozen=True):
-    """An answer, with the lines above the events; ``error`` says why it is out of date."""
+    """An answer, with the lines above the events; ``error`` is the reason why it is out of date."""
 
     headline: tuple[str, ...]
     answer: Answer | None = None
@@ -117,10 +117,10 @@ class _Look(msgspec.Struct, frozen=True):
 def show(settings: Config, clock: Clock, *, exporter_url: str | None, as_json: bool, watch: bool) -> None:
     """Print the current events; with ``watch`` at every poll interval until interrupted.
 
-    The exporter is asked first, and IMDS where none answers or ``exporter_url`` is None.
+    They come from the exporter, or from IMDS if no exporter responds or ``exporter_url`` is None.
 
     Raises:
-        ExporterError: there was no usable answer, and it was to be asked for once only.
+        ExporterError: there was no usable answer; not raised with ``watch``.
     """
     sources = _Sources(settings, clock, exporter_url)
     try:
@@ -140,7 +140,7 @@ def show(settings: Config, clock: Clock, *, exporter_url: str | None, as_json: b
 
 
 class _Sources:
-    """The exporter and IMDS, asked in this order."""
+    """The exporter and IMDS, tried in this order."""
 
     def __init__(self, settings: Config, clock: Clock, exporter_url: str | None) -> None:
         self._settings = settings
@@ -150,7 +150,7 @@ class _Sources:
         self._name = settings.instance.name or None
 
     def look(self) -> _Look:
-        """Ask once.
+        """Return the events from the first source that responds.
 
         Raises:
             ExporterError: there was no usable answer.
@@ -206,7 +206,7 @@ def _looks(sources: _Sources, interval: float) -> Iterator[_Look]:
             last = sources.look()
             yield last
         except ExporterError as error:
-            # JSON has no place to say that an answer is an old one.
+            # The JSON cannot mark an answer as outdated.
             yield msgspec.structs.replace(last, warnings=(), error=f"no usable answer: {error}")
         pause.wait(interval)
 

@@ -1,4 +1,4 @@
-"""Flags that several commands share, each with the environment variable that stands for it."""
+"""Flags that several commands share, each with its environment variable."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ FILE = click.Path(path_type=Path)
 
 
 class Parsed(click.ParamType[object]):
-    """The type of a flag that a ``parse`` reads; its ValueError is the message."""
+    """The type of a flag with a ``parse`` function, whose ValueError is the message."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name = name
@@ -28,7 +28,7 @@ class Parsed(click.ParamType[object]):
 
 
 def _exporter_url(text: str) -> str:
-    """Return a URL without the slash at its end; an error does not repeat it, as it may hold a password."""
+    """Return a URL without trailing slash; an error does not repeat it, as it may contain a password."""
     url = http_url(text)
     if url is None or url.query or url.fragment or not text.isprintable() or " " in text:
         raise ValueError("is not a valid URL; write it like http://127.0.0.1:9843")

@@ -1,4 +1,4 @@
-"""`notify-test`: send samples of what the routes let through to every target, and report the results."""
+"""`notify-test`: send samples of the routed messages to every target, and report the results."""
 
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -72,7 +72,7 @@ def run(
 
 
 def _allowed(routes: Sequence[Route], target: str) -> dict[Transition, Route]:
-    """Return the transitions that a target gets, in their order, each with the first route that says so."""
+    """Return the transitions that a target gets, in their order, each with the first route that matches."""
     own = [route for route in routes if target in route.targets]
     found = {}
     for transition in Transition:
@@ -83,7 +83,7 @@ def _allowed(routes: Sequence[Route], target: str) -> dict[Transition, Route]:
 
 
 def _introduction(target: str, allowed: Collection[Transition], wanted: Transition | None) -> str:
-    """Return a line that says what a target gets."""
+    """Return a line about the messages that a target gets."""
     if not allowed:
         return f"warning: {target}: no route leads to it; it gets no messages about events"
     every = len(allowed) == len(Transition)
@@ -92,15 +92,15 @@ def _introduction(target: str, allowed: Collection[Transition], wanted: Transiti
 
 
 def _wanted(possible: list[Transition], *, every: bool) -> list[Transition]:
-    """Return the transitions of which a sample is to be sent."""
+    """Return the transitions to send samples of."""
     if every:
-        # What comes after an end would open its incident again.
+        # A message after the end would reopen the incident.
         return sorted(possible, key=ENDINGS.__contains__)
     return [Transition.SCHEDULED] if Transition.SCHEDULED in possible else possible[:1]
 
 
 def _sample(transition: Transition, route: Route, target: str, vm: VirtualMachine, clock: Clock) -> Message:
-    """Return a message that the route would let through, as far as its type and transition go."""
+    """Return a message whose type and transition match the route."""
     event_type = (route.match.event_types or ("Reboot",))[0]
     found = next(one for one in samples(vm, clock.now(), event_type) if one.transition is transition)
     return msgspec.structs.replace(found, target=target)
@@ -133,7 +133,7 @@ def _try_target(plan: Plan, target: str, messages: Sequence[Message], clock: Clo
         return
     sender, renderer = plan.senders[target](), plan.renderer()
     if sender.backlog is not Backlog.DIGEST and not messages[-1].resolves:
-        # A service with incidents: none of a test may stay open.
+        # For a service with incidents: a test must not leave one open.
         messages = [*messages, _end(messages[-1], clock)]
     for message in messages:
         begun = clock.monotonic()
@@ -151,7 +151,7 @@ def _row(one: Try) -> Sequence[str]:
 
 
 def _vm(endpoint: str, clock: Clock, name: str) -> VirtualMachine:
-    """Ask IMDS for the facts about this VM; a test on another machine must not wait for it long."""
+    """Return the facts about this VM from IMDS, with a short timeout for tests on other machines."""
     client = ImdsClient(endpoint, timeout=_NAME_SECONDS, clock=clock)
     try:
         vm = client.instance()

@@ -23,7 +23,7 @@ WIDTH = 80
 _HEAD = ("TYPE", "STATUS", "STARTS", "LASTS", "EVENT ID")
 _GAP = "  "
 _GUID = 36
-# Below this, a word cut short says too little.
+# A shorter part of a word is not useful.
 _LEAST = 9
 _UNIT = re.compile(r"\d+\D+")
 _WHOM = {Target.SELF: "this VM", Target.OTHER: "other VMs"}
@@ -49,8 +49,8 @@ def coloured(views: Sequence[EventView], now: datetime, speed: float = 1.0) -> T
 def render(views: Sequence[EventView], now: datetime, speed: float = 1.0) -> list[str]:
     """Return the table of events: a head line, and two lines for each.
 
-    ``speed`` is how many times as fast as the clock the events' time passes. Only an event id longer than a
-    GUID makes a line longer than `WIDTH`. Control characters that Azure sent are replaced.
+    ``speed`` is the speed of the events' time relative to the clock. Only an event id longer than a GUID
+    makes a line longer than `WIDTH`. Control characters that Azure sent are replaced.
     """
     rows = _fitted([_HEAD, *(_row(view, now, speed) for view in views)])
     return [
@@ -60,7 +60,7 @@ def render(views: Sequence[EventView], now: datetime, speed: float = 1.0) -> lis
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table; what would steer the terminal is replaced."""
+    """Return the lines of a table, with control characters replaced."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
@@ -87,7 +87,7 @@ def _fitted(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to a width, with dots where something is left out."""
+    """Shorten a text to a width, with dots for the omitted part."""
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
@@ -98,7 +98,7 @@ def _row(view: EventView, now: datetime, speed: float) -> tuple[str, ...]:
 
 
 def _whom(view: EventView) -> str:
-    """Name the VMs that an event affects, as many as fit on the line, and who requested it."""
+    """Return the VMs that an event affects, as many as fit on the line, and who requested it."""
     source = f"; requested by {printable(view.source)}" if view.source else ""
     names = [printable(name) for name in view.resources]
     if not names:

@@ -20,12 +20,12 @@ IMDS_ADDRESS = "http://169.254.169.254"
 DISCOVER = "discover"
 
 
-# Values with a form of their own, in flags and files. Each has a `parse`, whose ValueError says what is wrong
-# and how to write it right.
+# Types of values in flags and files. The ValueError of each `parse` contains the mistake and the correct
+# form.
 
 
 def http_url(text: str) -> SplitResult | None:
-    """Return the parts of a URL of HTTP or HTTPS that names a host; None for any other text."""
+    """Return the parts of an HTTP or HTTPS URL with a host; None for any other text."""
     try:
         url = urlsplit(text)
         usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
@@ -41,7 +41,7 @@ class Endpoint(str):
 
     @classmethod
     def parse(cls, value: object) -> "Endpoint":
-        """Return the endpoint; an error does not repeat the value, which may hold a password."""
+        """Return the endpoint; an error does not repeat the value, which may contain a password."""
         text, remedy = str(value), f"write a URL without path, like {IMDS_ADDRESS}, or {DISCOVER}"
         if text == DISCOVER:
             return cls(text)
@@ -54,7 +54,7 @@ class Endpoint(str):
 
 
 class ExternalUrl(str):
-    """The address of the exporter's page, with a path where a proxy adds one; "" if none is given."""
+    """The URL of the exporter's page, with a path if a proxy adds one; "" if not specified."""
 
     __slots__ = ()
 
@@ -72,7 +72,7 @@ class ExternalUrl(str):
 
 
 class PollInterval(Duration):
-    """Time between two polls: IMDS throttles at 5 requests a second and goes to sleep after 24 hours."""
+    """Time between two polls: IMDS throttles at 5 requests a second and switches off after 24 hours."""
 
     __slots__ = ()
 
@@ -100,14 +100,14 @@ class Positive(Duration):
 
 
 class ApiVersion(str):
-    """A version of the Scheduled Events API; Azure may publish more than those that are known."""
+    """A version of the Scheduled Events API; unknown ones are allowed, as Azure may add versions."""
 
     __slots__ = ()
     KNOWN = ("2017-08-01", "2017-11-01", "2019-01-01", "2019-04-01", "2019-08-01", "2020-07-01")
 
     @classmethod
     def parse(cls, value: object) -> "ApiVersion":
-        """Return the version, which is a date; IMDS refuses "latest" too."""
+        """Return the version, which is a date; IMDS also refuses "latest"."""
         text = str(value)
         try:
             usable = re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text) and date.fromisoformat(text)
@@ -140,20 +140,20 @@ class Imds(_Section, frozen=True):
 
 
 class Instance(_Section, frozen=True):
-    """The name of this VM; empty: as IMDS says."""
+    """The name of this VM; empty: from IMDS."""
 
     name: str = ""
 
 
 class Metrics(_Section, frozen=True):
-    """Which events get series of their own."""
+    """Which events get their own series."""
 
     events: Literal["self", "all"] = "self"
     resources: bool = False
 
 
 class State(_Section, frozen=True):
-    """The directory of the state; empty: as `state_directory` says."""
+    """The directory of the state; empty: see `state_directory`."""
 
     directory: str = ""
 
@@ -182,14 +182,14 @@ class Route(_Section, frozen=True):
 
 
 class WatchNotices(_Section, frozen=True):
-    """Targets that are told that IMDS gives no valid document, and after how long; None: all targets."""
+    """Targets to notify about the lack of a valid document, and after how long; None: all targets."""
 
     after: Positive = Positive(300)
     targets: tuple[str, ...] | None = None
 
 
 class Templates(_Section, frozen=True):
-    """Templates of messages; empty: the program's own."""
+    """Templates of messages; empty: the built-in ones."""
 
     title: str = ""
     body: str = ""
@@ -197,7 +197,7 @@ class Templates(_Section, frozen=True):
 
 
 class Notifications(_Section, frozen=True):
-    """Messages: targets, and what is routed to them."""
+    """Messages: targets and routes."""
 
     apprise_config: str = ""
     targets: tuple[Target, ...] = ()
@@ -208,7 +208,7 @@ class Notifications(_Section, frozen=True):
 
 
 class Rule(_Section, frozen=True):
-    """One rule about approvals; the first that matches decides."""
+    """A rule for approvals; the first that matches decides."""
 
     name: str
     action: Literal["approve", "hold"]
@@ -243,7 +243,7 @@ class Tracing(_Section, frozen=True):
 
 
 class Web(_Section, frozen=True):
-    """What messages need of the web server; the rest is in the file of ``--web.config.file``."""
+    """The web server's settings for messages; all others are in the file of ``--web.config.file``."""
 
     external_url: ExternalUrl = ExternalUrl("")
 
@@ -264,7 +264,7 @@ class Config(_Section, frozen=True):
 
 
 class Overrides(_Section, frozen=True):
-    """Values of flags and environment variables; None where none is given."""
+    """Values of flags and environment variables; None if not specified."""
 
     imds_endpoint: Endpoint | None = None
     poll_interval: PollInterval | None = None
@@ -273,7 +273,7 @@ class Overrides(_Section, frozen=True):
 
 
 def state_directory(config: Config) -> Path:
-    """Return the directory for the state: the configured one, systemd's, or the platform's usual place."""
+    """Return the directory for the state: the configured one, systemd's, or the platform's default."""
     chosen = config.state.directory or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
     if chosen:
         return Path(chosen)

@@ -1,4 +1,4 @@
-"""Checks across the keys of a configuration: `findings` of mistakes, `advice` on what has no effect."""
+"""Checks across the keys of a configuration: `findings` of mistakes, `advice` on keys without effect."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from exporter.timefmt import Duration
 Finding = tuple[Keys, str]
 
 _ANY_STATUS = (SCHEDULED, STARTED)
-# The statuses that an event can have at a transition; at those that are not named here, both.
+# The statuses that an event can have at a transition; both for transitions not listed here.
 _STATUS_AT = {
     Transition.ADVISED: (),
     Transition.SCHEDULED: (SCHEDULED,),
@@ -25,7 +25,7 @@ _STATUS_AT = {
     Transition.APPROVED: (SCHEDULED,),
 }
 
-# As `exporter.model.events` bounds the names in documents.
+# The same limit as in `exporter.model.events`.
 _LONGEST_NAME = 256
 
 
@@ -41,7 +41,7 @@ def findings(config: Config) -> Iterator[Finding]:
 
 
 def unknown_types(config: Config) -> Iterator[Finding]:
-    """Return the place of each event type that is not known, and what may be meant; Azure may add types."""
+    """Return the place of each unknown event type, and what may be meant; Azure may add types."""
     for place, match in _matches(config):
         for index, event_type in enumerate(match.event_types or ()):
             if event_type not in EVENT_TYPES:
@@ -54,7 +54,7 @@ def unknown_types(config: Config) -> Iterator[Finding]:
 
 
 def fault_of_name(name: str) -> str:
-    """Return why no VM can have this name, or ""."""
+    """Return why a VM cannot have this name, or ""."""
     if len(name) > _LONGEST_NAME:
         return f"has {len(name)} characters; at most {_LONGEST_NAME} are allowed"
     try:
@@ -253,7 +253,7 @@ def _covers(wide: Match, narrow: Match) -> bool:
 def _within(wide: tuple[float | None, float | None], narrow: tuple[float | None, float | None]) -> bool:
     """Return whether every value, known or not, within the narrow bounds is within the wide ones."""
     (least, most), (low, high) = wide, narrow
-    # An unknown value satisfies no bound, so that only a bound makes sure that it is known.
+    # An unknown value satisfies no bound, so only a bound ensures that it is known.
     if wide != (None, None) and narrow == (None, None):
         return False
     above = least is None or least <= 0 or (low is not None and low >= least)

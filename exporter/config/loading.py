@@ -1,7 +1,7 @@
-"""From configuration files to typed settings.
+"""Loading of configuration files into typed settings.
 
-`load` reads the exporter's file; flags and environment variables take precedence (see `Overrides`). Whatever
-is wrong is a `ConfigurationError` with file, line, key and remedy, and is found before anything starts.
+`load` reads the exporter's file; flags and environment variables take precedence (see `Overrides`). Mistakes
+are found before anything starts; each is a `ConfigurationError` with file, line, key and remedy.
 """
 
 import logging
@@ -36,10 +36,10 @@ _JSON_TYPES = {
 
 
 def load(path: Path | None, overrides: Overrides) -> Config:
-    """Read the file, if there is one, and apply the overrides.
+    """Load the file, if there is one, and apply the overrides.
 
     Raises:
-        ConfigurationError: something in the file is wrong.
+        ConfigurationError: the file is invalid.
     """
     mistakes = Mistakes()
     settings, _ = load_located(path, overrides, mistakes)
@@ -48,12 +48,12 @@ def load(path: Path | None, overrides: Overrides) -> Config:
 
 
 def load_located(path: Path | None, overrides: Overrides, mistakes: Mistakes) -> tuple[Config, Locate]:
-    """Return the valid part of the file, and the function that makes errors of keys found wrong later.
+    """Return the valid part of the file, and a function that returns the error for a key.
 
-    What is wrong is added to ``mistakes``.
+    Errors are added to ``mistakes``.
 
     Raises:
-        ConfigurationError: so much is wrong that nothing is left.
+        ConfigurationError: no part of the file is valid.
     """
     config, locate = Config(), yamlfile.error_without_file
     if path is not None:
@@ -70,7 +70,7 @@ def load_located(path: Path | None, overrides: Overrides, mistakes: Mistakes) ->
 
 
 def warn(config: Config, locate: Locate) -> None:
-    """Log a warning for each event type that is not known: it may be a slip, or one that Azure added."""
+    """Log a warning for each unknown event type: it may be a typo, or one that Azure added."""
     for keys, doubt in unknown_types(config):
         log.warning("unknown event type", extra={"problem": str(locate(keys, doubt))})
 
@@ -84,7 +84,7 @@ def _replace(section: S, **given: object) -> S:
 def _checked(file: YamlFile, mistakes: Mistakes) -> Config:
     approval = file.data.get("approval") if isinstance(file.data, dict) else None
     if isinstance(approval, dict) and isinstance(approval.get("mode"), bool):
-        # YAML 1.1 takes the words off and on for booleans.
+        # In YAML 1.1 off and on are booleans.
         approval["mode"] = (Mode.ON if approval["mode"] else Mode.OFF).value
     config = convert_sound(file, Config, mistakes)
     for keys, fault in findings(config):
@@ -94,7 +94,7 @@ def _checked(file: YamlFile, mistakes: Mistakes) -> Config:
 
 
 def _follows(place: Keys, faulty: Sequence[Keys]) -> bool:
-    """Return whether a finding may be there only because a faulty value was left out."""
+    """Return whether a finding may exist only because a faulty value was left out."""
     if "require_hooks" in place:
         return any(keys[0] == "hooks" for keys in faulty)
     if "routes" in place or place[-1:] == ("tag",):
@@ -107,7 +107,7 @@ def convert(file: YamlFile, kind: type[T]) -> T:
     """Return the file's data as a msgspec type.
 
     Raises:
-        ConfigurationError: keys are unknown or values do not fit, each with file, line and key.
+        ConfigurationError: keys are unknown or values are invalid, each with file, line and key.
     """
     mistakes = Mistakes()
     result = convert_sound(file, kind, mistakes)
@@ -116,24 +116,24 @@ def convert(file: YamlFile, kind: type[T]) -> T:
 
 
 def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
-    """Return what fits of the file's data as a msgspec type; add the rest to ``mistakes``.
+    """Return the valid part of the file's data as a msgspec type; add errors to ``mistakes``.
 
-    A key with nothing behind it counts as not given, as where a section's keys are all commented out.
+    A key without a value is ignored, such as a section whose keys are all commented out.
 
     Raises:
-        ConfigurationError: nothing is left, or there are too many mistakes.
+        ConfigurationError: no part is valid, or there are too many mistakes.
     """
     mistakes.problems += file.mistakes.problems
     info = inspect.type_info(kind)
     data = _given(file.data, info)
     while True:
         try:
-            # All types of our own have a `parse`, whose ValueError becomes the message.
+            # All custom types have a `parse`, whose ValueError becomes the message.
             return msgspec.convert(data, kind, dec_hook=lambda own, value: own.parse(value))
         except msgspec.ValidationError as error:
             message, _, path = str(error).partition(" - at `")
             keys, missing, message = _explained(message, _keys(path.rstrip("`")), info)
-            # What is missing because it was left out has been reported.
+            # A value that is missing because it was left out has been reported.
             if (*file.place(keys), missing) not in file.faulty:
                 mistakes.problems += file.error(keys, message).problems
             if not keys or len(mistakes.problems) >= MOST_MISTAKES:
@@ -142,13 +142,13 @@ def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
 
 
 def _keys(path: str) -> Keys:
-    """Return the keys of a path of msgspec's, like ``$.targets[0].url``."""
+    """Return the keys of a msgspec path such as ``$.targets[0].url``."""
     found = _PATH_PART.finditer(path.removeprefix("$"))
     return tuple(int(part[2]) if part[2] else part[1] for part in found if part[1] or part[2])
 
 
 def _given(data: Any, info: inspect.Type) -> Any:
-    """Return the data without the known keys that have no value."""
+    """Return the data without known keys that have no value."""
     if isinstance(data, dict):
         known = _fields(info)
         return {
@@ -157,14 +157,14 @@ def _given(data: Any, info: inspect.Type) -> Any:
             if value is not None or key not in known
         }
     items = getattr(_without_none(info), "item_type", None)
-    # A set of YAML's, too, is taken for a list; as one, its elements can be left out.
+    # A YAML set is accepted as a list, too; in a list, elements can be left out.
     if isinstance(data, list | set | tuple) and items:
         return [_given(value, items) for value in data]
     return data
 
 
 def _explained(message: str, keys: Keys, info: inspect.Type) -> tuple[Keys, str, str]:
-    """Return the place of what msgspec does not take, the key that it lacks or "", and the message."""
+    """Return the place of what msgspec rejects, the missing key or "", and the message."""
     for key in keys:
         info = _inner(info, key)
     # A key may have several lines.
@@ -179,7 +179,7 @@ def _explained(message: str, keys: Keys, info: inspect.Type) -> tuple[Keys, str,
         return keys, "", f"{quoted(wrong[1])} is not possible; {_hint(wrong[1], choices)}"
     if unfit := re.fullmatch(r"Expected `(.+?)`, got `(.+?)`", message):
         wanted, got = [word for word in unfit[1].split(" | ") if word != "null"], unfit[2]
-        # No, off and 7 are names like others, but YAML makes something else of them.
+        # No, off and 7 are valid names, but not strings in YAML.
         remedy = "; put it in quotes" if wanted == ["str"] and got in ("bool", "int", "float") else ""
         shown = " or ".join(_JSON_TYPES.get(word, word) for word in wanted)
         return keys, "", f"must be {shown}, but is {_JSON_TYPES.get(got, got)}{remedy}"
@@ -187,7 +187,7 @@ def _explained(message: str, keys: Keys, info: inspect.Type) -> tuple[Keys, str,
 
 
 def _hint(wrong: str, known: Sequence[str]) -> str:
-    """Return the key or word that may be meant, or all that there are."""
+    """Return the key or word that may be meant, or all valid ones."""
     from difflib import get_close_matches
 
     folded = {name.lower(): name for name in known}
@@ -196,13 +196,13 @@ def _hint(wrong: str, known: Sequence[str]) -> str:
 
 
 def _fields(info: inspect.Type) -> dict[str, inspect.Type]:
-    """Return the keys that a mapping takes, with the types of their values."""
+    """Return the keys of a mapping, with the types of their values."""
     info = _without_none(info)
     return {f.encode_name: f.type for f in info.fields} if isinstance(info, inspect.StructType) else {}
 
 
 def _inner(info: inspect.Type, key: str | int) -> inspect.Type:
-    """Return the type of what is at a key of a mapping or list."""
+    """Return the type of the value at a key of a mapping or list."""
     info = _without_none(info)
     if isinstance(info, inspect.StructType):
         return _fields(info)[str(key)]
@@ -212,7 +212,7 @@ def _inner(info: inspect.Type, key: str | int) -> inspect.Type:
 
 
 def _choices(info: inspect.Type) -> list[str]:
-    """Return the words that a value may be."""
+    """Return the allowed words of a value."""
     if isinstance(info, inspect.UnionType):
         return [choice for part in info.types for choice in _choices(part)]
     if isinstance(info, inspect.LiteralType):

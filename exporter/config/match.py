@@ -1,4 +1,4 @@
-"""`match`: conditions on events, the same for routes, rules, hooks and in-service."""
+"""`match`: conditions on events, for routes, rules, hooks and in-service."""
 
 import re
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ class TimeOfDay(int):
 
     @classmethod
     def parse(cls, text: object) -> "TimeOfDay":
-        """Return the time of day; a ValueError says how to write one."""
+        """Return the time of day; a ValueError contains the correct form."""
         found = _TIME_OF_DAY.fullmatch(str(text))
         if found is None:
             raise ValueError(f'{quoted(text)} is not a valid time of day; write it like "22:00"')
@@ -43,17 +43,17 @@ class TimeOfDay(int):
 
 
 class Zone(str):
-    """The name of a time zone of the IANA database, which is read only where a window names one."""
+    """The name of a time zone of the IANA database, which is read only if a window names one."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: object) -> "Zone":
-        """Return the zone; a ValueError says how to write one."""
+        """Return the zone; a ValueError contains the correct form."""
         zone = cls(text)
         try:
             zone.info()
-        # Zones that are not found are a KeyError.
+        # Unknown zones raise a KeyError.
         except (KeyError, ValueError, OSError) as error:
             problem = f"{quoted(text)} is not a known time zone; write it like Europe/Berlin or UTC"
             raise ValueError(problem) from error
@@ -67,7 +67,7 @@ class Zone(str):
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A weekly span of time; one that passes midnight belongs to the day on which it begins."""
+    """A weekly period; one that crosses midnight belongs to the day on which it begins."""
 
     days: tuple[Day, ...] = DAYS
     start: TimeOfDay = msgspec.field(name="from", default=TimeOfDay(0))
@@ -75,7 +75,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timezone: Zone = Zone("UTC")
 
     def holds(self, now: datetime) -> bool:
-        """Return whether ``now`` lies in the window."""
+        """Return whether ``now`` is in the window."""
         local = now.astimezone(self.timezone.info())
         minute = local.hour * 60 + local.minute
         today, yesterday = DAYS[local.weekday()], DAYS[(local - timedelta(days=1)).weekday()]
@@ -85,9 +85,9 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Conditions that must all hold; a key that is not given always does.
+    """Conditions that must all be met; an unspecified key matches every event.
 
-    Event types are any words: Azure adds some without a new version of its API.
+    Event types can be any words: Azure adds types without a new version of its API.
     """
 
     event_types: tuple[str, ...] | None = None
@@ -125,7 +125,7 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def notice(event: ScheduledEvent, now: datetime) -> float | None:
-    """Return the seconds left to NotBefore; 0 once it is blank or past, None where it cannot be read."""
+    """Return the seconds left until NotBefore; 0 if it is blank or past, None if it cannot be decoded."""
     if event.not_before_unreadable:
         return None
     return max((event.not_before - now).total_seconds(), 0.0) if event.not_before else 0.0

@@ -1,4 +1,4 @@
-"""YAML files, read with the line of every key, so that every mistake has file, line, key and remedy."""
+"""YAML files with the line of every key, so that every mistake has file, line, key and remedy."""
 
 import re
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from exporter.errors import ConfigurationError, Mistakes, may_be_secret
 Keys = tuple[str | int, ...]
 Locate = Callable[[Keys, str], ConfigurationError]
 
-# PyYAML takes up to a minute for a mebibyte of brackets; nobody writes a tenth of this.
+# PyYAML takes up to a minute for a mebibyte of brackets; real files have less than a tenth of this.
 _MOST_CHARACTERS = 256 * 1024
-# Aliases of aliases make endless data of a few lines.
+# Nested aliases can expand a few lines to endless data.
 _MOST_VALUES = 100_000
-# Nobody reads more at once, and looking for each takes as long as for all.
+# More would not be read, and finding each takes as long as a whole conversion.
 MOST_MISTAKES = 100
 _TAG = "tag:yaml.org,2002:"
-# YAML 1.1 reads 2020-07-01 as a date, 22:00 as the number 1320 and 010 as 8: they stay the text they are.
+# In YAML 1.1 2020-07-01 is a date, 22:00 the number 1320 and 010 is 8; here they stay text.
 _PLAIN = {
     f"{_TAG}int": re.compile(r"[-+]?(0|[1-9][0-9]*)"),
     f"{_TAG}float": re.compile(r"[-+]?[0-9]*\.[0-9]+"),
@@ -30,8 +30,8 @@ _QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
 class YamlFile:
     """A parsed file: plain data, and the line of every key in it.
 
-    ``mistakes`` are those found while parsing, ``faulty`` the places of values that `convert` has left out
-    because they do not fit.
+    ``mistakes`` are those found while parsing, ``faulty`` the places of invalid values that `convert` has
+    left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,25 +41,25 @@ class YamlFile:
         self.faulty: list[Keys] = []
         self._lines: dict[Keys, int] = {}
         self._values = 0
-        # Of each list of which `convert` has left out elements: the numbers of the others in the file.
+        # For lists of which `convert` has left out elements: the indexes in the file of the others.
         self._kept: dict[Keys, list[int]] = {}
 
     def error(self, keys: Keys, message: str) -> ConfigurationError:
-        """Return the error ``file:line: key: message``; ``keys`` are those of the data that `convert` gave.
+        """Return the error ``file:line: key: message``; ``keys`` are those of the data from `convert`.
 
-        A key that is not in the file has the line of what is around it.
+        For a key that is not in the file, the line is that of its parent.
         """
         keys = known = self.place(keys)
         while known and known not in self._lines:
             known = known[:-1]
         name = dotted(keys)
         text = f"{f'{name}: ' if name else ''}{message}"
-        # The error is shown on a terminal, which nothing in the file may steer.
+        # The error is shown on a terminal, which must not be controlled by the file.
         text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
         return ConfigurationError(f"{self.path}:{self._lines.get(known, 1)}: {text}")
 
     def place(self, keys: Keys) -> Keys:
-        """Return where a part of the data that `convert` gave stands in the file."""
+        """Return the place in the file of a part of the data from `convert`."""
         found: Keys = ()
         for key in keys:
             kept = self._kept.get(found)
@@ -67,7 +67,7 @@ class YamlFile:
         return found
 
     def leave_out(self, data: Any, keys: Keys) -> None:
-        """Remove a faulty value, which stands at ``keys`` in ``data``, from it."""
+        """Remove the faulty value at ``keys`` from ``data``."""
         for key in keys[:-1]:
             data = data[key]
         place = self.place(keys)
@@ -77,10 +77,10 @@ class YamlFile:
         del data[keys[-1]]
 
     def locate(self, node: Any, keys: Keys = ()) -> None:
-        """Record the lines of a PyYAML node and of all below it, and correct their texts and tags.
+        """Record the lines of a PyYAML node and its descendants, and correct their texts and tags.
 
         Raises:
-            ConfigurationError: a text has half a character or a NUL, or aliases unfold without end.
+            ConfigurationError: a text has a lone surrogate or a NUL, or aliases expand to too much data.
         """
         self._values += 1
         if self._values > _MOST_VALUES:
@@ -103,13 +103,13 @@ class YamlFile:
                 self.locate(value, here)
 
     def _key(self, node: Any, keys: Keys) -> str:
-        """Return the key of a node; one that is given twice is a mistake; the first value is forgotten."""
+        """Return the key of a node; a duplicate is a mistake, and its first value is dropped."""
         line = node.start_mark.line + 1
         merges = node.tag == f"{_TAG}merge"
         if node.id == "scalar":
             node.value = _whole(node, self.path)
             if not merges:
-                # A key is a name, also where YAML reads a number or, as in `on`, a boolean.
+                # A key is a name even if YAML reads a number or, as in `on`, a boolean.
                 node.tag = f"{_TAG}str"
         here = (*keys, str(node.value))
         if here in self._lines and not merges:
@@ -124,11 +124,11 @@ class YamlFile:
 
 
 def _whole(scalar: Any, path: Path) -> str:
-    """Join the halves of what JSON writes as two escapes; PyYAML leaves them apart."""
+    """Join surrogate pairs, which JSON writes as two escapes and PyYAML does not join."""
     text: str = scalar.value
     line = scalar.start_mark.line + 1
     if "\0" in text:
-        # No file, program, header or message can have it in its name.
+        # No file, program, header or message can contain it.
         raise ConfigurationError(f"{path}:{line}: holds a NUL character; leave it out")
     try:
         return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
@@ -137,9 +137,9 @@ def _whole(scalar: Any, path: Path) -> str:
 
 
 def dotted(keys: Keys) -> str:
-    """Return a place in a file as people write it: ``notifications.targets[0].url``.
+    """Return a place in a file as text: ``notifications.targets[0].url``.
 
-    Of a key that may be a secret, which somebody wrote in the wrong place, only the length is shown.
+    Of a key that may be a misplaced secret, only the length is shown.
     """
     text = ""
     for key in keys:
@@ -149,12 +149,12 @@ def dotted(keys: Keys) -> str:
 
 
 def error_without_file(keys: Keys, message: str) -> ConfigurationError:
-    """Return the error ``key: message``, where there is no file."""
+    """Return the error ``key: message``, if there is no file."""
     return ConfigurationError(f"{dotted(keys)}: {message}")
 
 
 def read(path: Path) -> YamlFile:
-    """Read and parse a file; an empty one holds an empty mapping.
+    """Read and parse a file; an empty one is an empty mapping.
 
     Raises:
         ConfigurationError: it cannot be read, is over 262,144 characters long, or is not valid YAML.
@@ -174,7 +174,7 @@ def read(path: Path) -> YamlFile:
 
 
 def parse(text: str, path: Path) -> YamlFile:
-    """Parse YAML text; ``path`` is what errors name.
+    """Parse YAML text; ``path`` is for errors.
 
     Raises:
         ConfigurationError: it is not valid YAML.
@@ -191,8 +191,8 @@ def parse(text: str, path: Path) -> YamlFile:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "cannot be parsed"
-        # Names of tags, anchors and aliases are left out. After "expected" there are PyYAML's own names of
-        # things, as in "expected ']', but got '<scalar>'".
+        # Names of tags, anchors and aliases are removed. After "expected" there are only PyYAML's own names,
+        # as in "expected ']', but got '<scalar>'".
         problem = problem if problem.startswith("expected ") else _QUOTED.sub("...", problem)
         raise _invalid(path, mark.line + 1 if mark else 1, problem) from error
     except yaml.reader.ReaderError as error:
@@ -201,7 +201,7 @@ def parse(text: str, path: Path) -> YamlFile:
     except RecursionError as error:
         raise _invalid(path, 1, "is nested too deeply, or an anchor holds itself") from error
     except (ValueError, LookupError, AttributeError) as error:
-        # PyYAML's own, unmarked, for !!bool 7 and the like; its text repeats the value, maybe a secret.
+        # PyYAML's error without a mark, as for !!bool 7, repeats the value, which may be a secret.
         raise _invalid(path, 1, "a value does not fit its tag") from error
     return file
 

@@ -1,4 +1,4 @@
-"""The addresses of targets: URLs, which are secrets, from the configuration, the environment or files."""
+"""The addresses of targets: secret URLs from the configuration, the environment or files."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from exporter.errors import ConfigurationError, Mistakes, quoted
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,19})://")
-# The parameter by which Apprise takes a password, too.
+# The parameter in which Apprise also accepts a password.
 _PASSWORD = re.compile(r"[?&]pass(word)?=[^&]", re.IGNORECASE)
-# Of most services the first part of the URL is a token; of these it is a server's name.
+# For most services the first part of the URL is a token; for these it is a server's name.
 _WITH_HOST = frozenset(
     f"{scheme}{secure}"
     for scheme in ("form", "gotify", "http", "json", "mailto", "matrix", "mmost", "ntfy", "rocket", "xml")
@@ -37,9 +37,9 @@ class NotifyUrls(tuple[str, ...]):
 class Address(msgspec.Struct):
     """The address of one target: an Apprise URL, or path and tag of an Apprise configuration file.
 
-    The URL is a secret. Whatever shows an address shows its ``label``. ``keys`` lead to it in the
-    configuration file; without any it comes from ``--notify``. ``plugin`` is the module and the class by
-    which Apprise serves the URL, where they are known: its other two hundred need not be loaded.
+    The URL is a secret; only its ``label`` may be shown. ``keys`` is its place in the configuration file,
+    empty for ``--notify``. ``plugin`` is the module and the class of the Apprise plugin for the URL, if
+    known, so that the other two hundred need not be loaded.
     """
 
     target: str
@@ -50,7 +50,7 @@ class Address(msgspec.Struct):
 
     @property
     def label(self) -> str:
-        """What may be shown of the address."""
+        """The part of the address that may be shown."""
         return f"tag {self.apprise_config[1]}" if self.apprise_config else shown(self.url)
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ class Address(msgspec.Struct):
 
 
 def shown(url: str) -> str:
-    """Return what may be shown of a URL: ``scheme://host``; without the host where that may be a secret.
+    """Return the part of a URL that may be shown: ``scheme://host``, without the host if it may be a secret.
 
     It may be a token, or part of a password that has an unencoded ``@``, ``/`` or ``?``.
     """
@@ -74,7 +74,7 @@ def _host(url: str, scheme: str) -> str:
     """Return the server's name, or "" in doubt."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises ValueError for what follows a colon in a password
+        _ = parts.port  # raises ValueError for the rest of a password that contains a colon
     except ValueError:
         return ""
     query = "" if scheme.startswith("mailto") else parts.query
@@ -97,10 +97,10 @@ def resolve(
 ) -> tuple[Address, ...]:
     """Return every target's address; ``extra`` are the URLs of ``--notify``, targets notify-1, notify-2, ...
 
-    In a target's ``url``, ``${NAME}`` stands for a variable of the environment, whose value is taken as it
-    is. Any other ``$`` stands for itself; ``%24{`` is how a URL has ``${`` in it. A variable or a file that
-    is missing, or has nothing in it, is put into ``mistakes``, without any secret. A target without any
-    address is left out: `exporter.config` reports it.
+    In a target's ``url``, ``${NAME}`` is replaced by the value of the environment variable, unchanged. Any
+    other ``$`` is literal; a literal ``${`` is written ``%24{``. A missing or empty variable or file is added
+    to ``mistakes``, without any secret. A target without an address is left out: `exporter.config` reports
+    it.
     """
     found = []
     for index, target in enumerate(settings.targets):
@@ -125,14 +125,14 @@ def resolve(
 def variables(settings: Config) -> frozenset[str]:
     """Return the names of environment variables in ``${...}`` of any value, except in commands of hooks.
 
-    Only URLs of targets are expanded, but what is written elsewhere is meant as a secret, too.
+    Only URLs of targets are expanded, but variables elsewhere are intended as secrets, too.
     """
     values = msgspec.to_builtins(msgspec.structs.replace(settings, hooks=()), enc_hook=str)
     return frozenset(_VARIABLE.findall(msgspec.json.encode(values).decode()))
 
 
 def secret_files(settings: Notifications, config_file: Path | None) -> tuple[Path, ...]:
-    """Return the files that hold addresses; the configuration file only if it contains a secret."""
+    """Return the files that contain addresses; the configuration file only if it contains a secret."""
     targets = settings.targets
     found = [config_file] if config_file and any(is_secret(target.url) for target in targets) else []
     found += [Path(target.url_file) for target in targets if target.url_file]
@@ -141,11 +141,10 @@ def secret_files(settings: Notifications, config_file: Path | None) -> tuple[Pat
 
 
 def is_secret(url: str) -> bool:
-    """Return whether a URL of the configuration, as it is written there, is to be taken for a secret.
+    """Return whether a URL, as written in the configuration, has to be treated as a secret.
 
-    A password always is, unless it is a ``${VARIABLE}``. So is all else beyond the name of a server, as most
-    services have their token there; but not where the URL has a variable, which then is the token, and not in
-    addresses of mail.
+    A password is a secret unless it is a ``${VARIABLE}``. So is everything after the server's name, where
+    most services have their token, unless the URL is for mail or contains a variable (the token).
     """
     literal = _VARIABLE.sub("", url)
     found = _SCHEME.match(literal)
@@ -188,7 +187,7 @@ def _url_in_file(path: str, keys: Keys, locate: Locate) -> str:
 
 def _expanded(url: str, keys: Keys, locate: Locate, environ: Mapping[str, str]) -> str:
     def value(found: re.Match[str]) -> str:
-        # What a shell takes for a default, as in ${NAME:-URL}, is a secret, too.
+        # In a shell's syntax for a default, ${NAME:-URL}, the default is a secret, too.
         if not _NAME.fullmatch(found[1]):
             raise locate(keys, "between ${ and } only the name of a variable may stand; use ${NAME}")
         if not environ.get(found[1]):
@@ -200,7 +199,7 @@ def _expanded(url: str, keys: Keys, locate: Locate, environ: Mapping[str, str]) 
 
 
 def _refuse_url(text: str, keys: Keys, locate: Locate, wanted: str) -> None:
-    """Refuse a URL in the wrong place, without repeating it: other errors would."""
+    """Refuse a URL in the wrong place, without repeating it as other errors would."""
     if "://" in text:
         raise locate(keys, f"must be {wanted}, but is a URL; give that as a target's url")
 

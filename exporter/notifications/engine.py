@@ -47,7 +47,7 @@ NAMES = (
     "explanation",
     "facts",
 )
-# Each of these would let data through as markup.
+# Each of these would output data as markup.
 _UNSAFE_FILTERS = ("safe", "urlize", "xmlattr")
 _UNSAFE_GLOBALS = ("lipsum",)
 _OBJECT = re.compile(r"'(?:exporter\.[\w.]*|__main__)\.(\w+) object'")
@@ -76,7 +76,7 @@ _FIELDS_BY_NAME = {"event": EventView.__struct_fields__, "vm": Vm.__struct_field
 
 
 def variables(message: Message, now: datetime, style: Style, exporter_url: str) -> dict[str, Any]:
-    """Return the values of `NAMES` for a message as of ``now``; all text in it is safe in its format.
+    """Return the values of `NAMES` for a message at ``now``; all text is safe in the format.
 
     ``time_left`` is in whole seconds; times are aware and in UTC.
     """
@@ -104,8 +104,8 @@ def variables(message: Message, now: datetime, style: Style, exporter_url: str) 
 class Template:
     """A template, compiled for one format.
 
-    Blocks' own lines leave no blank lines behind. None reads ``unknown``, a time ``2026-03-04 22:15:00
-    UTC``, a list its items with commas between them.
+    Lines with only a block leave no blank lines. None is rendered as ``unknown``, a time as ``2026-03-04
+    22:15:00 UTC``, a list as its items separated by commas.
 
     Raises:
         TemplateError: its syntax is wrong, or it uses a name, field or filter that does not exist.
@@ -145,7 +145,7 @@ class Template:
         """Return the text for these values.
 
         Raises:
-            TemplateError: it fails with these values, or writes too much.
+            TemplateError: it fails with these values, or its output is too long.
         """
         try:
             text = self._compiled.render(values).strip()
@@ -157,7 +157,7 @@ class Template:
 
 
 def _unknown(tree: Any) -> Iterator[str]:
-    """Yield wrong names, also those in branches that no sample reaches."""
+    """Yield unknown names, including those in branches that no sample reaches."""
     undeclared = meta.find_undeclared_variables(tree) - set(NAMES)
     own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
     for node in tree.find_all((nodes.Name, nodes.Getattr)):
@@ -198,7 +198,7 @@ def _shown(value: object) -> object:
 
 
 def _escaped(value: object) -> object:
-    """Escape even where a template disables it: what Azure sends is never markup."""
+    """Escape even if a template disables it: data from Azure is never markup."""
     return escape(_shown(value))
 
 
@@ -222,7 +222,7 @@ def answer(request: Request) -> Answer:
 def _limit() -> None:
     """Set limits at which the kernel ends this process.
 
-    On Windows, and where that is forbidden, the time limit of the exporter remains.
+    On Windows, and if that is forbidden, only the exporter's time limit applies.
     """
     if sys.platform != "win32":
         import resource

@@ -1,8 +1,8 @@
-"""Why Apprise could not send a message.
+"""The reasons why Apprise could not send a message.
 
-`AppriseResult` says no more than that an attempt failed. The exception that a plugin handles is the current
-one of the interpreter while the plugin logs it, and so is known by type. The status of an HTTP response is
-nowhere but in the text of Apprise's log (docs/decisions/0003-apprise-status.md).
+`AppriseResult` only contains that an attempt failed. While a plugin logs an exception that it handles, it is
+the interpreter's current one, so its type is available. The status of an HTTP response is only in the text of
+Apprise's log (docs/decisions/0003-apprise-status.md).
 """
 
 import contextlib
@@ -20,9 +20,10 @@ from urllib.parse import urljoin, urlsplit
 
 from exporter.model.messages import Delivery, Failure
 
-# What is wrong is the message: too large, or not what the service understands.
+# The message is at fault: too large, or malformed for the service.
 _REFUSED = frozenset({400, 413, 414, 415, 422, 431})
-# 5yz in answer to a mail's content, not to its sender or recipient: https://www.rfc-editor.org/rfc/rfc5321#section-4.2
+# 5yz in response to a mail's content, not to its sender or recipient:
+# https://www.rfc-editor.org/rfc/rfc5321#section-4.2
 _MAIL_REFUSED = range(500, 600)
 _REDIRECT_SECONDS = 5.0
 _NO_ANSWER = "it did not answer in time"
@@ -30,7 +31,7 @@ _STATUS = re.compile(r"\berror=([1-5][0-9][0-9])\b")
 
 
 class _Errors(logging.Handler):
-    """Collects the exceptions that are being handled whenever this thread logs something."""
+    """Collects the exceptions that are being handled when this thread logs something."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class _Errors(logging.Handler):
 
 @contextlib.contextmanager
 def handled_by(name: str) -> Iterator[Sequence[BaseException]]:
-    """Collect the exceptions that code which logs to a logger handles on this thread."""
+    """Collect the exceptions handled on this thread by code that logs to the named logger."""
     logger, errors = logging.getLogger(name), _Errors()
     logger.addHandler(errors)
     try:
@@ -55,7 +56,7 @@ def handled_by(name: str) -> Iterator[Sequence[BaseException]]:
 
 
 def of(plugin: Any, texts: Iterable[str], errors: Sequence[BaseException]) -> Delivery:
-    """Return why a plugin could not send: ``texts`` are what it logged, ``errors`` what it handled."""
+    """Return why a plugin could not send, from the ``texts`` it logged and the ``errors`` it handled."""
     found = _STATUS.search("\n".join(texts))
     if found is None:
         return of_errors(errors)
@@ -64,13 +65,13 @@ def of(plugin: Any, texts: Iterable[str], errors: Sequence[BaseException]) -> De
 
 
 def of_status(status: int) -> Delivery:
-    """Return what an HTTP status means."""
+    """Return the result for an HTTP status."""
     failure = Failure.REFUSED if status in _REFUSED else Failure.TARGET
     return Delivery(delivered=False, reason=f"it answered {_named(status)}", failure=failure)
 
 
 def of_redirect(status: int, location: str) -> Delivery:
-    """Return what a redirect means; ``location`` is the scheme and host that it leads to, "" if not known."""
+    """Return the result for a redirect to ``location``, scheme and host, "" if unknown."""
     where = f" to {location}; correct the target's URL" if location else ", which is not followed"
     return Delivery(delivered=False, reason=f"it answered {_named(status)}, a redirect{where}")
 
@@ -81,10 +82,10 @@ def _named(status: int) -> str:
 
 
 def _location(plugin: Any) -> str:
-    """Return the scheme and host that a plugin's server redirects to; "" where it cannot be found out.
+    """Return the scheme and host that a plugin's server redirects to; "" if unknown.
 
-    Apprise does not report it, so the server is asked once more, at the path that it has seen, without
-    message, headers and credentials. Only what has a server of its own in its URL can be asked.
+    Apprise does not report it, so another request is sent to the same path, without message, headers and
+    credentials. That is possible only for services with the server's name in the URL.
     """
     import requests
 
@@ -111,7 +112,7 @@ def _location(plugin: Any) -> str:
 
 
 def of_errors(errors: Sequence[BaseException]) -> Delivery:
-    """Return what the exceptions that a plugin handled mean."""
+    """Return the result for the exceptions that a plugin handled."""
     chain = [cause for error in errors for cause in _causes(error)]
     for error in chain:
         if isinstance(error, smtplib.SMTPDataError) and error.smtp_code in _MAIL_REFUSED:

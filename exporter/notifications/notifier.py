@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """One worker per target, and the plan that they follow. Any thread may use it."""
+    """One worker per target, and their plan; thread-safe."""
 
     def __init__(self, outbox: Outbox, counts: Metrics, tracer: Tracer, health: Health, clock: Clock) -> None:
         self._outbox = outbox
@@ -30,11 +30,11 @@ class Notifier:
         self._stopping = False
 
     def pending(self) -> dict[str, int]:
-        """Return how many messages wait, for every target that is configured or still has some."""
+        """Return the number of queued messages of every target that is configured or still has some."""
         return dict.fromkeys(self.plan.senders, 0) | self._outbox.counts()
 
     def configure(self, plan: Plan) -> None:
-        """Use a plan; messages for targets that it does not have are kept, and a warning is logged.
+        """Apply a plan; messages for targets that are not in it are kept, and a warning is logged.
 
         After `stop` this does nothing: a new worker would send while the state is being closed.
         """
@@ -67,12 +67,12 @@ class Notifier:
             worker.wake()
 
     def wake(self) -> None:
-        """Deliver what was stored."""
+        """Deliver newly stored messages."""
         for worker in self._workers.values():
             worker.wake()
 
     def stop(self, timeout: float) -> bool:
-        """End all work within ``timeout`` seconds; return whether all of it ended."""
+        """Stop all workers; return whether they ended within ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         with self._lock:
             self._stopping = True

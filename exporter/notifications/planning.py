@@ -1,4 +1,4 @@
-"""The plan of notifications, from the configuration; mistakes in targets and templates are found here."""
+"""The plan of notifications from the configuration, and the checks of targets and templates."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ _STORAGE = "apprise"
 
 
 def _lazy_renderer(templates: Templates, exporter_url: str) -> Callable[[], Writer]:
-    """Return what makes one renderer for all targets, once it is needed."""
+    """Return a factory that creates one renderer for all targets on first use."""
 
     @cache
     def renderer() -> Writer:
@@ -38,11 +38,11 @@ def _lazy_renderer(templates: Templates, exporter_url: str) -> Callable[[], Writ
 
 
 class Plan(NamedTuple):
-    """What is sent to which targets, and how; ``retry_for`` and ``watch_after`` are in seconds.
+    """Which messages are sent to which targets, and how; ``retry_for`` and ``watch_after`` are in seconds.
 
     The factories are called on the workers' threads, at the first message of a target, so that nothing heavy
-    is imported before there is something to say. Messages for a target without a sender, which was configured
-    once, wait until they are too old.
+    is imported before it is needed. Messages for a target without a sender, which is no longer configured,
+    stay queued until they are too old.
     """
 
     routes: Sequence[Route] = ()
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
 
     @property
     def blind_after(self) -> float:
-        """The seconds without a valid document after which to send messages; infinite for never."""
+        """The seconds without a valid document after which messages are sent; infinite for never."""
         return self.watch_after if self.watch_targets else math.inf
 
     def compose(
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
     def compose_watch(
         self, change: WatchChange, outage: Outage, at: datetime, snapshot: Snapshot
     ) -> tuple[WatchMessage, ...]:
-        """Return the messages about an outage of the watch, or its end."""
+        """Return the messages about an outage of the watch, or about its end."""
         return tuple(
             WatchMessage(
                 target=target,
@@ -98,7 +98,7 @@ class Plan(NamedTuple):
 def _targets(
     routes: Sequence[Route], occurrence: Occurrence, instance: str | None, now: datetime
 ) -> dict[str, bool]:
-    """Return the targets, and whether a route about other VMs leads to them: its incidents are shared."""
+    """Return the targets, each with whether a route for other VMs selects it: its incidents are shared."""
     found: dict[str, bool] = {}
     tracked = occurrence.tracked
     for route in routes:
@@ -119,7 +119,8 @@ def _message(
     target: str, occurrence: Occurrence, instance: str | None, vm: VirtualMachine, *, shared: bool
 ) -> Message:
     tracked = occurrence.tracked
-    # Whoever sees the event can close a shared incident, also for a VM that is gone. A key stays for a life.
+    # Every VM that sees the event can close a shared incident, also for a VM that is gone. The key stays the
+    # same for the whole life.
     alone = shared or tracked.nameless or instance is None
     incident = tracked.ids[0] if alone else f"{tracked.ids[0]}/{instance}"
     return Message(
@@ -138,7 +139,7 @@ def _message(
 
 
 def effective_routes(routes: Sequence[Route], configured: Sequence[str], extra: Sequence[str]) -> list[Route]:
-    """Return the routes that hold: ``extra`` targets get everything, so do configured ones without any."""
+    """Return the effective routes: ``extra`` targets, and all if there are no routes, get everything."""
     everything = [*([] if routes else configured), *extra]
     return [*routes, *([Route(targets=tuple(everything))] if everything else [])]
 
@@ -149,7 +150,7 @@ Check = Callable[[Checker], None]
 def load(
     file: Path | None, overrides: Overrides, urls: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[Config, Plan]:
-    """Read a configuration file, and check targets and templates.
+    """Load a configuration file, and check targets and templates.
 
     Raises:
         ConfigurationError: something is wrong; with file and line where there is one.
@@ -170,11 +171,11 @@ def read(
     *,
     senders: Mapping[str, Sender] | None = None,
 ) -> tuple[Config, Plan, Check]:
-    """Read a configuration file; log warnings of what may be wrong.
+    """Load a configuration file; log warnings about possible mistakes.
 
     The returned function checks targets and templates, as `check` does, which takes seconds on a slow VM.
-    ``urls`` are those of ``--notify``; ``senders`` are targets that need no address. Both get everything.
-    What services of incidents have to remember is kept in the state directory.
+    ``urls`` are those of ``--notify``; ``senders`` are targets that need no address. Both get everything. The
+    data that services with incidents need to keep is in the state directory.
 
     Raises:
         ConfigurationError: something is wrong; with file and line where there is one.
@@ -185,7 +186,7 @@ def read(
     return result
 
 
-def _read(  # noqa: PLR0913  # what `read` is given, and where mistakes go
+def _read(  # noqa: PLR0913  # the arguments of `read`, and the mistakes
     file: Path | None,
     overrides: Overrides,
     urls: Sequence[str],
@@ -195,7 +196,7 @@ def _read(  # noqa: PLR0913  # what `read` is given, and where mistakes go
     senders: Mapping[str, Sender] | None = None,
     keep_state: bool = False,
 ) -> tuple[Config, Plan, Check]:
-    """Read as `read` does; put what is wrong into ``mistakes``, and leave it out."""
+    """Do as `read`; add errors to ``mistakes`` and leave out the faulty parts."""
     settings, locate = loading.load_located(file, overrides, mistakes)
     notifications = settings.notifications
     found = addresses.resolve(notifications, urls, locate, environ, mistakes)
@@ -225,7 +226,7 @@ def check(templates: Templates, found: Sequence[Address], locate: Locate, checke
     """Check the templates, and every address with Apprise.
 
     Raises:
-        ConfigurationError: a template is wrong, or Apprise does not take an address.
+        ConfigurationError: a template is invalid, or Apprise does not accept an address.
     """
     mistakes = Mistakes()
     if templates != Templates():

@@ -1,4 +1,4 @@
-"""Messages as text: title and body, by the user's templates or ours, cut to what a service accepts."""
+"""Rendering of messages: title and body, by the user's templates or ours, cut to the service's limit."""
 
 import re
 from collections import Counter
@@ -25,9 +25,9 @@ _BLOCKS = ("p", "div", "li", "ul", "ol", "tr", "br", "h1", "h2", "h3", "h4", "ta
 
 
 class Renderer:
-    """Writes messages, in one format; used by several threads at once.
+    """Renders messages in one format; thread-safe.
 
-    ``exporter_url`` is where people reach the exporter's page, or "".
+    ``exporter_url`` is the URL of the exporter's page, or "".
     """
 
     def __init__(self, templates: Templates, exporter_url: str = "") -> None:
@@ -40,11 +40,11 @@ class Renderer:
     def render(
         self, message: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
     ) -> Rendered:
-        """Write one message as of ``now`` (aware).
+        """Render one message at ``now`` (aware); never raises.
 
-        Title and body together have at most ``limit`` characters; a body that was cut says so. The title is
-        one line of at most 150. With ``late`` the body begins with when it happened. It raises nothing. The
-        user's templates are for events: a message about the watch is written by ours.
+        Title and body together have at most ``limit`` characters; a body that was cut ends with a note. The
+        title is one line of at most 150. With ``late`` the body begins with the time of the transition. The
+        user's templates are for events; messages about the watch always use ours.
         """
         title = body = ""
         if isinstance(message, Message):
@@ -58,9 +58,10 @@ class Renderer:
     def digest(
         self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
     ) -> tuple[Rendered, int]:
-        """Write as many of the messages as fit, at least one, into one; return it and how many those are.
+        """Render as many of the messages as fit, at least one, as one; return it and their number.
 
-        In their order, a line each, and never by the user's templates. Its severity is their highest.
+        They are in their order, a line each, and never use the user's templates. Its severity is their
+        highest.
 
         Raises:
             ValueError: there is no message.
@@ -122,7 +123,7 @@ def _higher(one: Severity, other: Severity) -> Severity:
 
 
 def fit_title(title: str, limit: int | None) -> str:
-    """Cut a one-line title to 150 characters, and to two thirds of a limit that leaves less for it."""
+    """Cut a one-line title to 150 characters, or to two thirds of ``limit`` if that is less."""
     most = _LONGEST_TITLE if limit is None else max(1, min(_LONGEST_TITLE, limit * 2 // 3))
     if len(title) <= most:
         return title
@@ -130,7 +131,7 @@ def fit_title(title: str, limit: int | None) -> str:
 
 
 def fit_body(body: str, room: int | None, text_format: TextFormat) -> str:
-    """Cut a body to ``room`` characters, with a last line that says so where there is room for it."""
+    """Cut a body to ``room`` characters, with a note as the last line if there is room for it."""
     if room is None or len(body) <= room:
         return body
     if text_format == "html":
@@ -152,7 +153,7 @@ def _trimmed(body: str, room: int, text_format: TextFormat) -> str:
 
 
 def _closed(kept: str, room: int) -> str:
-    """Close a fenced block, and leave out a code span that would stay open."""
+    """Close an open fenced block, and remove an open code span."""
     if len(_FENCE.findall(kept)) % 2:
         cut = kept[: max(room - len(_CLOSING_FENCE), 0)]
         if len(_FENCE.findall(cut)) % 2:
@@ -164,7 +165,7 @@ def _closed(kept: str, room: int) -> str:
 
 
 def _fit_html(body: str, room: int) -> str:
-    """Return paragraphs of plain text, as many as fit: cut HTML would be broken HTML."""
+    """Return as many paragraphs of plain text as fit, because HTML must not be cut."""
     note = f"<p>{escape(CUT)}</p>"
     noted = room >= 2 * len(note)
     left = room - len(note) if noted else room

@@ -1,8 +1,8 @@
-"""Which messages of a target are sent next, decided without I/O from what waits and how attempts ended.
+"""The order of a target's messages, decided without I/O from the queue and the results of attempts.
 
-Messages of one event are sent in order, one at a time. An attempt that fails puts off its own event. Once two
+Messages of one event are sent in order, one at a time. A failed attempt delays only its own event. Once two
 different messages have failed in a row, the target counts as down: it is tried with one message at a time,
-after pauses that become longer, until it accepts one.
+with growing pauses, until it accepts one.
 """
 
 import math
@@ -14,23 +14,23 @@ from exporter.clock import Clock
 from exporter.model.messages import Backlog, Failure, Severity
 from exporter.work import Backoff
 
-# More than these that waited for a target that was down go out as one.
+# More queued messages than this are sent as one to a target that was down.
 MOST_SINGLE = 10
-# An attempt that takes longer than this holds up nothing else, up to so many attempts.
+# An attempt that takes longer than this does not delay others, up to this many attempts.
 SLOW_SECONDS = 2.0
 MOST_ATTEMPTS = 3
 MOST_ATTEMPTS_CRITICAL = 6
-# The pauses before a message is tried again that was refused, or not answered: so often it may have arrived.
-# After the last attempt it is given up.
+# The pauses before retries of a message that was refused, or not answered and so may have arrived. After the
+# last attempt it is given up.
 _PAUSES = {Failure.REFUSED: (10.0, 50.0), Failure.UNANSWERED: (20.0, 300.0)}
 MOST_ATTEMPTS_FOR_ONE = 3
-# While the target is down, this many attempts with a digest are followed by one with a single message: it may
-# be the digest that fails.
+# While the target is down, this many attempts with a digest are followed by one with a single message, as the
+# digest itself may be the cause.
 _DIGESTS_IN_A_ROW = 3
 
 
 class Item(NamedTuple):
-    """A message that waits: its event's life, its number in that life, its severity."""
+    """A queued message: its event's life, its number in that life, its severity."""
 
     life: str
     sequence: int
@@ -38,7 +38,7 @@ class Item(NamedTuple):
 
     @property
     def id(self) -> tuple[str, int]:
-        """Its identity among the messages of its target."""
+        """The identity among the messages of its target."""
         return self.life, self.sequence
 
 
@@ -46,10 +46,10 @@ Ids = tuple[tuple[str, int], ...]
 
 
 class Turn(NamedTuple):
-    """What to do next: send ``items`` as one message, or look again in ``delay`` seconds.
+    """The next action: send ``items`` as one message, or decide again in ``delay`` seconds.
 
-    Without items and delay there is nothing to do before something changes. ``items`` are several in a
-    digest, and where the last of them stands for those before it.
+    Without items and delay there is nothing to do until something changes. There are several ``items`` in a
+    digest, and if the last of them replaces those before it.
     """
 
     items: tuple[Item, ...] = ()
@@ -58,7 +58,7 @@ class Turn(NamedTuple):
 
 
 class _Hold(NamedTuple):
-    """An event whose first message failed, and until when it is not tried again."""
+    """An event whose first message failed, and when to retry it."""
 
     failure: Failure
     until: float
@@ -73,7 +73,7 @@ class _Attempt(NamedTuple):
 class Schedule:
     """The order of one target's messages; used by one thread. Times are the clock's monotonic seconds.
 
-    ``recovering`` is whether the target, or the exporter, was down: what waits is late.
+    ``recovering`` is true if the target, or the exporter, was down, so that queued messages are late.
     """
 
     def __init__(
@@ -88,24 +88,24 @@ class Schedule:
         self._failing: set[str] = set()
         self._backoff = Backoff(clock, chance=chance)
         self._paused_until = -math.inf
-        # Whether the last attempt delivered a message by itself.
+        # Whether the last attempt delivered a single message.
         self._accepts_singles = False
         self._digests_work = True
-        # The digest that failed last: what is tried again is the same, not a longer one.
+        # The digest that failed last, which is retried unchanged.
         self._digest: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def is_failing(self) -> bool:
-        """Whether a message failed that has not been delivered since, or given up."""
+        """Whether a message has failed and has not been delivered or given up since."""
         return bool(self._holds)
 
     @property
     def under_way(self) -> frozenset[tuple[str, int]]:
-        """The messages of attempts that have not ended."""
+        """The messages of attempts in progress."""
         return frozenset(one for ids in self._attempts for one in ids)
 
     def next(self, waiting: Sequence[Item], backlog: Backlog) -> Turn:
-        """Return what to do next with the messages that wait, oldest first."""
+        """Return the next action for the queued messages, given oldest first."""
         now = self._clock.monotonic()
         busy = {life for life, _ in self.under_way}
         lives: dict[str, list[Item]] = {}
@@ -125,7 +125,7 @@ class Schedule:
         return turn if wait == 0 else Turn(delay=wait)
 
     def begun(self, ids: Ids, *, digest: bool) -> None:
-        """Record that an attempt began with the first messages of a turn."""
+        """Record the start of an attempt with the first messages of a turn."""
         self._attempts[ids] = _Attempt(self._clock.monotonic(), digest)
 
     def delivered(self, ids: Ids) -> None:
@@ -164,16 +164,16 @@ class Schedule:
             self._paused_until = self._clock.monotonic() + self._backoff.failed(took)
 
     def dropped(self, ids: Ids) -> None:
-        """Record the end of an attempt that proves nothing about the target as it is configured now."""
+        """Record the end of an attempt whose result is not valid for the target's current configuration."""
         self._attempts.pop(ids)
 
     def given_up(self, ids: Iterable[tuple[str, int]]) -> None:
-        """Forget messages that are not tried again."""
+        """Forget messages that are not retried."""
         for life, _ in ids:
             self._holds.pop(life, None)
 
     def reset(self) -> None:
-        """Forget all failures: the target was configured anew."""
+        """Forget all failures, because the target was reconfigured."""
         self._start_over()
         self._recovering = True
 
@@ -182,13 +182,13 @@ class Schedule:
         return len(self._failing) > 1
 
     def _due(self, life: str) -> float:
-        """Return when an event may be tried; while the target is down, the target's own pause decides."""
+        """Return when an event may be tried; while the target is down, its pause decides."""
         hold = self._holds.get(life)
         pauses_with_target = self._is_down and hold is not None and hold.failure is Failure.TARGET
         return -math.inf if hold is None or pauses_with_target else hold.until
 
     def _wait_for_others(self, items: Sequence[Item], now: float) -> float | None:
-        """Return the seconds until an attempt may begin beside those under way; None for when one ends."""
+        """Return the seconds until a parallel attempt may start; None until one in progress ends."""
         if not self._attempts:
             return 0
         is_critical = any(item.severity is Severity.CRITICAL for item in items)
@@ -216,11 +216,11 @@ class Schedule:
             return False
         if self._is_down:
             return self._backoff.failures % (_DIGESTS_IN_A_ROW + 1) != _DIGESTS_IN_A_ROW
-        # A second message is to find out whether the target is down.
+        # A second message shows whether the target is down.
         return not self._failing
 
     def _precedence(self, items: Sequence[Item], backlog: Backlog) -> tuple[int, int]:
-        """Return what puts the gravest first; while the target is down, those that failed least often."""
+        """Return the sort key: severest first, or, while the target is down, fewest failures first."""
         hold = self._holds.get(items[0].life)
         failures = hold.backoff.failures if hold else 0
         weight = items[-1 if backlog is Backlog.LAST else 0].severity.weight
@@ -235,7 +235,7 @@ class Schedule:
         self._holds[life] = _Hold(failure, self._clock.monotonic() + pause, backoff)
 
     def _forget_all_but(self, lives: set[str]) -> None:
-        """Forget the failures of events of which no message waits."""
+        """Forget the failures of events without queued messages."""
         if not lives:
             self._start_over()
         for life in self._holds.keys() - lives:

@@ -1,4 +1,4 @@
-"""Sending through Apprise: one attempt, one typed result, within a bounded time."""
+"""Sending with Apprise: attempts of bounded duration with a typed result."""
 
 import logging
 import threading
@@ -12,11 +12,11 @@ from exporter.model.messages import Backlog, Delivery, Failure, Rendered, Severi
 from exporter.notifications import failures, services
 from exporter.notifications.addresses import Address
 
-# Apprise gives up after 4 s, mail after 15, when a slow receiver may well have the message.
+# Apprise's timeouts are 4 s, and 15 s for mail, when a slow receiver may already have the message.
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 60.0
 _SEND_SECONDS = 66.0
-# The one service whose time to connect is its time to answer, too.
+# The only service that uses the connect timeout for the response, too.
 _MAIL = "E-Mail"
 _LIMIT_MARGIN = 100
 _NOTIFY_TYPES = {
@@ -25,11 +25,11 @@ _NOTIFY_TYPES = {
     Severity.WARNING: "warning",
     Severity.CRITICAL: "failure",
 }
-# An attempt that lasts longer is left behind; with so many of them no more is begun.
+# Attempts that last longer are abandoned; with this many of them no more are started.
 MOST_STUCK = 3
-# The attribute that holds an incident's key, where the plugin takes none called ``dedup``.
+# The attribute with the incident's key, for plugins without ``dedup``.
 _INCIDENT_KEYS = {"Opsgenie": "alias", "Jira": "alias", "Splunk On-Call": "entity_id"}
-# These close and annotate only what they opened: the plugin remembers the requests, for so long.
+# These close and annotate only what they opened: the plugin stores the requests for this long.
 _WITH_MEMORY = ("Opsgenie", "Jira")
 _REMEMBERED_SECONDS = 60 * 24 * 3600
 _OPEN = "new"
@@ -38,12 +38,12 @@ _OPEN = "new"
 class Service:
     """One service that Apprise can send to.
 
-    A service that knows incidents gets the same key with all messages of an incident, and the last one
-    resolves it. A key or an action in the target's URL takes precedence.
+    A service with incidents gets the same key with all messages of an incident, and the last one resolves it.
+    A key or an action in the target's URL takes precedence.
     """
 
     def __init__(self, plugin: Any, url: str = "") -> None:
-        """Configure a plugin; ``url`` is the target's, "" where it is not known."""
+        """Configure a plugin; ``url`` is the target's, "" if unknown."""
         from apprise import Apprise
 
         self.name = str(plugin.service_name)
@@ -52,16 +52,16 @@ class Service:
             if getattr(plugin, key) == getattr(type(plugin), key):
                 setattr(plugin, key, max(seconds, getattr(plugin, key)))
         plugin.request_rate_per_sec = 0
-        # Whoever calls tries again, at times of its own.
+        # The caller retries, on its own schedule.
         plugin.retry = 0
         if plugin.overflow_mode == type(plugin).overflow_mode:
             plugin.overflow_mode = "split"
         self._plugin = plugin
         self.body_limit = max(int(plugin.body_maxlen) - _LIMIT_MARGIN, _LIMIT_MARGIN)
-        # Only services that take any header have it: json, xml, form and the like.
+        # Only services with arbitrary headers have it: json, xml, form and the like.
         self._headers: Any = getattr(plugin, "headers", None)
         self._has_memory = self.name in _WITH_MEMORY
-        # What a plugin with a memory remembers is on disk, and read when it is made.
+        # The stored requests of a plugin are on disk, and read at its creation.
         self.is_reusable = not self._has_memory or plugin.asset.storage_path is None
         field = _incident_field(plugin)
         self.has_incidents = field is not None
@@ -77,7 +77,7 @@ class Service:
         self._sending.add(plugin)
 
     def send(self, rendered: Rendered) -> Delivery:
-        """Try once on this thread, however long the service takes."""
+        """Make one attempt on this thread, however long the service takes."""
         resolves = self.has_incidents and rendered.resolves
         notify_type = "success" if resolves else _NOTIFY_TYPES[rendered.severity]
         opens, opened = self._opens(notify_type), f"opened {rendered.incident}"
@@ -112,7 +112,7 @@ class Service:
 
 
 def _incident_field(plugin: Any) -> str | None:
-    """Return the attribute of a plugin that holds an incident's key; None where it knows no incidents."""
+    """Return the attribute of a plugin for the incident's key; None for services without incidents."""
     dedup = plugin.template_args.get("dedup", {})
     found: str | None = dedup.get("alias_of", "dedup") if dedup else None
     return _INCIDENT_KEYS.get(str(plugin.service_name), found)
@@ -124,7 +124,7 @@ def open_services(address: Address, storage: Path | None) -> Sequence[Service]:
 
 
 class AppriseSender:
-    """Sends to one target by Apprise, which is imported at the first use."""
+    """Sends to one target with Apprise, which is imported on first use."""
 
     def __init__(
         self,
@@ -140,25 +140,25 @@ class AppriseSender:
         self._timeout = timeout
         self._open = open_services
         self._lock = threading.Lock()
-        # Services are used by one thread at a time; what attempts at the same time need is opened anew.
+        # Each service is used by one thread at a time; parallel attempts open their own.
         self._idle: list[Sequence[Service]] = []
         self._stuck: list[threading.Thread] = []
 
     @cached_property
     def body_limit(self) -> int | None:
-        """Return the most characters that every service behind it takes."""
+        """Return the most characters that every service behind the target accepts."""
         return min((service.body_limit for service in self._look()), default=None)
 
     @cached_property
     def backlog(self) -> Backlog:
-        """Return how messages are sent that waited while the target was down."""
+        """Return how to send messages that were queued while the target was down."""
         with_incidents = [service.has_incidents for service in self._look()]
         if not any(with_incidents):
             return Backlog.DIGEST
         return Backlog.LAST if all(with_incidents) else Backlog.EACH
 
     def send(self, rendered: Rendered, delivered_to: set[str] | None = None) -> Delivery:
-        """Try all services that are not in ``delivered_to`` at once, for ``timeout`` seconds at most.
+        """Send to all services that are not in ``delivered_to`` in parallel, within ``timeout`` seconds.
 
         Those that accept the message are added, even if they do so later.
         """
@@ -178,7 +178,7 @@ class AppriseSender:
         failed = [(missing[name].name, one) for name, one in results.items() if not one.delivered]
         if not failed:
             return Delivery(delivered=True, skipped=all(one.skipped for one in results.values()))
-        # Only what no service would accept later is given up.
+        # A message is given up only if no service would accept it later.
         name, worst = min(failed, key=lambda one: one[1].failure is not Failure.TARGET)
         reason = f"{name}: {worst.reason}" if len(found) > 1 else worst.reason
         return Delivery(delivered=False, reason=reason, failure=worst.failure)
@@ -186,7 +186,7 @@ class AppriseSender:
     def _try(
         self, missing: Mapping[str, Service], rendered: Rendered, delivered_to: set[str]
     ) -> tuple[dict[str, Delivery], bool]:
-        """Return each service's result, and whether an attempt was left behind."""
+        """Return each service's result, and whether an attempt was abandoned."""
         results: dict[str, Delivery] = {}
 
         def work(name: str, service: Service) -> None:
@@ -194,7 +194,7 @@ class AppriseSender:
             if results[name].delivered:
                 delivered_to.add(name)
 
-        # A receiver that drips a byte a second holds its sender for ever; the process must end without it.
+        # A very slow receiver can block its sender forever; that must not keep the process from exiting.
         threads = [
             threading.Thread(target=work, args=each, name=f"send to {self._address.target}", daemon=True)
             for each in missing.items()

@@ -1,7 +1,7 @@
-"""Apprise's services behind an address; only this module and `exporter.notifications.sending` import Apprise.
+"""Apprise's plugins for an address; only this module and `exporter.notifications.sending` import Apprise.
 
 Apprise with all plugins takes 20 MiB and a third of a second. The exporter imports it with the first message,
-and then only the plugins of its targets. A process of its own, this module run as a program, finds out which
+and then only the plugins of its targets. A separate process, this module run as a program, determines which
 those are, and whether Apprise accepts the addresses.
 """
 
@@ -25,22 +25,22 @@ from exporter.notifications.addresses import Address
 log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 120.0
-# As whom a mail or a chat shows the sender, where the URL does not say.
+# The sender's name in mails and chats, unless the URL has one.
 _SENDER = "Azure Scheduled Events"
 APPRISE_LOGGER = "apprise"
 
 
 def plugins(address: Address, storage: Path | None = None) -> list[Any]:
-    """Return Apprise's own objects for an address; none where Apprise does not take it.
+    """Return Apprise's plugin objects for an address; none if Apprise does not accept it.
 
-    ``storage`` is the directory for what services of incidents have to remember; None for memory alone.
+    ``storage`` is the directory for the data of services with incidents; None keeps it in memory.
     """
     from apprise import Apprise, AppriseAsset, AppriseConfig
 
     _quieten()
-    # Keep requests from replacing a URL's ``Authorization`` header by what ~/.netrc has for the host.
+    # Keep requests from replacing a URL's ``Authorization`` header by the ~/.netrc entry of the host.
     os.environ["NETRC"] = os.devnull
-    # Without a time limit of its own Apprise sends on the calling thread, and leaves no thread behind.
+    # Without its own time limit Apprise sends on the calling thread, and leaves no thread behind.
     asset = AppriseAsset(
         app_id=_SENDER,
         app_desc=_SENDER,
@@ -49,7 +49,7 @@ def plugins(address: Address, storage: Path | None = None) -> list[Any]:
         storage_mode="memory" if storage is None else "flush",
         storage_path=None if storage is None else str(storage),
         interpret_emojis=False,
-        # A redirect would take the message, and the headers with the secrets, to another host.
+        # A redirect would send the message, and headers with secrets, to another host.
         http_redirects=False,
     )
     if address.plugin is not None:
@@ -72,7 +72,7 @@ def _quieten() -> None:
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
     logging.getLogger(APPRISE_LOGGER).setLevel(logging.WARNING)
-    # urllib3 warns of headers that it cannot read, with the whole URL.
+    # urllib3's warnings about malformed headers contain the whole URL.
     levels = {"asyncio": logging.WARNING, "requests": logging.WARNING, "urllib3": logging.ERROR}
     for name, level in levels.items():
         logger = logging.getLogger(name)
@@ -84,14 +84,14 @@ def _plugin(url: str, module: str, name: str, asset: Any) -> Any:
     try:
         kind = getattr(importlib.import_module(module), name)
         return kind(**(kind.parse_url(url) | {"asset": asset}))
-    except Exception:  # noqa: BLE001  # whatever it is, Apprise's own way remains
+    except Exception:  # noqa: BLE001  # Apprise itself is the fallback
         return None
 
 
 class Answer(msgspec.Struct):
-    """Why Apprise does not take an address, "" if it does; and what is known of its services.
+    """Why Apprise does not accept an address, "" if it does, and facts about its services.
 
-    ``not_taken`` is how many services of the address's Apprise file Apprise does not take.
+    ``not_taken`` is the number of services in the address's Apprise file that Apprise does not accept.
     """
 
     problem: str = ""
@@ -100,7 +100,7 @@ class Answer(msgspec.Struct):
 
 
 def answer(address: Address) -> Answer:
-    """Return what Apprise makes of an address."""
+    """Return the result of checking an address with Apprise."""
     found = plugins(address)
     if not found:
         return Answer(_problem(address))
@@ -110,7 +110,7 @@ def answer(address: Address) -> Answer:
 
 
 def _problem(address: Address) -> str:
-    """Return why Apprise does not take an address, and what to do."""
+    """Return why Apprise does not accept an address, and the remedy."""
     from apprise import Apprise
 
     if address.apprise_config is not None:
@@ -133,7 +133,7 @@ def _problem(address: Address) -> str:
 
 
 def _not_taken(path: str) -> int:
-    """Return how many services of a file Apprise does not take; it logs one error for each."""
+    """Return how many services of a file Apprise does not accept; it logs one error for each."""
     from apprise import AppriseConfig
 
     errors: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
@@ -149,10 +149,10 @@ def _not_taken(path: str) -> int:
 
 
 def _only_plugin(address: Address, found: list[Any]) -> tuple[str, str] | None:
-    """Return the module and the class of the one plugin that an address needs; None where only Apprise knows.
+    """Return module and class of the only plugin that an address needs; None if Apprise has to decide.
 
-    That is so for a URL as the service shows it, ``https://discord.com/api/webhooks/..``, and for several
-    URLs in one: the class alone would read them as something else.
+    That is the case for a URL in the service's own format, ``https://discord.com/api/webhooks/..``, and for
+    several URLs in one: the class alone would read them as something else.
     """
     kind = type(found[0])
     alone = _plugin(address.url, kind.__module__, kind.__name__, found[0].asset)
@@ -161,9 +161,9 @@ def _only_plugin(address: Address, found: list[Any]) -> tuple[str, str] | None:
 
 
 class Checker:
-    """Checks addresses with Apprise in a process of its own; any thread may use it.
+    """Checks addresses with Apprise in a separate process; thread-safe.
 
-    The URLs go to that process through a pipe, because others can read a process's arguments and environment.
+    The URLs are passed through a pipe, because other users can read a process's arguments and environment.
     """
 
     def __init__(self) -> None:
@@ -172,9 +172,9 @@ class Checker:
         self._stopped = False
 
     def refused(self, found: Sequence[Address]) -> list[tuple[Address, str]]:
-        """Return the addresses that Apprise does not take, and why; note in the others which plugin it uses.
+        """Return the addresses that Apprise does not accept, with the reason; set the plugin of the others.
 
-        Without time for that, or once stopped, nothing is wrong.
+        If that takes too long, or after `stop`, no address is refused.
         """
         refused = []
         not_taken: dict[str, int] = {}
@@ -191,14 +191,14 @@ class Checker:
         return refused
 
     def stop(self) -> None:
-        """End all checks; they find nothing wrong."""
+        """End all checks; they refuse no address."""
         with self._lock:
             self._stopped = True
             for child in self._children:
                 child.kill()
 
     def _answers(self, found: Sequence[Address]) -> list[Answer]:
-        """Return an answer for each address, or none at all."""
+        """Return an answer for each address, or an empty list."""
         if not found:
             return []
         try:
@@ -227,7 +227,7 @@ class Checker:
             if self._stopped:
                 raise InterruptedError
             child = subprocess.Popen(  # noqa: S603  # this program itself
-                # Without -P a module that lies in the current directory would be run.
+                # Without -P a module in the current directory would be run.
                 [sys.executable or "", "-P", "-m", __name__],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.PIPE,
@@ -242,7 +242,7 @@ def _main() -> None:
     """Answer for the addresses on standard input."""
     if sys.platform != "win32":
         with contextlib.suppress(OSError):  # a filter of system calls may forbid it
-            os.nice(10)  # the exporter that has just started has more urgent work
+            os.nice(10)  # the starting exporter has more urgent work
     # Plugins may print; standard output is for the answers.
     out, sys.stdout = sys.stdout, sys.stderr
     addresses = msgspec.json.decode(sys.stdin.buffer.read(), type=list[Address])

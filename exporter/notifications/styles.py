@@ -1,6 +1,6 @@
-"""Text from outside, made safe for a format: no markup, no mentions, no control characters.
+"""Escaping of external text for message formats: no markup, no mentions, no control characters.
 
-Nothing is escaped by backslashes, because a service that shows plain text would show them.
+Backslashes are not used, because a service that shows plain text would show them.
 """
 
 import re
@@ -15,7 +15,7 @@ from markupsafe import Markup
 from exporter.model.messages import AnyMessage, Message, TextFormat, WatchMessage
 from exporter.model.wording import printable
 
-# The most characters of a field of a message, and of what is in it; of others those of the style.
+# The most characters of a message's field; for others the style's limit applies.
 _LONGEST_BY_FIELD = {
     "type": 40,
     "source": 40,
@@ -32,18 +32,18 @@ _CUT = "..."
 M = TypeVar("M", Message, WatchMessage, AnyMessage)
 # Slack reads <!channel>, <#C1> and <https://a|b> even inside code; Discord reads <t:1> and the like.
 _SPECIAL = re.compile(r"<(?=[!#]|[A-Za-z]+:)")
-# To Markdown these are markup wherever they stand. Their full-width forms look alike and mean nothing to it.
+# Always markup in Markdown; their full-width forms look alike and are not.
 _MARKUP = str.maketrans({"`": "'"} | {mark: chr(ord(mark) + 0xFEE0) for mark in "\\*[]<>~|#"})
 _ENTITY = re.compile(r"&(?=#?\w)")
-# An underscore inside a word means nothing; emphasis takes one before a word and one after. VM names have
-# no such pair, but old ones begin with one: so only the closing one is replaced.
+# An underscore inside a word is literal; emphasis needs one before a word and one after. VM names have no
+# such pair, but old ones begin with one, so only the closing one is replaced.
 _OPENING = re.compile(r"(?<![A-Za-z0-9_])_|\s")
 _CLOSING = re.compile(r"_(?=_*(?![A-Za-z0-9_]))")
 _LIST = re.compile(r"^(?:[-+=](?=[\s=-]|$)|\d+[.)](?=\s|$))")
 
 
 class Data(str):
-    """Text from outside, safe in its format as it is."""
+    """External text that is safe in its format."""
 
     __slots__ = ("plain",)
     plain: str
@@ -58,8 +58,8 @@ class Data(str):
 def flat(text: str, most: int = 500) -> str:
     """Return the text on one line, without control, bidirectional or invisible characters and mentions.
 
-    White space becomes a space, invisible characters become ``?``, and ``@`` becomes ``(at)``, so that a text
-    that says ``@everyone`` mentions nobody. The result has at most ``most`` characters.
+    White space becomes a space, invisible characters become ``?``, and ``@`` becomes ``(at)``, so that
+    ``@everyone`` is not a mention. The result has at most ``most`` characters.
     """
     shown = printable(" ".join(text[: most * 4].split())).replace("@", "(at)")
     shown = _SPECIAL.sub("\N{FULLWIDTH LESS-THAN SIGN}", shown)
@@ -77,12 +77,12 @@ def unmarked(text: str) -> str:
 
 
 class Style:
-    """How a format writes data, links and lists; this is plain text, where nothing is markup."""
+    """How a format writes data, links and lists; this one is plain text, without markup."""
 
     longest = 500
 
     def data(self, text: str, most: int = 0) -> Data:
-        """Return text from outside in a safe form, on one line, cut to ``most`` characters or `longest`."""
+        """Return external text in a safe form, on one line, cut to ``most`` characters or `longest`."""
         found = flat(text, most or self.longest)
         return Data(found, found)
 
@@ -91,15 +91,15 @@ class Style:
         return _plain(value)
 
     def link(self, url: str) -> str:
-        """Return a URL of our own so that it can be followed."""
+        """Return a trusted URL as a link."""
         return url
 
     def text(self, text: str) -> str:
-        """Return a sentence of our own, which may contain data, in this format."""
+        """Return a sentence of ours, which may contain data, in this format."""
         return text
 
     def body(self, head: str, lines: Sequence[str]) -> str:
-        """Return a paragraph and a list, both of which are in this format already."""
+        """Return a paragraph and a list, both of which are already in this format."""
         return "\n".join([head, "", *lines])
 
 
@@ -109,7 +109,7 @@ class TitleStyle(Style):
     longest = 100
 
     def data(self, text: str, most: int = 0) -> Data:
-        """Return it without what any of them would treat as markup."""
+        """Return it without what any of them treats as markup."""
         found = unmarked(flat(text, most or self.longest))
         return Data(found, found)
 
@@ -127,7 +127,7 @@ class MarkdownStyle(Style):
         return Data(unmarked(plain), plain)
 
     def code(self, value: object) -> str:
-        """Return a code span, in which only a backtick has a meaning."""
+        """Return a code span, in which only a backtick is markup."""
         plain = _plain(value).replace("`", "'")
         return f"`{plain}`" if plain else ""
 
@@ -141,7 +141,7 @@ class MarkdownStyle(Style):
 
 
 class HtmlStyle(Style):
-    """HTML: everything is escaped that is not of type ``Markup``, data where it is inserted."""
+    """HTML: everything not of type ``Markup`` is escaped, data when it is inserted."""
 
     def code(self, value: object) -> str:
         """Return a ``code`` element."""

@@ -1,10 +1,10 @@
-"""The user's templates, rendered by a process of its own, because nothing else bounds what they take.
+"""The user's templates, rendered in a separate process, which limits their time and memory.
 
-Jinja2's sandbox keeps a template from the exporter's data. It does not keep ``{{ 9 ** (9 ** 9) }}`` from
-holding up all threads, nor a string that doubles in a loop from filling the memory. The process has no secret
-in its environment. Only users with templates pay for it, some 0.2 s of CPU for a title or body.
+Jinja2's sandbox protects the exporter's data from templates. It does not prevent ``{{ 9 ** (9 ** 9) }}`` from
+blocking all threads, nor a string that doubles in a loop from filling the memory. The process has no secrets
+in its environment. It takes some 0.2 s of CPU for a title or body.
 
-Before a template is used it is tried on samples, which are also what ``notify-test`` sends.
+Before a template is used, it is rendered for samples, which ``notify-test`` also sends.
 """
 
 import logging
@@ -32,10 +32,10 @@ from exporter.notifications.styles import flat
 _log = logging.getLogger(__name__)
 
 CPU_SECONDS = 2
-# For a process that starts slowly, on a machine that is busy.
+# Enough for a slow start on a busy machine.
 _SECONDS = 60.0
 _KEY = "notifications.templates"
-# How Jinja2 says that a value is None, or a list empty.
+# Jinja2's errors for a value that is None, or an empty list.
 _GAP = re.compile(r"\bNone\b|NoneType|has no element")
 SAMPLE_ID = "00000000-0000-0000-0000-000000000000"
 _DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -54,7 +54,7 @@ class Outcome(msgspec.Struct):
 
 
 class Request(msgspec.Struct):
-    """The template to render, ``title`` or ``body``, and for which messages as of which times."""
+    """The template to render, ``title`` or ``body``, and the messages with the times to render them at."""
 
     key: str
     templates: Templates
@@ -63,20 +63,20 @@ class Request(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """An outcome for each case, or why the template does not even compile."""
+    """An outcome for each case, or why the template does not compile."""
 
     outcomes: list[Outcome] = []
     problem: str = ""
 
 
 def check(templates: Templates, locate: Locate) -> None:
-    """Compile the templates, and try them on messages of every kind.
+    """Compile the templates, and render them for messages of every kind.
 
-    ``locate`` makes the error for a key of the configuration file, with file and line.
+    ``locate`` returns the error for a key of the configuration file, with file and line.
 
     Raises:
-        ConfigurationError: what ``locate`` made: the syntax is wrong, a name does not exist, or it fails
-            with everything that it may use there.
+        ConfigurationError: the one from ``locate``: the syntax is wrong, a name does not exist, or it fails
+            even if all values are set.
     """
     for key in ("title", "body"):
         if getattr(templates, key).strip():
@@ -87,7 +87,7 @@ def check(templates: Templates, locate: Locate) -> None:
 
 
 def _try(key: str, templates: Templates) -> None:
-    """Render all variants; log one warning if only those fail where Azure leaves something out."""
+    """Render all variants; log one warning if only those with missing values fail."""
     cases = list(variants())
     tried = [(message, message.at) for _, message in cases]
     outcomes = _outcomes(Request(key, templates, "https://exporter.example.com/", tried))
@@ -107,7 +107,7 @@ def _try(key: str, templates: Templates) -> None:
 
 
 class UserTemplate:
-    """The title or the body, as the user's template writes it; a failure is logged once."""
+    """The user's template for the title or the body; a failure is logged once."""
 
     def __init__(self, key: str, templates: Templates, exporter_url: str) -> None:
         self._key = key
@@ -117,7 +117,7 @@ class UserTemplate:
         self._warned = False
 
     def render(self, message: Message, now: datetime) -> str:
-        """Return what the template makes of a message; "" where there is none, or it fails."""
+        """Return the text for a message; "" if there is no template, or it fails."""
         if not self._exists:
             return ""
         try:
@@ -139,7 +139,7 @@ class UserTemplate:
 
 
 def _without_controls(text: str) -> str:
-    """Replace control characters, but neither line ends nor what joins emoji."""
+    """Replace control characters except line ends and the joiners of emoji."""
     return "\n".join(
         "".join(" " if category(letter) in ("Cc", "Cs") else letter for letter in line)
         for line in text.splitlines()
@@ -147,7 +147,7 @@ def _without_controls(text: str) -> str:
 
 
 def _outcomes(request: Request) -> list[Outcome]:
-    """Return what a template makes of each message.
+    """Return the outcome for each message.
 
     Raises:
         TemplateError: it does not compile, or takes more than 2 s of CPU or too much memory.
@@ -184,12 +184,12 @@ def _environment() -> dict[str, str]:
 
 
 def samples(vm: VirtualMachine, now: datetime, event_type: str = "Reboot") -> tuple[Message, ...]:
-    """Return one message of each transition, as of ``now``, about this VM; the caller fills ``target``."""
+    """Return one message of each transition, at ``now``, about this VM; the caller fills in ``target``."""
     return tuple(_sample(transition, vm, now, event_type) for transition in Transition)
 
 
 def variants() -> Iterator[tuple[str, Message]]:
-    """Return messages that cover everything a template may meet, each with what is special about it."""
+    """Return messages that cover all cases for a template, each with a description of its case."""
     for sample in (*samples(VirtualMachine(name="vm_0"), _DAY), *samples(VirtualMachine(), _DAY)):
         event = sample.event
         what = f"transition {sample.transition}{'' if sample.instance else ', instance not known'}"

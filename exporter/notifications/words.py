@@ -1,4 +1,4 @@
-"""The words of a message: its headline, what it means, and its facts."""
+"""The text of a message: its headline, explanation and facts."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from exporter.model.wording import duration, effect, impact, relative, requester
 from exporter.notifications.styles import Style
 
 _VMS_SHOWN = 10
-# A phone's lock screen shows about so much of a title.
+# A phone's lock screen shows about this much of a title.
 _TITLE_LENGTH = 60
 _SHORTEST_NAME = 12
 _NAMELESS = "this VM (name unknown)"
@@ -40,7 +40,7 @@ class Fact(NamedTuple):
 def headline(message: AnyMessage, now: datetime) -> str:
     """Return the message in one line: ``Reboot scheduled: vm_0 in 15 min``.
 
-    Behind the severity it fits `_TITLE_LENGTH`: a long name of a VM is shortened in its middle.
+    With the severity it fits `_TITLE_LENGTH`; a long VM name is shortened in its middle.
     """
     if isinstance(message, WatchMessage):
         word = "for" if message.transition is WatchChange.BLIND else "after"
@@ -90,7 +90,7 @@ def _clock(at: datetime, now: datetime) -> str:
 
 
 def explanation(message: AnyMessage) -> str:
-    """Return what it means for whom, in one to three sentences."""
+    """Return the consequences for the VMs, in one to three sentences."""
     if isinstance(message, WatchMessage):
         return _watch_explanation(message)
     event, transition = message.event, message.transition
@@ -115,7 +115,7 @@ def explanation(message: AnyMessage) -> str:
 
 
 def _pause(event: EventView) -> str:
-    """Return how long this VM stood still: an event stays listed for longer than that."""
+    """Return how long this VM was paused, which is shorter than the event is listed."""
     if event.paused_seconds is not None:
         return f" The exporter observed a pause of {duration(event.paused_seconds)} during the event."
     return " How long the VM paused was not observed." if event.type == "Freeze" else ""
@@ -196,7 +196,7 @@ def _coming(message: Message, now: datetime) -> Iterator[Fact]:
         yield Fact("Starts", f"{early}not before {_moment(event.not_before, now)}")
     else:
         yield Fact("Starts", f"at any moment; was due {_moment(event.not_before, now)}")
-    # What takes the VM away has no duration.
+    # Events that remove the VM have no duration.
     if event.duration_seconds is not None or event.type not in ("Preempt", "Terminate"):
         yield Fact("Expected impact", impact(event.duration_seconds))
 
@@ -217,7 +217,7 @@ def _ending(event: EventView, now: datetime) -> Iterator[Fact]:
 
 
 def digest_line(message: AnyMessage, now: datetime) -> str:
-    """Return a message as one of many: when it happened, what it says, and what changed."""
+    """Return a message as a line of a digest: time, headline and changes."""
     if isinstance(message, WatchMessage):
         return f"{utc(message.at)}: {headline(message, now)}"
     event = message.event
@@ -239,7 +239,7 @@ def _outage(message: WatchMessage) -> str:
 
 
 def _names(resources: Sequence[object]) -> str:
-    """Return the first ten names, and how many more there are."""
+    """Return the first ten names, and the number of the others."""
     shown = ", ".join(map(str, resources[:_VMS_SHOWN]))
     hidden = len(resources) - _VMS_SHOWN
     return f"{shown} and {hidden} more" if hidden > 0 else shown

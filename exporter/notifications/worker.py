@@ -1,4 +1,4 @@
-"""Delivery of one target's messages: a loop begins attempts, which run on threads of their own."""
+"""Delivery of one target's messages: a loop starts attempts, each on its own thread."""
 
 import logging
 import queue
@@ -33,17 +33,17 @@ from exporter.work import Loop
 
 log = logging.getLogger(__name__)
 
-# A message that is older than this says when the thing happened.
+# A message that is older than this contains the time of its transition.
 LATE_SECONDS = 5.0
 _MOST_WAITING = 1000
 _MOST_IN_DIGEST = 200
-# `wake` makes the worker look at the outbox; this finds what a disk that came back brings.
+# `wake` makes the worker check the outbox; this finds messages that appear when the disk works again.
 _IDLE_SECONDS = 60.0
 _ERROR_SECONDS = 20.0
 
 
 class Attempt(NamedTuple):
-    """An attempt: what is sent, and by which plan."""
+    """An attempt: its messages and its plan."""
 
     ids: Ids
     entries: Sequence[Waiting]
@@ -52,12 +52,12 @@ class Attempt(NamedTuple):
 
 
 def _on_a_thread(name: str, work: Callable[[], None]) -> None:
-    # A receiver may keep an attempt waiting; the end of the process must not.
+    # A daemon thread, so that a slow receiver does not keep the process from exiting.
     threading.Thread(target=work, name=name, daemon=True).start()
 
 
 class Worker:
-    """Delivers what waits for one target, whatever a sender or a renderer raises."""
+    """Delivers the queued messages of one target, whatever a sender or a renderer raises."""
 
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
@@ -81,15 +81,15 @@ class Worker:
         self._clock = clock
         self._start = start
         self._sender: Sender | None = None
-        # What waits at the start was not delivered in time: the target, or the exporter, was down.
+        # Messages queued before the start are late: the target, or the exporter, was down.
         self._schedule = Schedule(clock, recovering=bool(outbox.waiting(target, 1)), chance=chance)
         self._ended: queue.SimpleQueue[tuple[Attempt, Delivery]] = queue.SimpleQueue()
-        # Which services behind the target have a message that others behind it lack.
+        # The services behind the target that already have a message which others have not.
         self._delivered_to: dict[Ids, set[str]] = {}
         self._loop = Loop(f"notify {target}", self.step, failed=self._report_error)
 
     def follow(self, plan: Plan) -> None:
-        """Use another plan, and try at once."""
+        """Apply another plan, and try immediately."""
         self._plan = plan
         self.wake()
 
@@ -100,11 +100,11 @@ class Worker:
         self._loop.wake()
 
     def stop(self) -> None:
-        """Begin no further attempt."""
+        """Start no further attempts."""
         self._loop.stop()
 
     def join(self, timeout: float) -> bool:
-        """Wait for attempts under way, record their results, and return whether all ended in time."""
+        """Wait for attempts in progress and record their results; return whether all ended in time."""
         deadline = time.monotonic() + timeout
         if not self._loop.join(timeout):
             return False
@@ -116,7 +116,7 @@ class Worker:
         return True
 
     def step(self) -> float | None:
-        """Settle what ended, and begin an attempt if one is due; return the seconds until the next step."""
+        """Record ended attempts, and start one if due; return the seconds until the next step."""
         while not self._ended.empty():
             self._settle(*self._ended.get())
         if self._plan is not self._plan_in_use:
@@ -160,7 +160,7 @@ class Worker:
         try:
             sender = self._opened()
             rendered, count = self._write(turn, entries, sender.body_limit)
-        except Exception as error:  # noqa: BLE001  # other messages must go on, whatever is wrong with this one
+        except Exception as error:  # noqa: BLE001  # an error in one message must not block the others
             self._ended.put((self._attempt(turn, entries), _broken(error)))
             return
         attempt = self._attempt(turn, entries[:count])
@@ -175,7 +175,7 @@ class Worker:
     def _run(self, attempt: Attempt, sender: Sender, rendered: Rendered, delivered_to: set[str]) -> None:
         try:
             delivery = sender.send(rendered, delivered_to)
-        except Exception as error:  # noqa: BLE001  # an attempt that never ended would hold up its event
+        except Exception as error:  # noqa: BLE001  # an attempt without an end would block its event
             delivery = _broken(error)
         self._ended.put((attempt, delivery))
         self._loop.wake()
@@ -188,7 +188,7 @@ class Worker:
         message = messages[-1]
         late = (now - message.at).total_seconds() > LATE_SECONDS
         rendered = renderer.render(message, now, limit=limit, late=late)
-        # A digest tells of several traces, and the watch has none.
+        # A digest belongs to several traces, and a message about the watch to none.
         traceparent = self._tracer.traceparent(message) if isinstance(message, Message) else ""
         return rendered.about(message, traceparent), len(entries)
 
@@ -221,12 +221,12 @@ class Worker:
             log.info("notified", extra=_facts(message) | {"delay_seconds": delay})
 
     def _failed(self, attempt: Attempt, delivery: Delivery) -> None:
-        """Report a failed attempt, and give up what was refused, or not answered, often enough."""
+        """Report a failed attempt, and give up messages that were refused or unanswered too often."""
         address = f" ({self._sender.address})" if self._sender else ""
         problem = f"target {self.target}{address}: {delivery.reason}"
         refused = delivery.failure is Failure.REFUSED
         lost: list[Waiting] = []
-        # A digest that is refused comes apart: it may be one message that the target does not accept.
+        # A refused digest is split: the target may reject only one of its messages.
         if not (delivery.failure is Failure.TARGET or (refused and attempt.digest)):
             lost = [one for one in attempt.entries if one.attempts + 1 >= MOST_ATTEMPTS_FOR_ONE]
             self._outbox.count_attempt(self.target, [one for one in attempt.entries if one not in lost])
@@ -236,7 +236,7 @@ class Worker:
         self._give_up(lost, Outcome.REFUSED if refused else Outcome.EXPIRED, delivery.reason)
 
     def _expire(self, retry_for: float) -> None:
-        """Give up messages that are too old; after a failed attempt only, as the clock may jump."""
+        """Give up messages that are too old; only after a failed attempt, as the clock may jump."""
         now, under_way = self._clock.now(), self._schedule.under_way
         while old := [
             entry
@@ -278,7 +278,7 @@ class Worker:
 
 
 def _broken(error: Exception) -> Delivery:
-    # No traceback: its text may have what must not show, a URL or a token.
+    # No traceback: its text may contain a URL or a token.
     return Delivery(delivered=False, reason=f"{type(error).__name__} in this program")
 
 
