@@ -6,7 +6,7 @@ NOW = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 
 
 class HandClock:
-    """A clock that stands still until it is told otherwise."""
+    """A clock that changes only when set or advanced."""
 
     def __init__(self, now: datetime = NOW) -> None:
         self._now = now

@@ -70,7 +70,7 @@ file.write_text(json.dumps(node))
 
 @dataclass
 class Cluster:
-    """A folder with a kubectl that plays a cluster, and what a hook is told."""
+    """A folder with a fake kubectl, and the variables of a hook."""
 
     folder: Path
     node: dict[str, Any] = field(default_factory=dict)
@@ -237,7 +237,7 @@ def test_what_aks_drains_itself(tmp_path: Path) -> None:
 def test_the_time_that_is_left(
     tmp_path: Path, notice: float | None, least: float, most: float, grace: int | None
 ) -> None:
-    """The drain ends before the event begins; pods that have less than a minute are told so."""
+    """The drain ends before the event begins; pods with less than a minute get that as grace period."""
     cluster = Cluster.make(tmp_path)
     cluster.run("drain", "scheduled", EVENT_NOTBEFORE="" if notice is None else before(notice))
     ((seconds, given),) = cluster.drains()
@@ -326,7 +326,7 @@ SCALE_SET = (
     ],
 )
 def test_only_the_own_node(tmp_path: Path, provider: str, instance: str, *, own: bool) -> None:
-    """A node that is another VM, by what the cloud says of it, is neither cordoned nor uncordoned."""
+    """A node that is another VM according to its provider id is neither cordoned nor uncordoned."""
     cluster = Cluster.make(tmp_path, provider=provider)
     for script, transition in (("drain", "scheduled"), ("uncordon", "completed")):
         done = cluster.run(script, transition, INSTANCE_NAME=instance)

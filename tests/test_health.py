@@ -12,7 +12,7 @@ UNWRITABLE, FAILING = DegradedReason.STATE_UNWRITABLE, DegradedReason.NOTIFICATI
 
 
 def test_each_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The same trouble told again is not news; another reason and the end are."""
+    """A repeated report is not logged; another message and the end are."""
     caplog.set_level(logging.INFO, "exporter")
     health = Health(HandClock())
     for message in ("full", "full", "gone", "gone"):

@@ -136,7 +136,7 @@ def test_a_trap_that_comes_later_is_not_followed(tmp_path: Path, name: str) -> N
 
 @pytest.mark.parametrize("name", ["", "state.lock", "state.db", "state.db-shm"])
 def test_what_others_can_write_is_refused(tmp_path: Path, name: str) -> None:
-    """A start says how to mend it; then it works."""
+    """The error at the start has the remedy, which works."""
     fixture = StateFixture(tmp_path / "state")
     fixture.open().record(nth_step(Known(), 1))
     fixture.close()

@@ -74,7 +74,7 @@ def test_requests_share_the_reload_that_begins_after_them(
 
 
 def test_a_request_that_nobody_waits_for_any_more(configurations: Configurations, reloader: Reloader) -> None:
-    """A client that goes away takes the result from nobody else."""
+    """A client that disconnects does not affect the result of others."""
     requests = [reloader.request(), reloader.request()]
     assert not requests[0].cancel()
     for _ in range(2):

@@ -32,7 +32,7 @@ def test_amtool_takes_it() -> None:
     ],
 )
 def test_routes(labels: str, receiver: str) -> None:
-    """The type of an event decides who is told of it, severity of the rest; the helper reaches nobody."""
+    """Alerts about events are routed by event type, others by severity; the helper alert is not sent."""
     said = tool(
         "amtool", "config", "routes", "test", f"--config.file={EXAMPLE}", f"--verify.receivers={receiver}",
         *labels.split(),

@@ -1,4 +1,4 @@
-"""The runbooks' commands do what they say, put to the real tools."""
+"""The runbooks' commands work with the real tools."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""An approver with everything around it, and an IMDS that does as it is told."""
+"""An approver with its dependencies, and a scripted IMDS."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime

@@ -48,7 +48,7 @@ def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
 def test_an_error_does_not_repeat_what_may_be_a_secret(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    """A URL in the wrong place has its length shown, and any other word is repeated."""
+    """Of a misplaced URL only the length is shown; any other value is repeated."""
     assert message in error(monkeypatch, capsys, *words)
 
 
@@ -86,7 +86,7 @@ def test_no_scenario_is_named_like_a_url(
 def test_the_address_of_an_exporter_is_not_repeated(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
-    """The error says how to write it; the text may hold a password."""
+    """The error has the correct form and does not repeat the text, which may contain a password."""
     message = error(monkeypatch, capsys, "events", "--exporter.url", text)
     assert message.endswith(": is not a valid URL; write it like http://127.0.0.1:9843")
 

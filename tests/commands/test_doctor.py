@@ -155,7 +155,7 @@ def test_without_imds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "level"), [("DEMO_0", OK), ("demo_1", WARNING)])
 def test_a_configured_name(tmp_path: Path, name: str, level: Level) -> None:
-    """A name that differs from what IMDS says is a warning; events would be taken for other VMs'."""
+    """A name that differs from IMDS is a warning: events would be treated as other VMs'."""
     with SimulatorServer(Simulator()) as imds:
         assert found(asked(imds.url, tmp_path, name=name))["name"].level is level
 
@@ -180,7 +180,7 @@ def test_the_clock(tmp_path: Path, seconds: int, level: Level, words: str) -> No
 
 
 def test_an_unknown_clock_is_a_warning(tmp_path: Path) -> None:
-    """An answer without a date says nothing about the clock."""
+    """The clock cannot be checked by an answer without a date."""
     with serving(lambda connection, _: connection.send(answer(b"{}"))) as imds:
         assert found(asked(imds.url, tmp_path))["clock"].level is WARNING
 
@@ -200,7 +200,7 @@ def test_a_bad_configuration_does_not_hide_the_rest(tmp_path: Path) -> None:
 
 
 def test_a_state_directory_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file in its place, and a directory of somebody else, are failures."""
+    """A file at its path, and a directory of another user, are failures."""
     (tmp_path / "file").write_text("")
     with SimulatorServer(Simulator()) as imds:
         flags = asked(imds.url, tmp_path, state=tmp_path / "file" / "state")

@@ -135,7 +135,7 @@ def test_watching_goes_on_through_errors(tmp_path: Path) -> None:
 
 
 def test_watching_in_json_gives_answers_only(tmp_path: Path) -> None:
-    """A failure is told on standard error; no old answer is passed off as a new one."""
+    """A failure is reported on standard error, and the old answer is not printed again."""
     azure = Azure(FAILURE)
     with serving(azure) as imds, watching(imds.url, tmp_path, "--json") as (output, errors):
         eventually(lambda: errors.read_text().startswith("error: "))

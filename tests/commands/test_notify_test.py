@@ -99,7 +99,7 @@ def test_no_incident_of_a_test_stays_open(backlog: Backlog) -> None:
 
 
 def test_what_a_service_has_no_use_for_is_not_called_arrived(capsys: pytest.CaptureFixture[str]) -> None:
-    """A service that is not asked for anything says nothing of whether messages arrive."""
+    """A service to which nothing was sent does not count as having received the message."""
     bench = Bench()
     bench.senders["all"].answer = lambda _: Delivery(delivered=True, skipped=True)
     assert bench.run(target="all") == 0
@@ -115,7 +115,7 @@ def test_an_unknown_target_is_a_mistake() -> None:
 
 
 def test_one_that_does_not_arrive_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    """The table says why, and the exit status is 1."""
+    """The table has the reason, and the exit status is 1."""
     bench = Bench()
     bench.senders["ends"].answer = lambda _: REFUSED
     assert bench.run() == 1

@@ -20,7 +20,7 @@ def rendered(event: ScheduledEvent, **fields: Any) -> list[str]:
 
 
 def test_a_row() -> None:
-    """A row says what, when, how long and which; the line below says whom and by whom."""
+    """A row has type, time, duration and id; the line below has the affected VMs and the source."""
     assert rendered(scheduled()) == [
         "TYPE    STATUS     STARTS  LASTS  EVENT ID",
         f"Freeze  Scheduled  in 15m  5s     {FREEZE_ID}",

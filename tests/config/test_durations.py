@@ -80,7 +80,7 @@ def test_durations_are_shown_as_they_are_written() -> None:
     ],
 )
 def test_endpoints(text: str, endpoint: str) -> None:
-    """A URL without path, or the word discover."""
+    """A URL without path, or ``discover``."""
     assert Endpoint.parse(text) == endpoint
 
 

@@ -1,4 +1,4 @@
-"""The committed dashboards are current, well-formed, and say what they show."""
+"""The committed dashboards are current, well-formed and described."""
 
 import json
 import re

@@ -61,7 +61,7 @@ def _check(
 
 
 def test_the_first_event_of_a_kind_counts(tmp_path: Path) -> None:
-    """A series that appears with its first event has grown by one, also where `increase` says nothing did."""
+    """A series that appears with its first event counts as an increase of one, unlike with `increase`."""
     counter = grew(ALL.metric("notice_seconds_count"))
     born = _series("notice_seconds_count", "_x4 1x10", event_type="Freeze")
     _check(tmp_path, f"sum({counter})", [born], {"{}": 1})

@@ -57,7 +57,7 @@ def test_renderings_are_of_this_chart(values: Path) -> None:
 
 @each_values
 def test_values_keep_to_the_schema(values: Path) -> None:
-    """The defaults and those of the renderings are valid, and a value that nobody knows is not."""
+    """The defaults and the values of the renderings are valid, unknown values are not."""
     # Its import takes seconds, in each process of the tests.
     import jsonschema
 

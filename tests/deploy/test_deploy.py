@@ -75,7 +75,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 
 def test_the_unit_gives_no_privilege() -> None:
-    """A user of its own, no capability, nothing to write to but the state, whose directory is its own."""
+    """It has its own user, no capabilities, and can write only to its own state directory."""
     found = directives()
     assert found["ExecStart"].split()[1] == "run"
     assert found["StateDirectory"] == NAME

@@ -1,4 +1,4 @@
-"""A simulated group of VMs, each with a door of its own to IMDS, so that it is known who approved what."""
+"""A simulated group of VMs, each with its own port of IMDS, so that approvals are attributable."""
 
 import asyncio
 import contextlib

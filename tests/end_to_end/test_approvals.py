@@ -289,7 +289,7 @@ def test_the_limit_holds_across_restarts(tmp_path: Path) -> None:
 
 
 def test_errors_are_retried_and_shown(tmp_path: Path) -> None:
-    """A refused POST is tried again; meanwhile API, page, log and metric say so; then it goes through."""
+    """A refused POST is retried until it succeeds; meanwhile API, page, log and metric show it."""
     group = Group()
     group.set_fault(Fault("error", method="POST"))
     with virtual_machines(group, tmp_path, "web_0") as (vm,), vm.running(approving()):

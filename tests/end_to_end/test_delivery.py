@@ -181,7 +181,7 @@ def test_notify_test_without_targets() -> None:
 
 @pytest.mark.parametrize("words", [["run"], ["notify-test"], ["demo"]])
 def test_a_bad_target_gives_status_2(words: list[str], tmp_path: Path) -> None:
-    """A URL that Apprise does not take ends the program; its last line says so, without the URL."""
+    """A URL that Apprise does not accept ends the program; its last line has the reason, without the URL."""
     if words == ["run"]:
         words = ["run", "--state.directory", str(tmp_path), "--web.listen-address", "127.0.0.1:0"]
     done = command(*words, "--notify", f"slack://{CANARY}")

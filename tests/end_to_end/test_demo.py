@@ -142,7 +142,7 @@ def test_simulate_can_list_no_events_at_first(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_work_is_a_line(words: list[str], status: int, message: str, tmp_path: Path) -> None:
-    """An unknown scenario and a port that is taken are told, without a traceback."""
+    """An unknown scenario and a port in use are reported without a traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         more = ["--state.directory", str(tmp_path)] if words[0] == "run" else []

@@ -1,4 +1,4 @@
-"""The program as process 1, as in a container without an init; in a PID namespace of its own."""
+"""The program as process 1, as in a container without an init, in its own PID namespace."""
 
 import shutil
 import signal

@@ -36,7 +36,7 @@ def settings(folder: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_request_that_hangs(tmp_path: Path, method: str) -> None:
-    """The process ends with status 1 for its supervisor, and the log says why, whichever thread hangs."""
+    """The process ends with status 1 for its supervisor, with a logged reason, whichever thread hangs."""
     log = tmp_path / "log"
 
     def respond(connection: Connection, request: Request) -> None:

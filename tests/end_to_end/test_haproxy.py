@@ -1,4 +1,4 @@
-"""A real load balancer that asks /-/in-service: HAProxy takes the VM out, and puts it back."""
+"""A real load balancer that polls /-/in-service: HAProxy takes the VM out of service and back."""
 
 import contextlib
 import csv

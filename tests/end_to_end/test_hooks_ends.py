@@ -47,7 +47,7 @@ def test_once_across_restarts(setting: Bench) -> None:
 
 
 def test_a_killed_exporter_runs_a_hook_again(setting: Bench) -> None:
-    """A hook that ran when the exporter was killed runs once more, and is told that it is the second time."""
+    """A hook that ran when the exporter was killed runs again, with attempt 2."""
     code = NOTE + '; [ "$EVENT_ATTEMPT" = 2 ] || sleep 600'
     setting.configure(hook("first", code), hook("second", NOTE))
     with setting.running() as process:

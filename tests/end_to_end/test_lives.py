@@ -96,7 +96,7 @@ def test_an_event_that_was_already_under_way(setting: Bench) -> None:
 
 
 def test_an_incarnation_that_cannot_be_read(setting: Bench) -> None:
-    """The document counts, nothing is cancelled, and the exporter says that it is degraded."""
+    """The document counts, nothing is cancelled, and the exporter is degraded."""
     setting.configure()
     with setting.running():
         setting.tell(event())

@@ -41,7 +41,7 @@ def hook(name: str, code: str, timeout: str = "30s") -> dict[str, Any]:
 
 
 def test_events_are_served_and_run_hooks(tmp_path: Path) -> None:
-    """An event is on every page, a hook runs, one that hangs is ended, and a restart knows it all."""
+    """An event is on every page, a hook runs, a hanging one is ended, and a restart keeps all of that."""
     note = tmp_path / "note"
     write = f"import os, pathlib; pathlib.Path({str(note)!r}).write_text(os.environ['EVENT_ID'])"
     hooks = [hook("note", write), hook("hang", "import time; time.sleep(600)", timeout="1s")]

@@ -62,7 +62,7 @@ def test_nothing_waits_for_a_check_that_hangs(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_check_finds_ends_the_start(tmp_path: Path, flags: list[str], message: str) -> None:
-    """An address or a template that cannot be used: status 2, and a line that says why."""
+    """An unusable address or template: status 2, and a line with the reason."""
     file, log = tmp_path / "c.yml", tmp_path / "log"
     file.write_text(TEMPLATES)
     flags = [flag.replace("FILE", str(file)) for flag in flags]

@@ -304,7 +304,7 @@ def test_the_sdk_is_imported_where_it_is_used(
     ],
 )
 def test_a_variable_that_is_wrong(tmp_path: Path, variables: dict[str, str], problem: str) -> None:
-    """The watch goes on, and the status says which variable is wrong."""
+    """The watch continues, and the status names the invalid variable."""
     port = free_port()
     with (
         SimulatorServer(Simulator(requests_per_second=0)) as imds,

@@ -1,4 +1,4 @@
-"""The soak's hook: says that it begins, works for some seconds, says that it ends; fails if told to."""
+"""The soak's hook: logs its start, sleeps for some seconds, logs its end; fails on request."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The exporter as a process: started, stopped, killed, with a full disk, with a log that nobody reads."""
+"""The exporter as a process: started, stopped, killed, with a full disk, with an unread log."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The rules and hooks of the soak's configuration, and what they allow, in words of their own."""
+"""The rules and hooks of the soak's configuration, with an independent model of what they allow."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The soak: five minutes of faults of every kind, beside a model that says what must have happened.
+"""The soak: five minutes of faults of every kind, checked against a model.
 
     SOAK_SECONDS=300 SOAK_SEED=1 python -m tests.faults.soak
 

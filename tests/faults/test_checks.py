@@ -202,7 +202,7 @@ def test_logs_that_are_wrong(ended: str | None, lines: tuple[str, ...], problem:
 
 
 def test_a_transition_is_lost_only_by_a_kill_with_the_disk_in_doubt() -> None:
-    """A world knows what may have been told without being remembered."""
+    """A world has the transitions that may have been reported without being stored."""
     world = World().disk_fails().saw(Document(1, (REBOOT,)))
     kept, forgotten, _ = world.restarts()
     assert (kept.lost, forgotten.lost) == (

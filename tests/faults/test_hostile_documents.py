@@ -99,7 +99,7 @@ def test_an_event_with_an_endless_name_is_lost_alone(odd: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize(("odd", "problem"), WITHOUT_FIELD)
 def test_an_endless_field_is_cut(odd: dict[str, Any], problem: str) -> None:
-    """The event counts, what is left of it is small, and the defect says which field it was."""
+    """The event counts, its remaining data is small, and the defect names the field."""
     begun = time.thread_time()
     found = decode_document(events(raw_event(**odd)))
     assert time.thread_time() - begun < SOON_SECONDS

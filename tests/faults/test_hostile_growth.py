@@ -29,7 +29,7 @@ NAMELESS = ImdsError(PollOutcome.HTTP_ERROR, "no")
 
 
 def test_counters_keep_few_unknown_types() -> None:
-    """The first twenty have series of their own for good; the rest share one, and nothing is uncounted."""
+    """The first twenty keep their own series; all others share one, and everything is counted."""
     fixture = WatchFixture(metrics=config.Metrics(events="all"))
     fixture.poll()
     for turn in range(3):

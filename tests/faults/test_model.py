@@ -60,7 +60,7 @@ OVER = event(status="Canceled")
     ],
 )
 def test_a_life(documents: list[tuple[int, list[Event]]], happened: list[str]) -> None:
-    """The model says of an event's life what the table of transitions in docs/events.md says."""
+    """The model agrees with the table of transitions in docs/events.md."""
     assert after(*documents) == {"a-1": [mine(*happened)]}
 
 
@@ -84,7 +84,7 @@ def test_joining_and_leaving() -> None:
 
 
 def test_an_update() -> None:
-    """A change within a life may be told, a change of status, of the life or of letters alone not."""
+    """A change within a life may be reported; one of status, of the life or only of case is not."""
 
     def updated(*events: Event) -> bool:
         state = State()

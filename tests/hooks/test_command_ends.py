@@ -86,7 +86,7 @@ def test_a_stopped_command_wakes_up_to_end() -> None:
 
 @pytest.mark.usefixtures("short_grace")
 def test_who_leaves_the_group_does_not_hold_up_the_end() -> None:
-    """A process in a session of its own lives on with the pipe in hand, and nobody waits for it."""
+    """A process in its own session continues with the pipe open, and is not waited for."""
     done = ran(*shell("setsid sh -c 'echo; exec sleep 600' & sleep 600"), late=ready)
     assert done.result.outcome is HookOutcome.TIMED_OUT
     assert done.lines[1:] == ["(something that it started still holds its output; no more of that is read)"]
@@ -156,7 +156,7 @@ def test_a_stop_ends_a_command_early() -> None:
 
 
 class LateStop(threading.Event):
-    """A stop that comes as soon as somebody waits for it."""
+    """A stop that is set as soon as something waits for it."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Set it, unless the caller does not wait."""

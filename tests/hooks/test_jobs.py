@@ -185,7 +185,7 @@ def test_names_without_regard_to_case(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_proxies_without_passwords(name: str, address: str, shown: str) -> None:
-    """A hook can use the proxy if that asks for no password."""
+    """A hook can use the proxy if that requires no password."""
     assert inherited({name: address, "OTHER": address}) == {name: shown, "OTHER": address}
 
 

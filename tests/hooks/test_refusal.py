@@ -58,7 +58,7 @@ def test_a_dangling_link(tmp_path: Path) -> None:
 
 
 def test_a_loop_of_links(tmp_path: Path) -> None:
-    """A link to itself is told in the system's words."""
+    """For a link to itself the reason is the system's."""
     link = tmp_path / "link"
     link.symlink_to(link)
     assert refused(str(link)) == f"{link}: Too many levels of symbolic links"

@@ -36,7 +36,7 @@ def failure(call: Callable[[], object]) -> ImdsError:
 
 
 def test_fetch() -> None:
-    """A fetch gives the body as it came, and asks as Azure wants to be asked."""
+    """A fetch returns the body unchanged, and its request is as Azure requires."""
     with serving(answer(DOCUMENT)) as server:
         client = ImdsClient(server.url + "/", api_version="2019-08-01", clock=SystemClock())
         assert client.fetch() == DOCUMENT

@@ -1,1 +1,1 @@
-"""The life of an event, told a second time from the documentation alone, and compared with the product."""
+"""An independent model of the life of an event, by the documentation, compared with the product."""

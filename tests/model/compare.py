@@ -39,7 +39,7 @@ Lines = list[Line]
 
 
 class Difference(NamedTuple):
-    """The number of the first answer after which the two disagree, and what only one of them says.
+    """The number of the first answer after which the two disagree, and the differences.
 
     The number after the last stands for what is past in the end.
     """

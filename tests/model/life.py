@@ -35,7 +35,7 @@ class Moment(NamedTuple):
 
 
 class Life(NamedTuple):
-    """A life; ``unsure`` if it began when this VM did not know its name, and does not know it yet."""
+    """A life; ``unsure`` if it began while this VM's name was unknown, and it still is."""
 
     ids: tuple[str, ...]
     number: int

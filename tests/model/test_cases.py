@@ -43,7 +43,7 @@ def test_started_first_of_all() -> None:
 
 
 def test_updated() -> None:
-    """A change of NotBefore, duration, resources or description is told, with old and new values."""
+    """A change of NotBefore, duration, resources or description is reported, with old and new values."""
     changed = event(NotBefore=None, DurationInSeconds=-1, Resources=[NAME, "vm_1"], Description="Soon.")
     told = told_of(poll(0, 1, A), poll(1, 2, changed))[1]
     assert [each.transition for each in told] == ["updated"]
@@ -83,7 +83,7 @@ def test_vanished() -> None:
 
 
 def test_cancelled_beside_a_field_that_cannot_be_read() -> None:
-    """A defect that lost no event says nothing about which are listed."""
+    """A defect without a lost event does not affect which events are listed."""
     odd = event("B", DurationInSeconds="soon")
     assert last(poll(0, 1, A), poll(1, 2, odd)) == "cancelled a, scheduled b"
 
@@ -117,7 +117,7 @@ def test_once_in_a_life() -> None:
 
 
 def test_once_across_restarts() -> None:
-    """A restart tells nothing again."""
+    """A restart reports nothing again."""
     steps = poll(0, 1, A), poll(1, 1, A, restart=True), poll(2, 2, STARTED, restart=True)
     assert story(*steps) == "scheduled a | - | started a"
 
@@ -129,7 +129,7 @@ def test_updates_under_unknown_statuses() -> None:
 
 
 def test_updates_are_folded() -> None:
-    """The first update is told at once, later ones a minute after the last, with all that changed since."""
+    """The first update is reported at once, later ones a minute after the last, with all changes since."""
     first, second, third = (event(DurationInSeconds=number) for number in (6, 7, 8))
     start = poll(0, 1, A), poll(1, 2, first), poll(2, 3, second), poll(60, 4, third)
     told = told_of(*start, poll(61, 4, third), poll(62, 4, third))
@@ -146,7 +146,7 @@ def test_a_folded_update_that_was_taken_back() -> None:
 
 
 def test_a_folded_update_before_the_start() -> None:
-    """A start tells what there was to update."""
+    """A start reports the pending update."""
     first, second = event(DurationInSeconds=6), event(DurationInSeconds=7)
     begun = event(status="Started", DurationInSeconds=7, NotBefore="")
     steps = poll(0, 1, A), poll(1, 2, first), poll(2, 3, second), poll(3, 4, begun), poll(99, 4, begun)
@@ -162,7 +162,7 @@ def test_listed_again() -> None:
 
 
 def test_this_vm_joins() -> None:
-    """A document that adds this VM begins a life; that for others ends without a word."""
+    """A document that adds this VM begins a life; the life for others ends without a transition."""
     assert story(poll(0, 1, FOR_OTHERS), poll(1, 2, A)) == "scheduled a other | scheduled a/2"
     begun = event(status="Started", Resources=OTHERS)
     assert story(poll(0, 1, begun), poll(1, 2, STARTED)) == "started a other | started a/2"
@@ -171,7 +171,7 @@ def test_this_vm_joins() -> None:
 
 
 def test_this_vm_leaves() -> None:
-    """A document that drops this VM ends its life; what becomes of the others is a life of its own."""
+    """A document that drops this VM ends its life; the event continues as a separate life for others."""
     begun = event(status="Started", Resources=OTHERS)
     steps = poll(0, 1, A), poll(1, 2, FOR_OTHERS), poll(2, 3)
     assert story(*steps) == "scheduled a | cancelled a, scheduled a/2 other | cancelled a/2 other"

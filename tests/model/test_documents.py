@@ -166,7 +166,7 @@ def test_of_two_events_with_one_id_the_last_holds() -> None:
 
 @pytest.mark.parametrize(("written", "number"), [('"12"', 12), ('" 12 "', 12), ('"-3"', -3), ("0", 0)])
 def test_an_incarnation_in_quotes(written: str, number: int) -> None:
-    """A number that somebody quoted is that number."""
+    """A quoted number is accepted."""
     body = f'{{"DocumentIncarnation": {written}, "Events": []}}'
     assert decode_document(body.encode()) == Document(number)
 

@@ -142,7 +142,7 @@ def test_history_is_forgotten_after_90_days() -> None:
 
 
 def test_what_returns_after_it_was_forgotten() -> None:
-    """An event that nobody remembers is new; its past is forgotten in the same step."""
+    """A forgotten event is new; its past is deleted in the same step."""
     life = Life()
     life.feed(scheduled())
     life.feed()

@@ -39,7 +39,7 @@ def test_facts() -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b'{"compute": null}', b'\xef\xbb\xbf{"compute": {}}'])
 def test_no_facts(body: bytes) -> None:
-    """A document that says nothing about this VM gives empty facts."""
+    """A document without facts about this VM gives empty facts."""
     assert decode_instance(body) == VirtualMachine()
 
 

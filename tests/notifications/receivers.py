@@ -130,7 +130,7 @@ def mail_receiver() -> Iterator[Mailbox]:
 
 @dataclass
 class TlsProxy:
-    """A proxy that answers for every host itself, with certificates of its own authority."""
+    """A proxy that responds for every host itself, with certificates of its own authority."""
 
     answers: dict[str, tuple[int, bytes]]
     authority: trustme.CA = field(default_factory=trustme.CA)

@@ -99,7 +99,7 @@ def test_targets_that_are_refused(tmp_path: Path, target: str, message: str) -> 
     ],
 )
 def test_flags_that_are_refused(tmp_path: Path, urls: tuple[str, ...], message: str) -> None:
-    """A URL on the command line is told by its place there."""
+    """An error about a URL on the command line has its position there."""
     with pytest.raises(ConfigurationError) as caught:
         plan(tmp_path, "", urls)
     assert str(caught.value) == message
@@ -140,7 +140,7 @@ def test_a_url_in_the_wrong_place_is_not_shown(tmp_path: Path, file: str, tag: s
 def test_services_of_a_file_that_are_not_taken_are_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file in which some services are wrong is used; that they will get nothing is told once."""
+    """A file with some invalid services is used; a warning about those is logged once."""
     file = tmp_path / "apprise.yml"
     wrong = "".join(f"  - {scheme}://{CANARY}: [{{tag: x}}]\n" for scheme in ("slack", "foo"))
     file.write_text(f"urls:\n  - json://h/: [{{tag: [x, y]}}]\n{wrong}")
@@ -213,7 +213,7 @@ def test_a_check_that_is_stopped_ends_at_once(tmp_path: Path, monkeypatch: pytes
 def test_a_check_that_takes_too_long_refuses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The targets are used as they are, and the log says so."""
+    """The targets are used unchecked, with a log message."""
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 600\n")
     python.chmod(0o755)

@@ -137,7 +137,7 @@ def test_marks_go_with_their_lives(workbench: Workbench) -> None:
 
 
 def test_what_waits_outlives_its_life(workbench: Workbench) -> None:
-    """A message that could not be delivered yet is told, though its event is forgotten."""
+    """An undelivered message is still sent after its event is forgotten."""
     workbench.post("a")
     workbench.store.record(Step(Known(2, workbench.clock.now()), (), (), (), ("a",), new_incarnation=True))
     workbench.work()

@@ -56,7 +56,7 @@ def test_an_event_of_another_day_has_its_date() -> None:
 
 
 def test_every_change_is_told() -> None:
-    """An updated event says of each field what it was and what it is."""
+    """The message about an update has the old and the new value of each field."""
     changes = (
         Change("not_before", NOT_BEFORE - timedelta(minutes=5), NOT_BEFORE),
         Change("not_before", None, "soon"),

@@ -81,7 +81,7 @@ def test_a_rendered_message_keeps_the_limit(text_format: TextFormat, late: bool)
 
 
 def test_a_digest_without_an_instance_is_worded() -> None:
-    """The digest of a VM that does not know its name says so."""
+    """The digest of a VM without a known name notes that."""
     found, _ = Renderer(Templates(format="text")).digest([message(instance=None, resources=())], NOW)
     assert found.title == "[WARNING] 1 message from a VM (name unknown): 1 scheduled"
     assert "Seen by a VM whose name is not known yet," in found.body

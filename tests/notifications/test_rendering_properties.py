@@ -134,7 +134,7 @@ def test_no_text_of_azures_does_harm(sent: Message, now: datetime, limit: int | 
 )
 @thorough
 def test_no_digest_loses_anything(sent: list[Message], now: datetime, limit: int | None) -> None:
-    """A digest is as harmless, keeps the limit, and holds as many messages, from the first on, as it says."""
+    """A digest is safe and within the limit, and contains the first messages, in the number it states."""
     sent = [replace(item, event=replace(item.event, id=f"event-{n}-")) for n, item in enumerate(sent)]
     for renderer in OURS:
         found, number = renderer.digest(sent, now, limit=limit)

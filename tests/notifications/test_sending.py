@@ -73,7 +73,7 @@ def test_redirects_are_not_followed(receiver: Receiver) -> None:
 
 
 def test_nobody_there() -> None:
-    """A port that nobody listens at is told as such."""
+    """A refused connection is reported as such."""
     assert target_of("json://127.0.0.1:1/").send(MESSAGE).reason == "it refuses connections"
 
 
@@ -255,7 +255,7 @@ def test_the_header_goes_with_services_that_take_headers(receiver: Receiver, sch
 
 
 def test_other_services_are_sent_without_it(receiver: Receiver) -> None:
-    """A service without headers of its own gets the message all the same."""
+    """A service without headers gets the message, too."""
     target = target_of(f"ntfy://{receiver.authority}/topic")
     assert target.send(replace(MESSAGE, traceparent=HEADER)).delivered
     assert "traceparent" not in receiver.requests[0].headers

@@ -113,7 +113,7 @@ def test_urls_as_the_services_show_them(proxy: TlsProxy, url: str, path: str) ->
 @pytest.mark.parametrize("text_format", FORMATS)
 @pytest.mark.parametrize("service", SERVICES)
 def test_what_azure_says_is_no_markup(proxy: TlsProxy, service: str, text_format: TextFormat) -> None:
-    """A description pings nobody, makes no link, and is not evaluated."""
+    """A description cannot mention users, create links or be evaluated."""
     deliver(SERVICES[service], message(description=HOSTILE), text_format)
     found = texts(proxy.requests)
     if service == "slack" or proxy.requests[0].json.get("parse_mode") == "HTML":

@@ -194,7 +194,7 @@ def test_a_template_sees_no_secret_of_the_environment(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("instance", ["vm_0", None])
 def test_there_is_one_of_each_transition(instance: str | None) -> None:
-    """A test sends every transition once, each a message of its own, about this VM and as of now."""
+    """A test sends every transition once, each in its own message, about this VM at the current time."""
     found = samples(VirtualMachine(name=instance or ""), NOW)
     assert [message.transition for message in found] == list(Transition)
     assert len({message.sequence for message in found}) == len(found)

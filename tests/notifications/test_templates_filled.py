@@ -80,7 +80,7 @@ def test_times_are_datetimes() -> None:
 
 
 def test_lines_of_blocks_leave_no_blank_lines() -> None:
-    """A block on a line of its own leaves nothing behind."""
+    """A line with only a block leaves no blank line."""
     assert body("a\n{% if true %}\n  b\n  {% endif %}\nc\n") == "a\n  b\nc"
 
 
@@ -169,7 +169,7 @@ def test_a_template_that_says_nothing_gives_way_to_ours() -> None:
 
 
 def test_every_fact_about_the_vm_can_be_used() -> None:
-    """A template gets what IMDS knows of this VM, and the links; "" where nothing is known."""
+    """A template gets the facts about this VM from IMDS, and the links; "" if unknown."""
     text = "|".join(f"{{{{ vm.{name} }}}}" for name in Vm.__struct_fields__)
     check(Templates(body=text), locate)
     sent = of(Transition.SCHEDULED, "Reboot")

@@ -194,7 +194,7 @@ def test_no_address_is_shown_but_that_of_now(impatient: Workbench) -> None:
 
 
 def test_what_became_of_messages_is_traced(impatient: Workbench) -> None:
-    """A message that arrived is told once, with when; so is one that was given up."""
+    """A delivered message is logged once, with its time; so is one that was given up."""
     workbench = impatient
     workbench.post("a")
     workbench.work()

@@ -1,4 +1,4 @@
-"""The running exporter needs no privilege: it does all it can do as nobody, without any capability."""
+"""The running exporter needs no privileges: everything works as user nobody, without capabilities."""
 
 import subprocess
 import sys

@@ -109,7 +109,7 @@ def test_a_failing_application_is_logged(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_an_application_can_hang_up(caplog: pytest.LogCaptureFixture) -> None:
-    """The connection is cut without an answer, and nobody calls that an error."""
+    """The connection is closed without a response, and no error is logged."""
 
     async def silent(_: Request) -> Response:
         raise HangUpError

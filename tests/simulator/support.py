@@ -16,7 +16,7 @@ BEGAN = datetime(2026, 3, 4, 22, 0, 0, 400_000, tzinfo=UTC)
 
 
 class HandClock:
-    """A clock that moves only when told."""
+    """A clock that changes only when advanced."""
 
     def __init__(self) -> None:
         self.passed = 0.0

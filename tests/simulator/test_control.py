@@ -38,7 +38,7 @@ def test_the_state_tells_all(client: Client) -> None:
 
 
 def test_only_two_hundred_events_are_shown() -> None:
-    """The count tells how many there are."""
+    """The count is the number of all."""
     with served(Simulator([scenario(*(plan() for _ in range(300)))], clock=HandClock())) as client:
         state = client.ask("/api/v1/state").json()
     assert (len(state["events"]), state["event_count"]) == (200, 300)

@@ -83,7 +83,7 @@ def test_stop_is_the_last_chance_to_catch_up(fixture: StateFixture) -> None:
 
 
 def test_start_on_a_full_disk(fixture: StateFixture) -> None:
-    """A new state directory on a full disk keeps nobody from starting."""
+    """A new state directory on a full disk does not prevent the start."""
     fixture.directory.mkdir()
     with no_room_for_files():
         store = fixture.open()

@@ -77,7 +77,7 @@ def test_kill_at_every_write_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_second_exporter_is_refused(tmp_path: Path) -> None:
-    """A second exporter on the same directory does not start, and says where and who the first one is."""
+    """A second exporter on the same directory does not start; its error has directory and pid."""
     fixture = StateFixture(tmp_path)
     store = fixture.open()
     message = (

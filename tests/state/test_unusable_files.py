@@ -48,7 +48,7 @@ def test_garbage_is_moved_aside(fixture: StateFixture) -> None:
 
 
 def test_name_aside_is_never_reused(fixture: StateFixture) -> None:
-    """A second bad file within the second gets a name of its own; companions go with their file."""
+    """A second bad file within the same second gets its own name; companions are renamed with their file."""
     (fixture.directory / _ASIDE).write_text("the first")
     fixture.path.write_bytes(b"garbage" * 500)
     fixture.path.with_name("state.db-wal").write_bytes(b"log")
@@ -75,7 +75,7 @@ def test_newer_version_is_moved_aside(fixture: StateFixture) -> None:
 
 
 def test_former_layout_is_moved_aside(fixture: StateFixture) -> None:
-    """A file in the layout of development versions is kept, and the message says why it is not read."""
+    """A file in the layout of development versions is kept, and the message has the reason."""
     alter(fixture.directory, "CREATE TABLE events (a)")
     alter(fixture.directory, "PRAGMA application_id = 0x617A7365")
     _assert_begun_anew(fixture, "it has the layout of an earlier, unreleased version of the exporter")

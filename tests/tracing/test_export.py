@@ -183,7 +183,7 @@ def test_a_certificate_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [(400, True), (413, True), (422, True), (302, False), (403, False), (500, False), (503, False)],
 )
 def test_a_receiver_that_refuses(receiver: Receiver, status: int, *, refused: bool) -> None:
-    """The status is told; only those that blame the data mean that it must not be sent again."""
+    """The status is reported; only those for invalid data mean that it must not be sent again."""
     receiver.mood, receiver.answer_headers = status, {"Location": f"http://{receiver.authority}/login"}
     problem = f"the receiver answered with status {status}"
     assert otlp().export([SPAN]) == ExportOutcome(problem=problem, refused=refused)
@@ -206,7 +206,7 @@ def test_partial_success(
 
 
 def test_an_answer_that_is_not_protobuf(receiver: Receiver) -> None:
-    """The status alone says that spans were accepted."""
+    """The status alone decides that spans were accepted."""
     receiver.answer = b"ok"
     assert otlp().export([SPAN]) == ExportOutcome(1)
 
@@ -238,7 +238,7 @@ def test_a_receiver_that_hangs(receiver: Receiver) -> None:
 
 
 def test_a_refused_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused connection is told in a few words, whatever the URL."""
+    """A refused connection has a short reason, whatever the URL."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1/token")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
     assert otlp().export([SPAN]).problem == "Connection refused"

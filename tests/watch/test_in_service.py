@@ -67,7 +67,7 @@ def test_a_failing_imds_changes_nothing() -> None:
 
 
 def test_without_a_name_it_stays() -> None:
-    """A VM that does not know which events are its own is not taken out for a neighbour's."""
+    """A VM without a known name is not taken out of service for a neighbour's event."""
     fixture = WatchFixture()
     fixture.imds.facts = TIMEOUT
     fixture.poll(body(raw_event(**REBOOT, NotBefore=IN_5_MINUTES)))

@@ -64,7 +64,7 @@ def test_a_clock_that_is_set_tells_nothing() -> None:
 
 
 def test_an_outage_that_outlasts_a_restart() -> None:
-    """A process that starts blind knows whether that was told, and tells the end."""
+    """A process that starts blind knows from the state whether that was reported, and reports the end."""
     outage = Outage(NOW - timedelta(hours=1), "watch/vm_0")
     fixture = WatchFixture(outage=outage)
     fixture.poll(DOWN, after=400)

@@ -126,7 +126,7 @@ def test_a_pause_in_the_last_sleep_is_told() -> None:
 
 
 def test_a_step_of_the_wall_clock_is_no_pause() -> None:
-    """The clock being set, either way, makes no pause; forward, it is told as what it is."""
+    """Setting the clock is not a pause; a step forward is reported as such."""
     pauses, steps, _ = watched((0.05, 28), (0.05, -3600), (0.05, 0))
     assert pauses == []
     assert steps == [pytest.approx(28)]
@@ -185,7 +185,7 @@ def test_after_stop_nothing_runs_again() -> None:
 
 
 def test_stop_says_when_the_thread_does_not_end() -> None:
-    """A callback that hangs holds up nobody, and is not hidden."""
+    """A hanging callback does not block others, and is not hidden."""
     clock = HandClock()
     hanging, go_on = threading.Event(), threading.Event()
 
@@ -214,7 +214,7 @@ print("stopped", watcher.stop(60), flush=True)
 
 
 def test_a_process_that_stood_still_notices() -> None:
-    """A process under SIGSTOP for half a second says that it paused for about that long."""
+    """A process under SIGSTOP for half a second reports a pause of about that long."""
     begun = time.monotonic()
     with subprocess.Popen(
         [sys.executable, "-c", WATCHING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

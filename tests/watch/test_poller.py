@@ -29,7 +29,7 @@ PATIENCE = 60.0
 
 
 class Client(msgspec.Struct):
-    """A client that only knows whether it was closed."""
+    """A client that only records whether it was closed."""
 
     endpoint: str
     closed: bool = False
@@ -41,7 +41,7 @@ class Client(msgspec.Struct):
 
 
 class Watching:
-    """A watch that tells of each poll, and fails or hangs where it is told to."""
+    """A watch that records each poll, and fails or hangs on request."""
 
     def __init__(self) -> None:
         self.polls: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -33,7 +33,7 @@ def facts(record: logging.LogRecord, *names: str) -> dict[str, Any]:
 
 
 def test_before_the_first_poll() -> None:
-    """A watch that has not polled is neither up nor ready, and has no success to tell of."""
+    """A watch that has not polled is neither up nor ready, and has no last success."""
     fixture = WatchFixture()
     assert (fixture.watch.snapshot.up, fixture.watch.snapshot.ready) == (False, False)
     assert fixture.value("up") == 0
@@ -42,7 +42,7 @@ def test_before_the_first_poll() -> None:
 
 
 def test_a_good_answer() -> None:
-    """A valid document makes the watch up and ready, and tells when that was and which one."""
+    """A valid document makes the watch up and ready, with its time and incarnation."""
     fixture = WatchFixture()
     fixture.imds.takes = 0.2
     assert fixture.poll(body(raw_event(), incarnation=4)) is PollOutcome.SUCCESS

@@ -74,7 +74,7 @@ def test_a_pause_goes_with_the_life_and_its_end() -> None:
 
 
 def test_an_approval_of_what_is_gone() -> None:
-    """An event that has ended by then keeps its end; one that nobody knows is left alone."""
+    """An event that has ended by then keeps its end; an unknown one is ignored."""
     fixture = WatchFixture()
     fixture.poll(body(raw_event(), incarnation=1))
     fixture.poll(body(incarnation=2))
@@ -237,7 +237,7 @@ def test_pauses_are_watched_for_from_then_on(configured: bool) -> None:
 
 
 def test_pauses_of_another_vm_are_not_watched_for() -> None:
-    """A reload that changes the name ends the watch for pauses where the event hits somebody else."""
+    """A reload that changes the name ends the watch for pauses if the event affects another VM."""
     fixture = WatchFixture()
     fixture.poll(body(raw_event(**STARTED)))
     assert fixture.pauses.active

@@ -190,7 +190,7 @@ def test_after_a_restart_remembered_events_show_before_the_first_answer() -> Non
 
 
 def test_after_a_restart_nothing_is_reported_twice(caplog: pytest.LogCaptureFixture) -> None:
-    """A document that says what was known already is not news to the new process."""
+    """A document without changes causes no transitions in the new process."""
     caplog.set_level(logging.INFO, "exporter")
     fixture = WatchFixture(remembered())
     fixture.poll(body(raw_event(), incarnation=2))

@@ -136,7 +136,7 @@ def test_an_unknown_user_is_checked_like_a_known_one(checks: list[bytes]) -> Non
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longest unused goes first, and no clear password is kept."""
+    """The least recently used entry is evicted first, and no password is kept in clear text."""
     monkeypatch.setattr(auth, "_REMEMBERED", 2)
     passwords = Passwords()
 
@@ -204,7 +204,7 @@ def test_a_flood_of_wrong_passwords_holds_up_no_right_one(
 
 
 def test_who_has_gone_is_not_checked(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that hangs up while it waits makes room at once, and its password costs no bcrypt."""
+    """A client that disconnects while it waits frees its place, and its password is not hashed."""
     app = _protected()
     monkeypatch.setattr(auth, "_fits", gate)
 
@@ -257,7 +257,7 @@ def test_guesses_do_not_use_up_the_rate_limit_of_who_is_known() -> None:
 
 
 def test_the_rate_limit_refuses_and_recovers() -> None:
-    """A burst passes, then one request per interval; the rest are told 429."""
+    """A burst passes, then one request per interval; the others get 429."""
     clock = HandClock()
     settings = WebSettings(rate_limit=RateLimit(Duration(2.0), 3))
     app = WebApp(site(snapshot(), clock=clock, settings=lambda: settings))
@@ -279,7 +279,7 @@ def test_without_users_everybody_is_let_in() -> None:
 
 
 def test_what_is_remembered_cannot_be_guessed_at() -> None:
-    """The hash under which a password is remembered has a key that no two processes share."""
+    """The hash under which a password is cached has a key that no two processes share."""
     tickets = {Passwords()._ticket("alice", USERS["alice"], b"wonder:land") for _ in range(3)}
     assert len(tickets) == 3
 

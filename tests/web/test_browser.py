@@ -283,7 +283,7 @@ def test_all_text_can_be_read(browser: webdriver.Chrome, stage: Stage, scheme: s
 
 
 def test_it_can_be_read_without_script(browser: webdriver.Chrome, port: int) -> None:
-    """The server says everything itself."""
+    """The page is complete without scripts."""
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         browser.get(f"http://127.0.0.1:{port}/")

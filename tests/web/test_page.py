@@ -169,7 +169,7 @@ def test_the_title_tells_the_gist(fields: dict[str, object], expected: str) -> N
     ],
 )
 def test_the_state_of_the_watch_comes_first(fields: dict[str, object], expected: str) -> None:
-    """The first heading under the title says whether the watch works."""
+    """The first heading under the title is the state of the watch."""
     page = shown(snapshot(**fields))
     assert re.sub(r"<.*?>", "", re.findall(r'<h2 id="watch-head">(.*?)</h2>', page)[0]) == expected
 
@@ -218,7 +218,7 @@ def test_a_card_has_the_colour_of_its_severity(event_type: str, status: str, cla
 
 
 def test_hundreds_of_events_and_vms_are_cut() -> None:
-    """The page shows the most urgent events and the first VMs, and says how many more there are."""
+    """The page shows the most urgent events and the first VMs, with the number of the others."""
     many = tuple(tracked(freeze(event_id=str(n), not_before=NOW + timedelta(seconds=n))) for n in range(300))
     gone = tuple(past(freeze(event_id=f"p{n}"), Transition.VANISHED, ago=n) for n in range(100))
     text = _outline(ask(site(snapshot(current=many[::-1], past=gone)), "/").text).text
@@ -241,7 +241,7 @@ def _main(**fields: Any) -> str:
 
 
 def test_whether_it_is_in_service() -> None:
-    """The page says why a load balancer should send nothing."""
+    """The page has the reason why the VM is out of service."""
     assert "In service for load balancers: no event requires" in _main()
     text = _main(in_service=lambda: "Reboot X is Scheduled")
     assert "Out of service for load balancers: Reboot X is Scheduled (-/in-service)." in text
@@ -293,6 +293,6 @@ def test_a_long_list_is_cut() -> None:
 
 
 def test_a_notice_stands_above_everything() -> None:
-    """A demo says that it is one."""
+    """A demo is marked as such."""
     assert "Simulated" not in _main()
     assert "Simulated events. Scheduled events for WestNO_0" in _main(notice="Simulated events.")

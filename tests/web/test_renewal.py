@@ -130,7 +130,7 @@ def test_a_reload_raises_what_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", ["", PAIR])
 def test_tls_does_not_come_or_go(pki: Pki, before: str) -> None:
-    """A server that listens cannot change between HTTP and HTTPS; it says that a restart can."""
+    """A running server cannot change between HTTP and HTTPS; the error recommends a restart."""
     path = write(pki.folder, before)
     setting = _House(path)
     _rewrite(path, "" if before else PAIR)

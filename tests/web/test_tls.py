@@ -188,7 +188,7 @@ def test_garbage_between_the_marks_is_refused(pki: Pki, broken: str) -> None:
 
 
 def test_a_curve_that_this_python_cannot_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older Python says so with file and line, rather than with OpenSSL's words."""
+    """On an older Python the error has file and line, instead of OpenSSL's message."""
 
     def refuse(*_: object) -> None:
         raise ssl.SSLError("unknown group")
