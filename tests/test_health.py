@@ -44,7 +44,7 @@ def test_several_of_one_kind_are_told_apart() -> None:
 
 
 def test_many_threads_may_tell_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever comes first logs the change; nothing is lost or told twice."""
+    """The first thread logs the change; nothing is lost or logged twice."""
     caplog.set_level(logging.INFO, "exporter")
     health = Health(HandClock())
 

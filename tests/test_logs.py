@@ -63,7 +63,7 @@ def test_text_of_many_letters_stays_readable() -> None:
 
 
 def test_a_traceback_stays_on_its_line() -> None:
-    """An error of ours is one line too, so that no line is taken for another record."""
+    """An error of ours is one line, too, so that no line looks like another record."""
     try:
         int("first\nsecond")
     except ValueError:

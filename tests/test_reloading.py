@@ -14,7 +14,7 @@ SECONDS = 20.0
 
 
 class Configurations:
-    """Configurations that are read when the test says so."""
+    """Configurations whose reading is controlled by the test."""
 
     def __init__(self) -> None:
         self.begun: queue.SimpleQueue[None] = queue.SimpleQueue()

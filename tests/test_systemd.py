@@ -1,4 +1,4 @@
-"""What the service manager hears over its socket, from the parts and from the program."""
+"""Messages on the service manager's socket, from the parts and from the program."""
 
 import contextlib
 import os

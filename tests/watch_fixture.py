@@ -33,7 +33,7 @@ NOTHING_TRACED = TraceJobs()
 
 @dataclass
 class ScriptedImds(ImdsClient):
-    """Answers what it is told to; an exception is raised."""
+    """Returns scripted answers; an exception is raised."""
 
     clock: HandClock
     answer: bytes | ImdsError = IDLE

@@ -109,7 +109,7 @@ class ApproverFixture:
         self.approver._config, self.approver._azure = self.settings, self.azure
 
     def restart(self) -> None:
-        """End this process without a word, and start another at the same state."""
+        """Simulate a crash, and start another process with the same state."""
         self.store.close()
         self.open()
 

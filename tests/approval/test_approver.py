@@ -19,7 +19,7 @@ from tests.end_to_end.program import eventually
 
 
 def test_an_event_is_approved_once(fixture: ApproverFixture) -> None:
-    """It is fetched again, sent, counted, traced, logged and told, and all that once."""
+    """The document is fetched again; the approval is sent, counted, traced, logged and reported once."""
     assert fixture.view() == ("due", "the rule approves it")
     assert fixture.approver.look()
     fixture.approver.look()
@@ -43,7 +43,7 @@ def test_an_event_is_approved_once(fixture: ApproverFixture) -> None:
     ],
 )
 def test_what_changed_meanwhile_is_not_approved(fixture: ApproverFixture, fresh: bytes) -> None:
-    """What the newest document says counts, not what was known when it was decided."""
+    """The newest document counts, not the one at the time of the decision."""
     fixture.azure.body = fresh
     fixture.approver.look()
     assert fixture.azure.posts == []
@@ -108,7 +108,7 @@ def test_what_the_fresh_document_brings_about_comes_first(fixture: ApproverFixtu
 
 
 def test_a_new_life_needs_its_own_hooks_and_delay(fixture: ApproverFixture) -> None:
-    """What was done and waited for before an event ended says nothing about the event that returned."""
+    """Approvals and delays before an event ended do not affect the event that returned."""
     rule = replace(RULE, delay=Duration(60), require_hooks=("drain",))
     fixture.change(rules=(rule,))
     fixture.clock.pass_seconds(3600)
@@ -176,7 +176,7 @@ def test_off_does_nothing(fixture: ApproverFixture) -> None:
 
 
 def test_the_thread_works_when_something_is_pending(fixture: ApproverFixture) -> None:
-    """It begins with the first event, approves it, and ends when told to."""
+    """It starts with the first event, approves it, and ends when stopped."""
     empty, fixture.snapshot = fixture.snapshot, replace(fixture.snapshot, current=())
     fixture.approver.configure(fixture.settings, fixture.azure)
     assert not has_thread()

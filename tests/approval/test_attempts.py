@@ -78,7 +78,7 @@ def test_a_fetch_that_fails_is_a_failure(fixture: ApproverFixture) -> None:
 
 
 def test_the_limit_counts_across_restarts(tmp_path: Path) -> None:
-    """Only as many as allowed in an hour, whoever counts; an hour later it goes on."""
+    """Only as many as allowed in an hour; an hour later approvals continue."""
     fixture = ApproverFixture(tmp_path, max_per_hour=1)
     fixture.approver.look()
     fixture.show(scheduled(), scheduled(event_id=REBOOT_ID))

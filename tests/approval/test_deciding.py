@@ -67,7 +67,7 @@ def test_a_rule_approves() -> None:
     ],
 )
 def test_what_is_held(event: ScheduledEvent, instance: str | None, reason: str) -> None:
-    """Whatever is not certain, or not covered, is held, and says why."""
+    """In doubt, or without a matching rule, the event is held, with a reason."""
     assert outcome(event, instance=instance) == Decision(ApprovalState.HOLD, "", reason)
 
 
@@ -79,7 +79,7 @@ def test_a_rule_that_means_others_approves_nothing_of_theirs() -> None:
 
 @pytest.mark.parametrize("event", [started(), scheduled(event_status="Paused")])
 def test_what_is_not_scheduled_is_no_question(event: ScheduledEvent) -> None:
-    """There is nothing to approve about an event that has started, or whose status nobody knows."""
+    """An event that has started, or has an unknown status, cannot be approved."""
     assert outcome(event) == Decision()
     assert outcome(event).view.state is None
 
@@ -178,7 +178,7 @@ def test_required_hooks(hooks: dict[str, HookOutcome | None], state: ApprovalSta
 
 
 def test_the_limit() -> None:
-    """As many as allowed in an hour, and not one more; the reason says both numbers."""
+    """At most as many as allowed in an hour; the reason has both numbers."""
     given = settings(max_per_hour=3)
     assert outcome(given=given, facts=Facts(within_hour=2)).state is ApprovalState.DUE
     found = outcome(given=given, facts=Facts(within_hour=3))
@@ -187,7 +187,7 @@ def test_the_limit() -> None:
 
 
 def test_a_dry_run() -> None:
-    """It tells what it would do, and waits for what it would wait for."""
+    """A dry run reports what it would approve, with the same delays."""
     given = settings(mode=Mode.DRY_RUN)
     assert outcome(given=given).state is ApprovalState.DRY_RUN
     assert outcome(scheduled(event_type="Reboot"), given).state is ApprovalState.HOLD

@@ -43,7 +43,7 @@ def test_what_stays_scheduled_is_waited_for() -> None:
 )
 @pytest.mark.parametrize("incarnation", [5, 6, 9, 1])
 def test_what_azure_says_is_the_outcome(status: str, outcome: Transition, incarnation: int) -> None:
-    """A status that ends the waiting does so whatever was missed before it."""
+    """A final status ends the wait, even if earlier ones were missed."""
     assert outcomes(document(scheduled(event_status=status), incarnation=incarnation)) == [outcome]
 
 
@@ -74,7 +74,7 @@ def test_an_unreadable_event_is_not_gone() -> None:
 
 
 def test_an_event_that_may_be_the_unreadable_one_has_no_outcome() -> None:
-    """While an event without an id cannot be read, nobody knows whether one that is missing is gone."""
+    """While an event without a readable id is listed, a missing event may not be gone."""
     assert outcomes(document(incarnation=6, defects=(NAMELESS,))) == [Transition.VANISHED]
 
 
@@ -216,7 +216,7 @@ def test_a_moment_of_trouble_is_waited_out(
 
 @pytest.mark.parametrize("trouble", [500, b"no document"])
 def test_waiting_goes_on_after_any_bad_answer(azure: Azure, trouble: bytes | int) -> None:
-    """Once the events are approved, Azure has a few tries to say something better."""
+    """Once the events are approved, failed requests are retried a few times."""
     azure.scripts["GET"] = [BEFORE, trouble, listed(2, a="Started")]
     assert azure.approve("a") == 0
 

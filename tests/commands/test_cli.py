@@ -13,7 +13,7 @@ SHAPE = f"a text of {len(URL)} characters"
 
 
 def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """Run the program with a wrong command line; return the line that says what is wrong."""
+    """Run the program with an invalid command line; return the line with the error."""
     monkeypatch.setattr(sys, "argv", ["program", *words])
     with pytest.raises(SystemExit) as caught:
         main()
@@ -92,7 +92,7 @@ def test_the_address_of_an_exporter_is_not_repeated(
 
 
 def test_the_demo_listens_on_loopback_by_default() -> None:
-    """Nobody else on the network can reach a demo unless told so."""
+    """A demo is not reachable from the network by default."""
     (flag,) = [one for one in main.commands["demo"].params if one.name == "web_listen_address"]
     assert isinstance(flag, click.Option)
     assert flag.default == "127.0.0.1:9843"

@@ -19,7 +19,7 @@ from tests.web.support import freeze, snapshot, tracked
 
 
 class Running:
-    """Stands in for a running exporter that knows some events."""
+    """A fake of a running exporter with some events."""
 
     url = "http://127.0.0.1:9843"
 

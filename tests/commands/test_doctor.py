@@ -96,7 +96,7 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
 
 
 def test_an_exporter_that_works(tmp_path: Path) -> None:
-    """It says since when it polls, when it last had an answer, and when it was last scraped."""
+    """The output has the start of polling, the last answer and the last scrape."""
     clock = HandClock()
     where = site(snapshot(), clock=clock)
     with SimulatorServer(Simulator()) as imds, running(where) as flags:
@@ -170,7 +170,7 @@ def test_a_configured_name(tmp_path: Path, name: str, level: Level) -> None:
     ],
 )
 def test_the_clock(tmp_path: Path, seconds: int, level: Level, words: str) -> None:
-    """The difference to the clock of IMDS is named, and how to mend it."""
+    """The finding has the difference to the clock of IMDS, and the remedy."""
     head = b"HTTP/1.1 200 OK\r\nDate: Wed, 04 Mar 2026 22:00:00 GMT\r\nContent-Length: 2\r\n\r\n{}"
     with serving(lambda connection, _: connection.send(head)) as imds:
         clock = HandClock(NOW + timedelta(seconds=seconds))
@@ -186,7 +186,7 @@ def test_an_unknown_clock_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_bad_configuration_does_not_hide_the_rest(tmp_path: Path) -> None:
-    """Its mistake is a line of its own, and so is that of the web configuration; all else is looked at."""
+    """Its mistake and that of the web configuration are separate lines; all else is examined."""
     file, web = tmp_path / "exporter.yml", tmp_path / "web.yml"
     file.write_text("imds: {timeout: soon}\n")
     web.write_text("basic_auth_users: {a: b}\n")

@@ -1,4 +1,4 @@
-"""Tests of `exporter.commands.events`: the events as the exporter or IMDS knows them, once or repeatedly."""
+"""Tests of `exporter.commands.events`: events from the exporter or from IMDS, once or repeatedly."""
 
 import json
 import signal
@@ -78,7 +78,7 @@ def test_a_configured_name_is_not_asked_for(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_an_unknown_name_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    """The events are shown all the same."""
+    """The events are shown nevertheless."""
     output, warnings = shown(Azure(answer(TWO), name=FAILURE), capsys)
     assert warnings.startswith("warning: this VM's name is not known: ")
     assert output.startswith("an unnamed VM: ")

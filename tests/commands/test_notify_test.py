@@ -48,7 +48,7 @@ class Bench:
 def test_every_target_gets_one_sample_that_its_routes_let_through(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It is of `scheduled`, or else of the first; the output says what a target gets, and warns of none."""
+    """It is of `scheduled`, or else of the first; the output has what a target gets, or a warning."""
     bench = Bench()
     assert bench.run() == 0
     assert [bench.sent(name) for name in bench.senders] == [

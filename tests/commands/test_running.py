@@ -33,7 +33,7 @@ PROGRAM = [sys.executable, "-m", "exporter", "events"]
 
 @contextmanager
 def running(**fields: object) -> Iterator[str]:
-    """Serve an exporter that knows a Freeze; return its address."""
+    """Serve an exporter with a Freeze; return its address."""
     picture = snapshot(**{"current": (tracked(freeze()),)} | fields)
     with served(site(picture)) as port:
         yield f"http://127.0.0.1:{port}"
@@ -52,7 +52,7 @@ def shown(
 
 
 def test_the_exporter_knows_when(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its JSON has what it alone knows: when an event was first seen, and its transitions."""
+    """Its JSON has what IMDS does not: when an event was first seen, and its transitions."""
     with running() as url:
         output, warnings = shown(url, capsys, as_json=True)
     found = json.loads(output)
@@ -85,7 +85,7 @@ def test_a_blind_exporter_is_a_warning(capsys: pytest.CaptureFixture[str], *, as
 
 
 def test_without_an_exporter_imds_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where none answers IMDS does, and it is said what that cannot know."""
+    """If no exporter responds the events are from IMDS, with a note on what is missing."""
     url = f"http://127.0.0.1:{free_port()}"
     with serving(Azure(answer(TWO), NAME)) as imds:
         output, _ = shown(url, capsys, config=settings(imds.url))
@@ -211,7 +211,7 @@ def test_watching_on_a_terminal_repaints(more: dict[str, str]) -> None:
 
 
 def rest(terminal: int) -> bytes:
-    """Read what is left, until nobody writes any more."""
+    """Read the rest, until the other end is closed."""
     seen = b""
     try:
         while piece := os.read(terminal, 4096):

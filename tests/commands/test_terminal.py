@@ -85,5 +85,5 @@ def test_many_resources_do_not_widen_the_table() -> None:
 
 
 def test_an_unknown_duration_is_not_guessed() -> None:
-    """A duration that Azure does not give is unknown."""
+    """A missing duration is shown as unknown."""
     assert "  unknown  " in rendered(scheduled(duration_seconds=None))[1]

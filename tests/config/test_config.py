@@ -142,7 +142,7 @@ def test_a_section_with_nothing_in_it(tmp_path: Path, text: str) -> None:
 
 
 def test_flags_lie_over_the_file(tmp_path: Path) -> None:
-    """What a flag says holds; what it does not say is the file's."""
+    """Flags take precedence over the file, which has all other values."""
     text = "imds: {endpoint: discover, poll_interval: 5s}\ninstance: {name: a}\nstate: {directory: /a}"
     settings = read(tmp_path, text, imds_endpoint="http://b", state_directory="/b")
     assert [str(settings.imds.endpoint), str(settings.imds.poll_interval)] == ["http://b", "5s"]
@@ -189,7 +189,7 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_errors_found_later_name_the_line_too(tmp_path: Path) -> None:
-    """What is found wrong after reading is told like the rest; without a file, by the key alone."""
+    """Errors found after reading have the same form; without a file, only the key."""
     file = tmp_path / "c.yml"
     file.write_text("notifications:\n  targets: []\n")
     _, locate = loading.load_located(file, Overrides(), Mistakes())

@@ -1,4 +1,4 @@
-"""Tests of `exporter.config.yamlfile`: every mistake in a file is told with file, line, key and remedy."""
+"""Tests of `exporter.config.yamlfile`: every mistake is reported with file, line, key and remedy."""
 
 from pathlib import Path
 from typing import Any, Literal

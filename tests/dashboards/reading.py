@@ -16,7 +16,7 @@ _METRIC = re.compile(r"\b(?:azure_scheduled_events[_:]|process_)[\w:]+|\bup(?=\{
 
 @dataclass(frozen=True)
 class Asked:
-    """A query of a panel, or of an annotation; ``coarse`` where the panel wants its points far apart."""
+    """A query of a panel, or of an annotation; ``coarse`` if the panel has a large minimum interval."""
 
     panel: str
     expression: str

@@ -104,7 +104,7 @@ def test_announced_is_a_mean_over_hits(tmp_path: Path) -> None:
 
 
 def test_states_are_told_apart(tmp_path: Path) -> None:
-    """Started outranks Scheduled, a blind exporter knows nothing, and two clusters may use one name."""
+    """Started outranks Scheduled, a blind exporter is unknown, and two clusters may use one name."""
     series = []
     for cluster, there, up in (("x", "Scheduled", "1"), ("y", "Started", "1"), ("z", "Started", "0")):
         series.append(_series("up", f"{up}x10", cluster=cluster))
@@ -161,7 +161,7 @@ def test_a_vm_that_is_down_keeps_its_event_and_comes_first(tmp_path: Path) -> No
 
 
 def test_no_exporter_is_not_zero_events(tmp_path: Path) -> None:
-    """Where nothing is scraped, a count is absent, so that the panel says so."""
+    """If nothing is scraped a count is absent, so that the panel shows that."""
     count = number(ALL.metric("event_info"), ALL.metric("up"))
     _check(tmp_path, count, [_series("up", "1x10")], {"{}": 0})
     _check(tmp_path, count, [_series("up", "1x2 stale")], {})

@@ -162,7 +162,7 @@ def test_the_monitor_finds_the_pods() -> None:
 
 
 def test_windows_nodes() -> None:
-    """They have a DaemonSet and a configuration of their own, which fit together and need no privilege."""
+    """They have their own DaemonSet and configuration, which match and need no privileges."""
     found = {one["kind"]: one for one in documents("windows") if one["metadata"]["name"].endswith("-windows")}
     template = found["DaemonSet"]["spec"]["template"]
     (container,) = template["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""The unit and the image of `deploy/`: they name what there is, and give away nothing."""
+"""The unit and the image of `deploy/`: their paths and flags exist, and they expose no secrets."""
 
 import re
 import shutil

@@ -32,7 +32,7 @@ def keys(struct: type[Any]) -> set[str]:
 
 
 def test_it_changes_nothing() -> None:
-    """As it is installed it says nothing: all defaults hold."""
+    """As installed it sets nothing: all defaults apply."""
     assert loading.load(SAMPLE, Overrides()) == Config()
 
 

@@ -146,7 +146,7 @@ class Vm:
         return found[0]
 
     def approval(self, event_id: str) -> Any:
-        """Return what its API says about approving an event."""
+        """Return the state of an event's approval from its API."""
         return self.event(event_id)["approval"]
 
     def lines(self, *parts: str) -> list[str]:
@@ -186,7 +186,7 @@ def scenario(*plans: EventPlan, vms: Sequence[str] = HALL) -> Scenario:
 
 
 def approving(*rules: Mapping[str, Any], **approval: Any) -> dict[str, Any]:
-    """Return a configuration that approves by these rules; without any, whatever hits this VM."""
+    """Return a configuration with these rules; without any, it approves every event of this VM."""
     given = list(rules) or [{"name": "all", "action": "approve"}]
     return {"approval": {"mode": "on", "rules": given, "max_per_hour": 1000} | approval}
 

@@ -1,4 +1,4 @@
-"""Starting the program, and Prometheus, as processes of their own; waiting for conditions."""
+"""Starting the program, and Prometheus, as processes; waiting for conditions."""
 
 import atexit
 import contextlib

@@ -53,7 +53,7 @@ class Site:
         return [one for one in sent if all(wanted <= alert["labels"].items() for alert in one["alerts"])]
 
     def inhibited(self, **labels: str) -> list[list[str]]:
-        """Give, for each alert with these labels that Alertmanager knows, the alerts that silence it."""
+        """Return, for each of Alertmanager's alerts with these labels, the alerts that inhibit it."""
         alerts = json.loads(get(f"{self.alertmanager}/api/v2/alerts"))
         return [one["status"]["inhibitedBy"] for one in alerts if labels.items() <= one["labels"].items()]
 
@@ -134,7 +134,7 @@ def site(folder: Path) -> Iterator[Site]:
 
 
 def test_an_event_of_many_vms_is_one_message_and_explains_what_it_takes_down(tmp_path: Path) -> None:
-    """One message tells of an event, and its VM's own alerts are silent while those of others are not."""
+    """There is one message per event; its VM's other alerts are inhibited, those of other VMs are not."""
     with site(tmp_path) as here:
         ready = "count(azure_scheduled_events_up == 1) == 6 and on () count(up == 1) == 8"
         eventually(lambda: query(here.prometheus, ready), within=60)

@@ -35,7 +35,7 @@ def started(vm: Vm, event_id: str) -> bool:
 
 
 def transitions_told(receiver: Receiver) -> list[tuple[str, str]]:
-    """Return what a receiver was told, in its order."""
+    """Return the messages of a receiver, in order."""
     return [entry for request in tuple(receiver.requests) for entry in told(request.json)]
 
 
@@ -100,7 +100,7 @@ def _seconds(text: str) -> float:
 
 
 def test_an_approval_that_was_taken_becomes_a_transition_after_a_kill(tmp_path: Path) -> None:
-    """Right after Azure's answer the process is killed: the approval is told once, and not sent again."""
+    """The process is killed right after Azure's answer: the approval is reported once, and not sent again."""
     group = Group()
     group.starts = False
     with virtual_machines(group, tmp_path, "web_0") as (vm,), http_receiver() as chat:
@@ -122,7 +122,7 @@ def test_an_approval_that_was_taken_becomes_a_transition_after_a_kill(tmp_path: 
 
 @pytest.mark.parametrize("mode", ["off", "dry_run"])
 def test_without_mode_on_nothing_is_sent(tmp_path: Path, mode: str) -> None:
-    """Off is silent; a dry run is in log, metric, page and API; both post and tell nothing."""
+    """A dry run is in log, metric, page and API, off is not; neither approves or sends messages."""
     group = Group()
     with virtual_machines(group, tmp_path, "web_0") as (vm,), http_receiver() as chat:
         flags = ("--notify", f"json://{chat.authority}/")
@@ -211,7 +211,7 @@ def test_the_reason_is_always_visible(tmp_path: Path, case: str) -> None:
 
 @pytest.mark.parametrize("leader", ["first", "any"])
 def test_a_vm_without_a_name_approves_nothing(tmp_path: Path, leader: str) -> None:
-    """While IMDS does not tell the VM's name nothing is approved, and the reason is shown; then it is."""
+    """While the VM's name is unknown nothing is approved, and the reason is shown; then it is."""
     group = Group()
     group.set_fault(Fault("error", endpoint="instance"))
     settings = approving(leader=leader)
@@ -234,7 +234,7 @@ def test_a_vm_without_a_name_approves_nothing(tmp_path: Path, leader: str) -> No
 
 
 def test_a_restart_gives_no_wrong_reason(tmp_path: Path) -> None:
-    """What is known from before the start waits for the first document, without a word."""
+    """Events from before the start wait for the first document, without a log message."""
     group = Group()
     settings = approving({"name": "no", "action": "hold"})
     with virtual_machines(group, tmp_path, "web_0") as (vm,):
@@ -247,7 +247,7 @@ def test_a_restart_gives_no_wrong_reason(tmp_path: Path) -> None:
 
 
 def test_an_approval_after_a_restart_is_in_the_event_s_trace(tmp_path: Path) -> None:
-    """Where IMDS told the name, an approval's span has the same parent as the spans from before a kill."""
+    """If the name is from IMDS, an approval's span has the same parent as the spans from before a kill."""
     group = Group()
     with (
         virtual_machines(group, tmp_path, "web_0") as (vm,),

@@ -60,7 +60,7 @@ def test_a_reload_stops_an_approval_that_fails(tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_remembered_is_not_sent(tmp_path: Path) -> None:
-    """Where the state cannot be written nothing is approved, and the reason says so."""
+    """If the state cannot be written nothing is approved, and that is the reason."""
     group = Group()
     (tmp_path / "web_0").write_text("in the way of the directory")
     with virtual_machines(group, tmp_path, "web_0") as (vm,), vm.running(approving()):
@@ -152,7 +152,7 @@ def test_a_stop_does_not_wait_for_a_post(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_comes_after_the_start(tmp_path: Path) -> None:
-    """Where the event starts before Azure's answer is there, the approval is still told, once."""
+    """If the event starts before Azure's answer, the approval is still reported once."""
     group = Group()
     group.delays = (0.0, 2.0)
     with virtual_machines(group, tmp_path, "web_0") as (vm,), vm.running(approving()):

@@ -17,7 +17,7 @@ from tests.end_to_end.test_notifications import metric
 
 # The last two have no exporter: where they come first others stand in for them.
 VMS = ("web_0", "web_1", "web_2", "web_3", "web_4")
-# As the same VMs may be written where the exporters are told who they are.
+# Other spellings of the same VM names, for the exporters' configurations.
 WATCHED = {"web_0": "web_0", "web_1": "WEB_1", "web_2": "_web_2"}
 COUNT = 250
 FAILOVER = 3.0
@@ -27,7 +27,7 @@ SEEDS = (20261121,)
 
 
 def shown(vm: Vm) -> dict[str, Any]:
-    """Return what a VM's API says of each pending event, by its id."""
+    """Return each pending event from a VM's API, by its id."""
     return {event["id"]: event for event in json.loads(get(f"{vm.url}/api/v1/events"))["current"]}
 
 
@@ -57,7 +57,7 @@ class Outcome:
             assert waited >= self.due[post.event_id][post.vm]
 
     def check_view(self, vm: Vm) -> bool:
-        """Check that a VM's API tells, of every event, how approving it stands, and by which rule; say so."""
+        """Check the state and the rule of every event's approval in a VM's API; return True."""
         found = shown(vm)
         assert set(found) == set(self.events)
         for event_id, event in self.events.items():

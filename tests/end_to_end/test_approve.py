@@ -26,7 +26,7 @@ class Desk:
         self.first, self.second, self.nowhere = simulator.start_scenario(scenario(*pending))
 
     def approve(self, *words: str, say: str = "") -> "subprocess.CompletedProcess[str]":
-        """Run the command to its end; ``say`` is what it can read."""
+        """Run the command to its end; ``say`` is its standard input."""
         return subprocess.run(
             [*self.words, *words], input=say, capture_output=True, text=True, timeout=120, check=False
         )
@@ -144,7 +144,7 @@ def test_a_moment_of_trouble_is_waited_out(desk: Desk) -> None:
 
 
 def test_lasting_trouble_ends_the_waiting(desk: Desk, tmp_path: Path) -> None:
-    """Where Azure does not answer any more, the last line says so: status 1, no traceback."""
+    """If Azure stops responding, the last line has that error: status 1, no traceback."""
     file = tmp_path / "exporter.yml"
     file.write_text("imds: {poll_interval: 200ms}")
     desk.simulator.set_document(desk.simulator.document("2020-07-01"))
@@ -161,7 +161,7 @@ def test_lasting_trouble_ends_the_waiting(desk: Desk, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_the_waiting(desk: Desk) -> None:
-    """Whoever does not wait for the end is told that the approval stays."""
+    """An interrupted wait prints that the approval stays in effect."""
     desk.simulator.set_document(desk.simulator.document("2020-07-01"))
     with desk.begin("--yes", "--wait", desk.first) as process:
         eventually(lambda: desk.approved)
@@ -188,7 +188,7 @@ def test_unknown_and_started_events(desk: Desk) -> None:
 
 @pytest.mark.parametrize("change", ["starts", "grows", "goes"])
 def test_a_yes_is_for_what_was_shown(desk: Desk, change: str) -> None:
-    """Where the event changed while somebody thought about the answer, nothing is approved."""
+    """If the event changes before the confirmation, nothing is approved."""
     with desk.begin(desk.first) as process:
         eventually(lambda: desk.simulator.picture().polls == 1)
         if change == "starts":

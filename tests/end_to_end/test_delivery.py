@@ -59,7 +59,7 @@ def test_a_hanging_receiver_holds_up_nothing(tmp_path: Path, mood: str) -> None:
 
 
 def test_mail_from_a_flag(tmp_path: Path) -> None:
-    """One flag is all that it takes to be told by mail, with a part in plain text that reads well."""
+    """One flag is sufficient for mail, with a readable part in plain text."""
     simulator = Simulator(vm_name=NAME, requests_per_second=0)
     port = free_port()
     with SimulatorServer(simulator) as imds, mail_receiver() as mailbox:
@@ -77,7 +77,7 @@ def test_mail_from_a_flag(tmp_path: Path) -> None:
 
 
 def test_a_message_links_to_the_page(tmp_path: Path) -> None:
-    """Messages link to what `web.external_url` says, and to the VM in Azure's portal."""
+    """Messages link to `web.external_url`, and to the VM in Azure's portal."""
     simulator = Simulator(vm_name=NAME, requests_per_second=0)
     port = free_port()
     with SimulatorServer(simulator) as imds, http_receiver() as receiver:
@@ -173,7 +173,7 @@ def test_notify_test_says_what_arrived() -> None:
 
 
 def test_notify_test_without_targets() -> None:
-    """Where there is nobody to tell it says how to name somebody."""
+    """Without targets the error explains how to configure one."""
     done = command("notify-test", "--instance.name", NAME)
     assert done.returncode == 1
     assert done.stderr.startswith("There is no target: give --notify URL")

@@ -102,7 +102,7 @@ def test_demo_on_a_terminal(more: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_simulate(tmp_path: Path, number: signal.Signals) -> None:
-    """It says where it answers, and answers as Azure does."""
+    """It prints its address, and responds like Azure."""
     output = tmp_path / "output"
     words = ("simulate", "--web.listen-address", "127.0.0.1:0", "--instance.name", "vm_7")
     with running(*words, output=output, folder=tmp_path) as process:

@@ -57,7 +57,7 @@ def first_process(parent: int) -> int:
 
 
 def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...], imds: HttpServer) -> None:
-    """Orphans of hooks do not stay as zombies; a SIGTERM ends the program in good order all the same."""
+    """Orphans of hooks do not remain zombies; SIGTERM still ends the program properly."""
     port, log, config = free_port(), tmp_path / "log", tmp_path / "config.yml"
     config.write_text(CONFIG.format(folder=tmp_path))
     flags = ("--config.file", str(config), "--instance.name", "vm_0")

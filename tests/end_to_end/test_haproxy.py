@@ -79,7 +79,7 @@ class Balancer:
             return connection.makefile(encoding="utf-8").read()
 
     def server(self) -> dict[str, str]:
-        """Return what it says of the VM."""
+        """Return its state of the VM."""
         rows = csv.DictReader(io.StringIO(self.ask("show stat").removeprefix("# ")))
         return next(row for row in rows if row["svname"] == "vm")
 
@@ -193,7 +193,7 @@ def example(setting: Bench, balancer: Balancer, application: Receiver) -> int:
 
 
 def test_the_example_is_valid() -> None:
-    """HAProxy has nothing to say against the example as it is."""
+    """HAProxy accepts the example without warnings."""
     command = [haproxy(), "-c", "-f", str(EXAMPLE / "haproxy.cfg")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

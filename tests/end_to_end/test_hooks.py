@@ -1,4 +1,4 @@
-"""Hooks of the running program: what they are told, in which order they run, and what is told of them."""
+"""Hooks of the running program: their input, their order, and the reports about them."""
 
 import json
 import signal
@@ -36,7 +36,7 @@ def setting(tmp_path: Path) -> Iterator[Bench]:
 
 
 def told(setting: Bench) -> tuple[dict[str, str], Any]:
-    """Read what a hook was told: its variables, and its standard input."""
+    """Read a hook's variables and its standard input."""
     pairs = (setting.folder / "env").read_text().rstrip("\0").split("\0")
     return dict(pair.split("=", 1) for pair in pairs), json.loads((setting.folder / "stdin").read_text())
 
@@ -74,7 +74,7 @@ def test_what_a_hook_is_told(setting: Bench) -> None:
 
 
 def test_a_hook_is_a_span(setting: Bench) -> None:
-    """With a receiver, TRACEPARENT names the span that tells how the hook went, below the event's root."""
+    """With a receiver, TRACEPARENT is the span of the hook, below the event's root span."""
     failing = hook("fail", "exit 3", "scheduled")
     setting.configure(hook("note", TELL_ALL, "scheduled"), failing)
     with http_receiver() as receiver:

@@ -33,7 +33,7 @@ def events(setting: Bench) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def transitions(chat: Receiver) -> list[str]:
-    """Return what the messages tell, in their order."""
+    """Return the transitions in the messages, in order."""
     return [transition for request in tuple(chat.requests) for _, transition in told(request.json)]
 
 
@@ -76,7 +76,7 @@ def test_joining_leaving_and_returning(setting: Bench) -> None:
 
 
 def test_an_event_that_was_already_under_way(setting: Bench) -> None:
-    """What nobody watched is null in the API, in no histogram, and claimed by no message."""
+    """Unobserved times are null in the API, and in no histogram and no message."""
     setting.configure()
     with http_receiver() as chat:
         setting.say(event(status="Started", NotBefore=""))

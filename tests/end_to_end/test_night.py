@@ -132,7 +132,7 @@ def check_pager(requests: list[Received], url: str) -> None:
     watch = f"watch/{NAME}"
     assert opened.pop(watch) >= 1
     keys = {request.json["dedup_key"] for request in requests} - {watch}
-    # Where IMDS was too slow to tell the name first, the id is the key.
+    # If IMDS was too slow to return the name first, the id is the key.
     assert {key.removesuffix(f"/{NAME}") for key in keys} == set(lives)
     # Of an event that was over before its message was sent, no incident is opened.
     assert opened
@@ -199,12 +199,12 @@ def test_a_night_at_speed(night: Night) -> None:
                 delivered = metric(url, "notifications_total", target=name, outcome="delivered")
                 assert delivered <= count(receiver) - before[name]
             check_pager(night.pager.requests, url)
-            # A busy machine has outages of its own.
+            # A busy machine can cause further outages.
             eventually(lambda: watch_is_told(receivers["steady"]))
 
 
 def go_blind(simulator: Simulator, told_of_it: Receiver, pager: TlsProxy) -> None:
-    """Fail requests to IMDS until the outage is told, and beyond the kill."""
+    """Fail requests to IMDS until the outage is reported, and beyond the kill."""
     simulator.set_fault(Fault("error"))
     known = len(told_of_it.requests)
     # It may be in a digest.

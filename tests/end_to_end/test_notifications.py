@@ -27,7 +27,7 @@ Told = tuple[str, str]  # event id, transition
 
 
 def told(request: Any) -> list[Told]:
-    """Read which transitions a message or a digest tells of; of the watch none."""
+    """Return the transitions in a message or a digest; none for messages about the watch."""
     title, body = request["title"], request["message"]
     if WATCH.match(title):
         return []
@@ -40,7 +40,7 @@ def told(request: Any) -> list[Told]:
 
 
 def count(receiver: Receiver) -> int:
-    """Count what a receiver was told of: transitions, and outages of the watch."""
+    """Count the transitions and outages of the watch that a receiver got."""
     watch = sum(
         bool(WATCH.match(request.json["title"])) + len(WATCH_LINE.findall(request.json["message"]))
         for request in receiver.requests
@@ -50,7 +50,7 @@ def count(receiver: Receiver) -> int:
 
 @dataclass
 class Happened:
-    """What the exporter says has happened to this VM: transitions in their order, with their times."""
+    """The transitions of this VM by the exporter, in order, with their times."""
 
     at: dict[Told, list[datetime]] = field(default_factory=dict)
 

@@ -54,14 +54,14 @@ def observed(setting: Bench, event_type: str) -> float:
 
 
 def paused(setting: Bench) -> float | None:
-    """Return for how long the VM paused during the current event, as the API says."""
+    """Return for how long the VM paused during the current event, from the API."""
     (current,) = json.loads(get(f"{setting.url}/api/v1/events"))["current"]
     found: float | None = current["paused_seconds"]
     return found
 
 
 def total(setting: Bench) -> float:
-    """Return for how long the VM paused during Freezes, as the metric says."""
+    """Return for how long the VM paused during Freezes, from the metric."""
     return metric(setting.url, "observed_pause_seconds_sum", event_type="Freeze")
 
 

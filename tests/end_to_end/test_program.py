@@ -8,7 +8,7 @@ from tests.end_to_end.program import free_port
 
 
 def test_a_free_port_is_kept_free() -> None:
-    """It refuses connections and is given to nobody else until the server that is to have it binds it."""
+    """It refuses connections, and is not assigned to others until its server binds it."""
     port = free_port()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))

@@ -32,7 +32,7 @@ def ask(port: int, method: str, path: str) -> tuple[int, bytes]:
 
 
 def test_tls_and_passwords(tmp_path: Path) -> None:
-    """With a web configuration nothing is told without TLS and a password."""
+    """With a web configuration nothing is served without TLS and a password."""
     Pki.make(tmp_path)
     hashed = bcrypt.hashpw(USER[1].encode(), bcrypt.gensalt(4)).decode()
     users = f"basic_auth_users: {{{USER[0]}: '{hashed}'}}\n"

@@ -37,8 +37,8 @@ def send(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
 
 @contextlib.contextmanager
 def held_reading(fifo: Path) -> Iterator[TextIO]:
-    """Wait until somebody reads a FIFO, and let them wait for its end until the end of the block."""
-    # Opened so, a FIFO that nobody reads is an error.
+    """Wait until a FIFO is opened for reading, and keep it open until the end of the block."""
+    # Opening a FIFO without readers in this mode is an error.
     pipe = eventually(lambda: os.open(fifo, os.O_WRONLY | os.O_NONBLOCK), every=0)
     with os.fdopen(pipe, "w") as stream:
         yield stream
@@ -119,7 +119,7 @@ def test_reloads_during_the_start_are_one(start: Start) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("moment", ["while it imports", "while it reads its configuration"])
 def test_a_stop_during_the_start(start: Start, number: signal.Signals, moment: str) -> None:
-    """It ends with status 0 and without a word, as later on."""
+    """It ends with status 0 and without output, as later on."""
     with contextlib.ExitStack() as stack:
         if moment == "while it reads its configuration":
             stack.enter_context(start.reading_configuration(""))

@@ -43,7 +43,7 @@ def seen(port: int, incarnation: int) -> bool:
 
 
 def exported(port: int) -> float:
-    """Return the number of spans that an exporter knows to have been accepted."""
+    """Return the number of spans that an exporter counts as accepted."""
     return metric(f"http://127.0.0.1:{port}", "spans_total", outcome="exported")
 
 
@@ -96,7 +96,7 @@ def test_one_trace_across_vms_and_restarts(tmp_path: Path) -> None:
 
 
 def test_facts_about_the_vm(tmp_path: Path) -> None:
-    """What IMDS knows of the VM describes the spans' resource, the name it gives too."""
+    """The resource of spans has the facts from IMDS, including the name."""
     simulator = Simulator(vm_name="vm_0", requests_per_second=0)
     port = free_port()
     with SimulatorServer(simulator) as imds, http_receiver() as receiver:
@@ -144,7 +144,7 @@ def test_a_receiver_in_any_mood_holds_up_nothing(tmp_path: Path, mood: int | str
 
 
 def test_a_receiver_that_comes_late(tmp_path: Path) -> None:
-    """Where nobody listens at first, spans wait, and arrive once somebody does."""
+    """While the receiver is down spans are queued; they arrive once it is up."""
     simulator = Simulator(vm_name="vm_0", requests_per_second=0)
     port, receiver_port = free_port(), free_port()
     environ = {

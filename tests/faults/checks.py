@@ -29,7 +29,7 @@ _TRACEBACK = re.compile(r"traceback|Traceback \(most recent|poller failed")
 
 
 def batches(receiver: Receiver) -> list[tuple[Received, list[What]]]:
-    """Return what each message told of."""
+    """Return the content of each message."""
     return [(request, _told(request.body)) for request in tuple(receiver.requests)]
 
 
@@ -81,7 +81,7 @@ def failures(scene: Scene, shown: Shown) -> Counter[What]:
 
 
 def _ended_for_good(scene: Scene, run: Run) -> bool:
-    """Return whether the exporter must know how a run ended."""
+    """Return whether the exporter must have recorded how a run ended."""
     process = scene.processes[run.life - 1]
     if run.ended is None or process.ended is None:
         return run.ended is not None

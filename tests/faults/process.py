@@ -73,7 +73,7 @@ class Process:
 
     @property
     def deaf(self) -> bool:
-        """Return whether nobody reads its log."""
+        """Return whether its log is unread."""
         return self._deaf.is_set()
 
     def stop(self) -> None:
@@ -147,7 +147,7 @@ class Process:
 
 
 class Api:
-    """What the exporter tells of itself."""
+    """The exporter's own report of its state."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"

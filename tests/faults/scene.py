@@ -86,7 +86,7 @@ class Scene:
         return bool(self.disk) and self.disk[-1].until == float("inf")
 
     def note(self, line: str) -> None:
-        """Write a line in the journal, which is for whoever wants to know what went wrong."""
+        """Write a line to the journal, which is for debugging."""
         self.journal.append(f"{datetime.now(UTC):%H:%M:%S.%f} {line}")
 
     def start(self) -> None:
@@ -169,7 +169,7 @@ class Scene:
         self._ask_for(Reloading(time.monotonic(), self._force, problem=problem, bad=True))
 
     def reload_problem(self) -> str:
-        """Return what the exporter says of the last reload, if that failed."""
+        """Return the exporter's error of the last reload, if that failed."""
         problems: Any = self.api.status()["problems"]
         return next((line for line in problems if line.startswith("reload_failed")), "")
 

@@ -85,7 +85,7 @@ def _figures(scene: Scene, director: Director) -> Iterator[str]:
 
 
 def main() -> int:
-    """Run it as the environment says; return the exit status."""
+    """Run it with settings from the environment; return the exit status."""
     seconds = float(os.environ.get("SOAK_SECONDS", "300"))
     seed = os.environ.get("SOAK_SEED", "1")
     folder = Path(tempfile.mkdtemp(prefix="soak-"))

@@ -59,7 +59,7 @@ class Running(NamedTuple):
             return gzip.decompress(content) if answered.getheader("Content-Encoding") == "gzip" else content
 
     def show(self, document: bytes, incarnation: int) -> None:
-        """Set the document of IMDS, and wait until the program knows it."""
+        """Set the document of IMDS, and wait until the program has processed it."""
         self.documents[0] = answer(document)
         eventually(lambda: json.loads(self.get("/api/v1/status"))["document_incarnation"] == incarnation)
 
@@ -220,7 +220,7 @@ def test_fifty_peers_that_ask_and_never_read(tmp_path: Path) -> None:
 
 
 async def guess(port: int, number: int) -> None:
-    """Try wrong passwords for ever, each over a connection of its own."""
+    """Try wrong passwords forever, each over its own connection."""
     for trial in itertools.count():
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -232,7 +232,7 @@ async def guess(port: int, number: int) -> None:
 
 
 async def send_half(port: int, number: int) -> None:
-    """Send half requests for ever, and leave them open until the server closes them."""
+    """Send incomplete requests forever, and leave them open until the server closes them."""
     headers = b"a: b\r\n" * 1000 if number % 2 else b"a: " + b"b" * 15_000
     while True:
         with contextlib.suppress(OSError):

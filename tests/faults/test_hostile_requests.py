@@ -114,7 +114,7 @@ def status(port: int, sent: bytes) -> int:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request(name: str, port: int, caplog: pytest.LogCaptureFixture) -> None:
-    """It is answered as expected, without a word in the log, and the next client is served."""
+    """The response is as expected, without a log message, and the next client is served."""
     sent, expected = REQUESTS[name]
     found = status(port, sent)
     # Whoever sends more than is read may be cut before the answer has arrived.
@@ -136,7 +136,7 @@ def test_a_pipeline(count: int, port: int) -> None:
 
 @pytest.mark.parametrize("method", [b"POST", b"GET"])
 def test_a_body_of_two_lengths_is_refused(method: bytes) -> None:
-    """What a proxy may take for one request is not taken for two."""
+    """What a proxy may treat as one request is not treated as two."""
     lengths = b"Content-Length: 3\r\n" + CHUNKED
     with serving() as server, connect(server) as peer:
         peer.sendall(get(b"/", lengths, method=method) + b"0\r\n\r\n" + GET)
@@ -152,7 +152,7 @@ CREDENTIALS += [base64.b64encode(b"alice:" + b"s" * 11_000), base64.b64encode(b"
 
 
 def test_credentials_of_garbage(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever stands in the header lets nobody in, and the right password does, before and after."""
+    """No malformed header grants access; the correct password does, before and after."""
     users = {"alice": bcrypt.hashpw(b"secret", bcrypt.gensalt(4))}
     site = support.site(support.snapshot(), settings=lambda: WebSettings(users=users))
     right = b"Authorization: Basic " + base64.b64encode(b"alice:secret") + b"\r\n"

@@ -97,7 +97,7 @@ class Truth:
 
     @property
     def newest(self) -> Document:
-        """What IMDS says now."""
+        """The current document of IMDS."""
         return self.documents[-1]
 
     def change(self) -> Document:

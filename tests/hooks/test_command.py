@@ -101,7 +101,7 @@ def test_input_without_files_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_command_that_fails_says_how(code: str, status: int, reason: str) -> None:
-    """Any end but exit status 0 is a failure, told in words."""
+    """Any end but exit status 0 is a failure, with a reason."""
     result = ran(*shell(code)).result
     assert (result.outcome, result.status, result.reason) == (HookOutcome.FAILED, status, reason)
     assert 0 < result.seconds < 60
@@ -113,7 +113,7 @@ def test_signals_without_a_name() -> None:
 
 
 def test_a_lost_status_is_no_success() -> None:
-    """Where SIGCHLD is ignored the kernel drops the status: that is a failure, as nobody knows better."""
+    """If SIGCHLD is ignored the kernel drops the status, which then counts as a failure."""
     code = (
         "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
         "from tests.hooks.support import ran\n"
@@ -228,7 +228,7 @@ def test_a_long_line_is_cut(line: bytes, kept: str) -> None:
 
 
 def test_many_lines_are_cut() -> None:
-    """After as many lines as are allowed, one more says that there were more; it is said once."""
+    """After the allowed number of lines, one line notes that there were more, once."""
     assert cut([b"x\n" * MOST_LINES]) == ["x"] * MOST_LINES
     assert cut([b"x\n" * (MOST_LINES + 1), b"y\n" * 10, b"z"]) == ["x"] * MOST_LINES + [REST]
     assert cut([b"x\n" * MOST_LINES, b"z"]) == ["x"] * MOST_LINES + [REST]

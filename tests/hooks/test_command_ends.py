@@ -1,4 +1,4 @@
-"""Tests of `exporter.hooks.command`: how a command is brought to its end, and what lives on."""
+"""Tests of `exporter.hooks.command`: how a command is ended, and which processes continue."""
 
 import os
 import threading
@@ -13,7 +13,7 @@ from tests.end_to_end.program import eventually
 from tests.hooks.support import kill, marked, nothing_leaks, printed, python, ran, shell
 
 IGNORING = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-# Two generations below the command, all deaf to SIGTERM, each with the pipe in hand.
+# Two generations below the command, all ignoring SIGTERM, each with the pipe open.
 DEAF_FAMILY = IGNORING + "os.fork(); os.fork(); print('deaf', flush=True); time.sleep(600)"
 KILLED = "; killed, as SIGTERM had not ended it after 300ms"
 
@@ -79,7 +79,7 @@ def test_children_that_will_not_end_are_killed_though_their_parent_did() -> None
 
 
 def test_a_stopped_command_wakes_up_to_end() -> None:
-    """A command under SIGSTOP at its time limit hears SIGTERM all the same."""
+    """A command under SIGSTOP at its time limit still gets SIGTERM."""
     done = ran(*shell("trap 'echo heard; exit 1' TERM; kill -STOP $$; sleep 600"), late=stopped)
     assert (done.result.status, done.lines, done.left) == (1, ["heard"], [])
 
@@ -122,7 +122,7 @@ def test_a_daemon_with_its_own_output_lives_on() -> None:
 
 
 def test_what_merely_holds_the_output_holds_up_nothing() -> None:
-    """A command that has ended has ended, whoever still could write; that one lives on, unheard."""
+    """The end of the command counts, even if another process can still write; that one continues, unread."""
     done = ran(*shell("sleep 600 & printf started"))
     assert done.result.outcome is HookOutcome.SUCCEEDED
     assert done.lines == [
@@ -147,7 +147,7 @@ def test_output_of_a_child_that_ends_soon_is_still_read(monkeypatch: pytest.Monk
 
 
 def test_a_stop_ends_a_command_early() -> None:
-    """When the exporter ends, so do its commands, by SIGTERM; that is told apart from a failure."""
+    """When the exporter ends, so do its commands, by SIGTERM; that does not count as a failure."""
     stop = threading.Event()
     done = ran(*shell("echo ready; exec sleep 600"), stop=stop, output=lambda _: stop.set())
     assert (done.result.outcome, done.result.status) == (HookOutcome.FAILED, -15)

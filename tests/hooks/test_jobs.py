@@ -1,4 +1,4 @@
-"""Tests of `exporter.hooks.jobs`: which hooks run, and what they are told in variables."""
+"""Tests of `exporter.hooks.jobs`: which hooks run, and with which variables."""
 
 import os
 from collections.abc import Sequence
@@ -68,12 +68,12 @@ def test_what_is_unknown_is_empty() -> None:
 
 
 def test_no_duration_is_not_an_unknown_one() -> None:
-    """0 seconds is what Azure says of an event without interruption."""
+    """Azure's duration of an event without interruption is 0 seconds."""
     assert told(msgspec.structs.replace(VIEW, duration_seconds=0))["EVENT_DURATION"] == "0"
 
 
 def test_the_id_is_that_of_all_the_life() -> None:
-    """An event that goes on under a new id is known to hooks by its first."""
+    """An event that continues under a new id has its first id in hooks."""
     tracked = TrackedEvent(scheduled(event_id="NEW"), (FREEZE_ID, "NEW"), first_seen=NOW)
     assert told(event_view(tracked))["EVENT_ID"] == FREEZE_ID
 

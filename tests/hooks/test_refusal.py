@@ -1,4 +1,4 @@
-"""Tests of `exporter.hooks.command`: what cannot be started has failed, and the reason says what to mend."""
+"""Tests of `exporter.hooks.command`: commands that cannot be started, and the reason with remedy."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ def test_a_directory(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rights, the first line of a script and the kind of file are told apart, by path and from PATH alike."""
+    """Permissions, a script's first line and the file type give different reasons, by path or from PATH."""
     file = tmp_path / "drain"
     file.write_text("echo hello\n")
     file.chmod(0o644)
@@ -84,7 +84,7 @@ def test_what_cannot_be_passed_on() -> None:
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ETXTBSY])
 def test_what_the_system_says_is_told(number: int) -> None:
-    """Anything else is told in the system's own words."""
+    """Any other reason is the system's."""
     words = os.strerror(number)
     assert why_not_started(["/bin/sh"], OSError(number, words)) == f"/bin/sh: {words}"
 

@@ -219,7 +219,7 @@ def test_a_failure_holds_up_nothing(fixture: HooksFixture, caplog: pytest.LogCap
 
 
 def test_a_hook_that_was_under_way_runs_again(fixture: HooksFixture) -> None:
-    """After a sudden end it is told that this is another attempt; what had ended does not run again."""
+    """After an interruption the hook gets the number of the attempt; ended ones do not run again."""
     fixture.use(first="echo first >> log", second="echo $EVENT_ATTEMPT >> attempts; [ -e go ] || sleep 60")
     fixture.happen(occurrence())
     eventually(lambda: fixture.lines("attempts") == ["1"])

@@ -78,7 +78,7 @@ def test_a_plan_has_every_target(tmp_path: Path) -> None:
     ],
 )
 def test_targets_that_are_refused(tmp_path: Path, target: str, message: str) -> None:
-    """What is wrong is told with file, line, key and remedy, and without the secret."""
+    """Errors have file, line, key and remedy, and not the secret."""
     for name, content in {"empty": " \n", "two": "json://a/ json://b/", "bad": f"slack://{CANARY}"}.items():
         (tmp_path / name).write_text(content)
         (tmp_path / name).chmod(0o600)

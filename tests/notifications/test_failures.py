@@ -63,7 +63,7 @@ def late() -> Exception:
     ],
 )
 def test_exceptions_are_known_by_type(error: Exception, reason: str, failure: Failure) -> None:
-    """What went wrong is told in our words; nothing of the exception's own text shows."""
+    """The reason is ours, without any of the exception's own text."""
     assert failures.of_errors([error]) == Delivery(delivered=False, reason=reason, failure=failure)
 
 

@@ -54,7 +54,7 @@ def threads() -> int:
 
 
 def test_a_target_that_has_nothing_to_do_has_no_thread(notifying: NotifierBench) -> None:
-    """Configured targets cost nothing until there is something to say."""
+    """Configured targets have no threads before the first message."""
     notifying.notifier.configure(notifying.plan("a", "b"))
     notifying.notifier.wake()
     assert threads() == 0
@@ -124,7 +124,7 @@ class Hang:
 
 
 def test_a_reload_during_a_try_is_tried_at_once(notifying: NotifierBench) -> None:
-    """A target that is mended while it hangs need not wait out the delay of the try that failed."""
+    """If a target is fixed while an attempt hangs, there is no delay after that attempt fails."""
     notifying.notifier.configure(notifying.plan("a"))
     hang = Hang(notifying.senders["a"])
     notifying.tell("x", target="a")

@@ -28,7 +28,7 @@ def keys(workbench: Workbench) -> list[str]:
 
 
 def test_messages_and_transitions_are_written_together(workbench: Workbench) -> None:
-    """Where the transitions cannot be written, nobody is told of them."""
+    """If the transitions cannot be stored, no messages are sent about them."""
     changed = (cast(TrackedEvent, object()),)
     step = Step(Known(1, workbench.clock.now()), (), (), changed, (), new_incarnation=True)
     with pytest.raises(AttributeError):

@@ -86,7 +86,7 @@ def test_many_vms_are_counted() -> None:
     [("markdown", "{}\n\nown"), ("text", "{}\n\nown"), ("html", "<p>{}</p>\nown")],
 )
 def test_a_late_message_begins_with_when_it_happened(text_format: TextFormat, start: str) -> None:
-    """Whatever the template, what arrives late says so in its first line."""
+    """With any template, a late message has a note in its first line."""
     renderer = Renderer(Templates(body="own", format=text_format))
     found = renderer.render(message(), NOW + timedelta(minutes=12), late=True)
     words = "This happened at 2026-03-04 22:00:00 UTC, 12 min ago; the message could not be delivered before."
@@ -158,6 +158,6 @@ def test_a_digest_has_them_too() -> None:
 
 
 def test_both_kinds_come_back_from_json() -> None:
-    """What is stored says which kind it is."""
+    """Stored messages contain their kind."""
     for sent in (message(), BLIND, RECOVERED):
         assert msgspec.json.decode(msgspec.json.encode(sent), type=AnyMessage) == sent

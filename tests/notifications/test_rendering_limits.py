@@ -105,7 +105,7 @@ def test_as_many_go_in_as_fit(text_format: TextFormat) -> None:
 
 
 def test_one_goes_in_at_least() -> None:
-    """A message too long for the service is cut rather than stuck for ever."""
+    """A message too long for the service is cut instead of failing forever."""
     found, number = Renderer(Templates()).digest([message(), message()], NOW, limit=120)
     assert number == 1
     assert len(found.title) + len(found.body) <= 120

@@ -1,4 +1,4 @@
-"""Tests of `exporter.notifications.planning`: who is told what."""
+"""Tests of `exporter.notifications.planning`: which target gets which message."""
 
 from datetime import timedelta
 
@@ -45,7 +45,7 @@ def test_every_route_that_matches_delivers(routes: list[Route], expected: list[t
 
 
 def test_without_a_name_every_event_is_this_vms() -> None:
-    """Until the VM knows its name nothing is kept from anybody."""
+    """While the VM's name is unknown every target gets all messages."""
     assert composed([Route(("a",))], instance=None) == [("a", "Freeze"), ("a", "Reboot")]
 
 
@@ -67,7 +67,7 @@ def test_what_holds_without_routes(
 
 
 def test_a_message_has_the_facts_of_its_moment() -> None:
-    """What is sent later still tells what was so when it happened."""
+    """A message that is sent later still has the facts at the time of its transition."""
     life = Life()
     life.feed(scheduled())
     later = NOT_BEFORE + timedelta(minutes=5)
@@ -112,7 +112,7 @@ def test_a_message_has_the_facts_of_its_time() -> None:
 def test_incidents_are_this_vms_unless_the_route_is_about_others(
     route: Route, instance: str | None, incident: str
 ) -> None:
-    """Where all VMs tell of an event, whoever is left can close its incident."""
+    """If all VMs report an event, any remaining one can close its incident."""
     life = Life(instance)
     step = life.feed(scheduled())
     (message,) = Plan([route]).compose(step.occurrences, instance=instance, now=life.now)

@@ -140,7 +140,7 @@ def test_a_digest_goes_to_all(tmp_path: Path) -> None:
 
 
 def test_what_follows_a_message_given_up_goes_to_all(tmp_path: Path) -> None:
-    """That one service never took a message keeps the next from nobody."""
+    """A service that never accepts a message does not block the next one for others."""
     workbench = SharedOffice(tmp_path, retry_for=60)
     workbench.other.problem = DOWN
     workbench.post("a")

@@ -203,7 +203,7 @@ def test_there_is_one_of_each_transition(instance: str | None) -> None:
 
 
 def test_a_sample_is_marked_as_a_test() -> None:
-    """Nobody takes a sample for the real thing: title and body say that it is a test."""
+    """The title and body of a sample contain that it is a test."""
     for sample in samples(VirtualMachine(name="vm_0"), NOW):
         found = Renderer(Templates(title="{{ transition }}")).render(sample, NOW)
         assert found.title == f"(test) {sample.transition}"

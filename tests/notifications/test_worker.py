@@ -66,7 +66,7 @@ def test_what_waited_for_a_target_that_was_down_is_one_digest(workbench: Workben
 
 
 def test_ten_that_waited_go_out_one_by_one(workbench: Workbench) -> None:
-    """Up to ten are still messages of their own."""
+    """Up to ten are sent as separate messages."""
     workbench.sender.answer = lambda _: DOWN
     workbench.post(*"abcdefghij")
     workbench.work()
@@ -95,7 +95,7 @@ def test_a_digest_holds_what_the_service_takes(workbench: Workbench) -> None:
 
 
 def test_a_late_message_says_so(workbench: Workbench) -> None:
-    """What is older than five seconds says when it happened."""
+    """A message older than five seconds has the time of its transition."""
     workbench.post("a")
     workbench.clock.pass_seconds(5)
     workbench.post("b")

@@ -81,7 +81,7 @@ def test_an_error_in_a_sender_is_a_failed_try(workbench: Workbench, caplog: pyte
 
 
 def test_a_new_assignment_is_tried_at_once(workbench: Workbench) -> None:
-    """A reload that mends the target does not have to wait out the delay."""
+    """A reload that fixes the target ends the delay."""
     workbench.sender.answer = lambda _: DOWN
     workbench.post("a")
     workbench.work()
@@ -140,7 +140,7 @@ def test_a_refused_message_is_given_up(workbench: Workbench, caplog: pytest.LogC
 
 
 def test_a_message_that_is_not_answered_is_repeated_twice(workbench: Workbench) -> None:
-    """It may have arrived each time; then it is given up, and its event goes on."""
+    """It may have arrived each time; then it is given up, and its event's next message is sent."""
     workbench.sender.answer = lambda rendered: UNANSWERED if rendered.body == "a/1" else OK
     workbench.post("a")
     workbench.post("a", sequence=2)

@@ -44,7 +44,7 @@ class PlainWriter:
 
 
 class ScriptedSender:
-    """Keeps what it is given, and answers as it is told."""
+    """Records its messages, and returns scripted results."""
 
     address = "json://receiver.test"
 

@@ -14,7 +14,7 @@ from exporter.tracing.spans import event_spans
 
 
 class Traced(Tracer):
-    """Keeps what a tracer is told."""
+    """Records a tracer's calls."""
 
     def __init__(self) -> None:
         self.occurrences: list[tuple[Occurrence, str | None]] = []

@@ -167,7 +167,7 @@ def test_a_message_from_before_the_name_was_configured(
 
 
 def test_a_message_from_before_the_name_was_known(setting: Setting, receiver: Receiver) -> None:
-    """It has no say in how this VM is named from then on."""
+    """It does not affect this VM's name from then on."""
     setting.tracer.configure(ON)
     step = setting.life.feed(started())
     (message,) = Plan([Route(("oncall",))]).compose(step.occurrences, instance=None, now=NOW)

@@ -33,7 +33,7 @@ def accept(spans: Sequence[Span]) -> ExportOutcome:
 
 
 class ScriptedExporter:
-    """Records what it is given, and answers as it is told."""
+    """Records its spans, and returns scripted outcomes."""
 
     def __init__(self) -> None:
         self.answer: Callable[[Sequence[Span]], ExportOutcome] = accept
@@ -93,7 +93,7 @@ class Setting:
         self.store.spans.stage([span(name) for name in names])
 
     def work(self) -> float | None:
-        """Call the step until it wants a pause, and return that."""
+        """Call the step until it returns a pause, and return that."""
         while (delay := self.worker.step()) == 0:
             pass
         return delay
@@ -240,7 +240,7 @@ def test_a_span_that_is_refused(setting: Setting) -> None:
 
 
 def test_a_span_that_always_fails(setting: Setting) -> None:
-    """One over which a receiver fails holds up no other for good, and is exported once that is mended."""
+    """A span that makes a receiver fail does not block others, and is exported once that is fixed."""
 
     def answer(spans: Sequence[Span]) -> ExportOutcome:
         return DOWN if any(one.name == "bad" for one in spans) else accept(spans)
@@ -348,7 +348,7 @@ def test_an_export_that_is_left_behind(setting: Setting) -> None:
 
 
 def test_what_cannot_be_set_up(setting: Setting) -> None:
-    """If the SDK refuses a variable the reason is reported, and spans wait until that is mended."""
+    """If the SDK refuses a variable the reason is reported, and spans are queued until that is fixed."""
 
     def fail() -> ScriptedExporter:
         raise ValueError("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be a non-negative integer but got x")

@@ -18,12 +18,12 @@ DOWN = ImdsError(PollOutcome.TIMEOUT, "it did not answer")
 
 
 def told(fixture: WatchFixture) -> list[tuple[WatchChange, int]]:
-    """Return what was told of the watch, and the number of each message."""
+    """Return the messages about the watch, with their numbers."""
     return [(one.transition, one.sequence) for one in fixture.memory.watch_messages]
 
 
 def test_an_outage_is_told_once() -> None:
-    """Five minutes without a valid document are told, the first one afterwards too, with the length."""
+    """Five minutes without a valid document are reported, and so are their end and length."""
     fixture = WatchFixture()
     fixture.poll(body())
     fixture.poll(DOWN, after=299)

@@ -113,7 +113,7 @@ def names_of_threads() -> list[str]:
 
 
 def test_a_pause_between_ordinary_sleeps_is_told_once() -> None:
-    """Each pause is told with its seconds, and ordinary sleeps with nothing."""
+    """Each pause is reported with its seconds, ordinary sleeps are not."""
     pauses, steps, sleeps = watched((0.05, 0), (0.06, 0), (2.55, 0), (0.05, 0), (0.35, 0), (0.05, 0))
     assert pauses == [pytest.approx(2.5), pytest.approx(0.3)]
     assert steps == []
@@ -133,7 +133,7 @@ def test_a_step_of_the_wall_clock_is_no_pause() -> None:
 
 
 def test_a_failing_callback_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
-    """What the callback raises is logged, and the next pause is told again."""
+    """Exceptions of the callback are logged, and the next pause is reported."""
     clock = HandClock()
     sleeps = Sleeps(clock, (1.05, 0), (2.05, 0))
     told: list[float] = []

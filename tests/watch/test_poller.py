@@ -62,7 +62,7 @@ class Watching:
             self.recorded.put(self.inbox.get())
 
     def poll(self, client: Client) -> PollOutcome:
-        """Tell, and do as told."""
+        """Record the poll, and fail or hang on request."""
         self.polls.put(client.endpoint)
         self.released.wait(PATIENCE)
         if self.error is not None:
@@ -174,7 +174,7 @@ def test_a_wake_is_a_poll() -> None:
 
 
 def test_a_stop_gives_up_on_a_poll_that_hangs() -> None:
-    """Where IMDS keeps it waiting, the stop says that it did not end."""
+    """If a request hangs, `stop` returns that the thread did not end."""
     with polling() as polled:
         polled.watch.released.clear()
         polled.configure(Client("a"))
@@ -197,7 +197,7 @@ def test_a_poll_that_hangs_is_noticed() -> None:
 
 
 def test_an_error_of_ours_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """The poller does not die in silence: it is logged with its reason, and the application hears of it."""
+    """The end of the poller is logged with its reason, and reported to the application."""
     with polling() as polled:
         polled.watch.error = RuntimeError("a flaw")
         polled.configure(Client("a"))

@@ -60,7 +60,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     "path", ["/", "/metrics", "/-/healthy", "/-/in-service", "/api/v1/events", "/nowhere", "/-/reload"]
 )
 def test_every_path_is_protected(path: str) -> None:
-    """Without credentials nothing is told, not even what exists, and nothing is reloaded."""
+    """Without credentials nothing is disclosed, not even which paths exist, and nothing is reloaded."""
     answer = ask(_protected(), path, "POST" if path == "/-/reload" else "GET")
     assert (answer.status, answer.text) == (401, "401 Unauthorized\n")
     challenge = 'Basic realm="azure-scheduled-events-exporter", charset="UTF-8"'
@@ -128,7 +128,7 @@ def test_a_changed_hash_forgets_the_old_password() -> None:
 
 
 def test_an_unknown_user_is_checked_like_a_known_one(checks: list[bytes]) -> None:
-    """Time tells no names: bcrypt runs for both, and a real user's password opens no other name."""
+    """Timing does not reveal names: bcrypt runs for both, and a password is valid only for its user."""
     for name in ("alice", "nobody"):
         assert not asyncio.run(_right(Passwords(), name, b"wrong"))
     assert not asyncio.run(_right(Passwords(), "nobody", b"wonder:land"))
@@ -163,7 +163,7 @@ class Gate:
         self.checked: list[bytes] = []
 
     def __call__(self, password: bytes, _: bytes) -> bool:
-        """Wait, then decide as it was told."""
+        """Wait, then return the scripted decision."""
         self.checked.append(password)
         self.begun.set()
         self.open.wait(30)
@@ -181,7 +181,7 @@ def gate() -> Iterator[Gate]:
 def test_a_flood_of_wrong_passwords_holds_up_no_right_one(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sixteen checks wait, everybody else is told 429 and hung up on; who is known is answered at once."""
+    """Sixteen checks wait, other clients get 429 and are disconnected; known ones are served immediately."""
     app = _protected()
     known = _header("alice", "wonder:land")
 

@@ -195,7 +195,7 @@ def test_a_change_appears_without_loading_the_page(
 
 
 def test_it_refreshes_by_itself(browser: webdriver.Chrome, port: int, stage: Stage) -> None:
-    """Nobody has to touch the page to see news."""
+    """The page updates itself."""
     browser.get(f"http://127.0.0.1:{port}/")
     stage.change(current=())
     _until(browser, lambda b: b.title.startswith("Nothing pending"))
@@ -227,7 +227,7 @@ def test_what_was_opened_stays_open(browser: webdriver.Chrome, port: int) -> Non
 
 
 def test_a_silent_exporter_makes_the_page_stale(browser: webdriver.Chrome, stage: Stage) -> None:
-    """When the exporter is gone, the page and its title say so loudly."""
+    """When the exporter is gone, the page and its title show an alarm."""
     with served(stage.site()) as port:
         browser.get(f"http://127.0.0.1:{port}/")
         assert not browser.find_element(By.ID, "stale").is_displayed()
@@ -258,7 +258,7 @@ def test_a_troubled_exporter_makes_the_page_stale_for_a_while(
 
 @pytest.mark.parametrize("width", [320, 390, 1200])
 def test_nothing_sticks_out(browser: webdriver.Chrome, port: int, width: int) -> None:
-    """From a small telephone up nobody has to scroll sideways, however long the words."""
+    """From a small phone up there is no horizontal scrolling, however long the words."""
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get(f"http://127.0.0.1:{port}/")

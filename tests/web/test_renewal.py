@@ -116,7 +116,7 @@ def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_reload_raises_what_is_wrong(tmp_path: Path) -> None:
-    """Whoever reloads hears of it at once; the old settings stay."""
+    """A reload returns the error immediately; the old settings stay in effect."""
     path = write(tmp_path, _users("alice"))
     setting = _House(path)
     _rewrite(path, "nonsense: 1\n")

@@ -122,7 +122,7 @@ def test_a_curve_is_honoured(pki: Pki) -> None:
 
 
 def test_a_client_needs_its_certificate(pki: Pki) -> None:
-    """RequireAndVerifyClientCert lets in who has one, and nobody else."""
+    """RequireAndVerifyClientCert admits only clients with a certificate."""
     server = _server(pki, PAIR + CLIENTS)
     assert _meet(server, _client(pki, certificate=True)).version() == "TLSv1.3"
     with pytest.raises(ssl.SSLError):
@@ -148,7 +148,7 @@ def test_an_allowed_name_lets_in(pki: Pki, name: str) -> None:
 
 @pytest.mark.parametrize("names", ["[other.example]", "[]", "[PROMETHEUS.example]"])
 def test_any_other_name_does_not(pki: Pki, names: str) -> None:
-    """Names must match exactly, as in the toolkit; an empty list lets nobody in."""
+    """Names must match exactly, as in the toolkit; an empty list admits no client."""
     server = _server(pki, f"{PAIR}{CLIENTS}  client_allowed_sans: {names}\n")
     with pytest.raises(ssl.SSLCertVerificationError, match="no allowed name"):
         _meet(server, _client(pki, certificate=True))
