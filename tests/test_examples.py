@@ -1,4 +1,4 @@
-"""Tests of examples/: the configurations are valid, and the scripts do what their texts say."""
+"""Tests of examples/: the configurations are valid, and the scripts work as documented."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tests of what is shipped: the wheel has all that the program needs, and says what it is."""
+"""Tests of the wheel: its files and its metadata are complete."""
 
 import subprocess
 import sys

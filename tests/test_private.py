@@ -1,4 +1,4 @@
-"""Tests of `exporter.files`, and of the state's files: nobody else may read them, whatever the umask."""
+"""Tests of `exporter.files`, and of the state's files: private to the exporter, whatever the umask."""
 
 import contextlib
 import os
@@ -119,7 +119,7 @@ def test_a_trap_in_the_place_of_a_file_is_refused(tmp_path: Path, name: str, tra
 
 @pytest.mark.parametrize("name", ["state.lock", "state.db"])
 def test_a_trap_that_comes_later_is_not_followed(tmp_path: Path, name: str) -> None:
-    """Whatever takes the place of a file while the exporter runs, it goes on from memory."""
+    """If a file is replaced by anything while the exporter runs, it continues from memory."""
     fixture, target = StateFixture(tmp_path / "state"), tmp_path / "target"
     target.write_text("precious")
     store = fixture.open()

@@ -55,7 +55,7 @@ def told(*paths: Path) -> list[tuple[str, str]]:
 
 
 def test_a_configuration_with_a_secret_in_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """However many secrets are in it, there is one warning, and it says what to do."""
+    """However many secrets are in it, there is one warning, with the remedy."""
     path = loaded(tmp_path, a={"url": SECRET}, b={"url": SECRET})
     assert warnings(caplog) == told(path)
 

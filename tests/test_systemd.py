@@ -46,7 +46,7 @@ def wait_for(listener: socket.socket, *wanted: str) -> None:
 
 @pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
 def test_each_message(tmp_path: Path, *, abstract: bool) -> None:
-    """Each state is a datagram of its own, to a socket in the file system or in the abstract name space."""
+    """Each state is one datagram, to a socket in the file system or in the abstract name space."""
     address = f"@azse-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000", "WATCHDOG_PID": str(os.getpid()), "A": "b"}
     with manager(address) as listener:

@@ -54,7 +54,7 @@ def test_wake_during_a_step_is_not_lost() -> None:
 
 
 def test_an_exception_does_not_end_the_loop() -> None:
-    """``failed`` gets the exception, and says when the step is called again."""
+    """``failed`` gets the exception, and returns when the step is called again."""
     problems: list[str] = []
     recovered = threading.Event()
 

@@ -30,7 +30,7 @@ _WHOM = {Target.SELF: "this VM", Target.OTHER: "other VMs"}
 
 
 def console() -> Console:
-    """Return the console of standard output, with colour only where it is wanted."""
+    """Return the console of standard output, with colour only if supported and not disabled."""
     return Console(highlight=False, markup=False, emoji=False)
 
 

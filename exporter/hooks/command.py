@@ -131,7 +131,7 @@ class _Supervisor:
         """End the whole group; return how, as a part of the reason, if one signal was not enough."""
         self._process.ask_to_end()
         if self._ends_within(GRACE_SECONDS):
-            # On Windows only the command itself is known to have ended, not what it started.
+            # On Windows only the command itself is known to have ended, not its child processes.
             self._process.kill()
             return ""
         self._process.kill()

@@ -1,6 +1,6 @@
 """Starting and ending a command, with its output in one pipe, on each system.
 
-On POSIX it gets a session and process group of its own. On Windows it gets a job object, which contains all
+On POSIX it gets its own session and process group. On Windows it gets a job object, which contains all
 processes that it starts: https://learn.microsoft.com/windows/win32/procthread/job-objects.
 """
 

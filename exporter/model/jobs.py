@@ -129,7 +129,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A pause of this VM that was observed while the lives with these keys were under way."""
+    """A pause of this VM that was observed while the events of these lives were Started."""
 
     keys: tuple[str, ...]
     seconds: float

@@ -134,7 +134,7 @@ class Journal:
         return shown if self._clock.monotonic() < until else None
 
     def close(self) -> None:
-        """Write what is not on disk yet, if possible, and release the directory."""
+        """Write pending changes to disk, if possible, and release the directory."""
         with self._writing:
             if not self._disk.is_in_place() and self._retry_at < math.inf:
                 self._reattach()

@@ -169,7 +169,7 @@ class Store:
         return WorkView(kind, key.lane if kind == "message" else key.name, transition, state, record.done)
 
     def close(self) -> None:
-        """Write what is not on disk yet, if possible, and release the directory."""
+        """Write pending changes to disk, if possible, and release the directory."""
         self._journal.close()
 
     @property

@@ -55,7 +55,7 @@ def selected(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> dic
 
 
 def endpoint(environ: Mapping[str, str]) -> str:
-    """Return the receiver's URL: the variable for traces as it is, or the general one with a path added."""
+    """Return the receiver's URL: the variable for traces unchanged, or the general one with a path added."""
     own, general = (_given(environ, name) for name in _variables("ENDPOINT"))
     if own:
         return own

@@ -16,7 +16,7 @@ _UNITS = {"h": 3600, "m": 60, "s": 1}
 
 
 def tool(*words: str | Path, cwd: Path | None = None, timeout: float = 60) -> str:
-    """Run a tool that has to succeed; return all that it says."""
+    """Run a tool that has to succeed; return its output."""
     done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

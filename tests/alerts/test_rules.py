@@ -47,7 +47,7 @@ def test_promtool_takes_the_rules(file: Path) -> None:
 
 @pytest.mark.parametrize("file", PROMTOOL_TESTS, ids=lambda file: file.name)
 def test_promtool_tests(file: Path) -> None:
-    """Alerts fire, stay quiet and resolve as their own tests say."""
+    """Alerts fire and resolve as in their promtool tests."""
     tool("promtool", "test", "rules", file)
 
 
@@ -135,7 +135,7 @@ def used() -> list[tuple[str, set[str]]]:
 
 
 def test_every_metric_of_the_rules_is_there() -> None:
-    """A rule about a metric or label that the exporter does not expose would be silent for ever."""
+    """A rule for a metric or label that the exporter does not expose would never fire."""
     names = exposed() | {"up": {"job"}}
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     selected = [(name, labels) for name, labels in used() if name not in recorded]

@@ -55,7 +55,7 @@ class Life(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What one who took in certain documents knows: each event's lives, oldest first, by its first id."""
+    """The state after certain documents: each event's lives, oldest first, by its first id."""
 
     incarnation: int | None = None
     lives: dict[str, tuple[Life, ...]] = {}
@@ -135,7 +135,7 @@ def view(lives: Iterable[tuple[str, Iterable[str]]]) -> list[tuple[str, ...]]:
 
 
 def advance(state: State, document: Document) -> State:
-    """Take a document into account, as docs/events.md says of transitions."""
+    """Process a document by the transitions in docs/events.md."""
     step = 1 + max((told.step for told in state.told), default=0)
     is_next = state.incarnation is not None and document.incarnation == state.incarnation + 1
     listed, fresh = _sorted(state, document)
@@ -154,7 +154,7 @@ def advance(state: State, document: Document) -> State:
 
 
 def _sorted(state: State, document: Document) -> tuple[dict[str, Event], list[Event]]:
-    """Return what a document says of the known events, and the new ones."""
+    """Return the known events in a document, and the new ones."""
     keys = {i: key for key, lives in state.lives.items() for i in lives[-1].ids}
     ranks = {i: rank for lives in state.lives.values() for rank, i in enumerate(lives[-1].ids)}
     listed, fresh = {}, []
@@ -204,7 +204,7 @@ def _seen(lives: tuple[Life, ...], event: Event, step: int) -> tuple[Life, ...]:
     if event.state in OVER:
         return _ended(lives, OVER[event.state], step)
     if event.mine and not before.mine:
-        # The life for others ends without a word.
+        # The life for others ends without a transition.
         return *lives[:-1], _begun(event, before.number + 1, before.ids, step)
     after = msgspec.structs.replace(before, ids=_with_id(before.ids, event), event=event)
     if event.state == "started" and not before.has("started"):

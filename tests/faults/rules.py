@@ -68,7 +68,7 @@ class Leave(msgspec.Struct, frozen=True):
 
 
 def leave(rules: str, event: Event) -> Leave | None:
-    """Return the leave that rules give this VM to approve an event as a document lists it."""
+    """Return this VM's permission by the rules to approve an event; None if there is none."""
     if event.state != "scheduled" or VM not in event.names or event.type == "Terminate" or rules == "none":
         return None
     turn = event.names.index(VM) * FAILOVER

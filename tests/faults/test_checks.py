@@ -87,7 +87,7 @@ def test_a_repeat_that_no_kill_explains() -> None:
 
 
 def test_several_lives() -> None:
-    """What happens in each life is told each time; a repeat needs an excuse as ever."""
+    """The transitions of each life are reported each time; a repeat needs an excuse as usual."""
     world = SEEN.saw(Document(3, (REBOOT,))).saw(Document(4, ()))
     told = [SCHEDULED, CANCELLED, SCHEDULED, CANCELLED]
     checks.messages(scene(life()), receiver(*told), world, Counter())
@@ -99,7 +99,7 @@ def test_several_lives() -> None:
 
 
 def test_the_order_holds_per_event() -> None:
-    """What happens to one event may be told before what happened to another one earlier."""
+    """A transition may be reported before an earlier one of another event."""
     other = msgspec.structs.replace(REBOOT, id="B-2", type="Freeze")
     world = World().saw(Document(1, (REBOOT,))).saw(Document(2, (other,)))
     announced = ("B-2", "scheduled")
@@ -181,7 +181,7 @@ def test_hooks_that_failed() -> None:
 
 
 def test_an_approval_is_told_of() -> None:
-    """What was approved must be told of as that."""
+    """An approval must be reported."""
     with pytest.raises(AssertionError, match="approved"):
         checks.messages(scene(life()), receiver(SCHEDULED, CANCELLED), SEEN, Counter([("a-1", "approved")]))
 

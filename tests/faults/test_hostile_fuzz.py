@@ -22,7 +22,7 @@ def test_the_corpus(name: str, file: str) -> None:
 
 @pytest.mark.parametrize("name", PROBES)
 def test_a_short_search(name: str) -> None:
-    """No traceback, no hang, no words that are not meant, whatever comes."""
+    """No input causes a traceback, a hang or an unexpected message."""
 
     @short
     @given(inputs(name))

@@ -44,7 +44,7 @@ def test_counters_keep_few_unknown_types() -> None:
 
 
 def test_history_has_an_end() -> None:
-    """Ids that are new at every poll push the oldest out, and the state is told which."""
+    """Ids that are new at every poll displace the oldest, which are deleted from the state, too."""
     known, forgotten = Known(), 0
     for incarnation in range(5):
         found = [scheduled(event_id=f"{incarnation}-{n}") for n in range(MOST_PAST // 2)]
@@ -58,7 +58,7 @@ def test_history_has_an_end() -> None:
 
 
 def test_changes_of_one_event_have_an_end() -> None:
-    """Content that differs every minute is told a thousand times; the start and the end are told still."""
+    """Content that differs every minute is reported a thousand times; start and end are still reported."""
     known = Known()
     told: list[Message] = []
     for number in range(MOST_TRANSITIONS + 200):
@@ -79,7 +79,7 @@ def test_changes_of_one_event_have_an_end() -> None:
 
 
 def test_the_ids_of_one_event_have_an_end() -> None:
-    """An event that is renewed, and set back, at every poll is taken for another one after a while."""
+    """An event that is renewed, and reset, at every poll counts as another one after a while."""
     known = Known()
     for number in range(4 * MOST_IDS):
         status = STARTED if number % 2 else SCHEDULED

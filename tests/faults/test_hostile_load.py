@@ -117,7 +117,7 @@ def many(incarnation: int, **fields: Any) -> bytes:
 
 @pytest.mark.timeout(700)
 def test_ten_thousand_events(tmp_path: Path) -> None:
-    """They are seen, scraped, shown, decided about and told in digests, all of them, and leave nothing."""
+    """All are processed, scraped, shown, decided and reported in digests, and leave nothing behind."""
     with http_receiver() as receiver:
         refused = threading.Event()
 
@@ -206,7 +206,7 @@ def test_five_hundred_idle_connections(tmp_path: Path) -> None:
 
 
 def test_fifty_peers_that_ask_and_never_read(tmp_path: Path) -> None:
-    """Two hundred scrapes asked for at once by each of them take no memory, and hold up nobody."""
+    """Two hundred pipelined scrapes by each client take no memory, and do not delay others."""
     with running(tmp_path) as program, contextlib.ExitStack() as stack:
         program.get("/metrics")
         before = program.status("VmRSS")

@@ -72,7 +72,7 @@ MUST = {("a-1", "approved"): 1}
 
 
 def test_an_approval_with_leave() -> None:
-    """One that the rules allow is right, and is to be told of."""
+    """One that the rules allow is correct, and must be reported."""
     document = Document(1, (FREEZE,))
     assert check(asked(document), approved("A-1"), shown=ONCE) == MUST
 
@@ -115,7 +115,7 @@ def document(**fields: Any) -> Document:
 def test_an_approval_without_leave(
     talks: Callable[[], list[Talk]], rules: str, shown: Any, problem: str
 ) -> None:
-    """What no rule allows, or comes too early, or twice, or is not told of, is found."""
+    """An approval without a rule, too early, twice or unreported is found."""
     with pytest.raises(AssertionError, match=problem):
         check(*talks(), rules=rules, shown=shown)
 

@@ -72,7 +72,7 @@ def test_a_return() -> None:
 
 
 def test_joining_and_leaving() -> None:
-    """This VM's joining or leaving begins a life; only the end of one of its own is told."""
+    """A life begins when this VM joins or leaves; only the end of its own life is reported."""
     assert after((1, [OTHER]), (2, [STARTED])) == {"a-1": [mine("started")]}
     assert after((1, [REBOOT]), (2, [OTHER])) == {
         "a-1": [("other", "scheduled"), mine("scheduled", "cancelled")]

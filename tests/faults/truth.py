@@ -1,4 +1,4 @@
-"""What Azure has in mind: events that come, change, start and go, and the documents that say so; seeded."""
+"""Azure's side: events that appear, change, start and end, and their documents; seeded."""
 
 import json
 import random

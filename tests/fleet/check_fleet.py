@@ -97,7 +97,7 @@ def _prometheus(folder: Path, scrape: str, targets: list[Target], alertmanager: 
 def test_one_event_is_one_approval_and_a_message_per_phase(
     scrape: str, patience: float, tmp_path: Path
 ) -> None:
-    """It is announced, starts and ends, each told once; its start in time, though it takes a VM down."""
+    """It is announced, starts and ends, each reported once; its start in time, though it takes a VM down."""
     with fleet(tmp_path, scrape) as here:
         announced = _mark(lambda: True)
         here.simulator.start_scenario(Scenario("one", "One event", "", HIT, (PLAN,)))

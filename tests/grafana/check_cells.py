@@ -93,7 +93,7 @@ def test_a_vm_that_is_down_keeps_its_event(played: Scene) -> None:
 
 
 def test_a_started_event_has_no_time_left(played: Scene) -> None:
-    """What Azure does not say is blank, and the rest is readable."""
+    """Facts missing from Azure are blank, the others are readable."""
     rows = {row["Type"]: row for row in cells(played, "Events")}
     assert rows["Reboot"]["Time left"] == rows["Reboot"]["NotBefore"] == ""
     assert rows["Reboot"]["VMs hit"] == "2"

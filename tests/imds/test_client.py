@@ -245,7 +245,7 @@ def test_request_within_the_handling_of_an_error() -> None:
 
 
 def test_close() -> None:
-    """Closing ends idle connections; a later request works all the same, and leaves none behind."""
+    """Closing ends idle connections; a later request still works, and leaves none behind."""
     ended = threading.Semaphore(0)
 
     def respond(connection: Connection, _: Request) -> None:

@@ -89,7 +89,7 @@ def test_slow_servers(respond: Respond) -> None:
 
 @pytest.mark.parametrize("status", ["500 Oops", "429 Slow down", "302 Found"])
 def test_slow_refusal(status: str) -> None:
-    """A refusal whose body drips is a refusal all the same, and ends with the timeout."""
+    """A refusal with a slow body is still a refusal, and ends with the timeout."""
     head = f"HTTP/1.1 {status}\r\nLocation: /\r\nContent-Length: 5000\r\n\r\n".encode()
     sent = threading.Event()
 

@@ -125,7 +125,7 @@ def test_malformed_value(tmp_path: Path, value: str, caplog: pytest.LogCaptureFi
 
 
 def test_nothing_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Without any lease the static address is used, and the sentence says where was searched."""
+    """Without any lease the static address is used, and the sentence has the searched folders."""
     found = discover_endpoint([tmp_path, tmp_path / "missing"])
     assert found.endpoint == "http://169.254.169.254"
     assert found.source == f"no DHCP option 245 in {tmp_path}, {tmp_path}/missing: the static address is used"

@@ -1,4 +1,4 @@
-"""Answers whose head never ends: requests cannot give them up, so the watchdog has to notice them."""
+"""Responses with an endless head: requests cannot abandon them, so the watchdog has to detect them."""
 
 import contextlib
 import threading

@@ -63,7 +63,7 @@ def test_unknown_types_and_statuses_are_there_while_they_last() -> None:
 
 
 def test_an_event_has_series_while_it_is_listed() -> None:
-    """Every fact about an event is a series of its own, and goes with it."""
+    """Every fact about an event has its own series, which disappears with the event."""
     fixture = WatchFixture(metrics=ALL)
     fixture.poll()
     fixture.poll(body(raw_event()))
@@ -149,7 +149,7 @@ def _collected(fixture: WatchFixture, **sources: Any) -> dict[str, list[dict[str
 
 
 def test_the_vm_is_described_once_imds_has_told() -> None:
-    """One series says where the VM is; the Node's name is a label where there is one."""
+    """One series has the VM's location; the Node's name is a label if there is one."""
     fixture = WatchFixture()
     assert _collected(fixture)["instance_info"] == []
     fixture.imds.facts = VirtualMachine(

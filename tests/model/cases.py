@@ -1,4 +1,4 @@
-"""Short histories, and what model and product tell of them, in few words."""
+"""Short histories, and the reports of model and product about them."""
 
 import json
 from datetime import timedelta
@@ -32,19 +32,19 @@ def poll(seconds: float, incarnation: object, *events: object, **fields: Any) ->
 
 
 def told_of(*steps: Step) -> list[list[Told]]:
-    """Return what is told of each answer, by the model and by the product alike."""
+    """Return the reports about each answer, which are the same for model and product."""
     found = difference(steps)
     assert found is None, report(steps, found)
     return [after[1] for after in follow(steps) if after]
 
 
 def story(*steps: Step) -> str:
-    """Return what is told of each answer: transition, id, number of the life if not the first, target."""
+    """Return the reports of each answer: transition, id, number of the life if not the first, target."""
     return " | ".join(", ".join(map(_word, told)) or "-" for told in told_of(*steps))
 
 
 def last(*steps: Step) -> str:
-    """Return what is told of the last answer."""
+    """Return the reports of the last answer."""
     return story(*steps).rpartition(" | ")[2]
 
 

@@ -75,7 +75,7 @@ def _rank(line: Line) -> int:
 
 
 def _by_model(steps: Iterable[Step]) -> Iterator[Lines | None]:
-    """Yield what is told and what is current after each answer, and in the end what is past."""
+    """Yield the reports and the current lives after each answer, and at the end the past ones."""
     state = life.State()
     for step, after in zip(steps, life.follow(steps), strict=True):
         if after is None:

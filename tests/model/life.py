@@ -51,17 +51,17 @@ class Life(NamedTuple):
 
     @property
     def transitions(self) -> list[Moment]:
-        """Return all that was told."""
+        """Return all reports."""
         return [moment for moment in self.story if moment.transition not in (None, _JOINED)]
 
     @property
     def over(self) -> bool:
-        """Return whether the life has ended, with or without a word."""
+        """Return whether the life has ended, with or without a report."""
         return bool(self.story) and self.story[-1].transition in (*ENDINGS, _JOINED)
 
     @property
     def silent(self) -> bool:
-        """Return whether the life has ended without a word."""
+        """Return whether the life has ended without a report."""
         return self.has(_JOINED)
 
     def has(self, *transitions: str) -> bool:
@@ -100,7 +100,7 @@ class Told(NamedTuple):
 
 
 def follow(steps: Iterable[Step]) -> Iterator[tuple[State, list[Told]] | None]:
-    """Yield the state after each answer and what is told of it; None where it is not a document."""
+    """Yield the state after each answer and its reports; None if it is not a document."""
     state, watching = State(), False
     for step in steps:
         watching = watching and not step.restart
@@ -115,7 +115,7 @@ def follow(steps: Iterable[Step]) -> Iterator[tuple[State, list[Told]] | None]:
 
 
 def advance(state: State, poll: Poll) -> tuple[State, list[Told]]:
-    """Return the state after a poll, and what is told of it, in order."""
+    """Return the state after a poll, and its reports, in order."""
     heirs = _heirs(state, poll.document)
     lives = [life if life.over else _go_on(life, heirs, state, poll) for life in state.lives]
     for event in poll.document.events.values():
@@ -177,7 +177,7 @@ def _go_on(life: Life, heirs: Mapping[tuple[str, ...], Event], state: State, pol
 
 
 def _entry(ids: tuple[str, ...], document: Document) -> Event | None:
-    """Return what a document says of an event, by the newest of its ids if it lists several."""
+    """Return an event in a document, by the newest of its ids if it lists several."""
     readable = [event for i in ids if (event := document.events.get(i))]
     return readable[-1] if readable else None
 
@@ -198,7 +198,7 @@ def _gone(life: Life, state: State, poll: Poll) -> str:
 
 
 def _listed(life: Life, event: Event, state: State, poll: Poll) -> Life:
-    """Return the life after a document that lists its event: it goes on, or this VM joins or leaves."""
+    """Return the life after a document that lists its event: it continues, or this VM joins or leaves."""
     target = _target(event, poll.instance) or life.target
     # An event that is over cannot be joined.
     if target == life.target or (event.kind in _ENDED and life.target == "other"):
@@ -211,7 +211,7 @@ def _listed(life: Life, event: Event, state: State, poll: Poll) -> Life:
 
 
 def _target(event: Event, instance: str | None) -> str | None:
-    """Return whom the event affects, or None while this VM does not know its name."""
+    """Return which VMs the event affects, or None while this VM's name is unknown."""
     if instance is None:
         return None
     mine = not event.resources or any(same_name(name, instance) for name in event.resources)
@@ -263,7 +263,7 @@ def _last_told(life: Life) -> Event:
 
 
 def _starts_or_falls_back(before: Event, after: Event) -> bool:
-    """Return whether the status becomes Started or ceases to be: what changes with it is not told."""
+    """Return whether the status changes to or from Started: changes with it are not reported."""
     return before.kind != after.kind and "started" in (before.kind, after.kind)
 
 

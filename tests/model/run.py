@@ -27,7 +27,7 @@ def disagreements(seed: int | str, histories: int, most: int) -> list[str]:
 
 
 def main() -> int:
-    """Run it as the arguments say, and return the exit status."""
+    """Run it with the arguments, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--histories", type=int, default=100_000)
     parser.add_argument("--seed", default="1")

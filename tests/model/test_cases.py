@@ -1,4 +1,4 @@
-"""Model and product against what the documentation says of the life of an event, sentence by sentence."""
+"""Model and product against the documentation of an event's life, sentence by sentence."""
 
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ from tests.model.histories import BEGINNING, NAME
 
 
 def test_advised() -> None:
-    """An event that is first seen neither Scheduled nor Started is advised, once, and then goes on."""
+    """An event that is first seen neither Scheduled nor Started is advised, once, and then continues."""
     advice = event(status="Advisory")
     steps = poll(0, 1, advice), poll(1, 2, advice), poll(2, 3, A), poll(3, 4, STARTED)
     assert story(*steps) == "advised a | - | scheduled a | started a"
@@ -94,7 +94,7 @@ def test_vanished_unreadable_just_before() -> None:
 
 
 def test_vanished_after_a_day() -> None:
-    """After 24 hours the incarnations may have begun anew, whether or not this was a restart."""
+    """After 24 hours the incarnations may have restarted, whether or not this was a restart."""
     day = 24 * 3600
     for restart in (True, False):
         assert last(poll(0, 1, A), poll(day, 2, restart=restart)) == "vanished a"
@@ -123,7 +123,7 @@ def test_once_across_restarts() -> None:
 
 
 def test_updates_under_unknown_statuses() -> None:
-    """From one status that means nothing to another there is no transition that would tell what changed."""
+    """Between two unknown statuses there is no transition for the change."""
     steps = poll(0, 1, event(status="Advisory")), poll(1, 2, event(status="Paused", Description="Soon."))
     assert story(*steps) == "advised a | updated a"
 
@@ -139,7 +139,7 @@ def test_updates_are_folded() -> None:
 
 
 def test_a_folded_update_that_was_taken_back() -> None:
-    """What is as it was when it was last told is no update."""
+    """Content that equals the last reported one is not an update."""
     first, second = event(DurationInSeconds=6), event(DurationInSeconds=7)
     steps = poll(0, 1, A), poll(1, 2, first), poll(2, 3, second), poll(3, 4, first), poll(99, 4, first)
     assert story(*steps) == "scheduled a | updated a | - | - | -"
@@ -182,7 +182,7 @@ def test_this_vm_leaves() -> None:
 
 
 def test_this_vm_leaves_and_the_event_ends() -> None:
-    """What becomes of the event elsewhere, in the same document too, is nothing of this VM's life."""
+    """The event's continuation for others, also in the same document, does not affect this VM's life."""
     assert last(poll(0, 1, A), poll(1, 2, event(status="Completed", Resources=OTHERS))) == "cancelled a"
     assert last(poll(0, 1, STARTED), poll(1, 2, event(status="Canceled", Resources=OTHERS))) == "completed a"
 

@@ -1,4 +1,4 @@
-"""Model and product against what the documentation says of odd documents, names and new ids."""
+"""Model and product against the documentation of odd documents, names and new ids."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def test_two_events_with_one_id() -> None:
 
 
 def test_a_reset() -> None:
-    """After a reset events go on, and nothing is told twice."""
+    """After a reset events continue, and nothing is reported twice."""
     assert story(poll(0, 9, A), poll(1, 0, A), poll(2, 1)) == "scheduled a | - | cancelled a"
 
 
@@ -56,7 +56,7 @@ def test_an_unreadable_event_without_an_id() -> None:
 
 
 def test_an_unknown_name() -> None:
-    """Until this VM knows its name, every new event is its own; then those of others are cancelled."""
+    """While the VM's name is unknown, every new event is its own; then those of others are cancelled."""
     for first in (FOR_OTHERS, event(status="Started", Resources=OTHERS)):
         word = first["EventStatus"].lower()
         steps = poll(0, 1, first, instance=None), poll(1, 1, first)
@@ -112,7 +112,7 @@ def test_a_chain_of_ids() -> None:
 
 
 def test_succession_of_a_started_event() -> None:
-    """An event that had started goes on under a new id only in the very next incarnation."""
+    """A started event continues under a new id only in the very next incarnation."""
     new = event("B", "Started", NotBefore="")
     assert story(poll(0, 1, STARTED), poll(1, 2, new), poll(2, 3)) == "started a | - | completed a"
     for incarnation in (1, 3, None):

@@ -256,7 +256,7 @@ def test_nonsense_of_any_depth_is_described() -> None:
 
 
 def test_a_defect_reads_the_same_wherever_the_event_stands() -> None:
-    """What is wrong with one event does not read as news because its neighbours come and go."""
+    """The defect of an event stays the same when its neighbours change."""
     bad = raw_event(EventType=None)
     assert decode_document(body(bad)).defects == decode_document(body(GOOD, bad)).defects
 

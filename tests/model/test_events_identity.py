@@ -46,7 +46,7 @@ def test_names_are_folded(name: str, expected: str) -> None:
     ],
 )
 def test_whom_an_event_hits(instance: str | None, resources: tuple[str, ...], expected: Target) -> None:
-    """This VM is hit if it is named, if nobody is, and as long as it does not know its name."""
+    """This VM is affected if it is listed, if no VM is, and while its name is unknown."""
     assert scheduled(resources=resources).target(instance) is expected
 
 

@@ -13,7 +13,7 @@ from tests.model.run import disagreements
 
 @pytest.mark.parametrize("part", range(6))
 def test_the_product_does_as_the_documentation_says(part: int) -> None:
-    """Whatever IMDS serves, the product tells and knows what the model does."""
+    """For any documents, the product reports and stores the same as the model."""
     assert "\n\n".join(disagreements(f"suite {part}", 500, 1)) == ""
 
 

@@ -61,7 +61,7 @@ def test_notice_counts_from_the_beginning_of_the_life() -> None:
 
 
 def test_equal_incarnation_with_other_content_counts() -> None:
-    """Content decides: a document under an old number that says something else is taken at its word."""
+    """Content decides: a document with an old incarnation but other content is processed."""
     life = Life()
     life.feed(scheduled(), incarnation=3)
     step = life.feed(started(), scheduled(event_id=REBOOT_ID), incarnation=3)
@@ -80,7 +80,7 @@ def test_a_repeated_document_writes_nothing() -> None:
 
 
 def test_an_update_that_is_taken_back_is_not_told() -> None:
-    """Content that is again what was last told is not news."""
+    """Content that reverts to what was last reported is not reported."""
     life = Life()
     life.feed(scheduled())
     life.feed(scheduled(duration_seconds=9))
@@ -90,7 +90,7 @@ def test_an_update_that_is_taken_back_is_not_told() -> None:
 
 
 def test_a_start_and_an_end_leave_no_update_behind() -> None:
-    """What changed and was not told yet shows in the transition that comes first."""
+    """Changes not yet reported are in the next transition."""
     life = Life()
     life.feed(scheduled())
     life.feed(scheduled(duration_seconds=9))

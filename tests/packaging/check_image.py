@@ -78,7 +78,7 @@ def image(base_argument: str) -> str:
 
 
 def configuration(image: str) -> dict[str, Any]:
-    """Return what the image says about how it is run."""
+    """Return the image's configuration."""
     found: dict[str, Any] = json.loads(buildah("inspect", "--type", "image", image))["Docker"]["config"]
     return found
 

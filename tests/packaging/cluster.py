@@ -29,7 +29,7 @@ class Cluster:
         self.kubeconfig = self.kubeconfig_of("admin", TOKEN)
 
     def kubeconfig_of(self, name: str, token: str) -> Path:
-        """Write the configuration of somebody with a token."""
+        """Write the configuration of a user with a token."""
         path = self._folder / f"{name}.kubeconfig"
         cluster = {"server": self._server, "insecure-skip-tls-verify": True}
         content = {
@@ -63,7 +63,7 @@ class Cluster:
         self.kubectl("apply", "--filename", "-", given=json.dumps(listed))
 
     def get(self, *arguments: str) -> Any:
-        """Return what the server says of objects."""
+        """Return objects from the server."""
         return json.loads(self.kubectl("get", *arguments, "--output", "json"))
 
 
@@ -122,7 +122,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def _definition(kind: str, plural: str) -> dict[str, Any]:
-    """Return what makes the server know a kind of the Prometheus operator."""
+    """Return the definition of a resource of the Prometheus operator."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything}}}
     return {

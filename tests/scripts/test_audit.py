@@ -54,7 +54,7 @@ def osv(vulnerable: str) -> tuple[list[dict[str, object]], Respond]:
 
 
 def test_a_vulnerability_fails(file: Path) -> None:
-    """The package, its version, what is known against it and the mend are named; the exit status is 1."""
+    """Package, version, vulnerability and fix are printed; the exit status is 1."""
     asked, respond = osv("holey")
     with serving(respond) as service:
         done = audit(file, service.url)
@@ -65,7 +65,7 @@ def test_a_vulnerability_fails(file: Path) -> None:
 
 
 def test_no_vulnerability_passes(file: Path) -> None:
-    """It says how many packages were really looked at."""
+    """The output has the number of packages that were checked."""
     with serving(osv("")[1]) as service:
         done = audit(file, service.url)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{file}: 2 of 2 packages audited\n", "")
@@ -91,7 +91,7 @@ def test_without_a_network_it_says_so(file: Path) -> None:
 
 
 def test_ci_does_not_pass_unasked(file: Path) -> None:
-    """Where the workflow says so, no answer is a failure."""
+    """With the workflow's option, no answer is a failure."""
     done = audit(file, f"http://127.0.0.1:{free_port()}", strict="1")
     assert done.returncode == 1
     assert "NOT AUDITED: the vulnerability service could not be asked" in done.stderr

@@ -46,7 +46,7 @@ def folder() -> Iterator[Path]:
 
 
 def status(pid: int) -> dict[str, str]:
-    """Read what the kernel says of a process (proc_pid_status(5))."""
+    """Read a process's status from the kernel (proc_pid_status(5))."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 

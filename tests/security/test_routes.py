@@ -82,7 +82,7 @@ class Running:
         }
 
     def reloaded(self) -> list[str]:
-        """Return the line of the metrics that says when the configuration was last read."""
+        """Return the metric with the time at which the configuration was last read."""
         return RELOADED.findall(get(f"{self.url}/metrics"))
 
     def ask(self, method: str, path: str) -> int:

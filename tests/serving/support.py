@@ -50,7 +50,7 @@ def connect(server: Server) -> socket.socket:
 
 
 def ask(server: Server, method: str = "GET", body: Any = None, **headers: str) -> tuple[int, bytes]:
-    """Send one request over a connection of its own."""
+    """Send one request over its own connection."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:
         connection.request(method, "/", body, headers)

@@ -78,7 +78,7 @@ def test_addresses_are_served(address: str, hosts: list[str], url: str) -> None:
 
 
 def test_without_ipv6_all_addresses_are_those_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine that has no IPv6 the usual address works all the same."""
+    """On a machine without IPv6 the default address still works."""
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     listener = listen(":0")
     with listener:

@@ -103,7 +103,7 @@ def test_a_slow_application_is_waited_for() -> None:
 
 
 def test_a_scrape_among_silent_connections() -> None:
-    """Six hundred, far more than there is room for, keep nobody out; the longest silent have to go."""
+    """Six hundred, far more than the limit, do not block others; those idle the longest are closed."""
     with serving(max_connections=50) as server, ExitStack() as stack:
         silent = [stack.enter_context(connect(server)) for _ in range(600)]
         assert ask(server) == (200, b"GET 0")
@@ -135,7 +135,7 @@ def test_room_is_made_by_those_that_rest() -> None:
 
 
 async def _gatekeeper(request: Request) -> Response:
-    """Take whoever sends ``Authorization`` for authenticated."""
+    """Treat every client that sends ``Authorization`` as authenticated."""
     return replace(await echo(request), authenticated=bool(request.header(b"authorization")))
 
 

@@ -29,7 +29,7 @@ def client(simulator: Simulator) -> Iterator[Client]:
 
 
 def test_each_version_has_its_fields_and_types(client: Client) -> None:
-    """Every version adds what Azure's table says it added."""
+    """Every version adds the fields in Azure's table."""
     fields, kinds = {}, {}
     for version in EVENTS_VERSIONS:
         events = client.ask(params={"api-version": version}).json()["Events"]

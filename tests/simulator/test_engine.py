@@ -117,7 +117,7 @@ def test_several_approvals_are_one_step() -> None:
 
 
 def test_ids_are_fresh_upper_case_guids() -> None:
-    """Two runs of a scenario have nothing in common but what they say."""
+    """Two runs of a scenario share only their content, no ids."""
     simulator = make(clock=HandClock())
     ids = [*simulator.start_scenario("live-migration"), *simulator.start_scenario("live-migration")]
     assert len(set(ids)) == 2
@@ -168,7 +168,7 @@ def test_an_event_of_the_scenario_can_come_later() -> None:
 
 
 def test_one_event_can_be_cancelled_by_hand() -> None:
-    """By its id, in any case; an unknown id is told."""
+    """By its id, in any case; an unknown id is reported."""
     simulator = make(scenario(plan(), plan(type="Reboot")), clock=HandClock())
     event_id = document(simulator)["Events"][0]["EventId"]
     assert simulator.cancel(event_id.lower())
@@ -177,7 +177,7 @@ def test_one_event_can_be_cancelled_by_hand() -> None:
 
 
 def test_the_simulated_vm_takes_the_first_place_of_the_group() -> None:
-    """Scenarios name VMs of their own; the simulated VM and its neighbours play them."""
+    """The VM names in scenarios are replaced by the simulated VM and its neighbours."""
     simulator = Simulator([scenario(plan(vms=("vm_1", "vm_0")))], vm_name="web_2", clock=HandClock())
     assert document(simulator)["Events"][0]["Resources"] == ["web_0", "web_2"]
     assert group("web_2", 4) == ("web_2", "web_0", "web_1", "web_3")

@@ -118,7 +118,7 @@ def one(letter: str, status: str, *vms: str) -> list[tuple[str, str, tuple[str, 
     ],
 )
 def test_a_bundled_scenario(name: str, moments: list[Moment]) -> None:
-    """Incarnations, ids, statuses and resources follow one another as the scenario's file says."""
+    """Incarnations, ids, statuses and resources follow the scenario's file."""
     assert Stage(*load_scenarios([name])).watch(3000) == moments
 
 

@@ -45,7 +45,7 @@ events:
 
 
 def test_all_kinds_are_bundled() -> None:
-    """Each is named as its file is, says what it is about, and fits its name."""
+    """Each has the name of its file, a description, and matching events."""
     found = load_scenarios()
     assert {one.name: (one.events[0].type, one.events[0].source) for one in found} == BUNDLED
     assert all(one.title and one.description for one in found)
@@ -182,7 +182,7 @@ CHANGED = (
 
 
 def test_changes_are_read(tmp_path: Path) -> None:
-    """What a file does not say of a change stays as it is."""
+    """Unspecified fields of a change stay unchanged."""
     path = tmp_path / "own.yaml"
     path.write_text(CHANGED)
     (planned,) = load_scenarios([str(path)])[0].events

@@ -52,7 +52,7 @@ def client(simulator: Simulator) -> Iterator[Client]:
     ],
 )
 def test_a_bad_request_is_refused(client: Client, path: str, options: dict[str, Any]) -> None:
-    """Without the header, through a proxy, or without a known version: 400, and JSON that says why."""
+    """Without the header, through a proxy, or without a known version: 400, with the reason as JSON."""
     options = {"params": {"api-version": "2021-12-13" if path == INSTANCE else NEWEST}} | options
     answer = client.ask(path, **options)
     assert answer.status_code == 400

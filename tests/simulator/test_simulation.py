@@ -184,7 +184,7 @@ def test_five_requests_a_second() -> None:
 
 
 def test_a_document_can_be_set_by_hand() -> None:
-    """Bytes go out to the letter, a mapping as JSON, and None goes on with the scenarios."""
+    """Bytes are served verbatim, a mapping as JSON, and None resumes the scenarios."""
     simulator = make(scenario(), clock=HandClock())
     simulator.set_document(b"<html>")
     assert simulator.document(NEWEST) == b"<html>"

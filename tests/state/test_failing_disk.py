@@ -28,7 +28,7 @@ def _unwritable(fixture: StateFixture, reason: str) -> str:
 
 
 def test_failing_writes_are_caught_up(fixture: StateFixture) -> None:
-    """While writes fail the store goes on from memory; the disk is retried every 10 s, and catches up."""
+    """While writes fail the store works in memory; the disk is retried every 10 s, and catches up."""
     store = fixture.open()
     store.record(nth_step(Known(), 1))
     with no_room_for_files():

@@ -22,7 +22,7 @@ from tests.state_support import START, StateFixture, no_room_for_files, nth_step
 
 @dataclass
 class Entry:
-    """What a plain list knows of a job."""
+    """A job in the model, which is a plain list."""
 
     transition: Transition = Transition.SCHEDULED
     attempts: int = 0
@@ -104,7 +104,7 @@ class Work(RuleBasedStateMachine):
 
     @rule(life=lives)
     def end(self, life: str) -> None:
-        """End a life: its hooks that have not begun are of no use any more."""
+        """End a life: its hooks that have not started are dropped."""
         tracked = TrackedEvent(scheduled(event_id=life), (life,), first_seen=START)
         self.store.record(_step(Occurrence(tracked, Transition.COMPLETED, START)))
         for name in [name for name, one in self.jobs.items() if name[0] == life and not one.attempts]:

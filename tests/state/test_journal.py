@@ -28,7 +28,7 @@ class FailingDisk(RuleBasedStateMachine):
         self.memory: Entries = {}
         # What a restart may find: all since the last state that was acknowledged as on disk.
         self.possible: list[Entries] = [{}]
-        # Everything that ever was, which is what a file that somebody replaced may hold.
+        # Everything that ever existed, which a replaced file may contain.
         self.ever: list[Entries] = [{}]
         self.tampered = False
         self.lives = 0
@@ -114,7 +114,7 @@ class FailingDisk(RuleBasedStateMachine):
 
     @rule(content=st.sampled_from(("nothing", "garbage", "copy")))
     def tamper(self, content: str) -> None:
-        """Remove the file, or put another one in its place."""
+        """Remove the file, or replace it by another one."""
         path, copy = self.fixture.path, Path(self.folder.name, "copy")
         if content == "copy" and not copy.exists():
             return

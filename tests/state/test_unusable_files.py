@@ -227,7 +227,7 @@ def _contains(new: Any, old: Any) -> bool:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_any_damage_is_survived(fixture: StateFixture, seed: int) -> None:
-    """Whatever bytes of the file change, the store opens; it knows all, or begins anew and says so."""
+    """With any bytes of the file changed, the store opens, with all its data, or empty with a problem."""
     dice = random.Random(seed)
     fixture.remember(4)
     content = bytearray(fixture.path.read_bytes())

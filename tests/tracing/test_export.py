@@ -196,7 +196,7 @@ def test_a_receiver_that_refuses(receiver: Receiver, status: int, *, refused: bo
 def test_partial_success(
     receiver: Receiver, caplog: pytest.LogCaptureFixture, rejected: int, message: str, accepted: int
 ) -> None:
-    """What a receiver rejects was not accepted, and what it says about that is logged."""
+    """Rejected spans do not count as accepted, and the receiver's message is logged."""
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = rejected
     answer.partial_success.error_message = message
@@ -272,7 +272,7 @@ def test_limits_hold(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_sampling_is_not_left_to_chance(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every event is traced, whatever the variable for the fleet's requests says."""
+    """Every event is traced, whatever the fleet-wide sampling variable."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     assert otlp().export([SPAN]) == ExportOutcome(1)
     assert len(spans(receiver)) == 1

@@ -36,7 +36,7 @@ def told(*steps: Step) -> list[Span]:
 
 
 def test_a_whole_life() -> None:
-    """Phases are told of when they end, the root last; all in the trace of the EventId, with real times."""
+    """Phases become spans when they end, the root last; all in the trace of the EventId, with real times."""
     life = Life()
     assert spans(life.feed(scheduled())) == []
     (announced,) = spans(life.feed(started()))
@@ -159,7 +159,7 @@ def test_each_vm_has_spans_of_its_own() -> None:
 
 
 def test_a_restart_changes_no_id() -> None:
-    """What a new process says of the same event fits what the old one said."""
+    """A new process creates matching spans for the same event."""
     first, second = Life(), Life()
     for life in (first, second):
         life.feed(scheduled())
@@ -196,7 +196,7 @@ def test_a_clock_that_is_set_back() -> None:
 
 
 def test_a_renewed_id_keeps_the_trace() -> None:
-    """An event that goes on under a new id stays in the trace of its first."""
+    """An event that continues under a new id stays in the trace of its first id."""
     life = Life()
     life.feed(scheduled())
     found = spans(life.feed(started(event_id="00000000-0000-0000-0000-00000000000a")), life.feed())

@@ -50,7 +50,7 @@ def test_back_in_service() -> None:
 
 
 def test_what_was_known_before_the_start_takes_nothing_out() -> None:
-    """In service until a document of this process says otherwise, and still so while IMDS fails."""
+    """In service until the first document of this process, also while IMDS fails."""
     life = Life()
     life.feed(scheduled(event_type="Reboot", not_before=NOW))
     fixture = WatchFixture(life.known)

@@ -89,7 +89,7 @@ def test_a_first_poll_that_fails_leaves_the_watch_not_ready() -> None:
 
 
 def test_an_answer_that_is_no_document() -> None:
-    """Garbage is a failed poll of its own kind."""
+    """Garbage is a failed poll with its own outcome."""
     fixture = WatchFixture()
     assert fixture.poll(b"<html>") is PollOutcome.INVALID_DOCUMENT
     assert fixture.watch.snapshot.last_error.startswith("not a document of scheduled events: ")

@@ -43,7 +43,7 @@ def test_a_name_that_is_not_meant() -> None:
 
 
 def test_an_approval_becomes_a_transition() -> None:
-    """What Azure took is recorded with its time, told, counted, and handed to the hooks; once."""
+    """An accepted approval is recorded with its time, reported, counted, and passed to the hooks; once."""
     fixture = WatchFixture()
     fixture.poll(body(raw_event()))
     at = fixture.clock.now() + timedelta(seconds=0.5)
@@ -59,7 +59,7 @@ def test_an_approval_becomes_a_transition() -> None:
 
 
 def test_a_pause_goes_with_the_life_and_its_end() -> None:
-    """What was observed while IMDS was silent is added up, is no transition, and is told at the end."""
+    """Pauses during an outage of IMDS are added up, without a transition, and reported at the end."""
     fixture = WatchFixture()
     fixture.poll(body(raw_event(EventStatus="Started", NotBefore="")))
     fixture.find(Pause((KEY, "unknown"), 4.0), Pause((KEY,), 0.5), Pause(("unknown",), 9.0))
@@ -87,7 +87,7 @@ def test_an_approval_of_what_is_gone() -> None:
 
 
 def test_a_finding_is_recorded_while_imds_fails() -> None:
-    """What workers find out is a transition at once, whatever IMDS does."""
+    """Findings of workers become transitions immediately, whatever IMDS does."""
     fixture = WatchFixture()
     fixture.poll(body(raw_event()))
     fixture.poll(TIMEOUT)
@@ -118,7 +118,7 @@ def failure(at: datetime, run: int = 1, *, instance: str | None = None) -> Findi
 
 
 def test_a_failed_hook_becomes_a_transition() -> None:
-    """It is recorded, told with the reason, counted and traced, once for each run."""
+    """It is recorded, reported with the reason, counted and traced, once for each run."""
     fixture = WatchFixture()
     fixture.poll(body(raw_event()))
     at = fixture.clock.now()
@@ -177,7 +177,7 @@ def test_pauses_are_watched_for_while_an_event_is_started() -> None:
 
 
 def nameless(known: Known | None = None) -> WatchFixture:
-    """Return a watch whose IMDS does not tell the name."""
+    """Return a watch whose IMDS does not return the name."""
     fixture = WatchFixture(known)
     fixture.imds.facts = TIMEOUT
     fixture.poll()

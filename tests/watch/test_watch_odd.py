@@ -20,7 +20,7 @@ UNKNOWN_NAME = "IMDS does not return this VM's name ({}): all events count as it
 
 
 def test_the_name_is_learned_before_the_first_document_is_taken() -> None:
-    """What the first document lists for other VMs is never taken for this one's."""
+    """Events of other VMs in the first document are never treated as this one's."""
     fixture = WatchFixture()
     fixture.poll(body(raw_event(**OTHERS)))
     assert fixture.watch.snapshot.instance == "WestNO_0"

@@ -146,7 +146,7 @@ def ask(where: Site | Handler, path: str, method: str = "GET", query: str = "", 
 
 @contextmanager
 def served(where: Site | Handler, tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[int]:
-    """Serve a site on a loopback port of its own, which is given, until the block ends."""
+    """Serve a site on its own loopback port, which is yielded, until the block ends."""
     with serving(_app(where), tls=tls) as server:
         yield server.port
 

@@ -64,7 +64,7 @@ def test_a_wrong_method_is_told_the_right_ones(path: str, methods: str, allowed:
 
 @pytest.mark.parametrize("path", ["/nowhere", "/metrics/x", "/api", "//", "/-"])
 def test_unknown_paths_are_not_found(path: str) -> None:
-    """404 says so in plain text; several slashes alone are still the landing page."""
+    """404 is plain text; several slashes alone are still the landing page."""
     answer = ask(site(snapshot()), path)
     if path == "//":
         assert answer.status == 200

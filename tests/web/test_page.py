@@ -147,7 +147,7 @@ def test_without_script_the_page_renews_itself() -> None:
     ],
 )
 def test_the_title_tells_the_gist(fields: dict[str, object], expected: str) -> None:
-    """What is most urgent for this VM stands in the tab, or that nobody sees it."""
+    """The tab's title has the most urgent event of this VM, or that the watch is blind."""
     assert title(snapshot(**fields), NOW).replace("\N{EN DASH}", "-") == f"{expected} - WestNO_0"
 
 
