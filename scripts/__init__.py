@@ -1,1 +1,1 @@
-"""What developing needs, beside libraries."""
+"""Tools for development."""

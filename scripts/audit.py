@@ -22,14 +22,14 @@ _NO_ANSWER = re.compile(
 
 
 class Vulnerability(msgspec.Struct):
-    """What is known against a version."""
+    """A known vulnerability of a version."""
 
     id: str
     fix_versions: list[str] = []
 
 
 class Package(msgspec.Struct):
-    """What pip-audit says of one pinned package; one that was skipped has no version."""
+    """pip-audit's result for one pinned package; a skipped one has no version."""
 
     name: str
     version: str = ""

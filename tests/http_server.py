@@ -32,7 +32,7 @@ Wrap = Callable[[socket.socket], socket.socket]
 
 
 class Connection:
-    """What a test writes its answer to."""
+    """A connection, to which a test writes its response."""
 
     def __init__(self, sock: socket.socket, stopping: threading.Event) -> None:
         self.sock = sock

@@ -1,4 +1,4 @@
-"""What the tests of the state share: steps made of documents, and broken disks."""
+"""Helpers for the tests of the state: steps made of documents, and broken disks."""
 
 import os
 import resource

@@ -48,7 +48,7 @@ _SHEBANG_BYTES = 256
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What to run: program and arguments, standard input, variables, and the time limit in seconds.
+    """A command: program and arguments, standard input, variables, and the time limit in seconds.
 
     Of the variables, ``inherited`` are those of the exporter, ``environment`` those of the event.
     """

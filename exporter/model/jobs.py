@@ -106,7 +106,7 @@ class LifeEvent(msgspec.Struct, frozen=True):
 
 
 class TraceJobs(msgspec.Struct, frozen=True):
-    """What transitions add to traces: finished spans, and events of unfinished ones."""
+    """Additions to traces by transitions: finished spans, and events of unfinished ones."""
 
     spans: Sequence[Span] = ()
     events: Sequence[LifeEvent] = ()

@@ -1,4 +1,4 @@
-"""What the tests of the alerts share: where things are, the rules, the promtool tests, running a tool."""
+"""Helpers for the tests of the alerts: paths, the rules, the promtool tests, running a tool."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What the tests of `exporter.approval` have."""
+"""Fixtures for the tests of `exporter.approval`."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -127,7 +127,7 @@ class ApproverFixture:
         return []
 
     def list(self, *event_ids: str) -> None:
-        """Have IMDS list Freezes with these ids."""
+        """Make IMDS list Freezes with these ids."""
         self.azure.body = body(*(raw_event(EventId=event_id) for event_id in event_ids))
 
     def show(self, *events: ScheduledEvent) -> Step:
@@ -171,5 +171,5 @@ class ApproverFixture:
 
     @property
     def states(self) -> Sequence[str | None]:
-        """What is shown of each event, oldest first."""
+        """The shown state of each event, oldest first."""
         return [self.approver.view(tracked).state for tracked in reversed(self.snapshot.current)]

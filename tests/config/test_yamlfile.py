@@ -21,7 +21,7 @@ class Part(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Whole(msgspec.Struct, forbid_unknown_fields=True):
-    """What the files of these tests hold."""
+    """The content of the files in these tests."""
 
     parts: list[Part] = []
     count: int = 1

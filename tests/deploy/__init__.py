@@ -1,1 +1,1 @@
-"""What `deploy/` has fits the program."""
+"""Tests that `deploy/` matches the program."""

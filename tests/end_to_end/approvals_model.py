@@ -1,4 +1,4 @@
-"""What rules are to do, written down a second time and apart from the program, to check it against.
+"""An independent model of the rules, to check the program against.
 
 Works on the configuration as a user writes it and on the events as the simulator plans them.
 """

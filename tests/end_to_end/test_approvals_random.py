@@ -32,7 +32,7 @@ def shown(vm: Vm) -> dict[str, Any]:
 
 
 class Outcome:
-    """What the model expects of a group's events."""
+    """The model's expectations of a group's events."""
 
     def __init__(self, rules: list[dict[str, Any]], events: dict[str, EventPlan], now: datetime) -> None:
         self.events = events

@@ -105,7 +105,7 @@ def metric(url: str, name: str, **labels: str) -> float:
 
 
 def reload(process: "subprocess.Popen[bytes]", url: str) -> None:
-    """Have an exporter load its configuration again, and wait until that is in force."""
+    """Make an exporter reload its configuration, and wait until it is applied."""
     name = "config_last_reload_success_timestamp_seconds"
     before = metric(url, name)
     process.send_signal(signal.SIGHUP)

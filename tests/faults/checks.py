@@ -1,4 +1,4 @@
-"""What the soak checks at a quiet moment; each check raises AssertionError with what is wrong."""
+"""The soak's checks at quiet moments; each raises AssertionError with the fault."""
 
 import itertools
 import json

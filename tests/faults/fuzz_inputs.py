@@ -1,4 +1,4 @@
-"""What is sent through the probes: the corpus, and its pieces put together anew."""
+"""Inputs for the probes: the corpus, and recombinations of its parts."""
 
 import json
 import re

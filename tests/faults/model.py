@@ -1,4 +1,4 @@
-"""What must have happened, worked out from the documents that were handed out, not from the product.
+"""A model of the expected transitions, from the served documents, independent of the product.
 
 From outside it is unknown whether a program that was killed, or stopped, right after an answer has still
 taken it in, and whether what it noted while its disk was out of order is there after a kill. So there are
@@ -62,7 +62,7 @@ class State(msgspec.Struct, frozen=True):
 
     @property
     def view(self) -> View:
-        """What happened to each event."""
+        """The transitions of each event."""
         return {
             key: view(("self" if life.mine else "other", life.transitions) for life in lives)
             for key, lives in self.lives.items()

@@ -25,7 +25,7 @@ _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """What a process takes: resident memory in MiB, threads, open files, CPU seconds so far."""
+    """A process's resources: resident memory in MiB, threads, open files, CPU seconds so far."""
 
     memory: float
     threads: int

@@ -1,4 +1,4 @@
-"""What the soak's hooks report: which ran, for what, when, and how they ended."""
+"""Reports of the soak's hooks: which ran, for what, when, and how they ended."""
 
 import contextlib
 import json

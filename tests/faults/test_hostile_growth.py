@@ -1,4 +1,4 @@
-"""What must not grow, though what Azure sends has no end: series, memory, the rows of the state."""
+"""Series, memory and the rows of the state are bounded, however much Azure sends."""
 
 import re
 import sys

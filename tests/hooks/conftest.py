@@ -1,4 +1,4 @@
-"""What every test of `exporter.hooks` has."""
+"""Fixtures for the tests of `exporter.hooks`."""
 
 import os
 from collections.abc import Iterator

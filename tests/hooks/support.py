@@ -24,7 +24,7 @@ VM = "WestNO_0"
 
 
 class Ran:
-    """What came of a command; ``mark`` is in the environment of all that it started."""
+    """The result of a command; ``mark`` is in the environment of all its processes."""
 
     def __init__(self, result: CommandResult, lines: list[str], mark: str) -> None:
         self.result = result

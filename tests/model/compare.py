@@ -18,7 +18,7 @@ from tests.model.reading import Event, plain_name
 
 
 class Line(NamedTuple):
-    """What is told of a life after a document, or only known, without ``transition`` and what follows."""
+    """A report on a life after a document; without ``transition`` and what follows, only its state."""
 
     ids: tuple[str, ...]
     number: int

@@ -1,4 +1,4 @@
-"""What the model reads in an answer of IMDS; nothing of the product is used."""
+"""The model's decoder of IMDS's answers, independent of the product."""
 
 import functools
 import json

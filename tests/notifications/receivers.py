@@ -103,7 +103,7 @@ def http_receiver(
 
 @dataclass
 class Mailbox:
-    """What a mail server got."""
+    """The mails that a server received."""
 
     port: int = 0
     mails: list[EmailMessage] = field(default_factory=list)

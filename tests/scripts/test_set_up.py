@@ -1,4 +1,4 @@
-"""What sets machines up as root: it leaves nothing behind, and builds with what is pinned."""
+"""Scripts that set up machines as root leave nothing behind, and use pinned versions."""
 
 import os
 import re

@@ -1,1 +1,1 @@
-"""What the program does for security, shown on the running program."""
+"""Security tests with the running program."""

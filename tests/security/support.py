@@ -1,4 +1,4 @@
-"""What the tests of security share: an exporter that does all it can, and what can be seen of that."""
+"""Helpers for the security tests: an exporter with all features, and its visible state."""
 
 import json
 import sqlite3

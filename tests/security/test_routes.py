@@ -1,4 +1,4 @@
-"""What can be done to the running exporter over HTTP: read, and where it is allowed reload; nothing else."""
+"""Over HTTP the running exporter can only be read and, if that is allowed, reloaded."""
 
 import contextlib
 import http.client

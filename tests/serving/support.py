@@ -1,4 +1,4 @@
-"""What the tests of `exporter.serving` share: applications, a server, and ways to ask it."""
+"""Helpers for the tests of `exporter.serving`: applications, a server, and clients."""
 
 import asyncio
 import http.client

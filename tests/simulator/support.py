@@ -1,4 +1,4 @@
-"""What the tests of `exporter.simulator` share: a clock, scenarios made on the spot, a client."""
+"""Helpers for the tests of `exporter.simulator`: a clock, ad-hoc scenarios, a client."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What can happen to an event beyond being Scheduled, Started and gone, as documents over simulated time."""
+"""Event sequences beyond Scheduled, Started and gone, as documents over simulated time."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What stands in for the tracer, and for what it needs."""
+"""Test doubles of the tracer and its dependencies."""
 
 from collections.abc import Sequence
 from datetime import datetime

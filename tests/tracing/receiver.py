@@ -1,4 +1,4 @@
-"""What an OTLP receiver got, decoded by OpenTelemetry's own protobuf classes."""
+"""An OTLP receiver, which decodes with OpenTelemetry's own protobuf classes."""
 
 import gzip
 import zlib

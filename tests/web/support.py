@@ -1,4 +1,4 @@
-"""What the tests of `exporter.web` share: events, a site, and two ways to ask it."""
+"""Helpers for the tests of `exporter.web`: events, a site, and two clients."""
 
 import asyncio
 import ssl
@@ -110,7 +110,7 @@ def site(picture: Snapshot, **fields: Any) -> Site:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an application answered; header names are in lower case."""
+    """An application's response; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
