@@ -85,7 +85,7 @@ class Approver:
         self._count = count
         self._trace = trace
         self._clock = clock
-        self._ages = Ages(clock, known, approvals.known())
+        self._ages = Ages(clock, known)
         self._report = report
         self._poll = poll
         self._config = Config()
@@ -163,7 +163,7 @@ class Approver:
             hooks=self._hook_results(tracked) if asks_hooks else {},
             is_updating=self._is_updating(tracked),
             age=self._ages.of_life(tracked),
-            within_hour=self._ages.count_recent(but=tracked.key),
+            within_hour=self._ages.count_recent(self._approvals.known(), but=tracked.key),
             unknown_until=self._approvals.unknown_until(),
         )
 

@@ -78,17 +78,12 @@ class Ages:
     start.
     """
 
-    def __init__(self, clock: Clock, known: Known, approvals: Iterable[Approval]) -> None:
-        """``known`` and ``approvals`` are those of previous processes; call this at the start."""
+    def __init__(self, clock: Clock, known: Known) -> None:
+        """``known`` is what previous processes left; call this at the start."""
         self._clock = clock
-        now, monotonic = clock.now(), clock.monotonic()
-
-        def moment(at: datetime) -> float:
-            return monotonic - max((now - at).total_seconds(), 0.0)
-
-        self._begun = {key: moment(life.first_seen) for key, life in known.current.items()}
-        decided = {one.key: moment(one.decided) for one in approvals}
-        self._approved = {key: at for key, at in decided.items() if monotonic - at < _HOUR}
+        self._started_at, self._started = clock.now(), clock.monotonic()
+        self._begun = {key: self._moment(life.first_seen) for key, life in known.current.items()}
+        self._approved: dict[str, float] = {}
 
     def note(self, current: Iterable[TrackedEvent]) -> None:
         """Record when lives begin; call it whenever the current ones change."""
@@ -106,10 +101,16 @@ class Ages:
         recent = {other: at for other, at in self._approved.items() if now - at < _HOUR}
         self._approved = recent | {key: now}
 
-    def count_recent(self, *, but: str) -> int:
-        """Return the number of approvals in the last hour, without that of one life."""
+    def count_recent(self, approvals: Iterable[Approval], *, but: str) -> int:
+        """Return how many of these approvals are of the last hour, without that of one life."""
         now = self._clock.monotonic()
-        return sum(now - at < _HOUR for key, at in self._approved.items() if key != but)
+        moments = (
+            self._approved.get(one.key, self._moment(one.decided)) for one in approvals if one.key != but
+        )
+        return sum(now - moment < _HOUR for moment in moments)
+
+    def _moment(self, at: datetime) -> float:
+        return self._started - max((self._started_at - at).total_seconds(), 0.0)
 
 
 def decide(

@@ -13,6 +13,7 @@ from exporter.health import DegradedReason, Health
 from exporter.metrics import ApprovalOutcome
 from exporter.model.jobs import note
 from exporter.model.lifecycle import Known
+from exporter.state.directory import FILE_NAME
 from exporter.timefmt import rfc3339
 from tests.approval.support import REFUSED, VM, ApproverFixture
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, body, raw_event, scheduled
@@ -91,6 +92,27 @@ def test_the_limit_counts_across_restarts(tmp_path: Path) -> None:
     fixture.clock.pass_seconds(3601)
     fixture.approver.look()
     assert fixture.azure.posts == [FREEZE_ID, REBOOT_ID]
+    fixture.store.close()
+
+
+def test_the_limit_counts_what_the_state_file_has_once_it_can_be_read(tmp_path: Path) -> None:
+    """A file that could not be read at the start brings its approvals later."""
+    fixture = ApproverFixture(tmp_path, max_per_hour=1)
+    fixture.approver.look()
+    fixture.store.close()
+    path = tmp_path / FILE_NAME
+    hidden = path.rename(tmp_path / "hidden")
+    path.mkdir()
+    fixture.open()
+    fixture.show(scheduled(event_id=REBOOT_ID))
+    fixture.azure.body = body(raw_event(EventId=REBOOT_ID))
+    path.rmdir()
+    hidden.rename(path)
+    fixture.clock.pass_seconds(60)
+    fixture.store.retry()
+    fixture.approver.look()
+    assert fixture.azure.posts == [FREEZE_ID]
+    assert fixture.view()[0] == "limited"
     fixture.store.close()
 
 
