@@ -1,7 +1,7 @@
-"""A hook: let HAProxy's server be as the exporter on this VM says, ready or drained.
+"""A hook: set HAProxy's server to `ready` while the exporter reports this VM in service, else to `drain`.
 
-It asks the exporter, and looks at none of the EVENT_ variables: so it does not matter how often it runs, in
-which order, nor how many events there are.
+It asks the exporter and ignores the EVENT_ variables, so it does not matter how often or in which order it
+runs, or how many events there are.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-# Read by drain and uncordon: which node this VM is, and the marks that say for which events it was cordoned.
+# Sourced by drain and uncordon: the node of this VM, and the marks of the events for which it was cordoned.
 
-# The name under which the kubelet registers where it is not told otherwise.
+# The name under which the kubelet registers by default.
 node=${NODE_NAME:-$(hostname | tr '[:upper:]' '[:lower:]')}
 marks=scheduled-events-exporter
 mark=$marks/$(printf %s "$EVENT_ID" | tr '[:upper:]' '[:lower:]')
 taint=$marks/pending
-# Set by AKS where it drains a node itself.
+# Set by AKS when it drains a node itself.
 aks_taint=remediator.kubernetes.azure.com/unschedulable
 
 # One line each: "provider ID", "cordoned", "taint NAME", "mark NAME".
@@ -17,12 +17,12 @@ ask() {
     kubectl --request-timeout=20s "$@"
 }
 
-# Set whether pods may be scheduled here, by a patch: `kubectl cordon` and `uncordon` end with 0 when they fail, too.
+# Set whether pods may be scheduled here. Uses a patch because `kubectl cordon` and `uncordon` exit with 0 on failure too.
 set_unschedulable() {
     ask patch node "$node" --patch "{\"spec\": {\"unschedulable\": $1}}"
 }
 
-# Print a number with six digits to the base of 36, as scale sets name their computers: 150 is 000046.
+# Print a number as six base-36 digits, as in the computer names of scale sets: 150 is 000046.
 base36() {
     number=$1
     digits=
@@ -34,8 +34,8 @@ base36() {
     printf %s "$digits"
 }
 
-# Whether a node without a provider ID can be this VM: the VM set_150 of a scale set is the computer set000046, the
-# prefix being another where somebody chose so.
+# Whether a node without a provider ID can be this VM: the VM set_150 of a scale set is the computer set000046,
+# possibly with another prefix.
 may_be_own() {
     case ${vm##*_} in
     "$vm" | '' | *[!0-9]*) return 0 ;;
@@ -47,13 +47,13 @@ may_be_own() {
     return 1
 }
 
-# Set $seen to what the cluster says of the node, which has to be this VM.
+# Set $seen to the state of the node, which must be this VM.
 look() {
     seen=$(ask get node "$node" -o "go-template=$template") || return 1
     provider=$(printf '%s\n' "$seen" | sed -n 's/^provider //p' | tr '[:upper:]' '[:lower:]')
     vm=$(printf %s "$INSTANCE_NAME" | tr '[:upper:]' '[:lower:]')
     # An instance of a uniform scale set, set_3, is .../virtualMachineScaleSets/set/virtualMachines/3; one of a flexible
-    # scale set is a VM like others.
+    # scale set is named like any other VM.
     case $provider in
     */virtualmachines/"$vm" | */virtualmachinescalesets/"${vm%_*}"/virtualmachines/"${vm##*_}") return 0 ;;
     '') if may_be_own; then return 0; fi ;;
@@ -78,7 +78,7 @@ other_marks() {
     printf '%s\n' "$seen" | sed -n "s|^mark $marks/||p" | grep -vxF "${mark#*/}"
 }
 
-# Show in `kubectl describe node` what is done, and why. Whatever comes of it, the rest goes on.
+# Record an event for `kubectl describe node`. A failure is ignored.
 tell() {
     now=$(date -u +%Y-%m-%dT%H:%M:%SZ)
     ask create -f - <<EOF || echo "no Kubernetes Event could be written" >&2
@@ -91,7 +91,7 @@ tell() {
 EOF
 }
 
-# Hooks of different events run side by side; only one at a time may look at the node and change it.
+# Hooks of different events run in parallel; only one at a time may read and change the node.
 lock() {
     exec 9<"$here/node.sh"
     if command -v flock >/dev/null; then flock 9; fi
