@@ -11,12 +11,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from email.utils import formatdate
+from functools import partial
 from http.client import responses
 from urllib.parse import unquote
 
 import h11
 
-from exporter.serving.addresses import BACKLOG
 from exporter.serving.http import Handler, HangUpError, Request, Response
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ MAX_BYTES = 16 * 1024  # per request head, per request body, and per read
 _MAX_HEADERS = 100  # a parsed header takes many times the bytes of a short one
 _WRITE_SECONDS = 30.0  # for the peer to read a response
 _LOOK_AGAIN = 0.05  # seconds
+_BUSY_SECONDS = 1.0  # for requests in progress to end
 
 
 class _Connection:
@@ -113,11 +114,11 @@ def _check_head(head: h11.Request) -> None:
 class Server:
     """Serves an application on its own thread, from `start` until `stop`.
 
-    Once ``max_connections`` are open, a new connection replaces the one that has been idle the longest; if
-    all of them are busy or trusted, the new one is closed. A connection is trusted if its latest request was
-    authenticated. ``request_timeout`` covers the TLS handshake and the whole request, ``idle_timeout`` the
-    time between requests, both in seconds. Bodies over `MAX_BYTES` are refused with 413. If the application
-    raises an exception, the response is a 500.
+    Once ``max_connections`` are open, a new connection replaces the one that has been idle the longest. If
+    most are busy, it waits for them for up to a second; if all are trusted, it is closed. A connection is
+    trusted if its latest request was authenticated. ``request_timeout`` covers the TLS handshake and the
+    whole request, ``idle_timeout`` the time between requests, both in seconds. Bodies over `MAX_BYTES` are
+    refused with 413. If the application raises an exception, the response is a 500.
     """
 
     def __init__(
@@ -173,29 +174,59 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._pipelining = asyncio.Lock()
-        # asyncio also accepts as many connections in a row as its backlog. Accepting one at a time leaves
-        # time for the open connections during a flood.
-        await asyncio.start_server(self._accept, sock=self._listener, backlog=1)
-        self._listener.listen(BACKLOG)
+        self._listener.setblocking(False)
+        accepting = asyncio.create_task(self._accept())
         self._started.set()
         await self._stopping.wait()
-        # `asyncio.Server.close` would leak the connections that it has accepted but not passed on yet.
-        with suppress(NotImplementedError):  # on Windows, where it is not needed
+        # To cancel the task instead could lose a connection that it has been given.
+        with suppress(NotImplementedError):  # on Windows, where closing the socket ends the task
             self._loop.remove_reader(self._listener)
         self._listener.close()
+        await self._yield()
         for connection in list(self._waiting):
             if connection.http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
                 self._drop(connection)
         # Includes asyncio's own tasks, which pass connections on. `asyncio.run` cancels the remaining ones.
-        if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        if tasks := asyncio.all_tasks() - {asyncio.current_task(), accepting}:
             await asyncio.wait(tasks, timeout=self._grace)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= self._max_connections:
-            longest = next((one for one in self._waiting if not one.trusted), None)
-            if longest:
-                self._drop(longest)
-        if self._stopping.is_set() or len(self._tasks) >= self._max_connections:
+    async def _accept(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                peer, _ = await self._loop.sock_accept(self._listener)
+                if self._stopping.is_set() or not await self._make_room():
+                    peer.close()
+                    continue
+                protocol = partial(asyncio.StreamReaderProtocol, asyncio.StreamReader(), self._connected)
+                await self._loop.connect_accepted_socket(protocol, peer)
+            except OSError as error:  # the client has gone, or no more files can be opened
+                log.debug("connection not accepted", extra={"error": error})
+                await asyncio.sleep(_LOOK_AGAIN)
+            # Reads a request that has arrived already, before another connection can replace this one.
+            await self._yield()
+
+    async def _yield(self) -> None:
+        """Wait until what is ready has run, and what that makes ready."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def _make_room(self) -> bool:
+        """Return whether another connection can be accepted, for which an idle one is closed."""
+        deadline = self._loop.time() + _BUSY_SECONDS
+        while len(self._tasks) >= self._max_connections:
+            idle = [one for one in self._waiting if not one.trusted]
+            busy = len(self._tasks) - len(self._waiting)
+            # Where most are busy, those few that are idle have only just connected.
+            if len(idle) > self._max_connections // 8 or not busy or self._loop.time() > deadline:
+                if not idle:
+                    return False
+                self._drop(idle[0])
+            else:
+                await asyncio.sleep(_LOOK_AGAIN)
+        return True
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._stopping.is_set():
             writer.transport.abort()
             return
         if self._tls and isinstance(writer.transport, asyncio.ReadTransport):
