@@ -49,6 +49,14 @@ each_values = pytest.mark.parametrize("values", VALUES, ids=lambda path: path.na
 each = pytest.mark.parametrize("name", [rendering(values).stem for values in VALUES])
 
 
+def test_the_chart_has_the_shipped_rules_and_dashboards() -> None:
+    """Its files are links to them: a copy of the text of a link would be rendered as it is."""
+    sources = {"rules.yml": Path("alerts/scheduled-events.rules.yml")}
+    sources |= {path.name: path for path in Path("dashboards").glob("*.json")}
+    found = {path.name: path.read_text() for path in (CHART / "files").iterdir()}
+    assert found == {name: path.read_text() for name, path in sources.items()}
+
+
 @each_values
 def test_renderings_are_of_this_chart(values: Path) -> None:
     """Whoever changes the chart runs make renderings."""
