@@ -3,10 +3,15 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Several hundred tests start the program, which is to be compiled once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# On a busy machine any example can take long.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 _HERE = Path(__file__).parent
 # These start the program, browsers, Prometheus and the like; `pytest -m "not e2e"` leaves them out.

@@ -11,7 +11,7 @@ from tests.faults.fuzz_inputs import corpus, inputs
 from tests.faults.fuzz_probes import PROBES
 
 KEPT = [(name, file) for name in PROBES for file, _ in corpus(name)]
-short = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+short = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize(("name", "file"), KEPT)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporter.hooks import command, process
@@ -258,7 +258,6 @@ pieces = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(pieces)
 @example([b"x" * MOST_LINE_BYTES, b"x", b"\n", b"y"])
 @example([b"\n" * MOST_LINES, b"\n"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporter.config import Config, Hook, Notifications, Target
@@ -120,7 +120,6 @@ def test_a_long_list_is_cut_between_names() -> None:
 anything = st.text(st.characters(exclude_categories=()))
 
 
-@settings(deadline=None)
 @given(anything, st.lists(anything), st.integers(min_value=1, max_value=40_000))
 @example("\ud83d", ["\ude00"], 1)
 def test_any_event_can_be_passed_on(text: str, resources: list[str], times: int) -> None:

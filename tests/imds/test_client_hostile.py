@@ -277,7 +277,7 @@ FRAGMENTS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(FRAGMENTS | st.just(b"\r\n") | st.binary(max_size=20), max_size=15))
 def test_any_answer(pieces: list[bytes]) -> None:
     """Whatever bytes come back, each method returns a value or raises ImdsError."""

@@ -228,7 +228,7 @@ raw_events = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(raw_events, max_size=4))
 def test_any_events_can_be_scraped(events: list[Any]) -> None:
     """Whatever the document says, both formats can be read, and no series is there twice."""

@@ -11,7 +11,7 @@ from exporter.model.documents import decode_document
 from tests.builders import REBOOT_ID, body, raw_event, scheduled
 
 GOOD = raw_event(EventId=REBOOT_ID, EventType="Reboot")
-thorough = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 
 
 def decodes_or_is_refused(answer: bytes) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import uuid
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.events import Target, normal_name, same_resources, trace_id
@@ -12,7 +12,6 @@ from tests.builders import scheduled
 
 
 @given(st.uuids().filter(lambda guid: guid.int != 0))
-@settings(deadline=None)
 def test_trace_id_is_the_guid(guid: uuid.UUID) -> None:
     """A GUID's trace id is its own 128 bits, in whichever case it is written."""
     assert trace_id(str(guid)) == trace_id(str(guid).upper()) == guid.hex

@@ -270,7 +270,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(steps=STEPS, backlog=st.sampled_from(Backlog))
 def test_whatever_happens(steps: list[tuple[str, int, object]], backlog: Backlog) -> None:
     """No event has two attempts at once or goes back, attempts are bounded, and all is told in the end."""

@@ -109,7 +109,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(actions=ACTIONS)
 def test_whatever_happens(actions: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     """Every message arrives, each event's in order, with at most one repeated send for each kill."""

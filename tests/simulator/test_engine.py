@@ -265,7 +265,7 @@ def act(simulator: Simulator, action: str) -> None:
         simulator.clear()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(plans(), max_size=3), st.lists(actions, max_size=4), st.sampled_from([0, 6]))
 def test_it_grows_by_one_whenever_the_document_changes(
     events: list[EventPlan], todo: list[tuple[int, str]], empty: int

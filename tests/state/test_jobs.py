@@ -158,7 +158,7 @@ def _step(*occurrences: Occurrence, forgotten: tuple[str, ...] = ()) -> Step:
 
 
 TestWork = Work.TestCase
-TestWork.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestWork.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 def test_messages_and_hooks_of_a_life(tmp_path: Path) -> None:

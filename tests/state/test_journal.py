@@ -168,7 +168,7 @@ class FailingDisk(RuleBasedStateMachine):
 
 
 TestFailingDisk = FailingDisk.TestCase
-TestFailingDisk.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestFailingDisk.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def test_transaction_is_all_or_nothing(tmp_path: Path) -> None:
