@@ -1,6 +1,7 @@
 """The plan of notifications from the configuration, and the checks of targets and templates."""
 
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
@@ -173,7 +174,8 @@ def read(
 ) -> tuple[Config, Plan, Check]:
     """Load a configuration file; log warnings about possible mistakes.
 
-    The returned function checks targets and templates, as `check` does, which takes seconds on a slow VM.
+    The returned function checks targets and templates, which takes seconds on a slow VM; it raises a
+    `ConfigurationError` if a template is invalid, or Apprise does not accept an address.
     ``urls`` are those of ``--notify``; ``senders`` are targets that need no address. Both get everything. The
     data that services with incidents need to keep is in the state directory.
 
@@ -203,8 +205,9 @@ def _read(  # noqa: PLR0913  # the arguments of `read`, and the mistakes
     loading.warn(settings, locate)
     secret_files.warn(addresses.secret_files(notifications, file))
     storage = state_directory(settings) / _STORAGE if keep_state else None
+    checked = threading.Event()
     ways: dict[str, Callable[[], Sender]] = {
-        address.target: partial(AppriseSender, address, storage=storage) for address in found
+        address.target: partial(AppriseSender, address, storage=storage, checked=checked) for address in found
     }
     given = senders or {}
     ways |= {name: partial(_same, sender) for name, sender in given.items()}
@@ -219,14 +222,22 @@ def _read(  # noqa: PLR0913  # the arguments of `read`, and the mistakes
         watch_after=notifications.watch.after,
         watch_targets=tuple(ways) if notifications.watch.targets is None else notifications.watch.targets,
     )
-    return settings, plan, partial(check, notifications.templates, found, locate)
+
+    def check_targets(checker: Checker) -> None:
+        try:
+            refused = checker.refused(found)
+        finally:
+            checked.set()
+        check(notifications.templates, refused, locate)
+
+    return settings, plan, check_targets
 
 
-def check(templates: Templates, found: Sequence[Address], locate: Locate, checker: Checker) -> None:
-    """Check the templates, and every address with Apprise.
+def check(templates: Templates, refused: Sequence[tuple[Address, str]], locate: Locate) -> None:
+    """Check the templates, and report the addresses that Apprise does not accept.
 
     Raises:
-        ConfigurationError: a template is invalid, or Apprise does not accept an address.
+        ConfigurationError: a template is invalid, or an address was refused.
     """
     mistakes = Mistakes()
     if templates != Templates():
@@ -234,7 +245,7 @@ def check(templates: Templates, found: Sequence[Address], locate: Locate, checke
 
         with mistakes:
             templating.check(templates, locate)
-    for address, problem in checker.refused(found):
+    for address, problem in refused:
         with mistakes:
             if address.keys:
                 raise locate(address.keys, problem)

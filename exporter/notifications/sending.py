@@ -16,6 +16,8 @@ from exporter.notifications.addresses import Address
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 60.0
 _SEND_SECONDS = 66.0
+# The check of a target determines its plugin; otherwise Apprise loads all, which take 17 MiB for good.
+_CHECK_SECONDS = 5.0
 # The only service that uses the connect timeout for the response, too.
 _MAIL = "E-Mail"
 _LIMIT_MARGIN = 100
@@ -131,12 +133,15 @@ class AppriseSender:
         address: Address,
         *,
         storage: Path | None = None,
+        checked: threading.Event | None = None,
         timeout: float = _SEND_SECONDS,
         open_services: Callable[[Address, Path | None], Sequence[Service]] = open_services,
     ) -> None:
+        """Send to ``address``; the first attempt waits for ``checked``, set once the address is checked."""
         self.address = address.label
         self._address = address
         self._storage = storage
+        self._checked = checked
         self._timeout = timeout
         self._open = open_services
         self._lock = threading.Lock()
@@ -219,6 +224,8 @@ class AppriseSender:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
+        if self._checked is not None:
+            self._checked.wait(_CHECK_SECONDS)
         return self._open(self._address, self._storage)
 
     def _put_back(self, found: Sequence[Service]) -> None:

@@ -46,7 +46,7 @@ FORMATS: tuple[TextFormat, ...] = ("markdown", "text", "html")
 def checked(url: str) -> Address:
     """Return the address as the program has it once it is checked, which takes a process."""
     (found,) = addresses = resolve(Notifications(), [url], error_without_file, {}, Mistakes())
-    check(Templates(), addresses, error_without_file, Checker())
+    check(Templates(), Checker().refused(addresses), error_without_file)
     return found
 
 
@@ -171,12 +171,12 @@ def test_mail(text_format: TextFormat) -> None:
 
 LOADED = """
 import sys
-from exporter.config import Notifications, Templates
-from exporter.notifications import addresses, planning, services
+from exporter.config import Notifications
+from exporter.notifications import addresses, services
 from exporter.config.yamlfile import error_without_file
 from exporter.errors import Mistakes
 (address,) = found = addresses.resolve(Notifications(), [sys.argv[1]], error_without_file, {}, Mistakes())
-planning.check(Templates(), found, error_without_file, services.Checker())
+assert services.Checker().refused(found) == []
 from exporter.notifications.sending import open_services
 (service,) = open_services(address, None)
 print(service.name, sum(name.startswith("apprise.plugins.") for name in sys.modules) < 20)

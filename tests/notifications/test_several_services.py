@@ -183,3 +183,23 @@ def test_a_digest_tried_again_is_the_same(tmp_path: Path) -> None:
     digest = ",".join(f"{number:02}/1" for number in range(12))
     assert (workbench.one.got, workbench.other.got) == ([digest, "z/1"], [digest, "z/1"])
     workbench.store.close()
+
+
+def test_the_first_attempt_waits_for_the_check(pair: tuple[ScriptedService, ScriptedService]) -> None:
+    """Only the check knows the one plugin that a target needs; without it, Apprise loads all."""
+    checked, opened = threading.Event(), threading.Event()
+
+    def open_services(*_: object) -> tuple[ScriptedService, ...]:
+        assert checked.is_set()
+        opened.set()
+        return pair
+
+    target = AppriseSender(
+        Address("oncall", url="json://h.test/"), checked=checked, open_services=open_services
+    )
+    sending = threading.Thread(target=target.send, args=(told("one"),))
+    sending.start()
+    assert not opened.wait(0.05)
+    checked.set()
+    sending.join()
+    assert [service.got for service in pair] == [["one"], ["one"]]
