@@ -68,7 +68,7 @@ def _timed(act: Callable[..., object], what: object) -> float:
 
 def _registry(document: bytes) -> CollectorRegistry:
     clock = SystemClock()
-    known = advance(Known(), decode_document(document), clock.now(), instance="vm_0", watching=True).known
+    known = advance(Known(), decode_document(document), clock.now(), instance="WestNO_0", watching=True).known
     snapshot = Snapshot(instance="WestNO_0", up=True, ready=True, current=tuple(known.current.values()))
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))

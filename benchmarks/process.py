@@ -12,7 +12,7 @@ POLLS = 100
 FAST = ("--poll.interval", "200ms")
 
 
-def idle(*flags: str, title: str = "idle", memory_aim: float = 36) -> Iterator[Figure]:
+def idle(*flags: str, title: str = "idle", memory_aim: float = 38) -> Iterator[Figure]:
     """Poll an idle IMDS a hundred times, five times a second to be done soon."""
     if sys.platform != "linux":
         print("idle: left out, it needs Linux' /proc")
