@@ -13,102 +13,17 @@ from contextlib import asynccontextmanager, suppress
 from email.utils import formatdate
 from functools import partial
 from http.client import responses
-from urllib.parse import unquote
 
 import h11
 
+from exporter.serving.connection import Connection
 from exporter.serving.http import Handler, HangUpError, Request, Response
 
 log = logging.getLogger(__name__)
 
-MAX_BYTES = 16 * 1024  # per request head, per request body, and per read
-_MAX_HEADERS = 100  # a parsed header takes many times the bytes of a short one
 _WRITE_SECONDS = 30.0  # for the peer to read a response
 _LOOK_AGAIN = 0.05  # seconds
 _BUSY_SECONDS = 1.0  # for requests in progress to end
-
-
-class _Connection:
-    """HTTP/1.1 connection to one client. The server enforces the time limits."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-        self.http = h11.Connection(h11.SERVER, MAX_BYTES)
-        self.trusted = False
-        self._socket = writer.transport
-        self._socket.set_write_buffer_limits(high=1, low=0)
-
-    async def start_tls(self, context: ssl.SSLContext) -> None:
-        """Switch to TLS."""
-        await self.writer.start_tls(context)
-        self.writer.transport.set_write_buffer_limits(high=1, low=0)
-
-    async def request(self) -> Request | None:
-        """Return the next request, or None once the client has closed the connection.
-
-        Raises:
-            h11.RemoteProtocolError: the request is malformed or too large.
-        """
-        head: h11.Request | None = None
-        body = bytearray()
-        while True:
-            event = self.http.next_event()
-            if event is h11.NEED_DATA:
-                if self.http.they_are_waiting_for_100_continue:
-                    self.write(h11.InformationalResponse(status_code=100, headers=[]))
-                await self.read()
-            elif isinstance(event, h11.Request):
-                head = event
-                _check_head(head)
-            elif isinstance(event, h11.Data):
-                body += event.data
-                if len(body) > MAX_BYTES:
-                    raise h11.RemoteProtocolError("body too large", error_status_hint=413)
-            elif isinstance(event, h11.EndOfMessage) and head:
-                path, _, query = head.target.partition(b"?")
-                return Request(
-                    head.method.decode(),
-                    unquote(path.decode()),
-                    query.decode("latin-1"),
-                    tuple(head.headers),
-                    bytes(body),
-                    self.disconnected,
-                )
-            else:
-                return None
-
-    async def read(self) -> None:
-        """Wait for more data, or for the client to close the connection."""
-        self.http.receive_data(await self.reader.read(MAX_BYTES))
-
-    async def disconnected(self) -> None:
-        """Wait until the client closes the connection or sends more than `MAX_BYTES`. Its data is kept."""
-        received = 0
-        while received <= MAX_BYTES and (data := await self.reader.read(MAX_BYTES)):
-            self.http.receive_data(data)
-            received += len(data)
-
-    def write(self, event: h11.Event) -> None:
-        """Write part of a response without waiting for the client to read it."""
-        self.writer.write(self.http.send(event) or b"")
-
-    async def sent(self) -> None:
-        """Wait until everything written is sent, so that closing the connection loses nothing."""
-        await self.writer.drain()
-        # With TLS, `drain` waits only for the encryption.
-        while self._socket.get_write_buffer_size():
-            await asyncio.sleep(_LOOK_AGAIN)
-
-
-def _check_head(head: h11.Request) -> None:
-    headers = dict(head.headers)
-    if len(head.headers) > _MAX_HEADERS:
-        raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
-    if b"content-length" in headers and b"transfer-encoding" in headers:
-        # h11 uses Transfer-Encoding; a proxy that uses Content-Length sees other requests (RFC 9112, 6.1).
-        raise h11.RemoteProtocolError("ambiguous body length")
-    if int(headers.get(b"content-length", 0)) > MAX_BYTES:
-        raise h11.RemoteProtocolError("body too large", error_status_hint=413)
 
 
 class Server:
@@ -117,7 +32,7 @@ class Server:
     Once ``max_connections`` are open, a new connection replaces the one that has been idle the longest. If
     most are busy, it waits for them for up to a second; if all are trusted, it is closed. A connection is
     trusted if its latest request was authenticated. ``request_timeout`` covers the TLS handshake and the
-    whole request, ``idle_timeout`` the time between requests, both in seconds. Bodies over `MAX_BYTES` are
+    whole request, ``idle_timeout`` the time between requests, both in seconds. Bodies over 16 KiB are
     refused with 413. If the application raises an exception, the response is a 500.
     """
 
@@ -144,8 +59,8 @@ class Server:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
         self._started = threading.Event()
         self._grace = 0.0
-        self._tasks: dict[_Connection, asyncio.Task[None]] = {}
-        self._waiting: dict[_Connection, None] = {}  # for the client; the longest wait comes first
+        self._tasks: dict[Connection, asyncio.Task[None]] = {}
+        self._waiting: dict[Connection, None] = {}  # for the client; the longest wait comes first
 
     @property
     def url(self) -> str:
@@ -231,19 +146,19 @@ class Server:
             return
         if self._tls and isinstance(writer.transport, asyncio.ReadTransport):
             writer.transport.pause_reading()  # the first bytes belong to the handshake
-        connection = _Connection(reader, writer)
+        connection = Connection(reader, writer)
         self._waiting[connection] = None
         self._tasks[connection] = task = self._loop.create_task(self._run(connection))
         task.add_done_callback(lambda _: self._drop(connection))
 
-    def _drop(self, connection: _Connection) -> None:
+    def _drop(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
         connection.writer.transport.abort()
         if task := self._tasks.pop(connection, None):
             task.cancel()
 
     @asynccontextmanager
-    async def _wait(self, connection: _Connection, seconds: float) -> AsyncIterator[None]:
+    async def _wait(self, connection: Connection, seconds: float) -> AsyncIterator[None]:
         self._waiting[connection] = None
         try:
             async with asyncio.timeout(seconds):
@@ -251,14 +166,14 @@ class Server:
         finally:
             self._waiting.pop(connection, None)
 
-    async def _run(self, connection: _Connection) -> None:
+    async def _run(self, connection: Connection) -> None:
         try:
             await self._converse(connection)
             connection.writer.close()
         except (OSError, HangUpError) as error:
             log.debug("connection closed", extra={"error": error})
 
-    async def _converse(self, connection: _Connection) -> None:
+    async def _converse(self, connection: Connection) -> None:
         try:
             async with self._wait(connection, self._request_timeout):
                 if self._tls:
@@ -279,7 +194,7 @@ class Server:
             # h11 suggests 501 for an unknown transfer encoding, but that is a client error.
             await self._refuse(connection, error.error_status_hint if error.error_status_hint < 500 else 400)
 
-    async def _answer(self, connection: _Connection, request: Request) -> bool:
+    async def _answer(self, connection: Connection, request: Request) -> bool:
         """Run the application; return whether the connection can take another request."""
         connection.trusted = False
         try:
@@ -294,7 +209,7 @@ class Server:
             await self._refuse(connection, 500)
         return connection.http.our_state is h11.DONE and not self._stopping.is_set()
 
-    async def _respond(self, connection: _Connection, response: Response, *, head: bool) -> None:
+    async def _respond(self, connection: Connection, response: Response, *, head: bool) -> None:
         self._begin(connection, response.status, response.all_headers())
         if response.parts and not head:
             async for part in response.parts:
@@ -303,11 +218,11 @@ class Server:
             connection.write(h11.Data(data=response.body))
         await self._send(connection, h11.EndOfMessage())
 
-    async def _refuse(self, connection: _Connection, status: int) -> None:
+    async def _refuse(self, connection: Connection, status: int) -> None:
         self._begin(connection, status, {"content-length": "0", "connection": "close"})
         await self._send(connection, h11.EndOfMessage())
 
-    def _begin(self, connection: _Connection, status: int, headers: Mapping[str, str]) -> None:
+    def _begin(self, connection: Connection, status: int, headers: Mapping[str, str]) -> None:
         found = {"date": formatdate(usegmt=True), **headers}
         if self._stopping.is_set():
             found["connection"] = "close"
@@ -315,7 +230,7 @@ class Server:
         reason = responses.get(status, "").encode()
         connection.write(h11.Response(status_code=status, headers=encoded, reason=reason))
 
-    async def _send(self, connection: _Connection, event: h11.Event) -> None:
+    async def _send(self, connection: Connection, event: h11.Event) -> None:
         """Write part of a response, and wait until the client has received everything written.
 
         Raises:

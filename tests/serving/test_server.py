@@ -15,7 +15,7 @@ import pytest
 
 from exporter.serving import HangUpError, Request, Response, Server, listen
 from exporter.serving import server as serving_module
-from exporter.serving.server import MAX_BYTES
+from exporter.serving.connection import MAX_BYTES
 from tests.end_to_end.program import eventually
 from tests.serving.support import GET, Gate, answer, ask, connect, is_closed, serving
 
