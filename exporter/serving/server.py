@@ -101,7 +101,7 @@ class Server:
         for connection in list(self._waiting):
             if connection.http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
                 self._drop(connection)
-        # Includes asyncio's own tasks, which pass connections on. `asyncio.run` cancels the remaining ones.
+        # `asyncio.run` cancels those that remain after the grace period.
         if tasks := asyncio.all_tasks() - {asyncio.current_task(), accepting}:
             await asyncio.wait(tasks, timeout=self._grace)
 

@@ -118,7 +118,7 @@ def test_the_limit_counts_what_the_state_file_has_once_it_can_be_read(tmp_path: 
 
 @pytest.fixture
 def three(fixture: ApproverFixture) -> ApproverFixture:
-    """Have three events at once."""
+    """List three events at once."""
     fixture.list(*IDS)
     fixture.show(*(scheduled(event_id=event_id) for event_id in IDS))
     return fixture
