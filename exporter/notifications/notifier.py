@@ -4,13 +4,11 @@ import logging
 import threading
 import time
 
-from exporter.clock import Clock
-from exporter.health import Health
-from exporter.metrics import Metrics
+from msgspec.structs import replace
+
+from exporter.model.views import TargetView
 from exporter.notifications.planning import Plan
-from exporter.notifications.worker import Worker
-from exporter.state.jobs import Outbox
-from exporter.tracing import Tracer
+from exporter.notifications.worker import Services, Worker
 
 log = logging.getLogger(__name__)
 
@@ -18,12 +16,8 @@ log = logging.getLogger(__name__)
 class Notifier:
     """One worker per target, and their plan; thread-safe."""
 
-    def __init__(self, outbox: Outbox, counts: Metrics, tracer: Tracer, health: Health, clock: Clock) -> None:
-        self._outbox = outbox
-        self._counts = counts
-        self._tracer = tracer
-        self._health = health
-        self._clock = clock
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self.plan = Plan()
         self._workers: dict[str, Worker] = {}
         self._lock = threading.Lock()
@@ -31,7 +25,16 @@ class Notifier:
 
     def pending(self) -> dict[str, int]:
         """Return the number of queued messages of every target that is configured or still has some."""
-        return dict.fromkeys(self.plan.senders, 0) | self._outbox.counts()
+        return dict.fromkeys(self.plan.addresses, 0) | self._services.outbox.counts()
+
+    def targets(self) -> tuple[TargetView, ...]:
+        """Return the delivery to each configured target."""
+        waiting, workers = self._services.outbox.counts(), self._workers
+        return tuple(
+            replace(workers[name].view, pending=waiting.get(name, 0))
+            for name in self.plan.addresses
+            if name in workers
+        )
 
     def configure(self, plan: Plan) -> None:
         """Apply a plan; messages for targets that are not in it are kept, and a warning is logged.
@@ -44,9 +47,9 @@ class Notifier:
 
     def _take_over(self, plan: Plan) -> None:
         self.plan = plan
-        waiting = self._outbox.counts()
-        for target in dict.fromkeys((*plan.senders, *self._workers, *waiting)):
-            if target not in plan.senders and waiting.get(target):
+        waiting = self._services.outbox.counts()
+        for target in dict.fromkeys((*plan.addresses, *self._workers, *waiting)):
+            if target not in plan.addresses and waiting.get(target):
                 log.warning(
                     "messages are waiting for a target that is not configured",
                     extra={"target": target, "count": waiting[target]},
@@ -54,20 +57,14 @@ class Notifier:
             if target in self._workers:
                 self._workers[target].follow(plan)
                 continue
-            worker = Worker(
-                target,
-                plan,
-                outbox=self._outbox,
-                counts=self._counts,
-                tracer=self._tracer,
-                health=self._health,
-                clock=self._clock,
-            )
+            worker = Worker(target, plan, self._services)
             self._workers = self._workers | {target: worker}
             worker.wake()
 
     def wake(self) -> None:
-        """Deliver newly stored messages."""
+        """Deliver newly stored messages, and have the sender process ready for those of the same events."""
+        if self.plan.addresses:
+            self._services.sender.prepare()
         for worker in self._workers.values():
             worker.wake()
 
@@ -80,4 +77,5 @@ class Notifier:
         for worker in workers:
             worker.stop()
         ended = [worker.join(deadline - time.monotonic()) for worker in workers]
+        self._services.sender.stop()
         return all(ended)

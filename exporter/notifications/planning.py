@@ -1,62 +1,82 @@
-"""The plan of notifications from the configuration, and the checks of targets and templates."""
+"""The plan of notifications from the configuration, and the check of targets and templates."""
 
+import contextlib
+import logging
 import math
-import threading
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime
-from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
 
-from exporter import files as secret_files
+import msgspec
+from msgspec.structs import replace
+
+from exporter.clock import SystemClock
 from exporter.config import Config, Overrides, Route, Templates, loading, state_directory
+from exporter.config.addresses import Address, names_of_extra, variables
+from exporter.config.loading import Loaded
 from exporter.config.match import Whom
-from exporter.config.yamlfile import Locate
+from exporter.config.yamlfile import Keys
 from exporter.errors import ConfigurationError, Mistakes
+from exporter.health import Health
 from exporter.model.events import normal_name
 from exporter.model.lifecycle import Occurrence
-from exporter.model.messages import Message, Outage, Sender, WatchChange, WatchMessage, Writer
+from exporter.model.messages import (
+    AnyMessage,
+    Backlog,
+    Delivery,
+    Message,
+    Outage,
+    WatchChange,
+    WatchMessage,
+)
 from exporter.model.views import Snapshot, event_view
 from exporter.model.vm import VirtualMachine
-from exporter.notifications import addresses
-from exporter.notifications.addresses import Address
-from exporter.notifications.sending import AppriseSender
-from exporter.notifications.services import Checker
+from exporter.notifications.protocol import Checked, CheckTarget, CheckTemplate, Send
+from exporter.notifications.sender import SenderProcess, environment
+
+log = logging.getLogger(__name__)
 
 _STORAGE = "apprise"
 
 
-def _lazy_renderer(templates: Templates, exporter_url: str) -> Callable[[], Writer]:
-    """Return a factory that creates one renderer for all targets on first use."""
-
-    @cache
-    def renderer() -> Writer:
-        from exporter.notifications.rendering import Renderer
-
-        return Renderer(templates, exporter_url)
-
-    return renderer
-
-
-class Plan(NamedTuple):
+class Plan(msgspec.Struct, frozen=True):
     """Which messages are sent to which targets, and how; ``retry_for`` and ``watch_after`` are in seconds.
 
-    The factories are called on the workers' threads, at the first message of a target, so that nothing heavy
-    is imported before it is needed. Messages for a target without a sender, which is no longer configured,
-    stay queued until they are too old.
+    Messages for a target that is not in ``addresses``, as it is no longer configured, stay queued until they
+    are too old. ``storage`` is Apprise's directory. ``marker`` begins all titles. ``node`` is this VM's name
+    in Kubernetes. ``backlogs`` is filled by `check`; until then, messages wait.
     """
 
     routes: Sequence[Route] = ()
-    senders: Mapping[str, Callable[[], Sender]] = {}
-    renderer: Callable[[], Writer] = _lazy_renderer(Templates(), "")
+    addresses: Mapping[str, Address] = {}
+    templates: Mapping[str, Templates] = {}
+    exporter_url: str = ""
+    storage: str = ""
+    marker: str = ""
+    node: str = ""
     retry_for: float = 86400.0
     watch_after: float = 300.0
     watch_targets: Sequence[str] = ()
+    backlogs: dict[str, Backlog] = msgspec.field(default_factory=dict)
 
     @property
     def blind_after(self) -> float:
         """The seconds without a valid document after which messages are sent; infinite for never."""
         return self.watch_after if self.watch_targets else math.inf
+
+    def request(self, target: str, messages: Sequence[AnyMessage], now: datetime) -> Send:
+        """Return the request to send a message, to which the caller adds the facts about the attempt."""
+        return Send(
+            self.addresses[target],
+            tuple(messages),
+            now,
+            templates=self.templates.get(target, Templates()),
+            exporter_url=self.exporter_url,
+            storage=self.storage,
+            marker=self.marker,
+        )
 
     def compose(
         self,
@@ -69,10 +89,12 @@ class Plan(NamedTuple):
 
         ``vm`` has the facts about this VM, None while they are unknown.
         """
+        known = self._known(vm)
         return tuple(
-            _message(target, occurrence, instance, vm or VirtualMachine(), shared=shared)
+            _message(target, occurrence, name, known, shared=shared)
             for occurrence in occurrences
-            for target, shared in _targets(self.routes, occurrence, instance, now).items()
+            for name in (occurrence.life.instance or instance,)
+            for target, shared in _targets(self.routes, occurrence, name, now).items()
         )
 
     def compose_watch(
@@ -89,11 +111,14 @@ class Plan(NamedTuple):
                 instance=snapshot.instance,
                 since=outage.since,
                 error=snapshot.last_error,
-                vm=snapshot.vm or VirtualMachine(),
+                vm=self._known(snapshot.vm),
                 incident=outage.incident,
             )
             for target in self.watch_targets
         )
+
+    def _known(self, vm: VirtualMachine | None) -> VirtualMachine:
+        return replace(vm or VirtualMachine(), node=self.node)
 
 
 def _targets(
@@ -101,11 +126,11 @@ def _targets(
 ) -> dict[str, bool]:
     """Return the targets, each with whether a route for other VMs selects it: its incidents are shared."""
     found: dict[str, bool] = {}
-    tracked = occurrence.tracked
+    life = occurrence.life
     for route in routes:
-        if route.leader == "first" and not _is_first(tracked.event.resources, instance):
+        if route.leader == "first" and not _is_first(life.event.resources, instance):
             continue
-        if route.match.holds(tracked.event, target=tracked.target, now=now, transition=occurrence.transition):
+        if route.match.holds(life.event, target=life.target, now=now, transition=occurrence.transition):
             for target in route.targets:
                 found[target] = found.get(target, False) or route.match.target is not Whom.SELF
     return found
@@ -119,19 +144,19 @@ def _is_first(resources: Sequence[str], instance: str | None) -> bool:
 def _message(
     target: str, occurrence: Occurrence, instance: str | None, vm: VirtualMachine, *, shared: bool
 ) -> Message:
-    tracked = occurrence.tracked
+    life = occurrence.life
     # Every VM that sees the event can close a shared incident, also for a VM that is gone. The key stays the
     # same for the whole life.
-    alone = shared or tracked.nameless or instance is None
-    incident = tracked.ids[0] if alone else f"{tracked.ids[0]}/{instance}"
+    alone = shared or life.nameless or instance is None
+    incident = life.ids[0] if alone else f"{life.ids[0]}/{instance}"
     return Message(
         target=target,
-        key=tracked.key,
-        sequence=len(tracked.transitions),
+        key=life.key,
+        sequence=len(life.transitions),
         transition=occurrence.transition,
         at=occurrence.at,
         instance=instance,
-        event=event_view(tracked),
+        event=event_view(life),
         changes=occurrence.changes,
         detail=occurrence.detail,
         incident=incident,
@@ -139,119 +164,142 @@ def _message(
     )
 
 
-def effective_routes(routes: Sequence[Route], configured: Sequence[str], extra: Sequence[str]) -> list[Route]:
-    """Return the effective routes: ``extra`` targets, and all if there are no routes, get everything."""
-    everything = [*([] if routes else configured), *extra]
-    return [*routes, *([Route(targets=tuple(everything))] if everything else [])]
+def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = False) -> Plan:
+    """Return the plan for a configuration; targets ``local`` to this process get everything.
+
+    With ``keep_state``, what services with incidents need to keep is in the state directory.
+    """
+    settings, notifications = loaded.config, loaded.config.notifications
+    addresses = {address.target: address for address in loaded.addresses}
+    addresses |= {name: Address(name) for name in local}
+    configured = [target.name for target in notifications.targets]
+    everything = [*([] if notifications.routes else configured), *names_of_extra(loaded.urls), *local]
+    watch = notifications.watch
+    return Plan(
+        routes=(*notifications.routes, *([Route(targets=tuple(everything))] if everything else [])),
+        addresses=addresses,
+        templates={name: found for name in addresses if (found := _templates(settings, name)) != Templates()},
+        exporter_url=settings.web.external_url,
+        storage=str(state_directory(settings) / _STORAGE) if keep_state else "",
+        node=os.environ.get("NODE_NAME", ""),
+        retry_for=notifications.retry_for,
+        watch_after=watch.after,
+        watch_targets=tuple(addresses) if watch.targets is None else watch.targets,
+    )
 
 
-Check = Callable[[Checker], None]
+def _templates(settings: Config, name: str) -> Templates:
+    own = next((target.templates for target in settings.notifications.targets if target.name == name), None)
+    return settings.notifications.templates if own is None else own
+
+
+class Findings(msgspec.Struct):
+    """What a check found: mistakes by target or template, and why something could not be checked."""
+
+    mistakes: dict[str, ConfigurationError] = msgspec.field(default_factory=dict)
+    unchecked: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise the mistakes, and log what could not be checked.
+
+        Raises:
+            ConfigurationError: a template is invalid, or Apprise does not accept an address.
+        """
+        for what, reason in self.unchecked.items():
+            log.warning("cannot be checked", extra={"what": what, "reason": reason})
+        problems = [problem for error in self.mistakes.values() for problem in error.problems]
+        if problems:
+            raise ConfigurationError(*dict.fromkeys(problems))
+
+
+def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Findings:
+    """Check templates and targets; the plan knows how to send to the targets then."""
+    findings = Findings()
+    asked = {address.target: (address, _ask(sender, address)) for address in plan.addresses.values()}
+    not_taken: dict[str, int] = {}
+    for name, (address, future) in asked.items():
+        found = _checked(future)
+        if found.problem:
+            findings.mistakes[f"target {name}"] = loaded.error(address, found.problem)
+        elif found.failure:
+            findings.unchecked[f"target {name}"] = found.failure
+        plan.backlogs[name] = found.backlog
+        if address.apprise_config is not None and found.not_taken:
+            not_taken[address.apprise_config[0]] = found.not_taken
+    for path, count in not_taken.items():
+        extra = {"path": path, "count": count}
+        log.warning("file contains services that Apprise does not accept", extra=extra)
+    _check_templates(loaded, sender, findings)
+    return findings
+
+
+@contextlib.contextmanager
+def opened(
+    file: Path | None, overrides: Overrides, urls: Sequence[str], environ: Mapping[str, str]
+) -> Iterator[tuple[Loaded, Plan, SenderProcess]]:
+    """Load a configuration, check targets and templates, and lend the process that did.
+
+    Raises:
+        ConfigurationError: something is wrong; with file and line where there is one.
+    """
+    mistakes = Mistakes()
+    loaded = loading.read(file, overrides, urls, environ, mistakes)
+    plan, clock = plan_of(loaded), SystemClock()
+    sender = SenderProcess(clock, Health(clock), environment(environ, variables(loaded.config)))
+    try:
+        with mistakes:
+            check(loaded, plan, sender).check()
+        mistakes.check()
+        yield loaded, plan, sender
+    finally:
+        sender.stop()
 
 
 def load(
     file: Path | None, overrides: Overrides, urls: Sequence[str], environ: Mapping[str, str]
-) -> tuple[Config, Plan]:
-    """Load a configuration file, and check targets and templates.
+) -> tuple[Loaded, Plan]:
+    """Load a configuration, and check targets and templates.
 
     Raises:
         ConfigurationError: something is wrong; with file and line where there is one.
     """
-    mistakes = Mistakes()
-    settings, plan, check = _read(file, overrides, urls, environ, mistakes)
-    with mistakes:
-        check(Checker())
-    mistakes.check()
-    return settings, plan
+    with opened(file, overrides, urls, environ) as (loaded, plan, _):
+        return loaded, plan
 
 
-def read(
-    file: Path | None,
-    overrides: Overrides,
-    urls: Sequence[str],
-    environ: Mapping[str, str],
-    *,
-    senders: Mapping[str, Sender] | None = None,
-) -> tuple[Config, Plan, Check]:
-    """Load a configuration file; log warnings about possible mistakes.
-
-    The returned function checks targets and templates, which takes seconds on a slow VM; it raises a
-    `ConfigurationError` if a template is invalid, or Apprise does not accept an address.
-    ``urls`` are those of ``--notify``; ``senders`` are targets that need no address. Both get everything. The
-    data that services with incidents need to keep is in the state directory.
-
-    Raises:
-        ConfigurationError: something is wrong; with file and line where there is one.
-    """
-    mistakes = Mistakes()
-    result = _read(file, overrides, urls, environ, mistakes, senders=senders, keep_state=True)
-    mistakes.check()
-    return result
+def _ask(sender: SenderProcess, address: Address) -> "Future[Delivery | Checked]":
+    if address.url or address.apprise_config:
+        return sender.ask(CheckTarget(address))
+    known: Future[Delivery | Checked] = Future()
+    known.set_result(Checked(backlog=Backlog.EACH if address.webhook else Backlog.DIGEST))
+    return known
 
 
-def _read(  # noqa: PLR0913  # the arguments of `read`, and the mistakes
-    file: Path | None,
-    overrides: Overrides,
-    urls: Sequence[str],
-    environ: Mapping[str, str],
-    mistakes: Mistakes,
-    *,
-    senders: Mapping[str, Sender] | None = None,
-    keep_state: bool = False,
-) -> tuple[Config, Plan, Check]:
-    """Do as `read`; add errors to ``mistakes`` and leave out the faulty parts."""
-    settings, locate = loading.load_located(file, overrides, mistakes)
-    notifications = settings.notifications
-    found = addresses.resolve(notifications, urls, locate, environ, mistakes)
-    loading.warn(settings, locate)
-    secret_files.warn(addresses.secret_files(notifications, file))
-    storage = state_directory(settings) / _STORAGE if keep_state else None
-    checked = threading.Event()
-    ways: dict[str, Callable[[], Sender]] = {
-        address.target: partial(AppriseSender, address, storage=storage, checked=checked) for address in found
-    }
-    given = senders or {}
-    ways |= {name: partial(_same, sender) for name, sender in given.items()}
-    extra = (*addresses.names_of_extra(urls), *given)
-    plan = Plan(
-        routes=effective_routes(
-            notifications.routes, [target.name for target in notifications.targets], extra
-        ),
-        senders=ways,
-        renderer=_lazy_renderer(notifications.templates, settings.web.external_url),
-        retry_for=notifications.retry_for,
-        watch_after=notifications.watch.after,
-        watch_targets=tuple(ways) if notifications.watch.targets is None else notifications.watch.targets,
-    )
-
-    def check_targets(checker: Checker) -> None:
-        try:
-            refused = checker.refused(found)
-        finally:
-            checked.set()
-        check(notifications.templates, refused, locate)
-
-    return settings, plan, check_targets
+def _checked(future: "Future[Delivery | Checked]") -> Checked:
+    found = future.result()
+    return found if isinstance(found, Checked) else Checked(failure=found.reason)
 
 
-def check(templates: Templates, refused: Sequence[tuple[Address, str]], locate: Locate) -> None:
-    """Check the templates, and report the addresses that Apprise does not accept.
-
-    Raises:
-        ConfigurationError: a template is invalid, or an address was refused.
-    """
-    mistakes = Mistakes()
-    if templates != Templates():
-        from exporter.notifications import templating
-
-        with mistakes:
-            templating.check(templates, locate)
-    for address, problem in refused:
-        with mistakes:
-            if address.keys:
-                raise locate(address.keys, problem)
-            raise ConfigurationError(f"--notify: URL {address.target.removeprefix('notify-')}: {problem}")
-    mistakes.check()
-
-
-def _same(sender: Sender) -> Sender:
-    return sender
+def _check_templates(loaded: Loaded, sender: SenderProcess, findings: Findings) -> None:
+    """Check each template; one after the other, so that one that ends the process is known."""
+    notifications = loaded.config.notifications
+    places: dict[Keys, Templates] = {("notifications", "templates"): notifications.templates}
+    for index, target in enumerate(notifications.targets):
+        if target.templates is not None:
+            places["notifications", "targets", index, "templates"] = target.templates
+    for place, templates in places.items():
+        for key in ("title", "body"):
+            if not getattr(templates, key).strip():
+                continue
+            found = _checked(sender.ask(CheckTemplate(key, templates)))
+            name = ".".join(map(str, (*place, key)))
+            if found.problem:
+                findings.mistakes[name] = loaded.locate((*place, key), found.problem)
+            elif found.failure:
+                findings.unchecked[name] = found.failure
+            elif found.gap:
+                remedy = (
+                    "such messages go out as the program writes them; put {% if %} around what may be missing"
+                )
+                extra = {"key": name, "reason": found.gap, "remedy": remedy}
+                log.warning("a template fails where Azure leaves something out", extra=extra)

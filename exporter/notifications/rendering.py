@@ -1,220 +1,206 @@
 """Rendering of messages: title and body, by the user's templates or ours, cut to the service's limit."""
 
-import re
-from collections import Counter
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cached_property
 from html import escape
-from html.parser import HTMLParser
 from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from exporter.config import Templates
-from exporter.model.messages import AnyMessage, Message, Rendered, Severity, TextFormat
+from exporter.model.messages import AnyMessage, Message, Rendered, Severity
 from exporter.model.wording import count, relative, utc
 from exporter.notifications import words
+from exporter.notifications.fitting import BODY_TAG, fit_body, fit_title
+from exporter.notifications.limits import Limits
+from exporter.notifications.protocol import Send
+from exporter.notifications.samples import is_sample
 from exporter.notifications.styles import STYLES, TITLE, cleaned
-from exporter.notifications.templating import UserTemplate, is_sample
 
-CUT = "(The rest was cut, because the service accepts no longer messages.)"
-_LONGEST_TITLE = 150
-_BODY_TAG = re.compile(r"<body\b[^>]*>", re.IGNORECASE)
-_FENCE = re.compile(r"^ {0,3}```", re.MULTILINE)
-_CLOSING_FENCE = "\n```"
-_SKIPPED = ("head", "script", "style", "template")
-_BLOCKS = ("p", "div", "li", "ul", "ol", "tr", "br", "h1", "h2", "h3", "h4", "table", "pre", "hr")
+if TYPE_CHECKING:
+    from exporter.notifications.templates import TemplateThread
+
+# A message that is older than this contains the time of its transition.
+LATE_SECONDS = 5.0
+# A text that was rendered for one target is used for others that get the message at about the same time.
+_KEPT_TEXTS = 64
+_KEPT_SECONDS = 5.0
+
+
+class Text(NamedTuple):
+    """A message in words, of any length; ``remarks`` are the failures of the user's templates."""
+
+    title: str
+    body: str
+    facts: tuple[tuple[str, str], ...]
+    remarks: dict[str, str]
+
+
+class _Kept:
+    """The last texts for a set of templates, with the time at which each was rendered."""
+
+    def __init__(self) -> None:
+        # A template that loops must not hold up messages without it, so each set has a lock of its own.
+        self.lock = threading.Lock()
+        self.texts: OrderedDict[object, tuple[datetime, AnyMessage, Text]] = OrderedDict()
 
 
 class Renderer:
-    """Renders messages in one format; thread-safe.
+    """Renders messages; thread-safe."""
 
-    ``exporter_url`` is the URL of the exporter's page, or "".
-    """
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._kept: dict[Templates, _Kept] = {}
 
-    def __init__(self, templates: Templates, exporter_url: str = "") -> None:
-        self._format = templates.format
-        self._style = STYLES[templates.format]
-        self._exporter_url = exporter_url
-        self._title = UserTemplate("title", templates, exporter_url)
-        self._body = UserTemplate("body", templates, exporter_url)
+    @cached_property
+    def templates(self) -> "TemplateThread":
+        """The thread of the user's templates; Jinja2 is imported with the first of them."""
+        from exporter.notifications.templates import TemplateThread
 
-    def render(
-        self, message: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
-    ) -> Rendered:
-        """Render one message at ``now`` (aware); never raises.
+        return TemplateThread(self._limits)
+
+    def render(self, request: Send, limit: int | None = None) -> tuple[Rendered, int, dict[str, str]]:
+        """Return the message of a request, the number of messages in it, and the failures of templates.
 
         Title and body together have at most ``limit`` characters; a body that was cut ends with a note. The
-        title is one line of at most 150. With ``late`` the body begins with the time of the transition. The
-        user's templates are for events; messages about the watch always use ours.
+        user's templates are for events; digests and messages about the watch always use ours.
         """
-        title = body = ""
-        if isinstance(message, Message):
-            title, body = self._title.render(message, now), self._body.render(message, now)
-        title = title or f"[{message.severity.upper()}] {words.headline(cleaned(message, TITLE), now)}"
-        body = body or self._own_body(message, now)
-        if late:
-            body = self._with_delay(body, message.at, now)
-        return self._fitted(f"(test) {title}" if is_sample(message) else title, body, message.severity, limit)
-
-    def digest(
-        self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
-    ) -> tuple[Rendered, int]:
-        """Render as many of the messages as fit, at least one, as one; return it and their number.
-
-        They are in their order, a line each, and never use the user's templates. Its severity is their
-        highest.
-
-        Raises:
-            ValueError: there is no message.
-        """
-        if not messages:
-            raise ValueError("a digest of no messages")
-        who = next((m.instance for m in reversed(messages) if m.instance), None)
-        name = self._style.data(who) if who else "a VM whose name is not known yet"
-        first = f"{utc(messages[0].at)}, {relative(messages[0].at, now)}"
-        head = self._style.text(
-            f"Seen by {name}, the first at {first}; these messages could not be delivered before."
+        if request.is_digest:
+            return (*_digest(request, limit), {})
+        message = request.messages[-1]
+        text = self._text(request, message)
+        rendered = _fitted(request, text.title, text.body, message.severity, limit)
+        rendered = replace(
+            rendered,
+            traceparent=request.traceparent,
+            incident=message.incident,
+            resolves=message.resolves,
+            facts=text.facts,
+            link=request.exporter_url or message.vm.portal_url,
+            source=message.instance or "",
         )
-        highest = list(accumulate((message.severity for message in messages), _higher))
-        lines: list[str] = []
-        for number, message in enumerate(messages, start=1):
-            lines.append(self._style.text(words.digest_line(cleaned(message, self._style), now)))
-            if number > 1 and limit is not None:
-                title = fit_title(_digest_title(messages[:number], highest[number - 1], who), limit)
-                if len(title) + len(self._style.body(head, lines)) > limit:
-                    lines.pop()
-                    break
-        severity = highest[len(lines) - 1]
-        title = _digest_title(messages[: len(lines)], severity, who)
-        return self._fitted(title, self._style.body(head, lines), severity, limit), len(lines)
+        return rendered, len(request.messages), text.remarks
 
-    def _own_body(self, message: AnyMessage, now: datetime) -> str:
-        style, shown = self._style, cleaned(message, self._style)
-        facts = words.facts(
-            shown, now, style, portal_url=message.vm.portal_url, exporter_url=self._exporter_url
+    def _text(self, request: Send, message: AnyMessage) -> Text:
+        settings = (request.exporter_url, request.marker, request.is_plain, request.failed)
+        key, same = (message.key, message.sequence, *settings), replace(message, target="", incident="")
+        kept = self._kept.setdefault(request.templates, _Kept())
+        with kept.lock:
+            at, earlier, text = kept.texts.get(key, (request.now, None, None))
+            if text is None or earlier != same or abs((request.now - at).total_seconds()) > _KEPT_SECONDS:
+                text = self._written(request, message)
+                kept.texts[key] = request.now, same, text
+                if len(kept.texts) > _KEPT_TEXTS:
+                    kept.texts.popitem(last=False)
+            return text
+
+    def _written(self, request: Send, message: AnyMessage) -> Text:
+        now, style = request.now, STYLES[request.templates.format]
+        shown = cleaned(message, style)
+        remarks: dict[str, str] = {}
+        title, body = (
+            self._by_template(key, request, message, remarks) if isinstance(message, Message) else ""
+            for key in ("title", "body")
         )
-        lines = [f"{style.text(fact.label)}: {style.text(fact.text)}" for fact in facts]
-        return style.body(style.text(words.explanation(shown)), lines)
+        urls = {"portal_url": message.vm.portal_url, "exporter_url": request.exporter_url}
+        if not title:
+            room = words.TITLE_LENGTH - len(_marker(request))
+            title = f"[{message.severity.upper()}] {words.headline(cleaned(message, TITLE), now, room)}"
+        if not body:
+            lines = [
+                f"{style.text(fact.label)}: {style.text(fact.text)}"
+                for fact in words.facts(shown, now, style, **urls)
+            ]
+            body = style.body(style.text(words.explanation(shown)), lines)
+        if (now - message.at).total_seconds() > LATE_SECONDS:
+            body = _with_delay(body, message.at, request)
+        plain = STYLES["text"]
+        found = words.facts(cleaned(message, plain), now, plain, **urls)
+        # Data is a kind of str, which is not encoded for the exporter.
+        facts = tuple((str(fact.label), str(fact.text)) for fact in found)
+        return Text(title, body, facts, remarks)
 
-    def _with_delay(self, body: str, at: datetime, now: datetime) -> str:
-        sentence = (
-            f"This happened at {utc(at)}, {relative(at, now)}; the message could not be delivered before."
-        )
-        if self._format != "html":
-            return f"{sentence}\n\n{body}"
-        found = _BODY_TAG.search(body)
-        start = found.end() if found else 0
-        return f"{body[:start]}<p>{escape(sentence)}</p>\n{body[start:]}"
+    def _by_template(self, key: str, request: Send, message: Message, remarks: dict[str, str]) -> str:
+        """Return the text of the user's template; "" if there is none, or it fails."""
+        templates = request.templates
+        if request.is_plain or not getattr(templates, key).strip():
+            return ""
+        from exporter.notifications.templates import TemplateError
 
-    def _fitted(self, title: str, body: str, severity: Severity, limit: int | None) -> Rendered:
-        title = fit_title(title, limit)
-        room = None if limit is None else max(0, limit - len(title))
-        return Rendered(title, fit_body(body, room, self._format), self._format, severity)
-
-
-def _digest_title(messages: Sequence[AnyMessage], severity: Severity, instance: str | None) -> str:
-    tally = Counter(message.transition.value for message in messages)
-    parts = ", ".join(f"{number} {transition}" for transition, number in tally.items())
-    who = TITLE.data(instance) if instance else "a VM (name unknown)"
-    return f"[{severity.upper()}] {count(len(messages), 'message')} from {who}: {parts}"
-
-
-def _higher(one: Severity, other: Severity) -> Severity:
-    return max(one, other, key=lambda severity: severity.weight)
-
-
-def fit_title(title: str, limit: int | None) -> str:
-    """Cut a one-line title to 150 characters, or to two thirds of ``limit`` if that is less."""
-    most = _LONGEST_TITLE if limit is None else max(1, min(_LONGEST_TITLE, limit * 2 // 3))
-    if len(title) <= most:
-        return title
-    return title[: most - 3].rstrip() + "..." if most > 3 else title[:most]
+        try:
+            return self.templates.render(key, templates, message, request.now, request.exporter_url)
+        except TemplateError as error:
+            remarks[key] = str(error)
+            return ""
 
 
-def fit_body(body: str, room: int | None, text_format: TextFormat) -> str:
-    """Cut a body to ``room`` characters, with a note as the last line if there is room for it."""
-    if room is None or len(body) <= room:
-        return body
-    if text_format == "html":
-        return _fit_html(body, room)
-    note = f"\n\n{CUT}"
-    if room < 2 * len(note):
-        return _trimmed(body, max(room, 0), text_format)
-    return _trimmed(body, room - len(note), text_format) + note
+def _marker(request: Send) -> str:
+    return ("(test) " if is_sample(request.messages[-1]) else "") + request.marker
 
 
-def _trimmed(body: str, room: int, text_format: TextFormat) -> str:
-    kept = body[:room]
-    line_end = kept.rfind("\n")
-    if line_end > room // 2:
-        kept = kept[:line_end]
-    if text_format == "markdown":
-        kept = _closed(kept, room)
-    return kept.rstrip()
+def _with_delay(body: str, at: datetime, request: Send) -> str:
+    sentence = f"This happened at {utc(at)}, {relative(at, request.now)}{_failed(request)}."
+    if request.templates.format != "html":
+        return f"{sentence}\n\n{body}"
+    found = BODY_TAG.search(body)
+    start = found.end() if found else 0
+    return f"{body[:start]}<p>{escape(sentence)}</p>\n{body[start:]}"
 
 
-def _closed(kept: str, room: int) -> str:
-    """Close an open fenced block, and remove an open code span."""
-    if len(_FENCE.findall(kept)) % 2:
-        cut = kept[: max(room - len(_CLOSING_FENCE), 0)]
-        if len(_FENCE.findall(cut)) % 2:
-            return cut.rstrip("`") + _CLOSING_FENCE
-        kept = cut
-    if kept.count("`") % 2:
-        kept = kept[: kept.rindex("`")].rstrip("`")
-    return kept
+def _failed(request: Send) -> str:
+    """Return what is said of a message that was not accepted at once."""
+    return "; it could not be delivered before" if request.failed else ""
 
 
-def _fit_html(body: str, room: int) -> str:
-    """Return as many paragraphs of plain text as fit, because HTML must not be cut."""
-    note = f"<p>{escape(CUT)}</p>"
-    noted = room >= 2 * len(note)
-    left = room - len(note) if noted else room
-    kept: list[str] = []
-    for line in _text_lines(body):
-        paragraph = f"<p>{escape(line)}</p>\n"
-        if len(paragraph) > left:
-            kept.append(_part(line, left))
+def _fitted(request: Send, title: str, body: str, severity: Severity, limit: int | None) -> Rendered:
+    title = fit_title(_marker(request) + title, limit)
+    room = None if limit is None else max(0, limit - len(title))
+    text_format = request.templates.format
+    return Rendered(title, fit_body(body, room, text_format), text_format, severity)
+
+
+def _digest(request: Send, limit: int | None) -> tuple[Rendered, int]:
+    """Render as many of the messages as fit, at least one, as one; return it and their number.
+
+    They are in their order, a line each. The severity is the highest of theirs.
+    """
+    messages, now, style = request.messages, request.now, STYLES[request.templates.format]
+    who = next((m.instance for m in reversed(messages) if m.instance), None)
+    name = style.data(who) if who else "a VM whose name is not known yet"
+    first = f"{utc(messages[0].at)}, {relative(messages[0].at, now)}"
+    head = style.text(f"Seen by {name}, the first at {first}{_failed(request)}.")
+    grades = tuple(Severity)
+    highest = [grades[most] for most in accumulate((one.severity.weight for one in messages), max)]
+    lines: list[str] = []
+
+    def title(number: int) -> str:
+        return _digest_title(messages[:number], highest[number - 1], who, _marker(request))
+
+    for number, message in enumerate(messages, start=1):
+        lines.append(style.text(words.digest_line(cleaned(message, style), now)))
+        if number > 1 and limit is not None and len(title(number)) + len(style.body(head, lines)) > limit:
+            lines.pop()
             break
-        kept.append(paragraph)
-        left -= len(paragraph)
-    return "".join(kept) + (note if noted else "")
+    number = len(lines)
+    rendered = _fitted(request, title(number), style.body(head, lines), highest[number - 1], limit)
+    return rendered, number
 
 
-def _part(line: str, room: int) -> str:
-    inner = room - len("<p></p>\n")
-    escaped = [escape(letter) for letter in line]
-    taken = 0
-    while taken < len(escaped) and inner >= len(escaped[taken]):
-        inner -= len(escaped[taken])
-        taken += 1
-    return f"<p>{''.join(escaped[:taken])}</p>\n" if taken else ""
-
-
-def _text_lines(html: str) -> list[str]:
-    reader = _TextReader()
-    reader.feed(html)
-    reader.close()
-    return [line for line in (" ".join(part.split()) for part in "".join(reader.pieces).split("\n")) if line]
-
-
-class _TextReader(HTMLParser):
-    """Collects the text that a browser would show, a line for each block."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.pieces: list[str] = []
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002  # as given
-        self._hidden += tag in _SKIPPED
-        if tag in _BLOCKS:
-            self.pieces.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden = max(0, self._hidden - (tag in _SKIPPED))
-        if tag in _BLOCKS:
-            self.pieces.append("\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.pieces.append(data.replace("\n", " "))
+def _digest_title(
+    messages: Sequence[AnyMessage], severity: Severity, instance: str | None, marker: str
+) -> str:
+    """Return how many messages there are, and of which transitions as far as there is room."""
+    who = TITLE.data(instance) if instance else "a VM (name unknown)"
+    tally = Counter(message.transition.value.replace("_", " ") for message in messages)
+    start, parts = f"[{severity.upper()}] {count(len(messages), 'message')} from {who}", ""
+    for position, (transition, number) in enumerate(tally.items()):
+        longer = f"{parts}{', ' if parts else ': '}{number} {transition}"
+        rest = ", ..." if position + 1 < len(tally) else ""
+        if len(marker) + len(start) + len(longer) + len(rest) > words.TITLE_LENGTH:
+            return start + (f"{parts}, ..." if parts else "")
+        parts = longer
+    return start + parts

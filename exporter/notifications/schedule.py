@@ -3,43 +3,41 @@
 Messages of one event are sent in order, one at a time. A failed attempt delays only its own event. Once two
 different messages have failed in a row, the target counts as down: it is tried with one message at a time,
 with growing pauses, until it accepts one.
+
+A target that keeps up gets messages in the order of the queue; one that does not gets the gravest first.
 """
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from exporter.clock import Clock
 from exporter.model.messages import Backlog, Failure, Severity
+from exporter.state.outbox import Item, Lane
 from exporter.work import Backoff
 
 # More queued messages than this are sent as one to a target that was down.
 MOST_SINGLE = 10
-# An attempt that takes longer than this does not delay others, up to this many attempts.
+MOST_IN_DIGEST = 200
+# An attempt that takes longer than this does not delay others, up to this many attempts. If messages wait for
+# longer than this, the gravest go first.
 SLOW_SECONDS = 2.0
 MOST_ATTEMPTS = 3
 MOST_ATTEMPTS_CRITICAL = 6
 # The pauses before retries of a message that was refused, or not answered and so may have arrived. After the
 # last attempt it is given up.
-_PAUSES = {Failure.REFUSED: (10.0, 50.0), Failure.UNANSWERED: (20.0, 300.0)}
+_PAUSES = {
+    Failure.REFUSED: (10.0, 50.0),
+    Failure.UNANSWERED: (20.0, 300.0),
+    Failure.ENDED: (20.0, 300.0),
+}
+# These are due again as soon as another message has been delivered.
+_UNCERTAIN = {Failure.UNANSWERED, Failure.ENDED}
 MOST_ATTEMPTS_FOR_ONE = 3
 # While the target is down, this many attempts with a digest are followed by one with a single message, as the
 # digest itself may be the cause.
 _DIGESTS_IN_A_ROW = 3
-
-
-class Item(NamedTuple):
-    """A queued message: its event's life, its number in that life, its severity."""
-
-    life: str
-    sequence: int
-    severity: Severity
-
-    @property
-    def id(self) -> tuple[str, int]:
-        """The identity among the messages of its target."""
-        return self.life, self.sequence
 
 
 Ids = tuple[tuple[str, int], ...]
@@ -92,7 +90,10 @@ class Schedule:
         self._accepts_singles = False
         self._digests_work = True
         # The digest that failed last, which is retried unchanged.
-        self._digest: frozenset[tuple[str, int]] = frozenset()
+        self._digest: Ids = ()
+        # Since when messages have been waiting, without a moment in which none did.
+        self._waiting_since: float | None = None
+        self.has_failed = False
 
     @property
     def is_failing(self) -> bool:
@@ -104,23 +105,22 @@ class Schedule:
         """The messages of attempts in progress."""
         return frozenset(one for ids in self._attempts for one in ids)
 
-    def next(self, waiting: Sequence[Item], backlog: Backlog) -> Turn:
-        """Return the next action for the queued messages, given oldest first."""
+    def next(self, lane: Lane, backlog: Backlog) -> Turn:
+        """Return the next action for the queued messages."""
         now = self._clock.monotonic()
         busy = {life for life, _ in self.under_way}
-        lives: dict[str, list[Item]] = {}
-        for item in waiting:
-            if item.life not in busy:
-                lives.setdefault(item.life, []).append(item)
-        self._forget_all_but({item.life for item in waiting})
+        self._forget_all_but(lane.lives.keys())
         if self._is_down and (self._attempts or now < self._paused_until):
             return Turn(delay=None if self._attempts else self._paused_until - now)
-        due = {life: self._due(life) for life in lives}
-        ready = {life: items for life, items in lives.items() if due[life] <= now}
-        if not ready:
+        due = {life: self._due(life) for life in self._holds.keys() - busy}
+        later = {life for life, at in due.items() if at > now}
+        blocked = (busy | later) & lane.lives.keys()
+        if len(blocked) == len(lane.lives):
             self._recovering = self._recovering and bool(self._failing or self._attempts)
-            return Turn(delay=min(due.values()) - now if due else None)
-        turn = self._choose(ready, [item for item in waiting if item.life in ready], backlog)
+            return Turn(delay=min(due[life] for life in later) - now if later else None)
+        if self._waiting_since is None:
+            self._waiting_since = now
+        turn = self._choose(lane, blocked, backlog, late=now - self._waiting_since >= SLOW_SECONDS)
         wait = self._wait_for_others(turn.items, now)
         return turn if wait == 0 else Turn(delay=wait)
 
@@ -128,33 +128,36 @@ class Schedule:
         """Record the start of an attempt with the first messages of a turn."""
         self._attempts[ids] = _Attempt(self._clock.monotonic(), digest)
 
-    def delivered(self, ids: Ids) -> None:
-        """Record that an attempt delivered its message."""
+    def delivered(self, ids: Ids, count: int) -> None:
+        """Record that an attempt delivered the first messages of its turn."""
         attempt = self._attempts.pop(ids)
         # They failed because the target was down.
-        over = {Failure.TARGET, Failure.UNANSWERED} if self._is_down else {Failure.UNANSWERED}
+        over = {Failure.TARGET, *_UNCERTAIN} if self._is_down else _UNCERTAIN
         for life, hold in self._holds.items():
             if hold.failure in over:
                 self._holds[life] = hold._replace(until=-math.inf)
-        for life, _ in ids:
+        for life, _ in ids[:count]:
             self._holds.pop(life, None)
         self._failing.clear()
         self._backoff.succeeded()
         self._accepts_singles = not attempt.digest
         if attempt.digest:
-            self._digest = frozenset()
+            self._digest = ()
 
-    def failed(self, ids: Ids, failure: Failure) -> None:
-        """Record that an attempt failed."""
+    def failed(self, ids: Ids, count: int, failure: Failure) -> None:
+        """Record that an attempt with the first messages of its turn failed."""
         attempt = self._attempts.pop(ids)
+        self.has_failed = True
         took = self._clock.monotonic() - attempt.begun
-        lives = {life for life, _ in ids}
+        lives = {life for life, _ in ids[:count]}
+        # The message that is refused, or that ends the sender process, is found among single ones.
+        is_split = attempt.digest and failure in (Failure.REFUSED, Failure.ENDED)
         if attempt.digest:
-            self._digest = frozenset(ids)
-            if failure is Failure.REFUSED or self._accepts_singles:
+            self._digest = ids[:count]
+            if is_split or self._accepts_singles:
                 self._digests_work = False
         self._accepts_singles = False
-        if attempt.digest and failure is Failure.REFUSED:
+        if is_split:
             return
         for life in lives:
             self._hold(life, failure, took)
@@ -198,18 +201,45 @@ class Schedule:
         newest = max(attempt.begun for attempt in self._attempts.values())
         return max(newest + SLOW_SECONDS - now, 0)
 
-    def _choose(self, ready: dict[str, list[Item]], items: Sequence[Item], backlog: Backlog) -> Turn:
-        """Return the turn of the events that may be tried; ``items`` are all their messages, oldest first."""
-        if backlog is Backlog.DIGEST and self._recovering and self._is_time_for_digest(len(items)):
-            again = [item for item in items if item.id in self._digest]
-            whole = len(again) == len(self._digest) > 0
-            return Turn(tuple(again if whole else items), digest=True)
-        if self._recovering or self._holds:
-            life = min(ready, key=lambda one: self._precedence(ready[one], backlog))
+    def _choose(self, lane: Lane, blocked: Collection[str], backlog: Backlog, *, late: bool) -> Turn:
+        """Return the turn of the events that may be tried."""
+        if backlog is Backlog.DIGEST and self._recovering:
+            free = lane.count - sum(len(lane.lives.get(life, ())) for life in blocked)
+            if self._is_time_for_digest(free):
+                again = self._again(lane, blocked)
+                graded = (life for lives in lane.ranked.values() for life in lives if life not in blocked)
+                return Turn(again or lane.items(graded, MOST_IN_DIGEST), digest=True)
+        if self._recovering or self._holds or late:
+            life = self._first(lane, blocked, backlog)
         else:
-            life = next(iter(ready))
+            life = next(life for life in lane.lives if life not in blocked)
+        items = tuple(lane.lives[life].values())
         waited = self._recovering or life in self._holds
-        return Turn(tuple(ready[life] if backlog is Backlog.LAST and waited else ready[life][:1]))
+        return Turn(items if backlog is Backlog.LAST and waited else items[:1])
+
+    def _again(self, lane: Lane, blocked: Collection[str]) -> tuple[Item, ...]:
+        """Return the digest that failed last, if all of it still waits."""
+        found = [lane.lives.get(life, {}).get(number) for life, number in self._digest if life not in blocked]
+        items = tuple(item for item in found if item is not None)
+        return items if len(items) == len(self._digest) else ()
+
+    def _first(self, lane: Lane, blocked: Collection[str], backlog: Backlog) -> str:
+        """Return the gravest event, or, while the target is down, that with the fewest failures."""
+        ranked: Iterable[Iterable[str]] = lane.ranked.values()
+        if backlog is Backlog.LAST:
+            last = {life: next(reversed(items.values())) for life, items in lane.lives.items()}
+            ranked = [[life for life in last if last[life].severity is one] for one in lane.ranked]
+        held: list[str] = []
+        for lives in ranked:
+            for life in lives:
+                if life in blocked:
+                    continue
+                if life not in self._holds:
+                    return life
+                held.append(life)
+            if held and not self._is_down:
+                break
+        return min(held, key=lambda life: self._holds[life].backoff.failures)
 
     def _is_time_for_digest(self, count: int) -> bool:
         if count <= MOST_SINGLE or not self._digests_work:
@@ -219,13 +249,6 @@ class Schedule:
         # A second message shows whether the target is down.
         return not self._failing
 
-    def _precedence(self, items: Sequence[Item], backlog: Backlog) -> tuple[int, int]:
-        """Return the sort key: severest first, or, while the target is down, fewest failures first."""
-        hold = self._holds.get(items[0].life)
-        failures = hold.backoff.failures if hold else 0
-        weight = items[-1 if backlog is Backlog.LAST else 0].severity.weight
-        return (failures, -weight) if self._is_down else (-weight, failures)
-
     def _hold(self, life: str, failure: Failure, took: float) -> None:
         hold = self._holds.get(life)
         backoff = hold.backoff if hold else Backoff(self._clock, chance=self._chance)
@@ -234,11 +257,12 @@ class Schedule:
             pause = pauses[min(backoff.failures, len(pauses)) - 1]
         self._holds[life] = _Hold(failure, self._clock.monotonic() + pause, backoff)
 
-    def _forget_all_but(self, lives: set[str]) -> None:
+    def _forget_all_but(self, lives: Collection[str]) -> None:
         """Forget the failures of events without queued messages."""
         if not lives:
             self._start_over()
-        for life in self._holds.keys() - lives:
+            self._waiting_since = None
+        for life in [life for life in self._holds if life not in lives]:
             del self._holds[life]
 
     def _start_over(self) -> None:
@@ -246,4 +270,5 @@ class Schedule:
         self._failing.clear()
         self._backoff.succeeded()
         self._paused_until = -math.inf
-        self._digests_work, self._digest = True, frozenset()
+        self._digests_work, self._digest = True, ()
+        self.has_failed = False

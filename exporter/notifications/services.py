@@ -1,61 +1,251 @@
-"""Apprise's plugins for an address; only this module and `exporter.notifications.sending` import Apprise.
+"""The services behind a target, by Apprise, which only the sender process imports."""
 
-Apprise with all plugins takes 20 MiB and a third of a second. The exporter imports it with the first message,
-and then only the plugins of its targets. A separate process, this module run as a program, determines which
-those are, and whether Apprise accepts the addresses.
-"""
-
-import contextlib
-import importlib
 import logging
-import os
 import queue
-import subprocess
-import sys
-import threading
+import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from logging.handlers import QueueHandler
-from pathlib import Path
 from typing import Any
 
-import msgspec
+from exporter.config.addresses import Address
+from exporter.model.messages import Backlog, Delivery, Failure, Rendered, Severity
+from exporter.notifications import failures
+from exporter.notifications.failures import CONNECT_SECONDS, READ_SECONDS
+from exporter.notifications.limits import Limits
+from exporter.notifications.protocol import Checked
+from exporter.notifications.refusals import refusal
 
-from exporter.notifications.addresses import Address
-
-log = logging.getLogger(__name__)
-
-_CHECK_SECONDS = 120.0
+# The only service that uses the connect timeout for the response, too.
+_MAIL = "E-Mail"
+_PAGER_DUTY = "Pager Duty"
+_LIMIT_MARGIN = 100
+_NOTIFY_TYPES = {
+    Severity.INFO: "info",
+    Severity.SUCCESS: "success",
+    Severity.WARNING: "warning",
+    Severity.CRITICAL: "failure",
+}
+# Priorities for info, success, warning and critical, where the URL has none. Info and success are silent.
+_BY_FIVE = (-1, -1, 0, 1)
+_PRIORITIES: dict[str, tuple[Any, Any, Any, Any]] = {
+    "Pushover": _BY_FIVE,
+    "Prowl": _BY_FIVE,
+    "Join": _BY_FIVE,
+    "Growl": _BY_FIVE,
+    "Pushsafer": _BY_FIVE,
+    "Gotify": (1, 1, 5, 8),
+    "ntfy": ("low", "low", "high", "max"),
+    "Opsgenie": (2, 2, 3, 5),
+    "Jira": (2, 2, 3, 5),
+    "SMSEagle": (0, 0, 0, 1),
+}
+_MAIL_PRIORITIES = (("5", "low"), ("5", "low"), ("3", "normal"), ("1", "high"))
+# The attribute with the incident's key, for plugins without ``dedup``.
+_INCIDENT_KEYS = {"Opsgenie": "alias", "Jira": "alias", "Splunk On-Call": "entity_id"}
+# These close and annotate only what they opened: the plugin stores the requests for this long.
+_WITH_MEMORY = ("Opsgenie", "Jira")
+_REMEMBERED_SECONDS = 60 * 24 * 3600
+_OPEN = "new"
 # The sender's name in mails and chats, unless the URL has one.
 _SENDER = "Azure Scheduled Events"
-APPRISE_LOGGER = "apprise"
+_APPRISE_LOGGER = "apprise"
 
 
-def plugins(address: Address, storage: Path | None = None) -> list[Any]:
+class Service:
+    """One service that Apprise can send to; what its URL says takes precedence.
+
+    A service with incidents gets the same key with all messages of an incident, and the last one resolves it.
+    """
+
+    def __init__(self, plugin: Any, url: str = "") -> None:
+        """Configure a plugin; ``url`` is the target's, "" if unknown."""
+        from apprise import Apprise
+
+        self.name = str(plugin.service_name)
+        connect = READ_SECONDS if self.name == _MAIL else CONNECT_SECONDS
+        for key, seconds in (("socket_connect_timeout", connect), ("socket_read_timeout", READ_SECONDS)):
+            if getattr(plugin, key) == getattr(type(plugin), key):
+                setattr(plugin, key, max(seconds, getattr(plugin, key)))
+        plugin.request_rate_per_sec = 0
+        # The caller retries, on its own schedule.
+        plugin.retry = 0
+        if plugin.overflow_mode == type(plugin).overflow_mode:
+            plugin.overflow_mode = "split"
+        self._plugin = plugin
+        given = (type(plugin).parse_url(url) or {}) if url else {}
+        self.body_limit = max(int(plugin.body_maxlen) - _LIMIT_MARGIN, _LIMIT_MARGIN)
+        # Services with arbitrary headers have it: json, xml, form, mail and the like.
+        headers: Any = getattr(plugin, "headers", None)
+        self._headers = headers if isinstance(headers, dict) else None
+        self._own_headers = dict(headers) if isinstance(headers, dict) else {}
+        self._has_memory = self.name in _WITH_MEMORY
+        self._priorities = _PRIORITIES.get(self.name)
+        if self._priorities and (given.get("priority") or (not url and not _is_default(plugin, "priority"))):
+            self._priorities = None
+        # The stored requests of a plugin are on disk, and read at its creation.
+        self.is_reusable = not self._has_memory or plugin.asset.storage_path is None
+        self._prepare_incidents(given)
+        self._sending = Apprise(asset=plugin.asset)
+        self._sending.add(plugin)
+
+    def _prepare_incidents(self, given: dict[str, Any]) -> None:
+        plugin, self._incident_field = self._plugin, None
+        field = _incident_field(plugin)
+        self.has_incidents = field is not None
+        if field is not None:
+            entity = f"{plugin.app_id}/{getattr(plugin, 'routing_key', '')}"  # Splunk On-Call's default
+            if getattr(plugin, field) in (None, "", entity):
+                self._incident_field = field
+            if "map" in plugin.template_args["action"]["values"] and not given.get("action"):
+                plugin.action = "map"
+        if self.name == _PAGER_DUTY:
+            self._pager = (plugin.source, plugin.click, dict(plugin.details))
+
+    def send(self, rendered: Rendered) -> Delivery:
+        """Make one attempt on this thread, however long the service takes."""
+        resolves = self.has_incidents and rendered.resolves
+        notify_type = "success" if resolves else _NOTIFY_TYPES[rendered.severity]
+        opens, opened = self._opens(notify_type), f"opened {rendered.incident}"
+        if self._has_memory and not opens and not self._plugin.store.get(opened):
+            return Delivery(delivered=True, skipped=True)
+        title, body, body_format = rendered.title, rendered.body, rendered.format
+        self._set_fields(rendered)
+        if self.name == _PAGER_DUTY:
+            title, body, body_format = "", rendered.title, "text"
+        with failures.handled_by(_APPRISE_LOGGER) as errors:
+            result = self._sending.notify(
+                body=body,
+                title=title,
+                body_format=body_format,
+                notify_type=notify_type,
+                interpret_escapes=False,
+                log_level=logging.WARNING,
+            )
+        if not result:
+            return failures.of([entry.message for entry in result.logs()], errors)
+        if opens:
+            self._plugin.store.set(opened, True, expires=_REMEMBERED_SECONDS)
+        return Delivery(delivered=True)
+
+    def _set_fields(self, rendered: Rendered) -> None:
+        """Set what a service knows besides title and body."""
+        plugin, level = self._plugin, rendered.severity.weight
+        if self._incident_field is not None and rendered.incident:
+            setattr(plugin, self._incident_field, rendered.incident)
+        if self._priorities is not None:
+            plugin.priority = self._priorities[level]
+        if self._headers is not None:
+            self._headers.clear()
+            added = {"traceparent": rendered.traceparent} if rendered.traceparent else {}
+            self._headers |= _mail_headers(rendered) if self.name == _MAIL else added
+            self._headers |= self._own_headers
+        if self.name == _PAGER_DUTY:
+            source, click, details = self._pager
+            plugin.source = source if not _is_default(plugin, "source", source) else rendered.source or source
+            plugin.click = click or rendered.link or None
+            plugin.details = dict(rendered.facts) | details
+
+    def _opens(self, notify_type: str) -> bool:
+        """Return whether a service with a memory opens an incident for a message of this type."""
+        if not self._has_memory:
+            return False
+        action = self._plugin.action
+        return bool((self._plugin.mapping[notify_type] if action == "map" else action) == _OPEN)
+
+
+def _is_default(plugin: Any, field: str, value: Any = None) -> bool:
+    """Return whether a value of a plugin is its default."""
+    declared = plugin.template_args.get(field) or plugin.template_tokens.get(field) or {}
+    return bool((getattr(plugin, field) if value is None else value) in (None, "", declared.get("default")))
+
+
+def _mail_headers(rendered: Rendered) -> dict[str, str]:
+    """Return the headers by which mail programs show the priority, and the mails of one event as a thread."""
+    number, word = _MAIL_PRIORITIES[rendered.severity.weight]
+    headers = {"X-Priority": number, "Importance": word}
+    if rendered.incident:
+        thread = re.sub(r"[^A-Za-z0-9/_-]", "-", rendered.incident)
+        headers |= dict.fromkeys(("References", "In-Reply-To"), f"<{thread}@scheduled-events.invalid>")
+    return headers
+
+
+def _incident_field(plugin: Any) -> str | None:
+    """Return the attribute of a plugin for the incident's key; None for services without incidents."""
+    dedup = plugin.template_args.get("dedup", {})
+    found: str | None = dedup.get("alias_of", "dedup") if dedup else None
+    return _INCIDENT_KEYS.get(str(plugin.service_name), found)
+
+
+class AppriseTarget:
+    """The services behind an address; for any number of threads."""
+
+    def __init__(self, address: Address, storage: str, limits: Limits) -> None:
+        self._address = address
+        self._storage = storage
+        self._limits = limits
+        # Each service is used by one thread at a time; parallel attempts open their own.
+        self._idle: queue.SimpleQueue[Sequence[Service]] = queue.SimpleQueue()
+
+    def open(self) -> Sequence[Service]:
+        """Return services for the use of one thread; none if Apprise does not accept the address."""
+        try:
+            return self._idle.get_nowait()
+        except queue.Empty:
+            found = _plugins(self._address, self._storage)
+            return [Service(plugin, self._address.url) for plugin in found]
+
+    def close(self, services: Sequence[Service]) -> None:
+        """Keep services for their next use."""
+        if services and all(service.is_reusable for service in services):
+            self._idle.put(services)
+
+    def send(self, found: Sequence[Service], rendered: Rendered, had: Sequence[str]) -> Delivery:
+        """Send to the opened services that are not in ``had``, in parallel and within 66 s."""
+        names = {f"{number} {service.name}": service for number, service in enumerate(found)}
+        missing = {name: service for name, service in names.items() if name not in had}
+        if not found:
+            return Delivery(False, "Apprise does not take its URL any more")
+        attempt = partial(failures.attempt, self._limits)
+        sends = [partial(service.send, rendered) for service in missing.values()]
+        if len(sends) > 1:
+            with ThreadPoolExecutor(len(sends)) as pool:
+                tried = list(pool.map(attempt, sends))
+        else:
+            tried = [attempt(send) for send in sends]
+        results = dict(zip(missing, tried, strict=True))
+        services = (*had, *(name for name, result in results.items() if result.delivered))
+        failed = [(missing[name].name, one) for name, one in results.items() if not one.delivered]
+        if not failed:
+            skipped = bool(results) and all(one.skipped for one in results.values())
+            return Delivery(delivered=True, skipped=skipped, services=services)
+        # A message is given up only if no service would accept it later.
+        name, worst = min(failed, key=lambda one: one[1].failure is not Failure.TARGET)
+        reason = f"{name}: {worst.reason}" if len(found) > 1 else worst.reason
+        return Delivery(False, reason, worst.failure, services=services)
+
+
+def _plugins(address: Address, storage: str) -> list[Any]:
     """Return Apprise's plugin objects for an address; none if Apprise does not accept it.
 
-    ``storage`` is the directory for the data of services with incidents; None keeps it in memory.
+    ``storage`` is the directory for the data of services with incidents; "" keeps it in memory.
     """
     from apprise import Apprise, AppriseAsset, AppriseConfig
 
     _quieten()
-    # Keep requests from replacing a URL's ``Authorization`` header by the ~/.netrc entry of the host.
-    os.environ["NETRC"] = os.devnull
-    # Without its own time limit Apprise sends on the calling thread, and leaves no thread behind.
+    # Without its own time limit Apprise sends on the calling thread.
     asset = AppriseAsset(
         app_id=_SENDER,
         app_desc=_SENDER,
         async_mode=False,
         service_timeout=0,
-        storage_mode="memory" if storage is None else "flush",
-        storage_path=None if storage is None else str(storage),
+        storage_mode="flush" if storage else "memory",
+        storage_path=storage or None,
         interpret_emojis=False,
         # A redirect would send the message, and headers with secrets, to another host.
         http_redirects=False,
     )
-    if address.plugin is not None:
-        only = _plugin(address.url, *address.plugin, asset)
-        if only is not None:
-            return [only]
     apprise = Apprise(asset=asset)
     if address.apprise_config is None:
         return list(apprise) if apprise.add(address.url) else []
@@ -65,71 +255,23 @@ def plugins(address: Address, storage: Path | None = None) -> list[Any]:
 
 
 def _quieten() -> None:
-    """Keep records that may contain a URL out of the log."""
-    for name in (APPRISE_LOGGER, "paho", "slixmpp"):
-        logger = logging.getLogger(name)
-        logger.propagate = False
-        if not logger.handlers:
-            logger.addHandler(logging.NullHandler())
-    logging.getLogger(APPRISE_LOGGER).setLevel(logging.WARNING)
-    # urllib3's warnings about malformed headers contain the whole URL.
-    levels = {"asyncio": logging.WARNING, "requests": logging.WARNING, "urllib3": logging.ERROR}
-    for name, level in levels.items():
-        logger = logging.getLogger(name)
-        logger.setLevel(max(logger.level, level))
+    """Keep Apprise from logging to this process' handlers; the texts may contain a URL."""
+    logger = logging.getLogger(_APPRISE_LOGGER)
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
 
 
-def _plugin(url: str, module: str, name: str, asset: Any) -> Any:
-    """Return the plugin of a URL without loading all others, which saves 17 MiB; None if that fails."""
-    try:
-        kind = getattr(importlib.import_module(module), name)
-        return kind(**(kind.parse_url(url) | {"asset": asset}))
-    except Exception:  # noqa: BLE001  # Apprise itself is the fallback
-        return None
-
-
-class Answer(msgspec.Struct):
-    """Why Apprise does not accept an address, "" if it does, and facts about its services.
-
-    ``not_taken`` is the number of services in the address's Apprise file that Apprise does not accept.
-    """
-
-    problem: str = ""
-    plugin: tuple[str, str] | None = None
-    not_taken: int = 0
-
-
-def answer(address: Address) -> Answer:
+def check(address: Address) -> Checked:
     """Return the result of checking an address with Apprise."""
-    found = plugins(address)
+    found = [Service(plugin, address.url) for plugin in _plugins(address, "")]
     if not found:
-        return Answer(_problem(address))
-    if address.apprise_config is not None:
-        return Answer(not_taken=_not_taken(address.apprise_config[0]))
-    return Answer(plugin=_only_plugin(address, found))
-
-
-def _problem(address: Address) -> str:
-    """Return why Apprise does not accept an address, and the remedy."""
-    from apprise import Apprise
-
-    if address.apprise_config is not None:
-        return "notifications.apprise_config has no service with this tag that Apprise takes; add it there"
-    scheme, separator, _ = address.label.partition("://")
-    if not separator:
-        return "is not a valid URL; write it like mailto://user:password@example.com"
-    known = [
-        service["enabled"]
-        for service in Apprise().details(show_disabled=True)["schemas"]
-        if scheme in (*(service["protocols"] or ()), *(service["secure_protocols"] or ()))
-    ]
-    if not known:
-        return f"Apprise knows no service {scheme}://; see the list in its documentation"
-    if not known[0]:
-        return (
-            f"Apprise needs more Python packages for {scheme}://; see the service's page in its documentation"
-        )
-    return f"Apprise does not take this {scheme}:// URL; see the service's page in its documentation"
+        return Checked(refusal(address))
+    incidents = [service.has_incidents for service in found]
+    backlog = Backlog.DIGEST
+    if any(incidents):
+        backlog = Backlog.LAST if all(incidents) else Backlog.EACH
+    not_taken = _not_taken(address.apprise_config[0]) if address.apprise_config else 0
+    return Checked(backlog=backlog, not_taken=not_taken)
 
 
 def _not_taken(path: str) -> int:
@@ -139,115 +281,10 @@ def _not_taken(path: str) -> int:
     errors: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     handler = QueueHandler(errors)
     handler.setLevel(logging.ERROR)
-    logger = logging.getLogger(APPRISE_LOGGER)
+    logger = logging.getLogger(_APPRISE_LOGGER)
     logger.addHandler(handler)
     try:
         AppriseConfig(paths=path).services()
     finally:
         logger.removeHandler(handler)
     return errors.qsize()
-
-
-def _only_plugin(address: Address, found: list[Any]) -> tuple[str, str] | None:
-    """Return module and class of the only plugin that an address needs; None if Apprise has to decide.
-
-    That is the case for a URL in the service's own format, ``https://discord.com/api/webhooks/..``, and for
-    several URLs in one: the class alone would read them as something else.
-    """
-    kind = type(found[0])
-    alone = _plugin(address.url, kind.__module__, kind.__name__, found[0].asset)
-    is_same = len(found) == 1 and alone is not None and alone.url() == found[0].url()
-    return (kind.__module__, kind.__name__) if is_same else None
-
-
-class Checker:
-    """Checks addresses with Apprise in a separate process; thread-safe.
-
-    The URLs are passed through a pipe, because other users can read a process's arguments and environment.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._children: set[subprocess.Popen[bytes]] = set()
-        self._stopped = False
-
-    def refused(self, found: Sequence[Address]) -> list[tuple[Address, str]]:
-        """Return the addresses that Apprise does not accept, with the reason; set the plugin of the others.
-
-        If that takes too long, or after `stop`, no address is refused.
-        """
-        refused = []
-        not_taken: dict[str, int] = {}
-        for address, found_out in zip(found, self._answers(found), strict=False):
-            if found_out.problem:
-                refused.append((address, found_out.problem))
-            address.plugin = found_out.plugin
-            if address.apprise_config is not None and found_out.not_taken:
-                not_taken[address.apprise_config[0]] = found_out.not_taken
-        for path, count in not_taken.items():
-            log.warning(
-                "file contains services that Apprise does not accept", extra={"path": path, "count": count}
-            )
-        return refused
-
-    def stop(self) -> None:
-        """End all checks; they refuse no address."""
-        with self._lock:
-            self._stopped = True
-            for child in self._children:
-                child.kill()
-
-    def _answers(self, found: Sequence[Address]) -> list[Answer]:
-        """Return an answer for each address, or an empty list."""
-        if not found:
-            return []
-        try:
-            return msgspec.json.decode(self._ask(msgspec.json.encode(found)), type=list[Answer])
-        except subprocess.TimeoutExpired:
-            log.warning(
-                "target check timed out; using the targets unchecked", extra={"seconds": _CHECK_SECONDS}
-            )
-        except (OSError, msgspec.MsgspecError) as error:
-            if not self._stopped:
-                log.info("checking targets in this process", extra={"reason": type(error).__name__})
-                return [answer(address) for address in found]
-        return []
-
-    def _ask(self, questions: bytes) -> bytes:
-        with self._start() as child:
-            try:
-                return child.communicate(questions, _CHECK_SECONDS)[0]
-            finally:
-                with self._lock:
-                    self._children.discard(child)
-                child.kill()
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        with self._lock:
-            if self._stopped:
-                raise InterruptedError
-            child = subprocess.Popen(  # noqa: S603  # this program itself
-                # Without -P a module in the current directory would be run.
-                [sys.executable or "", "-P", "-m", __name__],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-            self._children.add(child)
-            return child
-
-
-def _main() -> None:
-    """Answer for the addresses on standard input."""
-    if sys.platform != "win32":
-        with contextlib.suppress(OSError):  # a filter of system calls may forbid it
-            os.nice(10)  # the starting exporter has more urgent work
-    # Plugins may print; standard output is for the answers.
-    out, sys.stdout = sys.stdout, sys.stderr
-    addresses = msgspec.json.decode(sys.stdin.buffer.read(), type=list[Address])
-    out.write(msgspec.json.encode([answer(address) for address in addresses]).decode())
-
-
-if __name__ == "__main__":
-    _main()

@@ -17,16 +17,12 @@ from exporter.model.wording import printable
 
 # The most characters of a message's field; for others the style's limit applies.
 _LONGEST_BY_FIELD = {
-    "type": 40,
-    "source": 40,
-    "status": 40,
-    "field": 40,
-    "id": 100,
-    "ids": 100,
-    "resources": 100,
-    "old": 200,
-    "new": 200,
+    **dict.fromkeys(("type", "source", "status", "field"), 40),
+    **dict.fromkeys(("id", "ids", "resources"), 100),
+    **dict.fromkeys(("old", "new"), 200),
     "vm": 300,
+    # With the end of a hook's output.
+    "detail": 800,
 }
 _CUT = "..."
 M = TypeVar("M", Message, WatchMessage, AnyMessage)
@@ -176,6 +172,8 @@ def _cleaned(value: Any, style: Style, most: int) -> Any:
         return value
     if isinstance(value, list | tuple):
         return tuple(_cleaned(item, style, most) for item in value)
+    if isinstance(value, dict):
+        return {style.data(str(name)): _cleaned(item, style, most) for name, item in value.items()}
     if isinstance(value, msgspec.Struct):
         fields = {
             name: _cleaned(getattr(value, name), style, _LONGEST_BY_FIELD.get(name, most))

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from exporter.model.events import STARTED, Target, normal_name
+from exporter.model.events import SCHEDULED, STARTED, Target, normal_name
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
-from exporter.model.wording import duration, effect, impact, relative, requester, utc
+from exporter.model.wording import duration, effect, impact, relative, requester, roughly, utc
 from exporter.notifications.styles import Style
 
 _VMS_SHOWN = 10
 # A phone's lock screen shows about this much of a title.
-_TITLE_LENGTH = 60
+TITLE_LENGTH = 60
 _SHORTEST_NAME = 12
 _NAMELESS = "this VM (name unknown)"
 _NO_NAME = "name not known yet"
@@ -28,6 +28,17 @@ _ENDED = {
     Transition.CANCELLED: "Azure no longer plans the event. It did not start.",
     Transition.VANISHED: "Azure no longer lists the event. Its outcome was not seen; it may have happened.",
 }
+_PROJECT = "https://github.com/azure-scheduled-events-exporter/azure-scheduled-events-exporter"
+_RUNBOOKS = f"{_PROJECT}/blob/main/alerts/runbooks"
+_RUNBOOK_OF = {
+    "started": "ScheduledEventStarted",
+    "imminent": "ScheduledEventImminent",
+    "hook_failed": "ScheduledEventHookFailed",
+    "blind": "ScheduledEventsBlind",
+}
+# The states of an approval in which the event waits for a person or for NotBefore.
+_WAITS = ("hold", "limited", "failed")
+_APPROVE = "azure-scheduled-events-exporter approve"
 
 
 class Fact(NamedTuple):
@@ -37,19 +48,32 @@ class Fact(NamedTuple):
     text: str
 
 
-def headline(message: AnyMessage, now: datetime) -> str:
-    """Return the message in one line: ``Reboot scheduled: vm_0 in 15 min``.
+def headline(message: AnyMessage, now: datetime, room: int = TITLE_LENGTH) -> str:
+    """Return the message in one line: ``Reboot scheduled: vm_0 at 22:15 UTC (15 min)``.
 
-    With the severity it fits `_TITLE_LENGTH`; a long VM name is shortened in its middle.
+    With the severity it fits ``room``: the time left is omitted, and a long VM name shortened in its middle.
     """
+    room -= len(f"[{message.severity}] ")
     if isinstance(message, WatchMessage):
-        word = "for" if message.transition is WatchChange.BLIND else "after"
-        what, when = "Watch", f" {word} {_outage(message)}"
+        if message.transition is WatchChange.BLIND:
+            what, when, left = "Blind: scheduled events of ", f" unknown for {_outage(message)}", ""
+        else:
+            what, when, left = "Recovered: scheduled events of ", " known again", ""
     else:
-        what, when = message.event.type, _when(message, now)
-    what = f"{what} {message.transition.value}: "
-    room = _TITLE_LENGTH - len(f"[{message.severity}] ") - len(what) - len(when)
-    return f"{what}{_shortened(_subject(message), room)}{when}"
+        what, (when, left) = _what(message), _when(message, now)
+    name = _subject(message)
+    if len(what) + len(name) + len(when) + len(left) > room:
+        left = ""
+    return f"{what}{_shortened(name, room - len(what) - len(when))}{when}{left}"
+
+
+def _what(message: Message) -> str:
+    event = message.event
+    if message.transition is Transition.HOOK_FAILED:
+        begun = event.started is not None or event.status == STARTED
+        phase = "after" if event.ended is not None else "during" if begun else "before"
+        return f"Hook failed {phase} {event.type}: "
+    return f"{event.type} {message.transition.value}: "
 
 
 def _shortened(name: str, room: int) -> str:
@@ -69,18 +93,22 @@ def _subject(message: AnyMessage) -> str:
     return f"other VM {others[0]}" if len(others) == 1 else f"{len(others)} other VMs"
 
 
-def _when(message: Message, now: datetime) -> str:
+def _when(message: Message, now: datetime) -> tuple[str, str]:
+    """Return when the event happens or happened, and the time left."""
     event = message.event
-    if event.ended is not None and event.outcome is not message.transition:
-        return f", over since {_clock(event.ended, now)}"
+    is_hook = message.transition is Transition.HOOK_FAILED
+    if event.ended is not None and event.outcome is not message.transition and not is_hook:
+        return f", over since {_clock(event.ended, now)}", ""
     if event.ended is not None or event.status == STARTED:
-        return f" at {_clock(message.at, now)}"
+        return f" at {_clock(message.at, now)}", ""
     if message.transition is Transition.APPROVED:
-        return ", may start at any moment"
+        return ", may start at any moment", ""
     if event.not_before is None:
-        return ", start unknown" if event.not_before_unreadable else " at any moment"
-    due = relative(event.not_before, now)
-    return f" {due}" if event.not_before > now else f", due {due}"
+        return ", start unknown" if event.not_before_unreadable else " at any moment", ""
+    clock = _clock(event.not_before, now)
+    if event.not_before <= now:
+        return f", was due {clock}", ""
+    return f" at {clock}", f" ({roughly(event.not_before - now)})"
 
 
 def _clock(at: datetime, now: datetime) -> str:
@@ -96,7 +124,7 @@ def explanation(message: AnyMessage) -> str:
     event, transition = message.event, message.transition
     meaning = _ENDED[event.outcome] if event.outcome in _ENDED else effect(event.type)
     if transition is Transition.HOOK_FAILED:
-        meaning = f"A hook for this event failed. {meaning}"
+        meaning = f"A hook for this event failed: what it prepares or restores may not be done. {meaning}"
     if transition is Transition.ADVISED:
         meaning = f"Azure lists the event as {event.status} and has not scheduled it. {meaning}"
     if transition is Transition.APPROVED:
@@ -116,19 +144,21 @@ def explanation(message: AnyMessage) -> str:
 
 def _pause(event: EventView) -> str:
     """Return how long this VM was paused, which is shorter than the event is listed."""
-    if event.paused_seconds is not None:
-        return f" The exporter observed a pause of {duration(event.paused_seconds)} during the event."
-    return " How long the VM paused was not observed." if event.type == "Freeze" else ""
+    paused = event.paused_seconds
+    if paused is None or paused < 1:
+        return " The exporter observed no pause of a second or more." if event.type == "Freeze" else ""
+    length = f"{paused:.1f} s" if paused < 60 else duration(paused)
+    return f" The exporter observed a pause of {length} during the event."
 
 
 def _watch_explanation(message: WatchMessage) -> str:
     if message.transition is WatchChange.BLIND:
         return (
-            f"The exporter has had no valid document of scheduled events for {_outage(message)}. "
-            "Until it has one again, nothing is reported about events of this VM."
+            f"For {_outage(message)}, Azure's metadata service (IMDS) has given no valid answer about "
+            "scheduled events. Until it does, nothing is reported about reboots and other events of this VM."
         )
     return (
-        f"The exporter reads scheduled events again, after {_outage(message)} without a valid document. "
+        f"Azure's metadata service (IMDS) answers again, after {_outage(message)}. "
         "Events that began and ended meanwhile were not seen."
     )
 
@@ -143,6 +173,7 @@ def facts(
         lines, is_concerned = _event_facts(message, now), message.event.target is Target.SELF
     vm = message.vm
     zone = f", zone {vm.zone}" if vm.zone else ""
+    runbook = _runbook(message)
     place = (
         ("Resource group", vm.resource_group),
         ("Location", vm.location and f"{vm.location}{zone}"),
@@ -150,19 +181,41 @@ def facts(
         ("VM size", vm.size),
         ("Azure portal", portal_url and style.link(portal_url)),
     )
-    exporter = ("Exporter", exporter_url and style.link(exporter_url))
-    where = (*(place if is_concerned else ()), exporter)
+    links = (
+        ("Exporter", exporter_url and style.link(exporter_url)),
+        ("Runbook", runbook and style.link(runbook)),
+    )
+    where = (*(place if is_concerned else ()), *links)
     return [*lines, *(Fact(label, text) for label, text in where if text)]
+
+
+def _runbook(message: AnyMessage) -> str:
+    """Return the page about what to do; "" if there is nothing to do."""
+    default = ""
+    if isinstance(message, Message) and message.event.ended is None and message.event.target is Target.SELF:
+        default = "ScheduledEventPending"
+    name = _RUNBOOK_OF.get(message.transition.value, default)
+    return f"{_RUNBOOKS}/{name}.md" if name else ""
+
+
+def _whom(message: AnyMessage) -> Iterator[Fact]:
+    is_concerned = isinstance(message, WatchMessage) or message.event.target is Target.SELF
+    yield Fact("This VM" if is_concerned else "Seen by", message.instance or _NO_NAME)
+    if message.vm.computer_name and message.vm.computer_name != message.instance:
+        yield Fact("Computer name", message.vm.computer_name)
+    if message.vm.node and message.vm.node != message.vm.computer_name:
+        yield Fact("Node", message.vm.node)
 
 
 def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
     event, own = message.event, normal_name(message.instance or "")
-    yield Fact("This VM" if event.target is Target.SELF else "Seen by", message.instance or _NO_NAME)
+    yield from _whom(message)
     if message.detail:
         yield Fact("Reason", message.detail)
     for change in message.changes:
         yield Fact("Changed", _change(change))
     yield from _coming(message, now) if event.ended is None else _ending(event, now)
+    yield from _approval(event)
     yield Fact("Requested by", requester(event.source))
     if others := [name for name in event.resources if not own or normal_name(name) != own]:
         label = "Other VMs" if message.instance and event.target is Target.SELF else "VMs"
@@ -172,9 +225,19 @@ def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
     yield Fact("Event", f"{event.type} {event.id}")
 
 
+def _approval(event: EventView) -> Iterator[Fact]:
+    """Yield how to approve an event that waits for it; one of a user does, whatever the configuration."""
+    pending = event.ended is None and event.status == SCHEDULED and event.target is Target.SELF
+    state, reason = event.approval.state, event.approval.reason
+    if pending and (state in _WAITS or (state is None and event.source == "User")):
+        if reason:
+            yield Fact("Approval", f"on hold: {reason}")
+        yield Fact("To start it now", f"{_APPROVE} {event.id}")
+
+
 def _watch_facts(message: WatchMessage, now: datetime) -> Iterator[Fact]:
-    yield Fact("This VM", message.instance or _NO_NAME)
-    yield Fact("Blind since", _moment(message.since, now))
+    yield from _whom(message)
+    yield Fact("Last valid answer", _moment(message.since, now))
     if message.transition is WatchChange.RECOVERED:
         yield Fact("Recovered", _moment(message.at, now))
     if message.error:
@@ -228,10 +291,8 @@ def digest_line(message: AnyMessage, now: datetime) -> str:
     if event.ended is not None and event.outcome is not message.transition:
         start = f", over since {utc(event.ended)}"
     changes = "".join(f"; {_change(change)}" for change in message.changes)
-    return (
-        f"{utc(message.at)} {message.transition.value}: {event.type} for {whom}{others}{start}{changes} "
-        f"({event.id})"
-    )
+    happened = message.transition.value.replace("_", " ")
+    return f"{utc(message.at)} {happened}: {event.type} for {whom}{others}{start}{changes} ({event.id})"
 
 
 def _outage(message: WatchMessage) -> str:

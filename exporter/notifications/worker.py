@@ -1,49 +1,46 @@
-"""Delivery of one target's messages: a loop starts attempts, each on its own thread."""
+"""Delivery of one target's messages: a loop hands them to the sender process, and records the results."""
 
 import logging
 import queue
 import random
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics
 from exporter.model.events import trace_id
 from exporter.model.jobs import Span
-from exporter.model.messages import (
-    AnyMessage,
-    Backlog,
-    Delivery,
-    Failure,
-    Message,
-    Outcome,
-    Rendered,
-    Sender,
-)
+from exporter.model.lifecycle import Life
+from exporter.model.messages import AnyMessage, Delivery, Failure, Message, Outcome
+from exporter.model.views import NO_APPROVAL, ApprovalView, TargetView
 from exporter.notifications.planning import Plan
-from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Ids, Item, Schedule, Turn
-from exporter.state.jobs import Outbox, Waiting
+from exporter.notifications.protocol import Checked
+from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Ids, Schedule, Turn
+from exporter.notifications.sender import SenderProcess
+from exporter.state.outbox import Outbox, Waiting
 from exporter.tracing import Tracer
 from exporter.work import Loop
 
 log = logging.getLogger(__name__)
 
-# A message that is older than this contains the time of its transition.
-LATE_SECONDS = 5.0
-_MOST_WAITING = 1000
-_MOST_IN_DIGEST = 200
+# Of the texts in a digest; what is shown of each is cut anyway.
+_MOST_DIGEST_CHARACTERS = 2**20
 # `wake` makes the worker check the outbox; this finds messages that appear when the disk works again.
 _IDLE_SECONDS = 60.0
 _ERROR_SECONDS = 20.0
+# Failures after which nobody knows whether the message arrived, or it never will: their number is limited.
+_LIMITED = (Failure.REFUSED, Failure.UNANSWERED, Failure.ENDED)
 
 
 class Attempt(NamedTuple):
-    """An attempt: its messages and its plan."""
+    """An attempt: its messages, the identities with which its turn began, and its plan."""
 
     ids: Ids
     entries: Sequence[Waiting]
@@ -51,41 +48,41 @@ class Attempt(NamedTuple):
     plan: Plan
 
 
-def _on_a_thread(name: str, work: Callable[[], None]) -> None:
-    # A daemon thread, so that a slow receiver does not keep the process from exiting.
-    threading.Thread(target=work, name=name, daemon=True).start()
+class Services(NamedTuple):
+    """What the workers of all targets share."""
+
+    outbox: Outbox
+    sender: SenderProcess
+    metrics: Metrics
+    tracer: Tracer
+    health: Health
+    clock: Clock
+    approval: Callable[[Life], ApprovalView] = lambda _: NO_APPROVAL
 
 
 class Worker:
-    """Delivers the queued messages of one target, whatever a sender or a renderer raises."""
+    """Delivers the queued messages of one target."""
 
-    def __init__(  # noqa: PLR0913  # it is built in one place, by names
-        self,
-        target: str,
-        plan: Plan,
-        *,
-        outbox: Outbox,
-        counts: Metrics,
-        tracer: Tracer,
-        health: Health,
-        clock: Clock,
-        chance: Callable[[], float] = random.random,
-        start: Callable[[str, Callable[[], None]], None] = _on_a_thread,
+    def __init__(
+        self, target: str, plan: Plan, services: Services, *, chance: Callable[[], float] = random.random
     ) -> None:
         self.target = target
         self._plan = self._plan_in_use = plan
-        self._outbox = outbox
-        self._counts = counts
-        self._tracer = tracer
-        self._health = health
-        self._clock = clock
-        self._start = start
-        self._sender: Sender | None = None
+        self._outbox = services.outbox
+        self._sender = services.sender
+        self._counts = services.metrics
+        self._tracer = services.tracer
+        self._health = services.health
+        self._clock = services.clock
+        self._approval = services.approval
         # Messages queued before the start are late: the target, or the exporter, was down.
-        self._schedule = Schedule(clock, recovering=bool(outbox.waiting(target, 1)), chance=chance)
+        is_late = bool(self._outbox.counts().get(target))
+        self._schedule = Schedule(self._clock, recovering=is_late, chance=chance)
         self._ended: queue.SimpleQueue[tuple[Attempt, Delivery]] = queue.SimpleQueue()
         # The services behind the target that already have a message which others have not.
-        self._delivered_to: dict[Ids, set[str]] = {}
+        self._services: dict[Ids, tuple[str, ...]] = {}
+        self._remarked: set[str] = set()
+        self.view = TargetView(target)
         self._loop = Loop(f"notify {target}", self.step, failed=self._report_error)
 
     def follow(self, plan: Plan) -> None:
@@ -122,130 +119,135 @@ class Worker:
         if self._plan is not self._plan_in_use:
             self._change_plan()
         plan = self._plan_in_use
-        waiting = self._outbox.waiting(self.target, _MOST_WAITING)
-        if lost := [entry for entry in waiting if entry.message is None]:
-            self._give_up(lost, Outcome.EXPIRED)
-            return 0.0
-        if self.target not in plan.senders:
+        if self.target not in plan.addresses:
             self._expire(plan.retry_for)
             return _IDLE_SECONDS
-        try:
-            backlog = self._opened().backlog
-        except Exception:  # noqa: BLE001  # the attempt reports it
-            backlog = Backlog.DIGEST
-        items = [Item(one.key, one.sequence, one.message.severity) for one in waiting if one.message]
-        turn = self._schedule.next(items, backlog)
+        backlog = plan.backlogs.get(self.target)
+        if backlog is None:
+            # The end of the check wakes this.
+            return _IDLE_SECONDS
+        with self._outbox.lock:
+            turn = self._schedule.next(self._outbox.lane(self.target), backlog)
         if turn.items:
-            self._begin(turn, waiting)
+            self._begin(turn)
             return 0.0
         return _IDLE_SECONDS if turn.delay is None else min(turn.delay, _IDLE_SECONDS)
 
     def _change_plan(self) -> None:
         self._plan_in_use = self._plan
-        self._sender = None
         self._schedule.reset()
-        self._delivered_to.clear()
-        if self.target not in self._plan_in_use.senders:
+        self._services.clear()
+        self._remarked.clear()
+        if self.target not in self._plan_in_use.addresses:
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
 
-    def _opened(self) -> Sender:
-        if self._sender is None:
-            self._sender = self._plan_in_use.senders[self.target]()
-        return self._sender
-
-    def _begin(self, turn: Turn, waiting: Sequence[Waiting]) -> None:
-        by_id = {(entry.key, entry.sequence): entry for entry in waiting}
-        items = turn.items[:_MOST_IN_DIGEST] if turn.digest else turn.items
-        entries = [by_id[item.id] for item in items]
-        try:
-            sender = self._opened()
-            rendered, count = self._write(turn, entries, sender.body_limit)
-        except Exception as error:  # noqa: BLE001  # an error in one message must not block the others
-            self._ended.put((self._attempt(turn, entries), _broken(error)))
+    def _begin(self, turn: Turn) -> None:
+        plan, entries = self._plan_in_use, self._outbox.find(self.target, [item.id for item in turn.items])
+        if lost := [entry for entry in entries if entry.message is None]:
+            self._give_up(lost, Outcome.EXPIRED)
             return
-        attempt = self._attempt(turn, entries[:count])
-        delivered_to = self._delivered_to.setdefault(attempt.ids, set())
-        self._start(f"deliver to {self.target}", partial(self._run, attempt, sender, rendered, delivered_to))
-
-    def _attempt(self, turn: Turn, entries: Sequence[Waiting]) -> Attempt:
+        if turn.digest:
+            entries = _within(entries)
         ids = tuple((entry.key, entry.sequence) for entry in entries)
+        attempt = Attempt(ids, entries, turn.digest, plan)
         self._schedule.begun(ids, digest=turn.digest)
-        return Attempt(ids, entries, turn.digest, self._plan_in_use)
+        messages = [self._as_of_now(entry.message) for entry in entries if entry.message]
+        message = messages[-1]
+        # A digest belongs to several traces, and a message about the watch to none.
+        request = replace(
+            plan.request(self.target, messages, self._clock.now()),
+            is_digest=turn.digest,
+            failed=self._schedule.has_failed,
+            attempts=max(entry.attempts for entry in entries),
+            traceparent="" if turn.digest else self._traceparent(message),
+            services=self._services.get(ids, ()),
+        )
+        self._sender.ask(request).add_done_callback(partial(self._take, attempt))
 
-    def _run(self, attempt: Attempt, sender: Sender, rendered: Rendered, delivered_to: set[str]) -> None:
-        try:
-            delivery = sender.send(rendered, delivered_to)
-        except Exception as error:  # noqa: BLE001  # an attempt without an end would block its event
-            delivery = _broken(error)
-        self._ended.put((attempt, delivery))
+    def _traceparent(self, message: AnyMessage) -> str:
+        return self._tracer.traceparent(message) if isinstance(message, Message) else ""
+
+    def _take(self, attempt: Attempt, future: "Future[Delivery | Checked]") -> None:
+        found = future.result()
+        self._ended.put((attempt, found if isinstance(found, Delivery) else Delivery(False)))
         self._loop.wake()
 
-    def _write(self, turn: Turn, entries: Sequence[Waiting], limit: int | None) -> tuple[Rendered, int]:
-        now, renderer = self._clock.now(), self._plan_in_use.renderer()
-        messages = [self._outbox.as_of_now(message) for message in _messages(entries)]
-        if turn.digest:
-            return renderer.digest(messages, now, limit=limit)
-        message = messages[-1]
-        late = (now - message.at).total_seconds() > LATE_SECONDS
-        rendered = renderer.render(message, now, limit=limit, late=late)
-        # A digest belongs to several traces, and a message about the watch to none.
-        traceparent = self._tracer.traceparent(message) if isinstance(message, Message) else ""
-        return rendered.about(message, traceparent), len(entries)
+    def _as_of_now(self, message: AnyMessage) -> AnyMessage:
+        message, life = self._outbox.as_of_now(message), self._outbox.life(message)
+        if isinstance(message, Message) and life is not None and life.ended is None:
+            return replace(message, event=replace(message.event, approval=self._approval(life)))
+        return message
 
     def _settle(self, attempt: Attempt, delivery: Delivery) -> None:
+        count = delivery.count if attempt.digest else len(attempt.entries)
+        ids, attempt = attempt.ids, attempt._replace(ids=attempt.ids[:count], entries=attempt.entries[:count])
+        self._remark(attempt, delivery)
         if delivery.delivered:
-            self._schedule.delivered(attempt.ids)
+            self._schedule.delivered(ids, count)
             self._succeeded(attempt, skipped=delivery.skipped)
             return
         self._counts.failed(self.target)
         if attempt.plan is not self._plan or self._loop.stopping:
-            self._schedule.dropped(attempt.ids)
+            self._schedule.dropped(ids)
             return
-        self._schedule.failed(attempt.ids, delivery.failure)
+        self._schedule.failed(ids, count, delivery.failure)
+        self._services[attempt.ids] = delivery.services
         self._failed(attempt, delivery)
         self._expire(attempt.plan.retry_for)
 
+    def _remark(self, attempt: Attempt, delivery: Delivery) -> None:
+        """Log, once for each of the user's templates, that it failed."""
+        for key, reason in delivery.remarks.items():
+            if key not in self._remarked:
+                self._remarked.add(key)
+                facts = {"key": f"templates.{key}", "reason": reason} | _facts(attempt.entries[-1])
+                log.warning("template failed; the default text is used", extra=facts)
+
     def _succeeded(self, attempt: Attempt, *, skipped: bool) -> None:
         now = self._clock.now()
-        self._delivered_to.pop(attempt.ids, None)
+        self._services.pop(attempt.ids, None)
         if skipped:
             self._outbox.finish(self.target, attempt.entries, now)
             return
-        messages = _messages(attempt.entries)
         self._finish(attempt.entries, now, Outcome.DELIVERED)
-        delays = [max((now - message.at).total_seconds(), 0.0) for message in messages]
+        self.view = replace(self.view, delivers=True, last_delivery=now)
+        delays = [max((now - one.message.at).total_seconds(), 0.0) for one in attempt.entries if one.message]
         self._counts.delivered(self.target, delays)
         if not self._schedule.is_failing:
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
-        for message, delay in zip(messages, delays, strict=True):
-            log.info("notified", extra=_facts(message) | {"delay_seconds": delay})
+        for entry, delay in zip(attempt.entries, delays, strict=True):
+            log.info("notified", extra=_facts(entry) | {"delay_seconds": delay})
 
     def _failed(self, attempt: Attempt, delivery: Delivery) -> None:
         """Report a failed attempt, and give up messages that were refused or unanswered too often."""
-        address = f" ({self._sender.address})" if self._sender else ""
-        problem = f"target {self.target}{address}: {delivery.reason}"
-        refused = delivery.failure is Failure.REFUSED
+        now, reason = self._clock.now(), delivery.reason
+        self.view = replace(self.view, delivers=False, last_failure=now, last_error=reason)
+        problem = f"target {self.target} ({attempt.plan.addresses[self.target].label}): {reason}"
+        is_refused = delivery.failure in (Failure.REFUSED, Failure.ENDED)
         lost: list[Waiting] = []
         # A refused digest is split: the target may reject only one of its messages.
-        if not (delivery.failure is Failure.TARGET or (refused and attempt.digest)):
-            lost = [one for one in attempt.entries if one.attempts + 1 >= MOST_ATTEMPTS_FOR_ONE]
-            self._outbox.count_attempt(self.target, [one for one in attempt.entries if one not in lost])
+        if delivery.failure in _LIMITED and not (is_refused and attempt.digest):
+            count = delivery.attempts
+            lost = [one for one in attempt.entries if one.attempts + count >= MOST_ATTEMPTS_FOR_ONE]
+            kept = [one for one in attempt.entries if one not in lost]
+            self._outbox.count_attempts(self.target, kept, count)
         if lost:
             problem += f"; {len(lost)} given up after {MOST_ATTEMPTS_FOR_ONE} attempts"
         self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)
-        self._give_up(lost, Outcome.REFUSED if refused else Outcome.EXPIRED, delivery.reason)
+        self._give_up(lost, Outcome.REFUSED if is_refused else Outcome.EXPIRED, delivery.reason)
 
     def _expire(self, retry_for: float) -> None:
-        """Give up messages that are too old; only after a failed attempt, as the clock may jump."""
+        """Drop messages that are too old; only after a failed attempt, as the clock may jump."""
         now, under_way = self._clock.now(), self._schedule.under_way
-        while old := [
+        with self._outbox.lock:
+            lane = self._outbox.lane(self.target)
+            ids = [item.id for items in lane.lives.values() for item in items.values()]
+        old = [
             entry
-            for entry in self._outbox.waiting(self.target, _MOST_WAITING)
-            if entry.message is not None
-            and (now - entry.message.at).total_seconds() > retry_for
-            and (entry.key, entry.sequence) not in under_way
-        ]:
-            self._give_up(old, Outcome.EXPIRED)
+            for entry in self._outbox.find(self.target, [one for one in ids if one not in under_way])
+            if entry.message is not None and (now - entry.message.at).total_seconds() > retry_for
+        ]
+        self._give_up(old, Outcome.EXPIRED)
 
     def _give_up(self, entries: Sequence[Waiting], outcome: Outcome, reason: str = "too old") -> None:
         if not entries:
@@ -254,20 +256,20 @@ class Worker:
         self._finish(entries, now, outcome)
         gone = {(entry.key, entry.sequence) for entry in entries}
         self._schedule.given_up(gone)
-        self._delivered_to = {ids: who for ids, who in self._delivered_to.items() if gone.isdisjoint(ids)}
+        self._services = {ids: who for ids, who in self._services.items() if gone.isdisjoint(ids)}
         self._counts.given_up(self.target, outcome, len(entries))
         for entry in entries:
-            facts: dict[str, object] = {"target": self.target, "event_id": entry.key}
+            facts = _facts(entry) | {"outcome": outcome.value, "reason": reason}
             if entry.message is not None:
-                facts = _facts(entry.message) | {"at": entry.message.at, "instance": entry.message.instance}
-            log.warning("message given up", extra=facts | {"outcome": outcome.value, "reason": reason})
+                facts |= {"at": entry.message.at, "instance": entry.message.instance}
+            log.warning("message given up", extra={"target": self.target, "event_id": entry.key} | facts)
 
-    def _finish(self, entries: Sequence[Waiting], at: datetime, outcome: Outcome) -> None:
+    def _finish(self, entries: Iterable[Waiting], at: datetime, outcome: Outcome) -> None:
         spans: list[Span] = []
-        for message in _messages(entries):
-            if isinstance(message, Message):
-                spans += self._tracer.notified(message, at, outcome)
-        self._outbox.finish(self.target, entries, at, outcome=outcome, spans=spans)
+        for entry in entries:
+            if isinstance(entry.message, Message):
+                spans += self._tracer.notified(entry.message, at, outcome)
+        self._outbox.finish(self.target, list(entries), at, outcome=outcome, spans=spans)
         self._tracer.wake()
 
     def _report_error(self, error: Exception) -> float:
@@ -277,16 +279,23 @@ class Worker:
         return _ERROR_SECONDS
 
 
-def _broken(error: Exception) -> Delivery:
-    # No traceback: its text may contain a URL or a token.
-    return Delivery(delivered=False, reason=f"{type(error).__name__} in this program")
+def _within(entries: Sequence[Waiting]) -> list[Waiting]:
+    """Return the first messages whose texts together are not too long for a digest."""
+    kept: list[Waiting] = []
+    length = 0
+    for entry in entries:
+        if isinstance(entry.message, Message):
+            length += len(entry.message.event.description) + sum(map(len, entry.message.event.resources))
+        if kept and length > _MOST_DIGEST_CHARACTERS:
+            break
+        kept.append(entry)
+    return kept
 
 
-def _messages(entries: Sequence[Waiting]) -> list[AnyMessage]:
-    return [entry.message for entry in entries if entry.message is not None]
-
-
-def _facts(message: AnyMessage) -> dict[str, object]:
+def _facts(entry: Waiting) -> dict[str, object]:
+    message = entry.message
+    if message is None:
+        return {}
     facts: dict[str, object] = {"target": message.target, "transition": message.transition.value}
     if isinstance(message, Message):
         facts |= {

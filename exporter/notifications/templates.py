@@ -1,13 +1,17 @@
-"""The user's templates in Jinja2's sandbox; run as a program by `exporter.notifications.templating`."""
+"""The user's templates, in Jinja2's sandbox and with limits of time, memory and length.
 
-import contextlib
-import os
+The sandbox protects the sender process' data from templates, which have only the variables below. Text from
+Azure is always escaped for the format.
+"""
+
 import re
-import sys
+import threading
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
+from unicodedata import category
 
 import msgspec
 from jinja2 import StrictUndefined, TemplateRuntimeError, TemplateSyntaxError, meta, nodes, pass_context
@@ -16,19 +20,17 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import escape
 from msgspec.structs import asdict
 
+from exporter.config import Templates
+from exporter.errors import scrubbed
 from exporter.model.lifecycle import Change, TransitionRecord
 from exporter.model.messages import Message
 from exporter.model.views import ApprovalView, EventView
 from exporter.model.wording import duration, printable, relative, utc
 from exporter.notifications import words
+from exporter.notifications.limits import Limits, TimeLimitError
+from exporter.notifications.protocol import CPU_SECONDS, MOST_CHARACTERS, Checked
+from exporter.notifications.samples import variants
 from exporter.notifications.styles import STYLES, TITLE, HtmlStyle, Style, cleaned
-from exporter.notifications.templating import (
-    CPU_SECONDS,
-    Answer,
-    Outcome,
-    Request,
-    TemplateError,
-)
 
 FILTERS = ("code", "duration", "utc", "relative")
 # The variables of templates; docs/notifications.md describes each.
@@ -51,28 +53,33 @@ NAMES = (
 _UNSAFE_FILTERS = ("safe", "urlize", "xmlattr")
 _UNSAFE_GLOBALS = ("lipsum",)
 _OBJECT = re.compile(r"'(?:exporter\.[\w.]*|__main__)\.(\w+) object'")
-_MOST_CHARACTERS = 2**20
-_MOST_MEMORY = 192 * 2**20
+# Jinja2's errors for a value that is None, or an empty list.
+_GAP = re.compile(r"\bNone\b|NoneType|has no element")
+# Jinja2 and Python's compiler need more of it for nested templates than sending does.
+_STACK_BYTES = 4 * 2**20
+_SAMPLE_URL = "https://exporter.example.com/"
 
 
-class Vm(msgspec.Struct, frozen=True):
-    """The variable ``vm``: facts about this VM, "" where unknown; URLs are safe in every format."""
-
-    resource_group: str
-    subscription_id: str
-    location: str
-    zone: str
-    scale_set: str
-    size: str
-    id: str
-    resource_id: str
-    portal_url: str
-    exporter_url: str
+class TemplateError(Exception):
+    """A template does not work; the message has the line, the reason and the remedy."""
 
 
+class Tags(dict[str, str]):
+    """The tags of the VM; "" for any other name."""
+
+    def __missing__(self, name: str) -> str:
+        return ""
+
+
+# The fields of the variable ``vm``: facts about this VM, "" where unknown; URLs are safe in every format.
+VM_FIELDS = (
+    *("resource_group", "subscription_id", "location", "zone", "scale_set", "size", "id", "resource_id"),
+    *("portal_url", "exporter_url", "node", "computer_name", "priority", "tags"),
+)
+Vm = msgspec.defstruct("Vm", VM_FIELDS, frozen=True)
 _SHAPES = (EventView, ApprovalView, TransitionRecord, Change, Vm)
 _FIELDS = {shape.__name__: shape.__struct_fields__ for shape in _SHAPES} | {"Fact": words.Fact._fields}
-_FIELDS_BY_NAME = {"event": EventView.__struct_fields__, "vm": Vm.__struct_fields__}
+_FIELDS_BY_NAME = {"event": EventView.__struct_fields__, "vm": VM_FIELDS}
 
 
 def variables(message: Message, now: datetime, style: Style, exporter_url: str) -> dict[str, Any]:
@@ -82,13 +89,13 @@ def variables(message: Message, now: datetime, style: Style, exporter_url: str) 
     """
     shown = cleaned(message, style)
     urls = {"portal_url": message.vm.portal_url, "exporter_url": exporter_url}
-    vm = {name: text for name, text in asdict(shown.vm).items() if name in Vm.__struct_fields__}
+    vm = {name: text for name, text in asdict(shown.vm).items() if name in VM_FIELDS}
     start = message.event.not_before
     return {
         "event": shown.event,
         "transition": message.transition,
         "instance": shown.instance or None,
-        "vm": Vm(id=shown.vm.vm_id, **vm, **urls),
+        "vm": Vm(id=shown.vm.vm_id, **(vm | urls | {"tags": Tags(shown.vm.tags)})),
         "at": message.at,
         "now": now,
         "time_left": round(max(0.0, (start - now).total_seconds())) if start else 0,
@@ -135,7 +142,7 @@ class Template:
         except TemplateSyntaxError as error:
             hint = ""
             if (error.message or "").startswith("No filter named"):
-                hint = f"; beside Jinja2's own there are {', '.join(FILTERS)}"
+                hint = f"; besides Jinja2's own there are {', '.join(FILTERS)}"
             message = f"line {error.lineno} of the template: {(error.message or 'bad syntax').rstrip('.')}"
             raise TemplateError(f"{message}{hint}") from error
         except RecursionError as error:
@@ -149,17 +156,96 @@ class Template:
         """
         try:
             text = self._compiled.render(values).strip()
+        except MemoryError:
+            raise
         except Exception as error:
             raise TemplateError(_reason(error)) from error
-        if len(text) > _MOST_CHARACTERS:
-            raise TemplateError(f"writes more than {_MOST_CHARACTERS} characters")
+        if len(text) > MOST_CHARACTERS:
+            raise TemplateError(f"writes more than {MOST_CHARACTERS} characters")
         return text
 
 
+class TemplateThread:
+    """Renders templates on a thread of its own, one at a time, within the limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._pool = ThreadPoolExecutor(1, "templates")
+        self._templates: dict[tuple[str, str], Template] = {}
+        # Without the exceptions, whose tracebacks would keep what a template has built.
+        self._failed: dict[tuple[str, str], str] = {}
+        before = threading.stack_size(_STACK_BYTES)
+        self._pool.submit(int).result()
+        threading.stack_size(before)
+
+    def render(
+        self, key: str, templates: Templates, message: Message, now: datetime, exporter_url: str
+    ) -> str:
+        """Return the text of the template ``title`` or ``body`` for a message.
+
+        Raises:
+            TemplateError: it does not compile, fails, or exceeds a limit, after which it is not tried again.
+        """
+        where = _where(key, templates)
+        style = TITLE if key == "title" else STYLES[templates.format]
+
+        def work() -> str:
+            with self._limits.cpu(CPU_SECONDS):
+                if where not in self._templates:
+                    self._templates[where] = Template(where[0], style)
+                return self._templates[where].render(variables(message, now, style, exporter_url))
+
+        if where in self._failed:
+            raise TemplateError(self._failed[where])
+        try:
+            rendered = self._pool.submit(work).result()
+        except TemplateError as error:
+            if where not in self._templates:
+                self._failed[where] = str(error)
+            raise
+        except (TimeLimitError, MemoryError) as error:
+            is_late = isinstance(error, TimeLimitError)
+            found = f"more than {CPU_SECONDS} s of CPU time" if is_late else "too much memory"
+            self._failed[where] = f"takes {found}"
+            self._templates.pop(where, None)
+            raise TemplateError(self._failed[where]) from error
+        if key == "title":
+            return printable(" ".join(rendered.split()))
+        return _without_controls(rendered)
+
+    def check(self, key: str, templates: Templates) -> Checked:
+        """Compile a template, and render it for messages of every kind."""
+        gap = ""
+        for case, message in variants():
+            try:
+                self.render(key, templates, message, message.at, _SAMPLE_URL)
+            except TemplateError as error:
+                failed = _where(key, templates) in self._failed
+                problem = scrubbed(str(error) if failed else f"{error}; tried with {case}")
+                if failed or not _GAP.search(str(error)):
+                    return Checked(problem)
+                gap = gap or problem
+        return Checked(gap=gap)
+
+
+def _where(key: str, templates: Templates) -> tuple[str, str]:
+    """Return the text of a template and its format, which identify what is compiled."""
+    return getattr(templates, key), key if key == "title" else templates.format
+
+
+def _without_controls(text: str) -> str:
+    """Replace control characters except line ends and the joiners of emoji."""
+    return "\n".join(
+        "".join(" " if category(letter) in ("Cc", "Cs") else letter for letter in line)
+        for line in text.splitlines()
+    )
+
+
 def _unknown(tree: Any) -> Iterator[str]:
-    """Yield unknown names, including those in branches that no sample reaches."""
-    undeclared = meta.find_undeclared_variables(tree) - set(NAMES)
+    """Yield unknown names and fields, including those in branches that no sample reaches."""
+    # A name that is set in one branch and used after it is undeclared for Jinja2.
     own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
+    undeclared = meta.find_undeclared_variables(tree) - set(NAMES) - own
     for node in tree.find_all((nodes.Name, nodes.Getattr)):
         where = f"line {node.lineno} of the template"
         if isinstance(node, nodes.Name):
@@ -200,41 +286,3 @@ def _shown(value: object) -> object:
 def _escaped(value: object) -> object:
     """Escape even if a template disables it: data from Azure is never markup."""
     return escape(_shown(value))
-
-
-def answer(request: Request) -> Answer:
-    """Render a template in this process, without limits of time and memory."""
-    style = TITLE if request.key == "title" else STYLES[request.templates.format]
-    try:
-        template = Template(getattr(request.templates, request.key), style)
-    except TemplateError as error:
-        return Answer(problem=str(error))
-    outcomes = []
-    for message, now in request.cases:
-        try:
-            text = template.render(variables(message, now, style, request.exporter_url))
-            outcomes.append(Outcome(printable(" ".join(text.split())) if style is TITLE else text))
-        except TemplateError as error:
-            outcomes.append(Outcome(problem=str(error)))
-    return Answer(outcomes)
-
-
-def _limit() -> None:
-    """Set limits at which the kernel ends this process.
-
-    On Windows, and if that is forbidden, only the exporter's time limit applies.
-    """
-    if sys.platform != "win32":
-        import resource
-
-        seconds = int(sum(os.times()[:2])) + 1 + CPU_SECONDS
-        limits = {resource.RLIMIT_CPU: seconds, resource.RLIMIT_CORE: 0, resource.RLIMIT_DATA: _MOST_MEMORY}
-        for kind, most in limits.items():
-            with contextlib.suppress(OSError, ValueError):
-                resource.setrlimit(kind, (most, most))
-
-
-if __name__ == "__main__":
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    _limit()
-    sys.stdout.buffer.write(msgspec.json.encode(answer(asked)))

@@ -1,0 +1,58 @@
+"""Webhooks: POST a message as a CloudEvent (https://cloudevents.io, version 1.0, structured JSON)."""
+
+from typing import Any
+
+import msgspec
+import requests
+
+from exporter.config.addresses import Address
+from exporter.model.messages import AnyMessage, Delivery, WatchMessage
+from exporter.notifications import failures
+from exporter.notifications.failures import CONNECT_SECONDS, READ_SECONDS
+
+_CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
+
+
+def cloud_event(message: AnyMessage) -> bytes:
+    """Return the CloudEvent of a message; its id is the same for every repetition."""
+    facts: dict[str, Any] = {
+        "transition": message.transition,
+        "at": message.at,
+        "instance": message.instance,
+        "severity": message.severity,
+    }
+    if isinstance(message, WatchMessage):
+        subject = message.instance
+        facts |= {"since": message.since, "error": message.error}
+    else:
+        subject = message.event.id
+        facts = (
+            msgspec.to_builtins(message.event)
+            | facts
+            | {"changes": message.changes, "detail": message.detail}
+        )
+    event = {
+        "specversion": "1.0",
+        "type": f"scheduled_event.{message.transition}",
+        "source": message.vm.resource_id or message.instance or "unknown",
+        "id": f"{message.key}/{message.sequence}",
+        "time": message.at,
+        "datacontenttype": "application/json",
+        "data": facts,
+    }
+    return msgspec.json.encode(event | ({"subject": subject} if subject else {}))
+
+
+def send(address: Address, message: AnyMessage, traceparent: str) -> Delivery:
+    """Make one attempt; only the status of the answer is read."""
+    headers = {"Content-Type": _CONTENT_TYPE} | ({"traceparent": traceparent} if traceparent else {})
+    with requests.post(
+        address.webhook,
+        data=cloud_event(message),
+        headers=address.headers | headers,
+        timeout=(CONNECT_SECONDS, READ_SECONDS),
+        allow_redirects=False,
+        stream=True,
+    ) as response:
+        status = response.status_code
+    return Delivery(delivered=True) if 200 <= status < 300 else failures.of_status(status)
