@@ -16,6 +16,10 @@ class Clock(Protocol):
         """Return the seconds of a clock that is never set; only differences are meaningful."""
         ...
 
+    def sleep(self, seconds: float) -> None:
+        """Return after this many seconds."""
+        ...
+
 
 class SystemClock:
     """The clocks of the machine."""
@@ -27,3 +31,7 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return the seconds of a clock that is never set; only differences are meaningful."""
         return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Return after this many seconds."""
+        time.sleep(seconds)

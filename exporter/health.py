@@ -13,8 +13,12 @@ log = logging.getLogger(__name__)
 
 
 class DegradedReason(StrEnum):
-    """The kind of a problem: label of the metric `degraded`, log field, and text on the page."""
+    """The kind of a problem: label of the metric `degraded`, log field, and text on the page.
 
+    ``IMDS_FAILING`` follows from the snapshot, and is never reported to `Health`.
+    """
+
+    IMDS_FAILING = "imds_failing"
     STATE_UNWRITABLE = "state_unwritable"
     STATE_CORRUPT = "state_corrupt"
     INVALID_EVENT = "invalid_event"
@@ -22,6 +26,7 @@ class DegradedReason(StrEnum):
     RELOAD_FAILED = "reload_failed"
     NOTIFICATIONS_FAILING = "notifications_failing"
     TRACING_FAILING = "tracing_failing"
+    KUBERNETES_FAILING = "kubernetes_failing"
 
 
 class Problem(msgspec.Struct, frozen=True):

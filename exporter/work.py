@@ -1,10 +1,9 @@
 """Background work: loops on threads, back-off, reloads of the configuration, and a watchdog."""
 
-import contextlib
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import msgspec
@@ -16,8 +15,8 @@ log = logging.getLogger(__name__)
 
 # After an exception of a step.
 _ERROR_SECONDS = 20.0
-# Checks are made once a second. In a longer gap the VM was frozen, the process suspended or the machine busy.
-_LONGEST_STEP = 2.0
+# Between two checks. In a longer gap the VM was frozen, the process suspended or the machine busy.
+_LONGEST_STEP = 10.0
 
 
 class Loop:
@@ -35,6 +34,7 @@ class Loop:
         *,
         failed: Callable[[Exception], float | None] | None = None,
     ) -> None:
+        self.name = name
         self._step = step
         self._failed = failed or self._log
         self._wake = threading.Event()
@@ -70,18 +70,22 @@ class Loop:
             self._thread.join(max(timeout, 0.0))
         return not self._thread.is_alive()
 
+    def turn(self) -> float | None:
+        """Call the step once, in this thread, and return the seconds until its next call."""
+        try:
+            return self._step()
+        except Exception as error:  # noqa: BLE001  # the thread would end unnoticed
+            return self._failed(error)
+
     def _run(self) -> None:
         while not self._stopping:
             self._wake.clear()
-            try:
-                delay = self._step()
-            except Exception as error:  # noqa: BLE001  # the thread would end unnoticed
-                delay = self._failed(error)
+            delay = self.turn()
             if delay is None or delay > 0:
                 self._wake.wait(delay)
 
     def _log(self, error: Exception) -> float:
-        log.error("background work failed", exc_info=error, extra={"worker": self._thread.name})
+        log.error("background work failed", exc_info=error, extra={"worker": self.name})
         return _ERROR_SECONDS
 
 
@@ -216,42 +220,26 @@ class _Work(msgspec.Struct, eq=False):
 
 
 class Watchdog:
-    """Time limits of work in progress; `check` is for one thread, everything else is thread-safe.
+    """Time limits of work in progress; `check` is for one thread, `expect` for any.
 
-    Of the time between two checks at most 2 s count, so that a freeze of the VM does not use up the limits.
+    Of the time between two checks at most 10 s count, so that a freeze of the VM does not use up the limits.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
-        self._under_way: set[_Work] = set()
         self._expected: dict[str, _Work] = {}
         self._checked = clock.monotonic()
 
-    @contextlib.contextmanager
-    def limit(self, what: str, seconds: float) -> Iterator[None]:
-        """Expect the block to end within this many seconds."""
-        work = _Work(what, seconds, seconds)
-        with self._lock:
-            self._under_way.add(work)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._under_way.discard(work)
-
     def expect(self, who: str, what: str, seconds: float) -> None:
         """Expect the next call for ``who``, which is never idle, within this many seconds."""
-        with self._lock:
-            self._expected[who] = _Work(what, seconds, seconds)
+        self._expected[who] = _Work(what, seconds, seconds)
 
     def check(self) -> str | None:
         """Return a sentence about work that exceeds its limit; None if there is none."""
         now = self._clock.monotonic()
         step, self._checked = min(now - self._checked, _LONGEST_STEP), now
-        with self._lock:
-            under_way = [*self._under_way, *self._expected.values()]
-        for work in under_way:
+        for work in list(self._expected.values()):
             work.left -= step
-        hanging = [work for work in under_way if work.left < 0]
-        return f"{hanging[0].what} has not ended within {hanging[0].seconds:g} s" if hanging else None
+            if work.left < 0:
+                return f"{work.what} has not ended within {work.seconds:g} s"
+        return None

@@ -1,40 +1,37 @@
-"""The loop that approves events by the rules, and retries after errors.
+"""Approval of events by the rules.
 
-Before an approval, the document is fetched again. An event that changed is not approved: the watch processes
-the change first, with the hooks that it causes. Otherwise the decision is made again. The approval is
-recorded on disk before it is sent, so that none is lost in a crash.
+The poller decides about the document that it has just fetched. A thread sends what is due: it records the
+approval on disk before the request, so that none is lost in a crash, and reports the result to the inbox.
 """
 
 import logging
 import math
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+import queue
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from exporter.approval.deciding import Ages, ApprovalState, Decision, Facts, decide
+from exporter.approval.deciding import Ages, ApprovalState, Decision, Facts, concluded, decide
 from exporter.clock import Clock
 from exporter.config import Config, Mode
-from exporter.errors import ImdsError, PollOutcome
+from exporter.errors import ImdsError, PollOutcome, cause
 from exporter.imds import ImdsClient
-from exporter.metrics import ApprovalOutcome
-from exporter.model.documents import decode_document
-from exporter.model.events import SCHEDULED, trace_id
-from exporter.model.jobs import Finding, HookOutcome, Span
-from exporter.model.lifecycle import Known, TrackedEvent, Transition
+from exporter.inbox import Inbox
+from exporter.metrics import ApprovalOutcome, Metrics
+from exporter.model.events import trace_id
+from exporter.model.jobs import Attempt, Finding, HookOutcome
+from exporter.model.lifecycle import Known, Life, Transition
 from exporter.model.views import ApprovalView, Snapshot
-from exporter.state.jobs import Approvals, HookJobs
+from exporter.state import Store
+from exporter.tracing import Tracer
 from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)
 
-# Rules depend on the time of day and on the time left, so they are evaluated this often.
-_LOOK_SECONDS = 1.0
 _COUNTED = {ApprovalState.DRY_RUN: ApprovalOutcome.DRY_RUN, ApprovalState.LIMITED: ApprovalOutcome.LIMITED}
-_LONGEST_RETRY_SECONDS = 20.0
+_RETRY_SECONDS = 20.0
 
-_Due = tuple[TrackedEvent, Decision]
+_Due = tuple[Life, str]
 
 
 class _FailedAttempts:
@@ -42,243 +39,261 @@ class _FailedAttempts:
 
     def __init__(self, clock: Clock) -> None:
         # No jitter: only one of an event's VMs leads, so they do not try at the same time.
-        self.backoff = Backoff(
-            clock, early=math.inf, early_longest=_LONGEST_RETRY_SECONDS, chance=lambda: 0.0
-        )
-        self.rule = ""
+        self.backoff = Backoff(clock, early=math.inf, early_longest=_RETRY_SECONDS, chance=lambda: 0.0)
         self.try_at = 0.0
         self.problem = ""
         self.given_up = False
 
-    @property
-    def decision(self) -> Decision:
-        """The decision to show instead of the one that cannot be carried out."""
+    def decision(self, rule: str) -> Decision:
+        """Return the decision to show instead of the one that cannot be carried out."""
         reason = f"given up, as NotBefore has passed: {self.problem}" if self.given_up else self.problem
-        return Decision(ApprovalState.FAILED, self.rule, reason)
+        return Decision(ApprovalState.FAILED, rule, reason)
 
 
 class Approver:
-    """Approves events by the rules; `view` is thread-safe."""
+    """Approves events by the rules. All methods but `view` and `stop` are for the poller's thread."""
 
-    def __init__(  # noqa: PLR0913  # it is built in one place, by names
-        self,
-        *,
-        approvals: Approvals,
-        jobs: HookJobs,
-        snapshot: Callable[[], Snapshot],
-        count: Callable[[str, ApprovalOutcome], None],
-        trace: Callable[[TrackedEvent, str, tuple[datetime, datetime], str | None], Sequence[Span]],
-        clock: Clock,
-        known: Known,
-        report: Callable[[Finding], None],
-        poll: Callable[[], None] = lambda: None,
+    def __init__(
+        self, store: Store, metrics: Metrics, tracer: Tracer, inbox: Inbox, clock: Clock, *, known: Known
     ) -> None:
-        """Create it, without starting a thread.
-
-        ``count`` is called with the rule and the outcome of each attempt, ``report`` with each approval that
-        Azure accepted, and ``poll`` to have the watch process the document now. ``trace`` returns the spans
-        of an approval, from the event, the rule, its start and end, and this VM's name.
-        """
-        self._approvals = approvals
-        self._jobs = jobs
-        self._snapshot = snapshot
-        self._count = count
-        self._trace = trace
+        """Create it without starting its thread; ``known`` is what previous processes left."""
+        self._approvals = store.approvals
+        self._jobs = store.hook_jobs
+        self._metrics = metrics
+        self._tracer = tracer
+        self._inbox = inbox
         self._clock = clock
         self._ages = Ages(clock, known)
-        self._report = report
-        self._poll = poll
         self._config = Config()
         self._azure: ImdsClient | None = None
+        self._lives: Sequence[Life] = ()
+        self._instance: str | None = None
+        # Replaced whole, because other threads read it.
+        self._decisions: Mapping[str, Decision] = {}
+        self._due: Sequence[_Due] = ()
         self._trials: dict[str, _FailedAttempts] = {}
-        self._logged: dict[str, Decision] = {}
-        self._lock = threading.Lock()
-        self._loop = Loop("approver", self.look)
+        # Events to send one by one, since Azure rejected a request with several.
+        self._alone: set[str] = set()
+        self._sending = False
+        self._requests: queue.SimpleQueue[tuple[Attempt, ImdsClient, str | None]] = queue.SimpleQueue()
+        self._loop = Loop("approver", self._send_next)
 
     def configure(self, settings: Config, azure: ImdsClient) -> None:
-        """Apply a configuration and a client, and decide about all events again."""
-        with self._lock:
-            self._config, self._azure = settings, azure
-            self._trials = {}
-        self.wake()
+        """Apply a configuration and a client; failed attempts are repeated at once."""
+        self._config, self._azure = settings, azure
+        self._trials = {}
 
-    def wake(self) -> None:
-        """Decide about pending events now; the thread is started with the first one."""
-        with self._lock:
-            self._ages.note(self._snapshot().current)
-        if self._config.approval.mode is not Mode.OFF and self._snapshot().current:
-            self._loop.start()
-        self._loop.wake()
+    def look(self, snapshot: Snapshot, *, fresh: bool = False) -> bool:
+        """Decide about all pending events, and return whether some are due but the document is not fresh.
 
-    def view(self, tracked: TrackedEvent) -> ApprovalView:
-        """Return the state of an event's approval."""
-        decision = self._decide(tracked, self._snapshot().instance)
-        trial = self._trials.get(tracked.key)
-        if decision.state is ApprovalState.DUE and trial is not None:
-            decision = replace(trial.decision, rule=decision.rule)
-        return decision.view
+        If it is ``fresh``, which means that it was fetched just now, the events that are due are sent.
+        """
+        self._instance = snapshot.instance
+        if snapshot.current is not self._lives:
+            self._lives = snapshot.current
+            self._ages.note(self._lives)
+            self._forget_ended()
+        if not self.is_pending or not snapshot.ready:
+            self._decisions, self._due = {}, ()
+            return False
+        self._decide_all()
+        if not self._due or self._sending:
+            return False
+        if fresh:
+            self._send(self._due)
+        return not fresh
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there are events to decide about: rules depend on the time, too."""
+        return bool(self._lives) and self._config.approval.mode is not Mode.OFF
+
+    def poll_failed(self, problem: str, seconds: float) -> None:
+        """Record that there is no fresh document to send what is due."""
+        due, self._due = self._due, ()
+        if not self._sending:
+            for life, rule in due:
+                self._failed(life, rule, problem, seconds)
+
+    def view(self, life: Life) -> ApprovalView:
+        """Return the state of an event's approval; thread-safe."""
+        done = concluded(life, self._recorded(life))
+        # A life is published before the decisions that follow from it.
+        is_open = done.state is None and life.event.is_scheduled and life.ended is None
+        return (self._decisions.get(life.key, done) if is_open else done).view
 
     def stop(self, timeout: float) -> bool:
         """Stop the thread; return whether it ended within ``timeout`` seconds."""
         self._loop.stop()
         return self._loop.join(timeout)
 
-    def look(self) -> float | None:
-        """Decide about all pending events and approve those that are due.
+    def conclude(self, attempt: Attempt) -> list[Finding]:
+        """Return the transitions that an attempt caused; failed ones are repeated later."""
+        self._sending, self._due = False, ()
+        lives = [life for life, _ in attempt.events]
+        if not attempt.refused:
+            self._ages.note_approvals(life.key for life in lives)
+        if not attempt.problem:
+            for life in lives:
+                self._trials.pop(life.key, None)
+            return [Finding(life.key, Transition.APPROVED, attempt.at, self._instance) for life in lives]
+        if attempt.rejected and len(lives) > 1:
+            self._alone.update(life.key for life in lives)
+            return []
+        seconds = self._clock.monotonic() - attempt.asked
+        for life, rule in attempt.events:
+            self._failed(life, rule, attempt.problem, seconds)
+        return []
 
-        Return the seconds until the next call; None while nothing is pending.
-        """
-        snapshot = self._snapshot()
-        keys = {tracked.key for tracked in snapshot.current}
-        self._logged = {key: said for key, said in self._logged.items() if key in keys}
+    def _forget_ended(self) -> None:
+        keys = {life.key for life in self._lives}
         self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
-        if self._config.approval.mode is Mode.OFF or not keys:
-            return None
-        if snapshot.instance is None and not snapshot.ready:
-            # The first poll of this process requests the name; until then it is not reported as missing.
-            return _LOOK_SECONDS
-        due = []
-        for tracked in reversed(snapshot.current):
-            decision = self._decide(tracked, snapshot.instance)
-            self._log_change(tracked, decision)
-            if decision.state is ApprovalState.DUE and self._may_try(tracked):
-                due.append((tracked, decision))
-        if due:
-            self._approve(due)
-        return _LOOK_SECONDS
+        self._alone &= keys
 
-    def _decide(self, tracked: TrackedEvent, instance: str | None) -> Decision:
-        return decide(tracked, self._config.approval, instance, self._clock.now(), self._facts(tracked))
+    def _decide_all(self) -> None:
+        """Decide about each event, the most urgent first; log and count decisions that change."""
+        now, decisions, due = self._clock.now(), {}, []
+        recent = self._ages.recent_approvals(self._approvals.known())
+        for life in self._lives:
+            facts = self._facts(life, recent)
+            decision = decide(life, self._config.approval, self._instance, now, facts)
+            if decision.state is ApprovalState.DUE:
+                if self._may_try(life, decision.rule):
+                    due.append((life, decision.rule))
+                    recent.add(life.key)
+                if life.key in self._trials:
+                    decision = self._trials[life.key].decision(decision.rule)
+            if decision.state is not None:
+                decisions[life.key] = decision
+                self._log_change(life, decision)
+        self._decisions, self._due = decisions, due
 
-    def _facts(self, tracked: TrackedEvent) -> Facts:
-        known = self._approvals.find(tracked.key)
-        rule = known.rule if known is not None else ""
-        approved_by, asked_by = (rule, "") if known is not None and known.sent is not None else ("", rule)
-        if tracked.ended is not None or tracked.event.event_status != SCHEDULED:
-            return Facts(approved_by, asked_by)
+    def _recorded(self, life: Life) -> Facts:
+        known = self._approvals.find(life.key)
+        if known is None:
+            return Facts()
+        return Facts(approved_by=known.rule) if known.sent is not None else Facts(asked_by=known.rule)
+
+    def _facts(self, life: Life, recent: set[str]) -> Facts:
+        recorded = self._recorded(life)
+        if not life.event.is_scheduled:
+            return recorded
         asks_hooks = any(one.require_hooks for one in self._config.approval.rules)
-        return Facts(
-            approved_by,
-            asked_by,
-            hooks=self._hook_results(tracked) if asks_hooks else {},
-            is_updating=self._is_updating(tracked),
-            age=self._ages.of_life(tracked),
-            within_hour=self._ages.count_recent(self._approvals.known(), but=tracked.key),
+        return replace(
+            recorded,
+            hooks=self._hook_results(life) if asks_hooks else {},
+            is_updating=self._is_updating(life),
+            age=self._ages.of_life(life),
+            within_hour=len(recent) - (life.key in recent),
             unknown_until=self._approvals.unknown_until(),
         )
 
-    def _hook_results(self, tracked: TrackedEvent) -> Mapping[str, HookOutcome | None]:
-        """Return the outcomes of hooks, without those of runs for ``hook_failed``."""
-        numbered = enumerate(tracked.transitions, start=1)
+    def _hook_results(self, life: Life) -> Mapping[str, HookOutcome | None]:
+        """Return the outcomes of hooks, except of runs for ``hook_failed`` or for a former type."""
+        numbered = enumerate(life.transitions, start=1)
         failures = {number for number, one in numbered if one.transition is Transition.HOOK_FAILED}
-        return self._jobs.results(tracked.key, but=failures)
+        return self._jobs.results(life.key, but=failures.union(range(1, life.typed + 1)))
 
-    def _is_updating(self, tracked: TrackedEvent) -> bool:
+    def _is_updating(self, life: Life) -> bool:
         """Return whether hooks for a change of the event are not yet queued, pending or running."""
         if not self._config.hooks:
             return False
-        return tracked.untold is not None or self._jobs.has_open_updates(tracked.key)
+        return life.untold is not None or self._jobs.has_open_updates(life.key, life.typed)
 
-    def _log_change(self, tracked: TrackedEvent, decision: Decision) -> None:
-        """Log and count a decision when it changes."""
-        before = self._logged.get(tracked.key)
-        if decision == before or decision.state is None:
+    def _log_change(self, life: Life, decision: Decision) -> None:
+        before = self._decisions.get(life.key)
+        silent = (ApprovalState.DUE, ApprovalState.APPROVED, ApprovalState.FAILED)
+        if decision == before or decision.state in silent:
             return
-        self._logged[tracked.key] = decision
-        if decision.state in (ApprovalState.DUE, ApprovalState.APPROVED):
-            return
-        log.info("approval", extra=_facts(tracked, decision))
+        log.info("approval", extra=_log_facts(life, decision))
         new = before is None or (before.state, before.rule) != (decision.state, decision.rule)
         if decision.state in _COUNTED and new:
-            self._count(decision.rule, _COUNTED[decision.state])
+            self._metrics.decided(decision.rule, _COUNTED[decision.state])
 
-    def _may_try(self, tracked: TrackedEvent) -> bool:
+    def _may_try(self, life: Life, rule: str) -> bool:
         """Return whether to send now: immediately, with a delay after errors, and not after NotBefore."""
-        trial = self._trials.get(tracked.key)
+        trial = self._trials.get(life.key)
         if trial is None:
             return True
-        not_before = tracked.event.not_before
+        not_before = life.event.not_before
         if not_before is None or self._clock.now() < not_before:
             return self._clock.monotonic() >= trial.try_at
         if not trial.given_up:
-            log.error("approval failed until NotBefore; given up", extra=_facts(tracked, trial.decision))
+            facts = _log_facts(life, trial.decision(rule))
+            log.error("approval failed until NotBefore; given up", extra=facts)
             trial.given_up = True
         return False
 
-    def _approve(self, due: Sequence[_Due]) -> None:
-        """Approve, in one request, the events that are still due by a newly fetched document."""
-        azure = self._azure
-        if azure is None or self._loop.stopping:
-            return
-        begun, asked = self._clock.now(), self._clock.monotonic()
-        try:
-            fresh = {event.key: event for event in decode_document(azure.fetch()).events}
-        except ImdsError as error:
-            for tracked, decision in due:
-                self._failed(tracked, decision, str(error), asked)
-            return
-        lives = {tracked.key: tracked for tracked in self._snapshot().current}
-        listed = [lives[tracked.key] for tracked, _ in due if tracked.key in lives]
-        unchanged = [tracked for tracked in listed if fresh.get(tracked.event.key) == tracked.event]
-        if len(unchanged) < len(due):
-            self._poll()
-        self._send(azure, [(t, d) for t in unchanged if (d := self._remember(t, begun, asked))], begun, asked)
-
-    def _remember(self, tracked: TrackedEvent, begun: datetime, asked: float) -> Decision | None:
-        """Decide again, and record the approval on disk; None if it is not to be sent now."""
-        decision = self._decide(tracked, self._snapshot().instance)
-        if decision.state is not ApprovalState.DUE:
-            return None
-        self._ages.note_approval(tracked.key)
-        if self._approvals.decide(tracked.key, tracked.event.event_id, decision.rule, begun):
-            return decision
-        problem = "the state cannot be written, so nothing would remember it"
-        self._failed(tracked, decision, problem, asked)
-        return None
-
-    def _send(self, azure: ImdsClient, due: Sequence[_Due], begun: datetime, asked: float) -> None:
-        if not due:
-            return
-        try:
-            azure.approve([tracked.event.event_id for tracked, _ in due])
-        except ImdsError as error:
-            if error.reason is PollOutcome.HTTP_ERROR and len(due) > 1:
-                # One id that Azure refuses must not block the others; each is decided again.
-                for one in due:
-                    self._approve([one])
-                return
-            for tracked, decision in due:
-                self._failed(tracked, decision, str(error), asked)
-        else:
-            for tracked, decision in due:
-                self._succeeded(tracked, decision, begun)
-
-    def _succeeded(self, tracked: TrackedEvent, decision: Decision, begun: datetime) -> None:
-        now, instance = self._clock.now(), self._snapshot().instance
-        spans = self._trace(tracked, decision.rule, (begun, now), instance)
-        self._approvals.note_sent(tracked.key, now, spans)
-        self._trials.pop(tracked.key, None)
-        self._count(decision.rule, ApprovalOutcome.APPROVED)
-        log.info("approved", extra=_facts(tracked, decision))
-        self._report(Finding(tracked.key, Transition.APPROVED, now, instance))
-
-    def _failed(self, tracked: TrackedEvent, decision: Decision, problem: str, asked: float) -> None:
-        trial = self._trials.get(tracked.key) or _FailedAttempts(self._clock)
-        now = self._clock.monotonic()
-        trial.try_at = now + trial.backoff.failed(now - asked)
+    def _failed(self, life: Life, rule: str, problem: str, seconds: float) -> None:
+        trial = self._trials.setdefault(life.key, _FailedAttempts(self._clock))
+        trial.try_at = self._clock.monotonic() + trial.backoff.failed(seconds)
         is_new = trial.problem != problem
-        trial.problem, trial.rule, trial.given_up = problem, decision.rule, False
-        self._trials[tracked.key] = trial
-        self._count(decision.rule, ApprovalOutcome.FAILED)
+        trial.problem, trial.given_up = problem, False
+        self._metrics.decided(rule, ApprovalOutcome.FAILED)
         if is_new:
-            log.warning("approval failed; trying again", extra=_facts(tracked, trial.decision))
+            log.warning("approval failed; trying again", extra=_log_facts(life, trial.decision(rule)))
+
+    def _send(self, due: Sequence[_Due]) -> None:
+        together = [one for one in due if one[0].key not in self._alone]
+        events = tuple(together or due[:1])
+        if self._azure is None:
+            return
+        self._sending = True
+        attempt = Attempt(events, self._clock.now(), self._clock.monotonic())
+        self._requests.put((attempt, self._azure, self._instance))
+        self._loop.start()
+        self._loop.wake()
+
+    def _send_next(self) -> float | None:
+        """Send the next request, on the approver's own thread."""
+        try:
+            attempt, azure, instance = self._requests.get_nowait()
+        except queue.Empty:
+            return None
+        if not self._loop.stopping:
+            try:
+                attempt = self._sent(attempt, azure, instance)
+            except Exception as error:
+                log.exception("approval failed")
+                attempt = replace(attempt, problem=cause(error))
+            self._inbox.put(attempt)
+        return 0.0
+
+    def _sent(self, attempt: Attempt, azure: ImdsClient, instance: str | None) -> Attempt:
+        """Record an attempt on disk and carry it out; return it with its result."""
+        begun = self._clock.now()
+        keys = [life.key for life, _ in attempt.events]
+        before = {key: self._approvals.find(key) for key in keys}
+        if not self._approvals.decide(attempt.events, begun):
+            self._approvals.restore(before)
+            problem = "the state cannot be written, so nothing would remember it"
+            return replace(attempt, problem=problem, refused=True)
+        try:
+            azure.approve([life.event.event_id for life, _ in attempt.events])
+        except ImdsError as error:
+            refused = 400 <= error.status < 500
+            if refused:
+                self._approvals.restore(before)
+            rejected = error.reason is PollOutcome.HTTP_ERROR
+            return replace(attempt, problem=str(error), rejected=rejected, refused=refused)
+        now = self._clock.now()
+        spans = [
+            span
+            for life, rule in attempt.events
+            for span in self._tracer.approved(life, rule, (begun, now), instance)
+        ]
+        self._approvals.note_sent(keys, now, spans)
+        for life, rule in attempt.events:
+            self._metrics.decided(rule, ApprovalOutcome.APPROVED)
+            log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
+        return replace(attempt, at=now)
 
 
-def _facts(tracked: TrackedEvent, decision: Decision) -> Mapping[str, object]:
+def _log_facts(life: Life, decision: Decision) -> Mapping[str, object]:
     return {
-        "event_id": tracked.event.event_id,
-        "trace_id": trace_id(tracked.ids[0]),
-        "event_type": tracked.event.event_type,
+        "event_id": life.event.event_id,
+        "trace_id": trace_id(life.ids[0]),
+        "event_type": life.event.event_type,
         "state": decision.state,
         "rule": decision.rule,
         "reason": decision.reason,

@@ -13,11 +13,12 @@ import msgspec
 from exporter import config
 from exporter.clock import Clock
 from exporter.config import Mode, Rule
-from exporter.model.events import SCHEDULED, ScheduledEvent, normal_name
+from exporter.model.events import ScheduledEvent, normal_name
 from exporter.model.jobs import HookOutcome
-from exporter.model.lifecycle import Known, TrackedEvent
+from exporter.model.lifecycle import Known, Life
 from exporter.model.views import NO_APPROVAL, ApprovalView
-from exporter.state.jobs import Approval
+from exporter.model.wording import count
+from exporter.state.jobs import ApprovalRecord
 from exporter.timefmt import format_duration, rfc3339
 
 # The limit of what datetimes can represent.
@@ -82,47 +83,49 @@ class Ages:
         """``known`` is what previous processes left; call this at the start."""
         self._clock = clock
         self._started_at, self._started = clock.now(), clock.monotonic()
-        self._begun = {key: self._moment(life.first_seen) for key, life in known.current.items()}
+        self._begun = {
+            (key, life.typed_at): self._moment(life.typed_at or life.first_seen)
+            for key, life in known.current.items()
+        }
         self._approved: dict[str, float] = {}
 
-    def note(self, current: Iterable[TrackedEvent]) -> None:
-        """Record when lives begin; call it whenever the current ones change."""
+    def note(self, current: Iterable[Life]) -> None:
+        """Record when lives begin, or change their type; call it whenever the current ones change."""
         now = self._clock.monotonic()
-        self._begun = {life.key: self._begun.get(life.key, now) for life in current}
+        keys = [(life.key, life.typed_at) for life in current]
+        self._begun = {key: self._begun.get(key, now) for key in keys}
 
-    def of_life(self, life: TrackedEvent) -> float:
-        """Return the age of a life in seconds; 0 for one that was not recorded."""
+    def of_life(self, life: Life) -> float:
+        """Return the seconds since a life began, or since its event changed its type."""
         now = self._clock.monotonic()
-        return now - self._begun.get(life.key, now)
+        return now - self._begun.get((life.key, life.typed_at), now)
 
-    def note_approval(self, key: str) -> None:
-        """Record that a life is approved now."""
+    def note_approvals(self, keys: Iterable[str]) -> None:
+        """Record that lives were, or may have been, approved now."""
         now = self._clock.monotonic()
-        recent = {other: at for other, at in self._approved.items() if now - at < _HOUR}
-        self._approved = recent | {key: now}
+        self._approved = {other: at for other, at in self._approved.items() if now - at < _HOUR}
+        self._approved |= dict.fromkeys(keys, now)
 
-    def count_recent(self, approvals: Iterable[Approval], *, but: str) -> int:
-        """Return how many of these approvals are of the last hour, without that of one life."""
+    def recent_approvals(self, approvals: Iterable[ApprovalRecord]) -> set[str]:
+        """Return the lives that were, or may have been, approved within the last hour."""
         now = self._clock.monotonic()
-        moments = (
-            self._approved.get(one.key, self._moment(one.decided)) for one in approvals if one.key != but
-        )
-        return sum(now - moment < _HOUR for moment in moments)
+        moments = {one.key: self._moment(one.decided) for one in approvals} | self._approved
+        return {key for key, moment in moments.items() if now - moment < _HOUR}
 
     def _moment(self, at: datetime) -> float:
         return self._started - max((self._started_at - at).total_seconds(), 0.0)
 
 
 def decide(
-    tracked: TrackedEvent, settings: config.Approval, instance: str | None, now: datetime, facts: Facts
+    life: Life, settings: config.Approval, instance: str | None, now: datetime, facts: Facts
 ) -> Decision:
     """Decide about one event; `ApprovalState.DUE` means that it is to be approved now."""
-    event = tracked.event
-    if facts.approved_by or event.event_status != SCHEDULED or tracked.ended is not None:
-        return _done_with(tracked, facts)
+    event = life.event
+    if facts.approved_by or not event.is_scheduled or life.ended is not None:
+        return concluded(life, facts)
     if settings.mode is Mode.OFF:
         return Decision()
-    doubt = _doubt(event, instance)
+    doubt = _doubt(life, instance)
     if doubt or instance is None:
         return Decision(ApprovalState.HOLD, reason=doubt)
     rule = first_match(settings, event, instance, now)
@@ -130,14 +133,14 @@ def decide(
         return Decision(ApprovalState.HOLD, reason="no rule matches")
     if rule.action == "hold":
         return Decision(ApprovalState.HOLD, rule.name, "the rule holds it")
-    return _by_rule(rule, tracked, settings, instance, facts)
+    return _by_rule(rule, life, settings, instance, facts)
 
 
-def _done_with(tracked: TrackedEvent, facts: Facts) -> Decision:
+def concluded(life: Life, facts: Facts) -> Decision:
     """Return the decision about an event that was approved, or can no longer be approved."""
     if facts.approved_by:
         return Decision(ApprovalState.APPROVED, facts.approved_by, "this exporter approved it")
-    if facts.asked_by and tracked.ended is None:
+    if facts.asked_by and life.ended is None and not life.event.is_scheduled:
         return Decision(ApprovalState.FAILED, facts.asked_by, "sent, but whether Azure took it is not known")
     return Decision()
 
@@ -151,9 +154,12 @@ def first_match(
     return next(matching, None)
 
 
-def _doubt(event: ScheduledEvent, instance: str | None) -> str:
+def _doubt(life: Life, instance: str | None) -> str:
+    event = life.event
     if instance is None:
         return "this VM does not know its own name"
+    if life.unread:
+        return "the newest document lists it, but it could not be read"
     if event.doubts:
         return f"part of it could not be read ({event.doubts[0]})"
     if not event.resources:
@@ -170,18 +176,16 @@ def _rank(event: ScheduledEvent, instance: str) -> int | None:
     return names.index(wanted) if wanted in names else None
 
 
-def _by_rule(
-    rule: Rule, tracked: TrackedEvent, settings: config.Approval, instance: str, facts: Facts
-) -> Decision:
+def _by_rule(rule: Rule, life: Life, settings: config.Approval, instance: str, facts: Facts) -> Decision:
     if facts.unknown_until is not None:
         until = rfc3339(facts.unknown_until)
         reason = f"the state was lost, and with it what was approved in the last hour; held until {until}"
         return Decision(ApprovalState.HOLD, rule.name, reason)
-    rank = _rank(tracked.event, instance) or 0
+    rank = _rank(life.event, instance) or 0
     turn = rank * float(settings.failover_after) if settings.leader == "first" else 0.0
     wait = min(float(rule.delay) + turn, _LONGEST_SECONDS)
     if facts.age < wait:
-        due = tracked.first_seen + timedelta(seconds=wait)
+        due = (life.typed_at or life.first_seen) + timedelta(seconds=wait)
         before = "1 VM comes" if rank == 1 else f"{rank} VMs come"
         whose = "" if settings.leader == "any" or not rank else f"; {before} before this one"
         return Decision(ApprovalState.WAITING, rule.name, f"not before {rfc3339(due)}{whose}")
@@ -196,7 +200,7 @@ def _by_rule(
         return Decision(
             ApprovalState.LIMITED,
             rule.name,
-            f"{facts.within_hour} events were approved within {format_duration(3600)}; "
+            f"{count(facts.within_hour, 'approval')} within {format_duration(3600)}; "
             f"approval.max_per_hour is {settings.max_per_hour}",
         )
     return Decision(ApprovalState.DUE, rule.name, "the rule approves it")

@@ -19,10 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
+from exporter import errors
 from exporter.clock import Clock
 from exporter.hooks.process import Process, start
 from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.systemd import ALIVE_SECONDS
 from exporter.timefmt import format_duration
 
 # Between the request to end and the kill.
@@ -32,8 +35,8 @@ KILLED_SECONDS = 2.0
 # For output of processes that a command left running.
 LINGER_SECONDS = 1.0
 # A service manager signals all processes of a service at once: its SIGTERM may have ended a command before
-# the exporter, whose main thread looks for signals every second, has noticed its own.
-_TOLD_LATER_SECONDS = 1.5
+# the exporter has noticed its own.
+_TOLD_LATER_SECONDS = ALIVE_SECONDS + 1.0
 _BY_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
 # The longest delay in noticing an end, a stop or the time limit.
 _TICK_SECONDS = 0.05
@@ -43,6 +46,11 @@ STOPPED = "ended early: the exporter is stopping"
 MOST_LINE_BYTES = 4096
 MOST_LINES = 1000
 MOST_BYTES = 256 * 1024
+# What a message about a failure shows.
+END_BYTES = 500
+END_LINES = 5
+# Colours and the like (ECMA-48, 5.4).
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 _SHEBANG_BYTES = 256
 
@@ -79,9 +87,10 @@ def run(
     except (OSError, ValueError) as error:
         reason = f"cannot be started: {why_not_started(command.argv, error)}"
         return CommandResult(HookOutcome.FAILED, None, clock.monotonic() - begun, reason)
-    supervisor = _Supervisor(process, Lines(output), clock)
+    lines = Lines(output)
+    supervisor = _Supervisor(process, lines, clock)
     try:
-        return supervisor.result(command, stop, begun)
+        return replace(supervisor.result(command, stop, begun), output=lines.end())
     except BaseException:
         supervisor.end_at_once()
         raise
@@ -156,7 +165,7 @@ class _Supervisor:
             self._listen(until)
         self._lines.close()
         if self._listening:
-            self._lines.say("something that it started still holds its output; no more of that is read")
+            self._lines.say("a process that it started keeps the output open; the rest is not read")
 
     def _listen(self, until: float) -> None:
         """Read the available output, or wait for some for a short time."""
@@ -198,9 +207,12 @@ class Lines:
         self._lines_left = MOST_LINES
         self._bytes_left = MOST_BYTES
         self._full = False
+        # One byte longer than what is shown if more came before it.
+        self._end = b""
 
     def feed(self, data: bytes) -> None:
         """Process the next bytes."""
+        self._end = (self._end + data)[-END_BYTES - 1 :]
         if self._full:
             return
         for number, part in enumerate(data.split(b"\n")):
@@ -212,6 +224,18 @@ class Lines:
         """Pass on a last line without a line feed."""
         if self._line:
             self._end_line()
+
+    def end(self) -> str:
+        """Return the last lines that are not blank, without control characters, also if the log omits them.
+
+        They are separated by slashes, at most `END_LINES` and `END_BYTES`.
+        """
+        end = self._end.rstrip()
+        if len(self._end) > END_BYTES:
+            end = end.partition(b"\n")[2] or end[1:]
+        text = _ESCAPE.sub("", end.decode(errors="replace"))
+        lines = ["".join(filter(str.isprintable, " ".join(line.split()))) for line in text.splitlines()]
+        return " / ".join([line for line in lines if line][-END_LINES:])
 
     def say(self, text: str) -> None:
         """Add a line by this program, in brackets."""
@@ -249,7 +273,8 @@ def why_not_started(argv: Sequence[str], error: Exception) -> str:
         found, missing = shutil.which(program, mode=os.F_OK), "no such program in PATH"
     if found:
         return _why_not_run(Path(found), error)
-    return f"{missing}: {program}" if isinstance(error, FileNotFoundError) else _in_words(error, program)
+    shown = errors.program(program)
+    return f"{missing}: {shown}" if isinstance(error, FileNotFoundError) else _in_words(error, shown)
 
 
 def _why_not_run(file: Path, error: OSError) -> str:

@@ -53,7 +53,7 @@ if sys.platform == "win32":
                 return b""
 
         def exited(self) -> bool:
-            """Return whether the command itself has ended; processes that it started may go on."""
+            """Return whether the command itself has ended; processes that it started may continue."""
             return self._popen.poll() is not None
 
         def alive(self) -> bool:
@@ -143,7 +143,7 @@ else:
             return os.read(self._output.fileno(), _CHUNK_BYTES)
 
         def exited(self) -> bool:
-            """Return whether the command itself has ended; processes that it started may go on."""
+            """Return whether the command itself has ended; processes that it started may continue."""
             if not self._ended:
                 try:
                     pid, status = os.waitpid(self._popen.pid, os.WNOHANG)

@@ -2,28 +2,28 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
 
 from exporter.clock import Clock
 from exporter.config import Hook
-from exporter.hooks import jobs
+from exporter.hooks import planning
+from exporter.inbox import Inbox
+from exporter.metrics import Metrics
 from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, Finding, HookOutcome, Job, Span, hook_failure
+from exporter.model.jobs import CommandResult, HookOutcome, Job, hook_failure
 from exporter.model.lifecycle import Occurrence
 from exporter.state.jobs import HookJobs
 from exporter.state.queues import JobKey
+from exporter.tracing import Tracer
 from exporter.work import Loop
 
 log = logging.getLogger(__name__)
 
 # Events whose hooks run at the same time.
 MOST_AT_ONCE = 8
-
-# Returns the spans of a run: of the job, start and end, and the result.
-Trace = Callable[[Job, datetime, datetime, CommandResult], Sequence[Span]]
 
 
 class HookRunner:
@@ -32,21 +32,16 @@ class HookRunner:
     def __init__(
         self,
         waiting: HookJobs,
+        metrics: Metrics,
+        tracer: Tracer,
+        inbox: Inbox,
         clock: Clock,
-        *,
-        traceparent: Callable[[Job], str],
-        trace: Trace,
-        ended: Callable[[str, CommandResult, Finding | None], None],
     ) -> None:
-        """``traceparent`` returns the W3C header with which a hook's spans join the event's trace.
-
-        ``ended`` is called with the hook and the result of each run, and with a finding if it failed.
-        """
         self._jobs = waiting
+        self._metrics = metrics
+        self._tracer = tracer
+        self._inbox = inbox
         self._clock = clock
-        self._traceparent = traceparent
-        self._trace = trace
-        self._ended = ended
         self._hooks: Mapping[str, Hook] = {}
         self._inherited: Mapping[str, str] = {}
         self._lock = threading.Lock()
@@ -67,7 +62,7 @@ class HookRunner:
         self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
     ) -> tuple[Job, ...]:
         """Return the jobs to record with the transitions."""
-        return jobs.compose(tuple(self._hooks.values()), occurrences, instance=instance, now=now)
+        return planning.compose(tuple(self._hooks.values()), occurrences, instance=instance, now=now)
 
     def wake(self) -> None:
         """Run recorded jobs; one thread is started per event with jobs, up to `MOST_AT_ONCE`."""
@@ -120,23 +115,26 @@ class HookRunner:
             log.warning("hook interrupted; it runs again after the next start", extra=facts)
             return
         now = self._clock.now()
-        self._jobs.finish(key, result.outcome, now, self._trace(job, begun, now, result))
+        self._jobs.finish(key, result.outcome, now, self._tracer.hooked(job, begun, now, result))
+        self._tracer.wake()
+        self._metrics.hook_ended(hook.name, result.outcome, result.seconds)
         succeeded = result.outcome is HookOutcome.SUCCEEDED
         ends = {"outcome": result.outcome, "reason": result.reason, "seconds": result.seconds}
         log.log(logging.INFO if succeeded else logging.WARNING, "hook ended", extra=facts | ends)
-        failure = None
-        if not succeeded:
-            failure = hook_failure(
-                job.key, (job.hook, job.sequence), result.outcome, now, reason=result.reason
-            )
-            failure = replace(failure, instance=job.instance)
-        self._ended(hook.name, result, failure)
+        if succeeded:
+            # An approval may have waited for it.
+            self._inbox.put()
+            return
+        run = (job.hook, job.sequence)
+        reason = f"{result.reason}; output: {result.output}" if result.output else result.reason
+        failure = hook_failure(job.key, run, result.outcome, now, reason=reason)
+        self._inbox.put(replace(failure, instance=job.instance))
 
     def _execute(self, hook: Hook, job: Job, attempt: int, facts: Mapping[str, object]) -> CommandResult:
         # Imported on first use: most VMs have no hooks.
         from exporter.hooks.command import Command, run
 
-        variables = jobs.environment(job, attempt, self._traceparent(job))
+        variables = planning.environment(job, attempt, self._tracer.hook_traceparent(job))
         return run(
             Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._inherited),
             output=lambda line: log.info("hook output", extra={**facts, "line": line}),

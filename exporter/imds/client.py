@@ -5,39 +5,40 @@ Sources: Azure's pages "Scheduled Events for Linux VMs" (requests, first-call de
 design.
 """
 
-import contextlib
+import logging
+import math
 import random
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
-from typing import Any
+from functools import lru_cache
 
 import msgspec
 import requests
-import urllib3
-from requests.adapters import HTTPAdapter
 
-from exporter import __version__
+from exporter import __version__, config
 from exporter.clock import Clock
-from exporter.errors import ImdsError, PollOutcome, cause, innermost, one_line
+from exporter.config import AUTO, DISCOVER
+from exporter.errors import ImdsError, PollOutcome, cause, one_line
+from exporter.imds.transport import BODY_LIMIT, Transport
 from exporter.model.vm import VirtualMachine, decode_instance
-from exporter.work import Backoff, Watchdog
+from exporter.work import Backoff
 
-BODY_LIMIT = 8 * 1024 * 1024
-_EXCERPT_LIMIT = 4096
-_PIECE_BYTES = 65536
-# Connection times of 6 s have been reported; after 10 s no answer is to be expected.
-_CONNECT_SECONDS = 10.0
-# How long a request may take beyond its timeouts before it counts as hanging: for name resolution, further
+log = logging.getLogger(__name__)
+
+# How long a poll may take beyond its timeouts before it counts as hanging: for name resolution, further
 # addresses of a host name, a busy machine.
-_MARGIN_SECONDS = 30.0
+_MARGIN_SECONDS = 60.0
 # IMDS responds with 429 to more than 5 requests a second from a VM. The margin is for varying latency.
 _REQUESTS = 5
-_WINDOW_SECONDS = 1.05
-_SHORTEST_SECONDS = 0.2
+WINDOW_SECONDS = 1.05
+SHORTEST_SECONDS = 0.2
 
+# The newest has recommendations for Spot VMs (Azure's page "Spot eviction risk notifications"), and is not
+# known to every IMDS.
+NEWEST_API_VERSION, _SAFE_API_VERSION = "2024-07-09", "2020-07-01"
+_ASK_AGAIN_SECONDS = 24 * 3600.0
+_UNKNOWN_VERSION = (400, 404)
 _INSTANCE_API_VERSION = "2021-12-13"
 _HEADERS = {
     "Metadata": "true",
@@ -48,14 +49,10 @@ _HEADERS = {
 
 
 class RateLimiter:
-    """Allows 5 requests a second, in the order of the calls; shared by threads.
+    """Allows 5 requests a second, in the order of the calls; shared by threads."""
 
-    ``wait`` sleeps for a number of seconds; if it returns early, the request is abandoned.
-    """
-
-    def __init__(self, clock: Clock, wait: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._wait = wait
         self._lock = threading.Lock()
         self._slots: deque[float] = deque(maxlen=_REQUESTS)
 
@@ -68,14 +65,14 @@ class RateLimiter:
         with self._lock:
             slot = self._clock.monotonic()
             if len(self._slots) == _REQUESTS:
-                slot = max(slot, self._slots[0] + _WINDOW_SECONDS)
+                slot = max(slot, self._slots[0] + WINDOW_SECONDS)
             self._slots.append(slot)
         # With a coarse clock, a full sleep can appear to be slightly too short.
         for _ in range(3):
             left = slot - self._clock.monotonic()
             if left <= 0:
                 return
-            self._wait(left)
+            self._clock.sleep(left)
         if self._clock.monotonic() < slot:
             raise ImdsError(
                 PollOutcome.THROTTLED, "not sent: interrupted while keeping to 5 requests a second"
@@ -89,7 +86,7 @@ class PollPauses(Backoff):
     """
 
     def __init__(self, interval: float, *, clock: Clock, chance: Callable[[], float] = random.random) -> None:
-        first = max(interval, _SHORTEST_SECONDS)
+        first = max(interval, SHORTEST_SECONDS)
         super().__init__(clock, first=first, early=60.0, early_longest=10.0, longest=30.0, chance=chance)
         self._interval = interval
 
@@ -102,78 +99,42 @@ class PollPauses(Backoff):
         if not success:
             return self.failed()
         self.succeeded()
-        return max(self._interval - took, _SHORTEST_SECONDS)
-
-
-class _Adapter(HTTPAdapter):
-    """Sends requests to one server, and skips the per-request work whose result never changes here.
-
-    It overrides only methods that requests documents for subclasses. Environment variables, redirects and
-    cookies are handled by `requests.Session`, which is not used; no proxy is ever passed in.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pool: Any = None
-
-    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the pool of connections to the server."""
-        pool = self._pool
-        if pool is None:
-            pool = self._pool = super().get_connection_with_tls_context(*args, **kwargs)
-        return pool
-
-    def request_url(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> str:
-        """Return the path, as there is no proxy."""
-        return request.path_url
-
-    def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
-        """Return status and body; cookies and encoding are not used."""
-        response = requests.Response()
-        response.status_code, response.raw, response.request = resp.status, resp, req
-        return response
-
-    def close(self) -> None:
-        """Close idle connections; later requests open new ones."""
-        self._pool = None
-        super().close()
+        return max(self._interval - took, SHORTEST_SECONDS)
 
 
 class ImdsClient:
     """Sends requests to IMDS at ``endpoint``, a URL without path; safe to use from several threads.
 
-    Each request in progress has its own connection, so that a slow fetch does not delay an approval.
+    Timeouts are in seconds, each for a whole answer. The longer of the two applies to scheduled events until
+    the first success, because the first call switches the service on, which takes up to two minutes;
+    ``timeout`` applies from then on, and to the facts about the VM. They do not include waiting for
+    ``limiter``, which may be shared with other clients, and takes at most a second if few threads send
+    requests.
 
-    Timeouts are in seconds. The longer of the two applies to scheduled events until the first success,
-    because the first call switches the service on, which takes up to two minutes; ``timeout`` applies from
-    then on, and to the facts about the VM. A response that is not complete by then is abandoned when its next
-    part arrives, or when nothing has arrived for the same time again; connecting to each further address of a
-    host name may take another 10 s. Only the head of a response, and trailers after a chunked body, have no
-    overall deadline: ``watchdog`` detects those that never end.
-
-    ``limiter`` and ``watchdog`` may be shared with other clients. The timeouts do not include waiting for the
-    limiter, which takes at most a second if few threads send requests.
+    With the ``api_version`` `AUTO`, the newest version is asked for. Where IMDS does not know it, an older
+    one is used, and the newest is tried again a day later.
     """
 
-    def __init__(  # noqa: PLR0913  # all but the endpoint by name, and most have defaults
+    def __init__(
         self,
         endpoint: str,
         *,
-        api_version: str = "2020-07-01",
+        api_version: str = AUTO,
         timeout: float = 10.0,
         first_timeout: float = 150.0,
         clock: Clock,
         limiter: RateLimiter | None = None,
-        watchdog: Watchdog | None = None,
     ) -> None:
         self.endpoint = endpoint.rstrip("/")
         self._timeout = timeout
         self._events_timeout = max(timeout, first_timeout)
-        self._events_url = f"{self.endpoint}/metadata/scheduledevents?api-version={api_version}"
+        self._clock = clock
+        self._is_auto = api_version == AUTO
+        # That of the last valid answer.
+        self.api_version = NEWEST_API_VERSION if self._is_auto else api_version
+        self._newest_at = -math.inf
         self._limiter = limiter or RateLimiter(clock)
-        self._watchdog = watchdog or Watchdog(clock)
-        self._adapter = _Adapter()
-        self._closed = False
+        self._transport = Transport(self.endpoint)
 
     def fetch(self) -> bytes:
         """Return the document of scheduled events, for `exporter.model.documents.decode_document`.
@@ -181,7 +142,23 @@ class ImdsClient:
         Raises:
             ImdsError: IMDS did not answer with status 200 and at most 8 MiB in time.
         """
-        return self._ask_events(self._events_request)
+        if not self._is_auto:
+            return self._ask_events("GET", self.api_version)
+        if self._clock.monotonic() < self._newest_at:
+            return self._ask_events("GET", _SAFE_API_VERSION)
+        try:
+            document = self._ask_events("GET", NEWEST_API_VERSION)
+        except ImdsError as error:
+            if error.status not in _UNKNOWN_VERSION:
+                raise
+            document = self._ask_events("GET", _SAFE_API_VERSION)
+            self._newest_at = self._clock.monotonic() + _ASK_AGAIN_SECONDS
+            self.api_version = _SAFE_API_VERSION
+            facts = {"refused": NEWEST_API_VERSION, "used": _SAFE_API_VERSION, "error": str(error)}
+            log.info("IMDS does not know the newest API version", extra=facts)
+        else:
+            self.api_version = NEWEST_API_VERSION
+        return document
 
     def approve(self, event_ids: Sequence[str]) -> None:
         """Approve events, which may then start before their NotBefore, for every VM in their ``Resources``.
@@ -190,7 +167,9 @@ class ImdsClient:
             ImdsError: IMDS did not confirm it; approving again is harmless.
         """
         body = msgspec.json.encode({"StartRequests": [{"EventId": event_id} for event_id in event_ids]})
-        self._ask_events(_prepare("POST", self._events_url, body))
+        # Approving is the same in both versions.
+        version = _SAFE_API_VERSION if self._is_auto else self.api_version
+        self._ask_events("POST", version, body)
 
     def instance(self) -> VirtualMachine:
         """Return the facts about this VM.
@@ -204,21 +183,21 @@ class ImdsClient:
     @property
     def longest_poll(self) -> float:
         """The seconds after which a `fetch` followed by `instance` counts as hanging."""
-        return _longest(self._events_timeout) + _longest(self._timeout)
+        return 2 * self._events_timeout + self._timeout + _MARGIN_SECONDS
+
+    def expect_answers(self) -> None:
+        """Wait no longer for the first answer than for later ones: IMDS has answered another client."""
+        self._events_timeout = self._timeout
 
     def close(self) -> None:
         """Close the connections: idle ones now, the others after use. Later requests open new ones."""
-        self._closed = True
-        self._adapter.close()
+        self._transport.close()
 
-    @cached_property
-    def _events_request(self) -> requests.PreparedRequest:
-        return _prepare("GET", self._events_url)
-
-    def _ask_events(self, request: requests.PreparedRequest) -> bytes:
-        body = self._exchange(request, self._events_timeout)
+    def _ask_events(self, method: str, api_version: str, body: bytes | None = None) -> bytes:
+        url = f"{self.endpoint}/metadata/scheduledevents?api-version={api_version}"
+        answer = self._exchange(_prepare(method, url, body), self._events_timeout)
         self._events_timeout = self._timeout
-        return body
+        return answer
 
     def _exchange(self, request: requests.PreparedRequest, timeout: float) -> bytes:
         """Send a request and return the body of its answer.
@@ -229,50 +208,26 @@ class ImdsClient:
         what = f"{request.method} {(request.url or '').partition('?')[0]}"
         self._limiter.wait()
         try:
-            with self._watchdog.limit(what, _longest(timeout)):
-                status, body = self._send(request, timeout)
+            response = self._transport.send(request, timeout=timeout)
+        except TimeoutError as error:
+            message = f"{what}: no answer within {timeout:g} s"
+            raise ImdsError(PollOutcome.TIMEOUT, message) from error
         except Exception as error:
-            # Not a list of types: a malformed answer can cause any error in the parsers of the libraries.
-            if isinstance(innermost(error), TimeoutError):
-                message = f"{what}: no answer within {timeout:g} s"
-                raise ImdsError(PollOutcome.TIMEOUT, message) from error
+            # Not a list of types: a malformed answer can cause any error in a parser.
             raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{what}: {cause(error)}") from error
-        finally:
-            if self._closed:
-                self._adapter.close()
+        status, body = response.status_code, response.raw.read()
         if status != 200:
             reason = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
             excerpt = one_line(body.decode(errors="replace"))
-            raise ImdsError(reason, f"{what}: status {status}" + (f": {excerpt}" if excerpt else ""))
+            message = f"{what}: status {status}" + (f": {excerpt}" if excerpt else "")
+            raise ImdsError(reason, message, status)
         if len(body) > BODY_LIMIT:
             limit = f"{BODY_LIMIT // 1024**2} MiB"
             raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"{what}: the answer is over {limit}")
         return body
 
-    def _send(self, request: requests.PreparedRequest, timeout: float) -> tuple[int, bytes]:
-        """Return status and body; a body over the limit is read only slightly beyond it."""
-        deadline = time.monotonic() + timeout
-        with self._adapter.send(request, stream=True, timeout=_timeouts(timeout)) as response:
-            if response.status_code == 200:
-                return 200, _read(response, BODY_LIMIT, deadline)
-            # The status is sufficient; the body only adds detail for the log.
-            with contextlib.suppress(Exception):
-                return response.status_code, _read(response, _EXCERPT_LIMIT, deadline)
-            return response.status_code, b""
 
-
-@cache
-def _timeouts(seconds: float) -> Any:
-    # Documented by requests, but missing from its types.
-    return urllib3.Timeout(connect=min(_CONNECT_SECONDS, seconds), total=seconds)
-
-
-def _longest(timeout: float) -> float:
-    """Return the seconds after which a request with this timeout counts as hanging."""
-    # The last read may begin just before the deadline, and lasts up to the timeout itself.
-    return 2 * timeout + _MARGIN_SECONDS
-
-
+@lru_cache(maxsize=4)
 def _prepare(method: str, url: str, body: bytes | None = None) -> requests.PreparedRequest:
     headers = _HEADERS if body is None else _HEADERS | {"Content-Type": "application/json"}
     try:
@@ -282,16 +237,28 @@ def _prepare(method: str, url: str, body: bytes | None = None) -> requests.Prepa
         raise ImdsError(PollOutcome.CONNECTION_ERROR, message) from error
 
 
-def _read(response: requests.Response, limit: int, deadline: float) -> bytes:
-    """Return the body, or the start of one that is longer than ``limit``.
+def endpoint_of(configured: str) -> str:
+    """Return the configured endpoint; if that is ``discover``, discover it and log its source."""
+    if configured != DISCOVER:
+        return configured
+    # Imported on first use: few VMs need it.
+    from exporter.imds.discovery import discover_endpoint
 
-    Raises:
-        TimeoutError: ``deadline``, on the monotonic clock, has passed.
-    """
-    body = bytearray()
-    # Unlike iter_content(), read1() returns whatever has arrived, so that a slow body is detected.
-    while len(body) <= limit and (piece := response.raw.read1(_PIECE_BYTES, decode_content=False)):
-        body += piece
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    return bytes(body)
+    found = discover_endpoint()
+    log.info("endpoint discovered", extra={"endpoint": found.endpoint, "source": found.source})
+    return found.endpoint
+
+
+def client_of(
+    settings: config.Imds,
+    clock: Clock,
+    limiter: RateLimiter | None = None,
+) -> ImdsClient:
+    """Return a configured client; ``limiter`` may be shared with other clients."""
+    return ImdsClient(
+        endpoint_of(settings.endpoint),
+        api_version=settings.api_version,
+        timeout=settings.timeout,
+        clock=clock,
+        limiter=limiter,
+    )

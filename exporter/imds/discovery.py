@@ -20,11 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from exporter import config
-from exporter.clock import Clock
-from exporter.config import DISCOVER, IMDS_ADDRESS
-from exporter.imds.client import ImdsClient, RateLimiter
-from exporter.work import Watchdog
+from exporter.config import IMDS_ADDRESS
 
 log = logging.getLogger(__name__)
 
@@ -57,32 +53,6 @@ class Discovery(msgspec.Struct, frozen=True):
 
     endpoint: str
     source: str
-
-
-def endpoint_of(configured: str) -> str:
-    """Return the configured endpoint; if that is ``discover``, discover it and log its source."""
-    if configured != DISCOVER:
-        return configured
-    found = discover_endpoint()
-    log.info("endpoint discovered", extra={"endpoint": found.endpoint, "source": found.source})
-    return found.endpoint
-
-
-def client_of(
-    settings: config.Imds,
-    clock: Clock,
-    limiter: RateLimiter | None = None,
-    watchdog: Watchdog | None = None,
-) -> ImdsClient:
-    """Return a configured client; ``limiter`` and ``watchdog`` may be shared with other clients."""
-    return ImdsClient(
-        endpoint_of(settings.endpoint),
-        api_version=settings.api_version,
-        timeout=settings.timeout,
-        clock=clock,
-        limiter=limiter,
-        watchdog=watchdog,
-    )
 
 
 def discover_endpoint(paths: Sequence[Path] = LEASE_FOLDERS) -> Discovery:

@@ -1,31 +1,37 @@
 """The effects of a document, as a pure function of the known state, the document and the time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from exporter.model.documents import Document
-from exporter.model.events import CANCELED, COMPLETED, SCHEDULED, STARTED, ScheduledEvent, Target
+from exporter.model.events import CANCELED, COMPLETED, UNKNOWN, ScheduledEvent, Target
+from exporter.model.imminent import imminent, with_notice
 from exporter.model.lifecycle import (
     ENDINGS,
     HISTORY,
     Change,
     Known,
+    Life,
     Occurrence,
     Step,
-    TrackedEvent,
     Transition,
     TransitionRecord,
     changes_between,
     due_hooks,
 )
 from exporter.model.listing import Listing, is_next_incarnation, listing_of
+from exporter.model.messages import severity
 
 # Azure lists a handful of events. A source that changes ids or contents at every poll, as a mock server may,
 # must not fill memory and disk, nor flood the receivers of messages.
 MOST_PAST = 10_000
+MOST_PAST_BYTES = 2 * 2**20
 MOST_TRANSITIONS = 1000
+_FEW_TRANSITIONS = 10
+_TRANSITION_BYTES = 60
+_MOST_TRANSITIONS_OF_ALL = 20_000
 # Azure switches the service off after 24 hours without a request; incarnations then restart from a low
 # number, so consecutive incarnations no longer prove that nothing was missed.
 SWITCH_OFF = timedelta(hours=24)
@@ -38,14 +44,15 @@ UPDATE_INTERVAL = timedelta(seconds=60)
 _RANKS = dict.fromkeys(ENDINGS, 0) | {
     Transition.STARTED: 1,
     Transition.UPDATED: 2,
-    Transition.SCHEDULED: 3,
-    Transition.ADVISED: 4,
+    Transition.IMMINENT: 3,
+    Transition.SCHEDULED: 4,
+    Transition.ADVISED: 5,
 }
 # The statuses of events that are over in Event Grid and Resource Graph.
 _ENDING_STATUSES = {COMPLETED: Transition.COMPLETED, CANCELED: Transition.CANCELLED}
 
 
-def advance(
+def advance(  # noqa: PLR0913  # all but three by name
     known: Known,
     document: Document,
     now: datetime,
@@ -53,19 +60,21 @@ def advance(
     instance: str | None,
     watching: bool,
     named: bool = False,
+    thresholds: Sequence[float] = (),
 ) -> Step:
     """Return the effects of one valid document.
 
     ``instance`` is this VM's name, None while it is unknown. ``watching`` is true if this process processed
     the document before this one: otherwise the time at which an event ended is unknown. ``named`` is true if
-    the name was known then: otherwise hooks may have been deferred. While ``known.has_untold``, it is to be
-    called for an unchanged document, too.
+    the name was known then: otherwise hooks may have been deferred. ``thresholds`` are those of `imminent`.
+    While ``known.has_untold``, it is to be called for an unchanged document, too.
 
-    The newest 10,000 past lives are kept. After 1,000 transitions of a life, changes of its event are shown,
-    but are no transitions.
+    The newest 10,000 past lives are kept, or 2 MiB of them. After 1,000 transitions of a life, or fewer where
+    there are many events, changes of its event are shown, but are not transitions.
     """
     walk = _Walk(known, document, now, instance, watching=watching)
-    walk.take_in(listing_of(known, document))
+    walk.take_in(listing_of(known, document, instance))
+    walk.pass_time(thresholds)
     return walk.step(named=named)
 
 
@@ -99,6 +108,11 @@ class _Walk:
         for event in found.fresh:
             self._begin(event)
 
+    def pass_time(self, thresholds: Sequence[float]) -> None:
+        """Record the events that have become imminent."""
+        for life in imminent((*self._current.values(),), self._now, thresholds):
+            self._keep(self._record(life, Transition.IMMINENT))
+
     def step(self, *, named: bool) -> Step:
         """Return the effects."""
         # Where one life of an event ends and another begins, the hooks of the end run first.
@@ -107,7 +121,7 @@ class _Walk:
         touched = (self._life(key) for key in self._touched)
         changed = tuple(life for life in touched if life is not None and life != self._known.life(life.key))
         known = Known(self._document.incarnation, self._now, self._current, self._past)
-        occurrences = sorted(self._occurrences, key=lambda one: _RANKS[one.transition])
+        occurrences = sorted(self._occurrences, key=_rank)
         return Step(
             known,
             tuple(occurrences),
@@ -117,26 +131,30 @@ class _Walk:
             new_incarnation=self._document.incarnation != self._known.incarnation,
         )
 
-    def _begin(self, event: ScheduledEvent, former: TrackedEvent | None = None) -> None:
+    def _begin(self, event: ScheduledEvent, former: Life | None = None) -> None:
         """Start a life, unless the event is over; ``former`` is the previous life of the same event."""
         if event.event_status in _ENDING_STATUSES:
             return
-        life = TrackedEvent(
+        life = Life(
             event,
             (event.event_id,) if former is None else former.ids_with(event),
             first_seen=self._now,
-            life=1 if former is None else former.life + 1,
+            number=1 if former is None else former.number + 1,
             affects=None if self._instance is None else event.target(self._instance),
             announced=event.not_before,
             nameless=self._instance is None,
+            instance=self._instance,
         )
         # An id may look like the key of another life.
         while life.key in self._current or life.key in self._past or life.key in self._removed:
-            life = replace(life, life=life.life + 1)
-        transition = {STARTED: Transition.STARTED, SCHEDULED: Transition.SCHEDULED}.get(event.event_status)
-        self._happen(life, transition or Transition.ADVISED)
+            life = replace(life, number=life.number + 1)
+        if event.is_started:
+            transition = Transition.STARTED
+        else:
+            transition = Transition.SCHEDULED if event.is_scheduled else Transition.ADVISED
+        self._happen(with_notice(None, life, self._now), transition)
 
-    def _continue(self, before: TrackedEvent, event: ScheduledEvent) -> None:
+    def _continue(self, before: Life, event: ScheduledEvent) -> None:
         """Apply the newest content of an event to its life; this VM may join or leave the event."""
         affects = before.affects if self._instance is None else event.target(self._instance)
         outcome = _ENDING_STATUSES.get(event.event_status)
@@ -157,16 +175,21 @@ class _Walk:
             unread=False,
             announced=event.not_before or before.announced,
         )
+        after = with_notice(before, after, self._now)
+        is_retyped = event.event_type != before.event.event_type
+        if is_retyped:
+            after = replace(after, typed_at=self._now)
         transition = _status_transition(before, event)
         if transition is not None:
-            self._happen(replace(after, untold=None), transition)
-        elif (event.event_status == STARTED) != (before.event.event_status == STARTED):
+            typed = len(before.transitions) if is_retyped else before.typed
+            self._happen(replace(after, untold=None, typed=typed), transition)
+        elif event.is_started != before.event.is_started and not is_retyped:
             # Azure clears NotBefore at the start, and sets it again if an event returns to Scheduled.
             self._keep(replace(after, untold=None))
         else:
             self._update(before, after)
 
-    def _leave(self, before: TrackedEvent) -> None:
+    def _leave(self, before: Life) -> None:
         """End a life because this VM left the event, or, without a transition, because it joined."""
         del self._current[before.key]
         if before.target is Target.OTHER:
@@ -178,11 +201,12 @@ class _Walk:
             started = before.has(Transition.STARTED)
             self._end(before, Transition.COMPLETED if started else Transition.CANCELLED)
 
-    def _update(self, before: TrackedEvent, after: TrackedEvent) -> None:
+    def _update(self, before: Life, after: Life) -> None:
         """Record an update with all changes since the last one, unless that was less than a minute ago."""
         told = before.untold or before.event
         changes = changes_between(told, after.event)
-        if not changes or len(after.transitions) >= MOST_TRANSITIONS:
+        share = max(_MOST_TRANSITIONS_OF_ALL // len(self._current), _FEW_TRANSITIONS)
+        if not changes or len(after.transitions) >= min(MOST_TRANSITIONS, share):
             self._keep(replace(after, untold=None))
             return
         updates = (r.at for r in reversed(after.transitions) if r.transition is Transition.UPDATED)
@@ -190,15 +214,18 @@ class _Walk:
         if last is not None and abs(self._now - last) < UPDATE_INTERVAL:
             self._keep(replace(after, untold=told))
         else:
-            self._happen(replace(after, untold=None), Transition.UPDATED, changes)
+            # While this VM does not know its name, no hooks run for the former type.
+            is_retyped = changes[0].field == "type" and self._instance is not None
+            typed = len(after.transitions) if is_retyped else after.typed
+            self._happen(replace(after, untold=None, typed=typed), Transition.UPDATED, changes)
 
-    def _happen(self, life: TrackedEvent, transition: Transition, changes: tuple[Change, ...] = ()) -> None:
+    def _happen(self, life: Life, transition: Transition, changes: tuple[Change, ...] = ()) -> None:
         """Record a transition of a life that continues."""
         if transition is Transition.STARTED and self._is_watched():
             life = replace(life, started=self._now)
         self._keep(self._record(life, transition, changes))
 
-    def _end(self, before: TrackedEvent, outcome: Transition) -> None:
+    def _end(self, before: Life, outcome: Transition) -> None:
         """End a life."""
         impact = None
         if outcome is Transition.COMPLETED and before.started is not None and self._watching:
@@ -209,16 +236,14 @@ class _Walk:
         self._current.pop(after.key, None)
         self._keep(self._record(after, outcome))
 
-    def _keep(self, life: TrackedEvent) -> None:
+    def _keep(self, life: Life) -> None:
         (self._current if life.ended is None else self._past)[life.key] = life
         self._touched[life.key] = None
 
-    def _life(self, key: str) -> TrackedEvent | None:
+    def _life(self, key: str) -> Life | None:
         return self._current.get(key) or self._past.get(key)
 
-    def _record(
-        self, life: TrackedEvent, transition: Transition, changes: tuple[Change, ...] = ()
-    ) -> TrackedEvent:
+    def _record(self, life: Life, transition: Transition, changes: tuple[Change, ...] = ()) -> Life:
         records = (*life.transitions, TransitionRecord(transition, self._now))
         life = replace(
             life, transitions=records, hooked=life.hooked if self._instance is None else len(records)
@@ -230,24 +255,27 @@ class _Walk:
         before = self._known.last_success
         return before is not None and abs(self._now - before) <= WATCHED
 
-    def _outcome(self, life: TrackedEvent) -> Transition:
+    def _outcome(self, life: Life) -> Transition:
         """Return the outcome of an event that the document no longer lists."""
         if life.has(Transition.STARTED):
             return Transition.COMPLETED
-        if not life.has(Transition.SCHEDULED) and self._document.incarnation is not None:
+        is_advice = life.event.is_advice or not life.has(Transition.SCHEDULED)
+        if is_advice and self._document.incarnation is not None:
             return Transition.CANCELLED
         before = self._known.last_success
         recent = before is not None and abs(self._now - before) < SWITCH_OFF
         nameless = any(defect.lost and not defect.event_id for defect in self._document.defects)
         follows = is_next_incarnation(self._known, self._document)
-        proven = follows and recent and not nameless and not life.unread
+        is_readable = not life.unread and life.event.event_status != UNKNOWN
+        proven = follows and recent and not nameless and is_readable
         return Transition.CANCELLED if proven else Transition.VANISHED
 
     def _hookable(self, *, named: bool) -> Iterator[Occurrence]:
         """Yield the transitions for which hooks are to be queued now, and mark them as queued."""
         if self._instance is None:
             return
-        happened = dict.fromkeys(occurrence.tracked.key for occurrence in self._occurrences)
+        happened = dict.fromkeys(occurrence.life.key for occurrence in self._occurrences)
+        changes = {(one.life.key, len(one.life.transitions)): one.changes for one in self._occurrences}
         for key in happened if named else (*self._current, *self._past):
             life, before = self._life(key), self._known.life(key)
             done = before.hooked if before is not None else 0
@@ -256,25 +284,36 @@ class _Walk:
             # An end long ago needs no hook if none has run for the event.
             if done or life.ended is None or (life.affects is not None and key in happened):
                 self._keep(replace(life, hooked=len(life.transitions)))
-                yield from due_hooks(replace(life, hooked=len(life.transitions)), done)
+                for due in due_hooks(replace(life, hooked=len(life.transitions)), done):
+                    yield replace(due, changes=changes.get((key, len(due.life.transitions)), ()))
 
     def _prune(self) -> list[str]:
         """Delete past lives that are too old, or too many; return their keys."""
         oldest = self._now - HISTORY
-        surplus = len(self._past) - MOST_PAST
-        forgotten = [
-            key
-            for number, (key, life) in enumerate(self._past.items())
-            if number < surplus or (life.ended is not None and life.ended < oldest)
-        ]
+        room = MOST_PAST_BYTES
+        forgotten = []
+        for number, (key, life) in enumerate(reversed(self._past.items())):
+            names = sum(map(len, (*life.ids, life.instance or "")))
+            room -= life.event.size + names + _TRANSITION_BYTES * len(life.transitions)
+            if number >= MOST_PAST or room < 0 or (life.ended is not None and life.ended < oldest):
+                forgotten.append(key)
+        forgotten.reverse()
         for key in forgotten:
             del self._past[key]
         return forgotten
 
 
-def _status_transition(before: TrackedEvent, event: ScheduledEvent) -> Transition | None:
-    if event.event_status == STARTED and not before.has(Transition.STARTED):
+def _rank(occurrence: Occurrence) -> tuple[int, int]:
+    """Return the place of a transition in the order of a document: by kind, the gravest first."""
+    life = occurrence.life
+    begun = life.has(Transition.STARTED)
+    gravity = severity(occurrence.transition, life.event.event_type, begun=begun).weight
+    return _RANKS[occurrence.transition], -gravity
+
+
+def _status_transition(before: Life, event: ScheduledEvent) -> Transition | None:
+    if event.is_started and not before.has(Transition.STARTED):
         return Transition.STARTED
-    if event.event_status == SCHEDULED and not before.has(Transition.SCHEDULED, Transition.STARTED):
+    if event.is_scheduled and not before.has(Transition.SCHEDULED, Transition.STARTED):
         return Transition.SCHEDULED
     return None

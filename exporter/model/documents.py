@@ -15,7 +15,15 @@ from typing import Any
 import msgspec
 
 from exporter.errors import ImdsError, PollOutcome
-from exporter.model.events import CANCELED, COMPLETED, LONGEST_NAME, SCHEDULED, STARTED, ScheduledEvent
+from exporter.model.events import (
+    CANCELED,
+    COMPLETED,
+    LONGEST_NAME,
+    SCHEDULED,
+    STARTED,
+    UNKNOWN,
+    ScheduledEvent,
+)
 
 # Statuses are compared without regard to case; every other status is kept as Azure wrote it.
 _STATUSES = {status.lower(): status for status in (SCHEDULED, STARTED, COMPLETED, CANCELED)} | {
@@ -25,7 +33,12 @@ _STATUSES = {status.lower(): status for status in (SCHEDULED, STARTED, COMPLETED
 # which would become a label. In Azure's format 25,000 events fit, with 300,000 values.
 _MOST_VALUES = 400_000
 _MOST_LOST = 1000
-_LONGEST_TEXT = 65_536
+_LONGEST_TEXT = 2000
+_LONGEST_NAMES = 64 * 1024  # all names of an event together
+# Of all events of a document, as `ScheduledEvent.size` estimates them. In Azure's format 10,000 events fit.
+# The shortest ones take more memory than estimated, so that their number is limited, too.
+MOST_BYTES = 11 * 2**19
+MOST_EVENTS = 10_000
 # Larger numbers exceed a signed 64-bit integer.
 _WIDEST_INCARNATION = 2**63 - 1
 # Longer durations, over a century, are errors.
@@ -63,8 +76,8 @@ class _RawDocument(msgspec.Struct):
 class _RawEvent(msgspec.Struct):
     event_id: str = msgspec.field(name="EventId")
     event_type: str = msgspec.field(name="EventType")
-    event_status: str = msgspec.field(name="EventStatus")
     # An invalid value of one of these must not cost the event, so they are read one by one.
+    event_status: Any = msgspec.field(name="EventStatus", default=None)
     resources: Any = msgspec.field(name="Resources", default=None)
     not_before: Any = msgspec.field(name="NotBefore", default=None)
     duration: Any = msgspec.field(name="DurationInSeconds", default=None)
@@ -73,6 +86,7 @@ class _RawEvent(msgspec.Struct):
     resource_type: Any = msgspec.field(name="ResourceType", default=None)
 
 
+_LEFT_OUT = f"left out: at most {MOST_EVENTS} events of a document, or {MOST_BYTES / 2**20:g} MiB, are kept"
 _REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,19}")
 # The standard library supports neither second 60 nor hour 24.
@@ -87,7 +101,8 @@ def decode_document(body: bytes) -> Document:
     """Decode an answer's body.
 
     A bad event, or a bad field of one, becomes a `Defect` and leaves the others alone. Ids, types, statuses
-    and names of over 256 characters are bad, too; a description is cut after 65,536.
+    and names of over 256 characters are bad, too; a description is cut after 2,000. Events beyond 10,000
+    or 5.5 MiB are left out.
 
     Raises:
         ImdsError: it is not a document: not JSON, or without a list of events; or it has some
@@ -100,10 +115,14 @@ def decode_document(body: bytes) -> Document:
     incarnation = _incarnation(raw.incarnation, defects)
     defects.extend(Defect("", doubt, lost=False) for doubt in doubts)
     events: dict[str, ScheduledEvent] = {}
-    lost = 0
-    for number, item in enumerate(raw.events):
-        event = _decode_event(item, number, doubts, defects)
-        if event is not None:
+    lost, size = 0, 0
+    for item in raw.events:
+        event = _decode_event(item, doubts, defects)
+        size += event.size if event is not None else 0
+        if event is not None and (size > MOST_BYTES or len(events) == MOST_EVENTS):
+            defects.append(Defect(event.event_id, f"event {event.event_id}: {_LEFT_OUT}", lost=True))
+            events.pop(event.key, None)
+        elif event is not None:
             events.pop(event.key, None)
             events[event.key] = event
         else:
@@ -155,22 +174,21 @@ def _with_replacements(body: bytes) -> bytes:
     return json.dumps(content, ensure_ascii=False).encode("utf-8", errors="replace")
 
 
-def _decode_event(
-    item: msgspec.Raw, number: int, doubts: tuple[str, ...], defects: list[Defect]
-) -> ScheduledEvent | None:
+def _decode_event(item: msgspec.Raw, doubts: tuple[str, ...], defects: list[Defect]) -> ScheduledEvent | None:
     try:
         raw = _event_decoder.decode(item)
-        _require_text({"EventId": raw.event_id, "EventType": raw.event_type, "EventStatus": raw.event_status})
+        _require_text({"EventId": raw.event_id, "EventType": raw.event_type})
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         found = _readable_id(item)
-        # By its id if it has one: its position changes with the other events, and this is to be logged once.
-        defects.append(Defect(found, f"event {found or f'number {number}'}: {error}", lost=True))
+        # Without its position, which changes with the other events: this is to be logged once.
+        which = f"event {found}" if found else "event without a readable id"
+        defects.append(Defect(found, f"{which}: {error}", lost=True))
         return None
     notes: list[str] = []
     event = ScheduledEvent(
         event_id=raw.event_id,
         event_type=raw.event_type,
-        event_status=_STATUSES.get(raw.event_status.strip().lower(), raw.event_status),
+        event_status=_status(raw.event_status, notes),
         resources=_names(raw.resources, notes),
         not_before=_time(raw.not_before, notes),
         duration_seconds=_duration(raw.duration, notes),
@@ -211,6 +229,15 @@ def _text(field: str, value: object, notes: list[str], *, longest: int = LONGEST
     return ""
 
 
+def _status(value: object, notes: list[str]) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if text and len(text) <= LONGEST_NAME:
+        return _STATUSES.get(text.lower(), str(value))
+    found = "it is missing" if value is None else f"{_excerpt(value)} is not a status"
+    notes.append(f"EventStatus: {found}")
+    return UNKNOWN
+
+
 def _names(value: object, notes: list[str]) -> tuple[str, ...]:
     """Return the readable names; an event without any counts as this VM's."""
     if value is None:
@@ -221,6 +248,10 @@ def _names(value: object, notes: list[str]) -> tuple[str, ...]:
     )
     if len(names) < len(found) or not isinstance(value, list):
         notes.append(f"Resources: {_excerpt(value)} is not a list of names")
+    if (length := sum(map(len, names))) > _LONGEST_NAMES:
+        # Without some of them, this VM could be missed.
+        notes.append(f"Resources: {len(names)} names of {length} characters; {_LONGEST_NAMES} are possible")
+        return ()
     return names
 
 

@@ -12,9 +12,13 @@ from enum import StrEnum
 import msgspec
 
 EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
+# Advice about a Spot VM, from API version 2024-07-09 on (Azure's page "Spot eviction risk notifications").
+REBALANCE = "SpotRebalanceRecommendation"
 SCHEDULED = "Scheduled"
 STARTED = "Started"
 EVENT_STATUSES = (SCHEDULED, STARTED)
+# In place of a missing or unreadable status.
+UNKNOWN = "Unknown"
 # Azure's Event Grid and Resource Graph list events that are over, too.
 COMPLETED = "Completed"
 CANCELED = "Canceled"
@@ -60,9 +64,32 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.event_id.lower()
 
     @property
+    def size(self) -> int:
+        """An estimate of the bytes that it takes in the state, and in memory and metrics beside it."""
+        label, texts = self.event_id + self.event_type, (self.description, *self.resources, *self.doubts)
+        length = 4 * len(label) + sum(map(len, texts))
+        is_ascii = label.isascii() and all(map(str.isascii, texts))
+        return 250 + 50 * len(self.resources) + (length if is_ascii else 4 * length)
+
+    @property
     def not_before_unreadable(self) -> bool:
         """Whether there is a NotBefore in an unknown format."""
         return unreadable_not_before(self.doubts)
+
+    @property
+    def is_advice(self) -> bool:
+        """Whether it only recommends something, whatever its status, and nothing happens to the VM."""
+        return self.event_type == REBALANCE
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether it is going to start."""
+        return self.event_status == SCHEDULED and not self.is_advice
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it is under way."""
+        return self.event_status == STARTED and not self.is_advice
 
     def target(self, instance: str | None) -> Target:
         """Return which VMs the event affects; with an unknown name or empty ``Resources``, this VM."""

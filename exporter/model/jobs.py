@@ -8,7 +8,16 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec.structs import replace
 
-from exporter.model.lifecycle import Known, Occurrence, Step, TrackedEvent, Transition, TransitionRecord
+from exporter.model.lifecycle import (
+    Known,
+    Life,
+    Occurrence,
+    Step,
+    Transition,
+    TransitionRecord,
+    noted,
+    step_of,
+)
 from exporter.model.views import EventView
 
 Attribute = str | int | tuple[str, ...]
@@ -27,7 +36,7 @@ class Job(msgspec.Struct, frozen=True):
     """One run of one hook, with the facts at the time of the transition.
 
     ``sequence`` is the transition's number in the event's life, from 1: with the hook's name and the event's
-    key (`TrackedEvent.key`) it identifies the job for all time. ``at`` is aware and in UTC.
+    key (`Life.key`) it identifies the job for all time. ``at`` is aware and in UTC.
     """
 
     hook: str
@@ -55,7 +64,7 @@ class CommandResult(msgspec.Struct, frozen=True):
 
     ``status`` is its exit status, minus the number of the signal that ended it, or None if there is none.
     ``reason`` describes it. ``stopped`` is true if the command was ended early, or not begun, because the
-    exporter stops.
+    exporter stops. ``output`` is the end of its output, on one line.
     """
 
     outcome: HookOutcome
@@ -63,6 +72,7 @@ class CommandResult(msgspec.Struct, frozen=True):
     seconds: float
     reason: str
     stopped: bool = False
+    output: str = ""
 
 
 class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,23 +107,18 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"00-{self.trace_id}-{self.span_id}-01"
 
 
-class LifeEvent(msgspec.Struct, frozen=True):
-    """An event of an unfinished root span, with its life and the transition's number in it, from 1."""
-
-    life: str
-    sequence: int
-    event: SpanEvent
-
-
 class TraceJobs(msgspec.Struct, frozen=True):
-    """Additions to traces by transitions: finished spans, and events of unfinished ones."""
+    """Additions to traces by transitions: finished spans, and events of unfinished root spans.
+
+    The key of an event is `Life.key` with the transition's number in that life, from 1.
+    """
 
     spans: Sequence[Span] = ()
-    events: Sequence[LifeEvent] = ()
+    events: Mapping[tuple[str, int], SpanEvent] = {}
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A transition that no document shows, of the life with this `TrackedEvent.key`.
+    """A transition that no document shows, of the life with this `Life.key`.
 
     ``instance`` is this VM's name as the worker knew it, None if that is not known any more. ``hook`` and
     ``run`` are those of `TransitionRecord`; ``detail`` describes what happened.
@@ -126,6 +131,22 @@ class Finding(msgspec.Struct, frozen=True):
     hook: str = ""
     run: int = 0
     detail: str = ""
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A request to approve events, each a life with the rule that approves it.
+
+    ``at`` is when it began, or when IMDS accepted it; ``asked`` is its start on the monotonic clock.
+    ``problem`` is why it failed, or "". ``rejected`` is true if IMDS answered with an error, so that one bad
+    id may be the cause; ``refused`` if nothing was approved for certain.
+    """
+
+    events: tuple[tuple[Life, str], ...]
+    at: datetime
+    asked: float
+    problem: str = ""
+    rejected: bool = False
+    refused: bool = False
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -152,17 +173,9 @@ def note(known: Known, finding: Finding, instance: str | None) -> Step | None:
     before = known.life(finding.key)
     if before is None or _is_noted(before, finding):
         return None
-    records = (
-        *before.transitions,
-        TransitionRecord(finding.transition, finding.at, finding.hook, finding.run),
-    )
-    # Hooks that wait for this VM's name are queued with the next document, and this transition's with them.
-    is_hookable = instance is not None and before.hooked == len(before.transitions)
-    after = replace(before, transitions=records, hooked=len(records) if is_hookable else before.hooked)
-    occurrences = (Occurrence(after, finding.transition, finding.at, detail=finding.detail),)
-    return Step(
-        known.replaced(after), occurrences, hookable=occurrences if is_hookable else (), changed=(after,)
-    )
+    record = TransitionRecord(finding.transition, finding.at, finding.hook, finding.run)
+    after = noted(before, record, instance)
+    return step_of(known, Occurrence(after, finding.transition, finding.at, detail=finding.detail))
 
 
 def note_pause(known: Known, pause: Pause) -> Step | None:
@@ -175,7 +188,7 @@ def note_pause(known: Known, pause: Pause) -> Step | None:
     return Step(known.replaced(*changed), changed=changed) if changed else None
 
 
-def _is_noted(life: TrackedEvent, finding: Finding) -> bool:
+def _is_noted(life: Life, finding: Finding) -> bool:
     if finding.transition is Transition.APPROVED:
         return life.has(Transition.APPROVED)
     # A hook that runs for failures and fails itself would run forever.

@@ -24,6 +24,7 @@ class Transition(StrEnum):
     ADVISED = "advised"
     SCHEDULED = "scheduled"
     STARTED = "started"
+    IMMINENT = "imminent"
     UPDATED = "updated"
     COMPLETED = "completed"
     CANCELLED = "cancelled"
@@ -33,6 +34,8 @@ class Transition(StrEnum):
 
 
 ENDINGS = (Transition.COMPLETED, Transition.CANCELLED, Transition.VANISHED)
+# These leave the state of the event as it is.
+_RECURRING = (Transition.UPDATED, Transition.IMMINENT)
 
 
 class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,24 +51,27 @@ class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     run: int = 0
 
 
-class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     """One life of an event.
 
     ``event`` is the newest content; ``ids`` has all its ids as Azure wrote them, the first one first (see
-    `exporter.model.listing`). ``life`` counts the lives of the event from 1. ``affects`` is None for a life
+    `exporter.model.listing`). ``number`` counts the lives of the event from 1. ``affects`` is None for a life
     that began, and has stayed, while this VM did not know its name; ``nameless`` is whether it began so.
+    ``instance`` is the name when it began, which it keeps in reports, also if the VM gets another one.
     ``started`` is None if the start was not watched. ``ended`` and ``outcome`` are None while it lasts.
     ``impact_seconds`` is the time from started to ended if both were watched, ``paused_seconds`` how long
     this VM was observed to pause during it, None if it was not. ``announced`` is the newest NotBefore, which
     Azure clears at the start. ``untold`` is the content that was last reported, while newer content waits.
     ``unread`` is true if the newest document lists the event but it could not be read. ``hooked`` counts the
     transitions for which hooks have been queued: none are while this VM does not know its name.
+    ``notice_left`` is the notice in seconds by which `Transition.IMMINENT` was last decided. ``typed_at`` is
+    when the event's type changed last, and ``typed`` the number of transitions before that was reported.
     """
 
     event: ScheduledEvent
     ids: tuple[str, ...]
     first_seen: datetime
-    life: int = 1
+    number: int = 1
     affects: Target | None = None
     started: datetime | None = None
     ended: datetime | None = None
@@ -78,12 +84,16 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     unread: bool = False
     hooked: int = 0
     nameless: bool = False
+    instance: str | None = None
+    notice_left: float | None = None
+    typed_at: datetime | None = None
+    typed: int = 0
 
     @property
     def key(self) -> str:
         """The event's first id in lower case, with the number of this life from the second on."""
         first = self.ids[0].lower()
-        return first if self.life == 1 else f"{first}#{self.life}"
+        return first if self.number == 1 else f"{first}#{self.number}"
 
     @property
     def target(self) -> Target:
@@ -104,8 +114,13 @@ class TrackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         return any(record.transition in transitions for record in self.transitions)
 
 
+# The fields of `ScheduledEvent` whose names differ from those of the API.
+_FIELDS = {"type": "event_type"}
+_SHOWN_AS = {field: shown for shown, field in _FIELDS.items()}
+
+
 class Change(msgspec.Struct, frozen=True):
-    """One field of an `UPDATED` transition; the values are those of `ScheduledEvent`."""
+    """One field of an `UPDATED` transition, named as in the API; the values are those of `ScheduledEvent`."""
 
     field: str
     old: Any
@@ -130,40 +145,46 @@ def _restored(field: str, value: Any) -> Any:
 class Occurrence(msgspec.Struct, frozen=True):
     """A transition that just happened, with the event after it; ``detail`` describes the cause."""
 
-    tracked: TrackedEvent
+    life: Life
     transition: Transition
     at: datetime
     changes: tuple[Change, ...] = ()
     detail: str = ""
 
     @property
+    def event_before(self) -> ScheduledEvent | None:
+        """The event before its type changed; None if the type did not change."""
+        old = {_FIELDS.get(change.field, change.field): change.old for change in self.changes}
+        return replace(self.life.event, **old) if "event_type" in old else None
+
+    @property
     def notice(self) -> timedelta | None:
         """NotBefore minus first seen, for the transition that announces the event."""
-        if self.transition is not Transition.SCHEDULED or self.tracked.event.not_before is None:
+        if self.transition is not Transition.SCHEDULED or self.life.event.not_before is None:
             return None
-        return max(self.tracked.event.not_before - self.tracked.first_seen, timedelta(0))
+        return max(self.life.event.not_before - self.life.first_seen, timedelta(0))
 
     @property
     def impact(self) -> timedelta | None:
         """Time from started to ended, for the end of an event if both were observed."""
-        seconds = self.tracked.impact_seconds
+        seconds = self.life.impact_seconds
         ended = self.transition is Transition.COMPLETED and seconds is not None
         return timedelta(seconds=seconds or 0.0) if ended else None
 
 
 class Known(msgspec.Struct, frozen=True):
-    """The state between two documents; the mappings are by `TrackedEvent.key`, oldest first."""
+    """The state between two documents; the mappings are by `Life.key`, oldest first."""
 
     incarnation: int | None = None
     last_success: datetime | None = None
-    current: dict[str, TrackedEvent] = {}
-    past: dict[str, TrackedEvent] = {}
+    current: dict[str, Life] = {}
+    past: dict[str, Life] = {}
 
-    def life(self, key: str) -> TrackedEvent | None:
+    def life(self, key: str) -> Life | None:
         """Return a life by its key, current or past."""
         return self.current.get(key) or self.past.get(key)
 
-    def replaced(self, *lives: TrackedEvent) -> "Known":
+    def replaced(self, *lives: Life) -> "Known":
         """Return this with newer content of lives that are known already."""
         newer = {life.key: life for life in lives}
         current, past = (
@@ -175,7 +196,7 @@ class Known(msgspec.Struct, frozen=True):
     @property
     def has_untold(self) -> bool:
         """Whether an update waits to be reported, even if the document does not change."""
-        return any(tracked.untold is not None for tracked in self.current.values())
+        return any(life.untold is not None for life in self.current.values())
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -188,7 +209,7 @@ class Step(msgspec.Struct, frozen=True):
     known: Known
     occurrences: tuple[Occurrence, ...] = ()
     hookable: tuple[Occurrence, ...] = ()
-    changed: tuple[TrackedEvent, ...] = ()
+    changed: tuple[Life, ...] = ()
     forgotten: tuple[str, ...] = ()
     new_incarnation: bool = False
 
@@ -200,24 +221,46 @@ class Step(msgspec.Struct, frozen=True):
 
 def changes_between(old: ScheduledEvent, new: ScheduledEvent) -> tuple[Change, ...]:
     """Return the changes of an event that are reported."""
-    names = [name for name in ("not_before", "duration_seconds") if getattr(old, name) != getattr(new, name)]
+    names = [
+        name
+        for name in ("event_type", "not_before", "duration_seconds")
+        if getattr(old, name) != getattr(new, name)
+    ]
     if not same_resources(old.resources, new.resources):
         names.append("resources")
     if old.description != new.description:
         names.append("description")
-    return tuple(Change(name, getattr(old, name), getattr(new, name)) for name in names)
+    return tuple(Change(_SHOWN_AS.get(name, name), getattr(old, name), getattr(new, name)) for name in names)
 
 
-def due_hooks(life: TrackedEvent, done: int) -> Iterator[Occurrence]:
+def due_hooks(life: Life, done: int) -> Iterator[Occurrence]:
     """Yield the transitions for which hooks are still to run, after the first ``done`` of a life.
 
-    That is the newest transition that is not an update, and the newest update after it.
+    That is the newest transition that changes the state of the event, and the newest of each other kind after
+    it.
     """
-    pending = list(enumerate(life.transitions))[done:]
-    phases = [number for number, record in pending if record.transition is not Transition.UPDATED]
-    newest = phases[-1] if phases else done
-    updates = [number for number, record in pending if number > newest or not phases]
-    for number in (*phases[-1:], *updates[-1:]):
+    newest: dict[Transition, int] = {}
+    for number, record in list(enumerate(life.transitions))[done:]:
+        if record.transition not in _RECURRING:
+            newest.clear()
+        newest.pop(record.transition, None)
+        newest[record.transition] = number
+    for number in newest.values():
         record = life.transitions[number]
         after = replace(life, transitions=life.transitions[: number + 1])
         yield Occurrence(after, record.transition, record.at)
+
+
+def noted(before: Life, record: TransitionRecord, instance: str | None) -> Life:
+    """Return a life with a transition that no document shows; ``instance`` is this VM's name, if known."""
+    records = (*before.transitions, record)
+    # Hooks that wait for this VM's name are queued with the next document, and this transition's with them.
+    is_hookable = instance is not None and before.hooked == len(before.transitions)
+    return replace(before, transitions=records, hooked=len(records) if is_hookable else before.hooked)
+
+
+def step_of(known: Known, *occurrences: Occurrence) -> Step:
+    """Return the effects of transitions that no document shows."""
+    lives = tuple(one.life for one in occurrences)
+    hookable = tuple(one for one in occurrences if one.life.hooked == len(one.life.transitions))
+    return Step(known.replaced(*lives), occurrences, hookable, lives)

@@ -4,14 +4,14 @@ An event may continue under another id (succession): Microsoft's mock server of 
 id at every status.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from exporter.model.documents import Document
-from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent, normal_name
-from exporter.model.lifecycle import Known, TrackedEvent
+from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent, Target, normal_name
+from exporter.model.lifecycle import Known, Life
 
 # A source that renews the id of an event at every poll must not fill the memory.
 MOST_IDS = 100
@@ -20,22 +20,22 @@ MOST_IDS = 100
 class Listing(msgspec.Struct, frozen=True):
     """A document's events, matched with the lives known before it.
 
-    ``continued`` has the events whose lives continue, by `TrackedEvent.key`. ``unread`` has the lives whose
+    ``continued`` has the events whose lives continue, by `Life.key`. ``unread`` has the lives whose
     event is listed but cannot be read. ``returning`` has the events with a known past life.
     """
 
     continued: Mapping[str, ScheduledEvent]
-    unread: tuple[TrackedEvent, ...]
-    gone: tuple[TrackedEvent, ...]
-    returning: tuple[tuple[TrackedEvent, ScheduledEvent], ...]
+    unread: tuple[Life, ...]
+    gone: tuple[Life, ...]
+    returning: tuple[tuple[Life, ScheduledEvent], ...]
     fresh: tuple[ScheduledEvent, ...]
 
 
-def listing_of(known: Known, document: Document) -> Listing:
-    """Match the events of a document with the lives that are known."""
+def listing_of(known: Known, document: Document, instance: str | None) -> Listing:
+    """Match the events of a document with the lives that are known; ``instance`` is this VM's name."""
     current, past = _by_id(known.current), _by_id(known.past)
     listed: dict[str, ScheduledEvent] = {}
-    returning: dict[str, tuple[TrackedEvent, ScheduledEvent]] = {}
+    returning: dict[str, tuple[Life, ScheduledEvent]] = {}
     fresh: list[ScheduledEvent] = []
     for event in document.events:
         life, former = current.get(event.key), past.get(event.key)
@@ -50,7 +50,7 @@ def listing_of(known: Known, document: Document) -> Listing:
     lost = {defect.event_id.lower() for defect in document.defects if defect.lost}
     unread = {life.key: life for event_id, life in current.items() if event_id in lost}
     gone = [life for key, life in known.current.items() if key not in listed and key not in unread]
-    heirs = _heirs(gone, fresh, is_next=is_next_incarnation(known, document))
+    heirs = _heirs(gone, fresh, instance, is_next=is_next_incarnation(known, document))
     inherited = {event.key for event in heirs.values()}
     return Listing(
         continued=heirs | listed,
@@ -66,39 +66,60 @@ def is_next_incarnation(known: Known, document: Document) -> bool:
     return known.incarnation is not None and document.incarnation == known.incarnation + 1
 
 
-def _by_id(lives: Mapping[str, TrackedEvent]) -> dict[str, TrackedEvent]:
+def _by_id(lives: Mapping[str, Life]) -> dict[str, Life]:
     """Return the newest of these lives by every id that its event ever had, in lower case."""
-    ascending = sorted(lives.values(), key=lambda life: life.life)
+    ascending = sorted(lives.values(), key=lambda life: life.number)
     return {known_id.lower(): life for life in ascending for known_id in life.ids}
 
 
-def _is_newer(life: TrackedEvent, event: ScheduledEvent, other: ScheduledEvent) -> bool:
+def _is_newer(life: Life, event: ScheduledEvent, other: ScheduledEvent) -> bool:
     """Return whether an event has a newer id of this life than another event."""
     ids = [known_id.lower() for known_id in life.ids]
     return ids.index(event.key) > ids.index(other.key)
 
 
 def _heirs(
-    gone: Iterable[TrackedEvent], fresh: Iterable[ScheduledEvent], *, is_next: bool
+    gone: Iterable[Life], fresh: Iterable[ScheduledEvent], instance: str | None, *, is_next: bool
 ) -> dict[str, ScheduledEvent]:
-    """Return the new events that continue lives, by `TrackedEvent.key`.
+    """Return the new events that continue lives, by `Life.key`.
 
     A life continues under a new id if exactly one event is gone, and exactly one Started event is new, with
-    the same type, source and resources. The one that is gone was Scheduled, or it was Started and the
-    document has the very next incarnation.
+    the same type and source, and the same resources or this VM in both. The one that is gone was Scheduled,
+    or it was Started and the document has the very next incarnation.
     """
-    dropped = [(_nature(life.event), life) for life in gone if len(life.ids) < MOST_IDS]
-    brought = [(_nature(event), event) for event in fresh if event.event_status == STARTED]
-    count_dropped = Counter(nature for nature, _ in dropped)
-    count_brought = Counter(nature for nature, _ in brought)
-    by_nature = dict(brought)
+    dropped = [life for life in gone if len(life.ids) < MOST_IDS]
+    brought = [event for event in fresh if event.event_status == STARTED]
+    heirs = _pairs(dropped, brought, same_resources=True)
+    if instance is not None:
+        taken = {event.key for event in heirs.values()}
+        dropped_own = [life for life in dropped if life.key not in heirs and _is_own(life.event, instance)]
+        brought_own = [event for event in brought if event.key not in taken and _is_own(event, instance)]
+        heirs |= _pairs(dropped_own, brought_own, same_resources=False)
     statuses = (SCHEDULED, STARTED) if is_next else (SCHEDULED,)
+    renewed = {life.key for life in dropped if life.event.event_status in statuses}
+    return {key: event for key, event in heirs.items() if key in renewed}
+
+
+def _is_own(event: ScheduledEvent, instance: str) -> bool:
+    return event.target(instance) is Target.SELF
+
+
+def _pairs(
+    dropped: Iterable[Life], brought: Iterable[ScheduledEvent], *, same_resources: bool
+) -> dict[str, ScheduledEvent]:
+    """Return the new event for each life, where exactly one of both is of the same nature."""
+    lives, events = defaultdict(list), defaultdict(list)
+    for life in dropped:
+        lives[_nature(life.event, same_resources)].append(life)
+    for event in brought:
+        events[_nature(event, same_resources)].append(event)
     return {
-        life.key: by_nature[nature]
-        for nature, life in dropped
-        if count_dropped[nature] == count_brought[nature] == 1 and life.event.event_status in statuses
+        found[0].key: events[nature][0]
+        for nature, found in lives.items()
+        if len(found) == len(events[nature]) == 1
     }
 
 
-def _nature(event: ScheduledEvent) -> tuple[str, str, tuple[str, ...]]:
-    return event.event_type, event.event_source, tuple(sorted(map(normal_name, event.resources)))
+def _nature(event: ScheduledEvent, with_resources: bool) -> tuple[str, ...]:
+    resources = sorted(map(normal_name, event.resources)) if with_resources else ()
+    return event.event_type, event.event_source, *resources

@@ -1,9 +1,7 @@
-"""Messages: a `Writer` turns one into `Rendered`, which a `Sender` sends, with a `Delivery` as the result."""
+"""Messages: the facts, what a service gets of them, and the result of an attempt to send one."""
 
-from collections.abc import Sequence
-from datetime import datetime
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
@@ -35,6 +33,7 @@ INFO, SUCCESS, WARNING, CRITICAL = Severity
 _SCALE: dict[str, tuple[Severity, Severity, Severity]] = {
     "advised": (INFO, WARNING, WARNING),
     "scheduled": (INFO, WARNING, CRITICAL),
+    "imminent": (INFO, WARNING, CRITICAL),
     "started": (INFO, CRITICAL, CRITICAL),
     "completed": (SUCCESS, SUCCESS, INFO),
     "cancelled": (SUCCESS, SUCCESS, SUCCESS),
@@ -73,7 +72,7 @@ class Message(msgspec.Struct, frozen=True, tag="event"):
     """The facts of one transition for one target, at the time of the transition; rendered when it is sent.
 
     ``sequence`` is the transition's number in the event's life, from 1: with the event's key
-    (`TrackedEvent.key`) and the target it identifies the message. ``at`` is aware and in UTC. ``incident`` is
+    (`Life.key`) and the target it identifies the message. ``at`` is aware and in UTC. ``incident`` is
     the key of its event's incident for services with incidents, "" for none. ``detail`` is that of
     `Occurrence`. ``vm`` has the facts about this VM then: after a restart IMDS may not answer.
     """
@@ -160,10 +159,11 @@ class WatchMessage(msgspec.Struct, frozen=True, tag="watch"):
 AnyMessage = Message | WatchMessage
 
 
-class Rendered(msgspec.Struct, frozen=True):
+class Rendered(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message ready to be sent; ``traceparent`` is the W3C header to send along, "" for none.
 
-    ``incident`` is the key of the incident for services; ``resolves`` is whether it is over.
+    ``incident`` is the key of the incident for services; ``resolves`` is whether it is over. ``facts``,
+    ``link`` and ``source`` (the VM) are plain text for services with fields of their own for them.
     """
 
     title: str
@@ -173,37 +173,24 @@ class Rendered(msgspec.Struct, frozen=True):
     traceparent: str = ""
     incident: str = ""
     resolves: bool = False
-
-    def about(self, message: AnyMessage, traceparent: str = "") -> "Rendered":
-        """Return this with the properties of the message that services need besides its text."""
-        return msgspec.structs.replace(
-            self, traceparent=traceparent, incident=message.incident, resolves=message.resolves
-        )
+    facts: tuple[tuple[str, str], ...] = ()
+    link: str = ""
+    source: str = ""
 
 
 class Failure(StrEnum):
-    """Why an attempt failed, which decides how to go on.
+    """Why an attempt failed, which decides what to do next.
 
     ``TARGET``: the target cannot be reached, or accepts nothing now; other messages would fail, too.
     ``REFUSED``: the target rejects this message, and would reject it later, too. ``UNANSWERED``: the message
-    was sent completely, but there was no answer; it may have been delivered.
+    was sent completely, but there was no answer; it may have been delivered. ``ENDED``: the sender process
+    ended meanwhile, possibly because of this message, which may have been delivered.
     """
 
     TARGET = "target"
     REFUSED = "refused"
     UNANSWERED = "unanswered"
-
-
-class Delivery(msgspec.Struct, frozen=True):
-    """Result of one attempt; ``reason`` is why the message did not arrive, without secrets.
-
-    ``skipped`` is true if there was nothing to send, as for the end of an incident that was never opened.
-    """
-
-    delivered: bool
-    reason: str = ""
-    failure: Failure = Failure.TARGET
-    skipped: bool = False
+    ENDED = "ended"
 
 
 class Backlog(StrEnum):
@@ -218,44 +205,22 @@ class Backlog(StrEnum):
     LAST = "last"
 
 
-class Writer(Protocol):
-    """Turns messages into text, as `exporter.notifications.rendering.Renderer` does."""
+class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, tag="delivery"):
+    """Result of one attempt; ``reason`` is why the message did not arrive, without secrets.
 
-    def render(
-        self, message: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
-    ) -> Rendered:
-        """Render one message at ``now`` with at most ``limit`` characters; ``late`` adds a note to it."""
-        ...
+    ``skipped`` is true if there was nothing to send, as for the end of an incident that was never opened.
+    ``count`` is how many of the messages a digest contains. ``services`` are those behind the target that
+    have the message. ``rendered`` is the message if the target has no address. ``remarks`` are failures of
+    the user's templates, by the key of the template. ``attempts`` is how often the message
+    ended the sender process, or 1.
+    """
 
-    def digest(
-        self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
-    ) -> tuple[Rendered, int]:
-        """Render the first of several messages as one, and return their number."""
-        ...
-
-
-class Sender(Protocol):
-    """Sends to one target; thread-safe."""
-
-    @property
-    def address(self) -> str:
-        """The target's address without secrets: ``scheme://host``."""
-        ...
-
-    @property
-    def body_limit(self) -> int | None:
-        """Return how many characters the service accepts for title and body together; None without limit."""
-        ...
-
-    @property
-    def backlog(self) -> Backlog:
-        """Return how to send messages that were queued while the target was down."""
-        ...
-
-    def send(self, rendered: Rendered, delivered_to: set[str] | None = None) -> Delivery:
-        """Make one attempt; never raises, and ends within a bounded time.
-
-        ``delivered_to`` has the services behind the target that have received the message already and are
-        skipped; those that accept it are added, possibly after this call.
-        """
-        ...
+    delivered: bool
+    reason: str = ""
+    failure: Failure = Failure.TARGET
+    skipped: bool = False
+    count: int = 1
+    services: tuple[str, ...] = ()
+    rendered: Rendered | None = None
+    remarks: dict[str, str] = {}
+    attempts: int = 1

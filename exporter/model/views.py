@@ -3,13 +3,15 @@
 The poller replaces the whole snapshot, so that neither the web server nor a scrape ever waits for it.
 """
 
+import math
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
-from exporter.model.events import STARTED, ScheduledEvent, Target, unreadable_not_before
-from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
+from exporter.model.events import ScheduledEvent, Target, unreadable_not_before
+from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.vm import VirtualMachine
 
 # Longer than any poll waits for IMDS.
@@ -25,17 +27,26 @@ class Minute(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class UnannouncedPause(msgspec.Struct, frozen=True):
+    """A pause of this VM that ended ``at`` a time, while no event was Started for it."""
+
+    at: datetime
+    seconds: float
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """The watch at one instant.
 
     ``up`` is true if the last poll gave a valid document; while it did not, ``current`` stays as last known.
     ``instance`` is None until this VM's name is known, ``vm`` until IMDS has returned the facts about it.
-    ``ready`` is true from the first valid document of this process on. ``current`` and ``past`` are newest
-    first. ``all_events`` and ``resources`` are settings of ``metrics``: whether events of other VMs, and
-    single resources, have series. ``poll_interval`` is in seconds.
+    ``ready`` is true from the first valid document of this process on. ``current`` is sorted by `urgency`,
+    ``past`` newest first. ``all_events`` and ``resources`` are settings of ``metrics``: whether events of
+    other VMs, and single resources, have series. ``poll_interval`` is in seconds.
+    ``last_pause`` is the newest pause of this VM that no event announced.
     """
 
     endpoint: str = ""
+    api_version: str = ""
     instance: str | None = None
     vm: VirtualMachine | None = None
     up: bool = False
@@ -43,11 +54,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     last_success: datetime | None = None
     incarnation: int | None = None
     last_error: str = ""
-    current: tuple[TrackedEvent, ...] = ()
-    past: tuple[TrackedEvent, ...] = ()
+    current: tuple[Life, ...] = ()
+    past: tuple[Life, ...] = ()
     all_events: bool = False
     resources: bool = False
     poll_interval: float = 1.0
+    last_pause: UnannouncedPause | None = None
 
     def stands_still(self, now: datetime) -> bool:
         """Return whether polling seems to hang: no poll has ended for too long after a success."""
@@ -55,20 +67,32 @@ class Snapshot(msgspec.Struct, frozen=True):
             return False
         return (now - self.last_success).total_seconds() > _PATIENCE_SECONDS + 2 * self.poll_interval
 
-    def under_way(self, since: datetime | None = None) -> list[TrackedEvent]:
+    def under_way(self, since: datetime | None = None) -> list[Life]:
         """Return the events known to affect this VM that are Started, or were at any time ``since`` then."""
         if self.instance is None:
             return []
-        started = [tracked for tracked in self.current if tracked.event.event_status == STARTED]
+        started = [life for life in self.current if life.event.is_started]
         if since is not None:
             started += [
                 t for t in self.past if t.has(Transition.STARTED) and t.ended is not None and t.ended >= since
             ]
-        return [tracked for tracked in started if tracked.target is Target.SELF]
+        return [life for life in started if life.target is Target.SELF]
 
-    def has_series(self, tracked: TrackedEvent) -> bool:
+    def has_series(self, life: Life) -> bool:
         """Return whether the event gets its own series, and its transitions are counted and traced."""
-        return self.all_events or tracked.target is Target.SELF
+        return self.all_events or life.target is Target.SELF
+
+
+def urgency(event: ScheduledEvent) -> tuple[bool, float]:
+    """Return the sort key of an event: Started first, then the soonest NotBefore, then those without one."""
+    if event.is_started or event.not_before is None:
+        return not event.is_started, math.inf
+    return True, event.not_before.timestamp()
+
+
+def by_urgency(lives: Iterable[Life]) -> tuple[Life, ...]:
+    """Return lives sorted by `urgency`."""
+    return tuple(sorted(lives, key=lambda life: urgency(life.event)))
 
 
 class ApprovalView(msgspec.Struct, frozen=True):
@@ -132,23 +156,55 @@ class WorkView(msgspec.Struct, frozen=True):
     at: datetime | None
 
 
+class NodeView(msgspec.Struct, frozen=True):
+    """The Node of this VM in Kubernetes; ``drain`` is the progress or the result of its drain, or ""."""
+
+    name: str
+    cordoned: bool | None
+    drain: str
+
+
+class TargetView(msgspec.Struct, frozen=True):
+    """The delivery of messages to a target since the start, without its address.
+
+    ``delivers`` is whether the last attempt succeeded, None before the first one.
+    """
+
+    name: str
+    pending: int = 0
+    delivers: bool | None = None
+    last_delivery: datetime | None = None
+    last_failure: datetime | None = None
+    last_error: str = ""
+
+
+class ConfigurationView(msgspec.Struct, frozen=True):
+    """The configuration in use; ``file`` is None without one. ``hooks`` are names."""
+
+    file: str | None
+    state_directory: str
+    approval: str
+    hooks: tuple[str, ...]
+    tracing: bool
+
+
 NO_APPROVAL = ApprovalView()
 
 
-def event_view(tracked: TrackedEvent, approval: ApprovalView = NO_APPROVAL) -> EventView:
+def event_view(life: Life, approval: ApprovalView = NO_APPROVAL) -> EventView:
     """Return the view of a life of an event; ``id`` is the event's first id, which stays the same."""
     return msgspec.structs.replace(
-        listed_view(tracked.event, tracked.target),
-        id=tracked.ids[0],
-        ids=tracked.ids,
-        first_seen=tracked.first_seen,
-        started=tracked.started,
-        ended=tracked.ended,
-        outcome=tracked.outcome,
-        transitions=tracked.transitions,
+        listed_view(life.event, life.target),
+        id=life.ids[0],
+        ids=life.ids,
+        first_seen=life.first_seen,
+        started=life.started,
+        ended=life.ended,
+        outcome=life.outcome,
+        transitions=life.transitions,
         approval=approval,
-        impact_seconds=tracked.impact_seconds,
-        paused_seconds=tracked.paused_seconds,
+        impact_seconds=life.impact_seconds,
+        paused_seconds=life.paused_seconds,
     )
 
 

@@ -3,15 +3,20 @@
 Source: Azure's page "Azure Instance Metadata Service", `/metadata/instance`.
 """
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from exporter.errors import ImdsError, PollOutcome
 
 # Names in documents have the same limit.
 _LONGEST_NAME = 256
+# Of a label. Azure's limits of resource ids and tags are lower, and Azure allows 50 tags.
+_LONGEST_TEXT = 500
+_MOST_TAGS = 50
 # By `azEnvironment`.
 _PORTALS = {
     "AzurePublicCloud": "https://portal.azure.com",
@@ -21,7 +26,10 @@ _PORTALS = {
 
 
 class VirtualMachine(msgspec.Struct, frozen=True):
-    """The facts about this VM; "" if IMDS has none. Events' ``Resources`` contain ``name``."""
+    """The facts about this VM; "" if IMDS has none. Events' ``Resources`` contain ``name``.
+
+    ``priority`` is Regular or Spot. ``node`` is the VM's name in Kubernetes, which IMDS does not know.
+    """
 
     name: str = ""
     vm_id: str = ""
@@ -36,6 +44,14 @@ class VirtualMachine(msgspec.Struct, frozen=True):
     update_domain: str = ""
     computer_name: str = ""
     environment: str = ""
+    priority: str = ""
+    node: str = ""
+    tags: dict[str, str] = {}
+
+    def with_tags(self, names: Iterable[str]) -> "VirtualMachine":
+        """Return the facts with these tags alone; Azure does not distinguish case in names of tags."""
+        known = {name.casefold(): value for name, value in self.tags.items()}
+        return replace(self, tags={name: known.get(name.casefold(), "") for name in names})
 
     @property
     def portal_url(self) -> str:
@@ -75,6 +91,8 @@ def decode_instance(body: bytes) -> VirtualMachine:
         update_domain=_text(compute.get("platformUpdateDomain")),
         computer_name=_text(profile.get("computerName")) if isinstance(profile, dict) else "",
         environment=_text(compute.get("azEnvironment")),
+        priority=_text(compute.get("priority")),
+        tags=_tags(compute.get("tagsList")),
     )
     if len(vm.name) > _LONGEST_NAME:
         message = f"compute.name has {len(vm.name)} characters; {_LONGEST_NAME} are possible"
@@ -82,8 +100,16 @@ def decode_instance(body: bytes) -> VirtualMachine:
     return vm
 
 
+def _tags(found: object) -> dict[str, str]:
+    return {
+        _text(tag.get("name")): _text(tag.get("value"))
+        for tag in (found[:_MOST_TAGS] if isinstance(found, list) else ())
+        if isinstance(tag, dict) and _text(tag.get("name"))
+    }
+
+
 def _text(value: object) -> str:
     """Return numbers as text, because fault domains have been both, and "" for anything else."""
     if isinstance(value, str):
-        return value
+        return value[:_LONGEST_TEXT]
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""

@@ -3,7 +3,7 @@
 Effects are worded after Azure's pages on Scheduled Events ("Event type", "DurationInSeconds").
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 _EFFECTS = {
     "Freeze": "The VM pauses. CPU and network may be suspended; memory and open files are not affected.",
@@ -11,6 +11,7 @@ _EFFECTS = {
     "Redeploy": "The VM moves to another host. Ephemeral disks are lost.",
     "Preempt": "Azure evicts this Spot VM. Ephemeral disks are lost.",
     "Terminate": "The VM is deleted.",
+    "SpotRebalanceRecommendation": "Azure may evict this Spot VM soon. Nothing is scheduled yet.",
 }
 _UNKNOWN_EFFECT = "This exporter does not know this type of event; see Azure's documentation."
 _REQUESTERS = {"Platform": "Azure (Platform)", "User": "a user of the subscription (User)"}
@@ -57,6 +58,16 @@ def relative(at: datetime | None, now: datetime) -> str:
     if abs(ahead) < 0.5:
         return "now"
     return f"in {duration(ahead)}" if ahead > 0 else f"{duration(-ahead)} ago"
+
+
+def roughly(ahead: timedelta) -> str:
+    """Return a time span in one unit, without seconds: ``under 1 min``, ``15 min``, ``3 h``, ``6 days``."""
+    minutes, hours, days = (round(ahead / timedelta(**{unit: 1})) for unit in ("minutes", "hours", "days"))
+    if minutes < 1:
+        return "under 1 min"
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{hours} h" if hours < 48 else f"{days} days"
 
 
 def utc(at: object) -> str:

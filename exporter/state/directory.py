@@ -44,9 +44,10 @@ else:
         return True
 
 
-def refuse_unsafe(directory: Path) -> None:
-    """Raise ConfigurationError, with the remedy, if other users can change the state in a directory."""
-    files.refuse_unsafe(directory, (_LOCK_NAME, *(FILE_NAME + suffix for suffix in ("", *COMPANIONS))))
+def refuse_unsafe(directory: Path, user: int | None = None) -> None:
+    """Raise ConfigurationError, with the remedy, if others than ``user`` can change the state."""
+    names = (_LOCK_NAME, *(FILE_NAME + suffix for suffix in ("", *COMPANIONS)))
+    files.refuse_unsafe(directory, names, user)
 
 
 class DirectoryLock:
@@ -79,7 +80,7 @@ class DirectoryLock:
         if holder is not None:
             os.close(descriptor)
             raise StateDirectoryInUseError(
-                f"{self._directory} is in use by another exporter{holder}; give each its own state.directory"
+                f"{self._directory} is in use by another exporter{holder}; use separate state directories"
             )
         self._descriptor = descriptor
         # The pid is only for error messages: the lock works on a full or read-only disk, too.

@@ -13,9 +13,8 @@ from exporter.errors import ExporterError
 from exporter.state import directory as directories
 from exporter.state.directory import FILE_NAME, DirectoryLock
 
-# "azsj" in ASCII, in SQLite's header (https://sqlite.org/fileformat2.html, 1.3.17), and the former value.
+# "azsj" in ASCII, in SQLite's header (https://sqlite.org/fileformat2.html, 1.3.17).
 APPLICATION_ID = 0x617A736A
-_FORMER_APPLICATION_ID = 0x617A7365
 
 # Kind, key and value.
 Row = tuple[str, bytes, bytes]
@@ -23,17 +22,8 @@ Row = tuple[str, bytes, bytes]
 Change = tuple[str, bytes, bytes | None]
 
 
-def _tell_messages_apart(rows: Iterable[Row]) -> Iterator[Row]:
-    """Version 2: messages have a type, of an event or of the watch."""
-    for kind, key, value in rows:
-        if kind == "message" and value.startswith(b'{"work":{"target":'):
-            yield kind, key, value.replace(b'{"work":{', b'{"work":{"type":"event",', 1)
-        else:
-            yield kind, key, value
-
-
 # Each converts the rows of one version to the next, starting with version 1. See CONTRIBUTING.md.
-UPGRADES: tuple[Callable[[Iterable[Row]], Iterable[Row]], ...] = (_tell_messages_apart,)
+UPGRADES: tuple[Callable[[Iterable[Row]], Iterable[Row]], ...] = ()
 
 # A row keeps its position when it is replaced, so that the file has the same order as memory.
 _CREATE = """
@@ -58,6 +48,7 @@ _SELECT = """
 
 # Another process may lock the file for a moment; the poller must not wait long for it.
 _BUSY_SECONDS = 1.0
+_LARGE_LOG = 2 * 2**20
 _MAGIC = b"SQLite format 3\x00"
 # Permanent errors of the file itself (https://sqlite.org/rescode.html).
 _DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
@@ -101,6 +92,8 @@ class Disk:
         self._lock = DirectoryLock(directory)
         self._connection: sqlite3.Connection | None = None
         self._identity: os.stat_result | None = None
+        # Whether the file was created by the latest `open`, and may still be empty.
+        self._is_new = False
 
     @_translated()
     def open(self) -> int:
@@ -116,11 +109,14 @@ class Disk:
         self.close()
         files.make_directory(self.directory)
         self._lock.hold()
+        self._is_new = not self.path.exists()
         # SQLite's error would be "unable to open database file"; the system's has the reason.
         os.close(files.open_file(self.path))
         self._check_magic()
         self._connection = self._connect("mode=rw")
         version = _version(self._connection)
+        # The file shrinks with its content. Only effective in a new file, and before the next statement.
+        self._connection.execute("PRAGMA auto_vacuum = FULL")
         (mode,) = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise DiskError(f"the file system does not allow SQLite's write-ahead log ({mode})")
@@ -144,7 +140,7 @@ class Disk:
         # On a full disk there is no room for the index of SQLite's log; with an exclusive lock, SQLite keeps
         # it in memory. In a read-only directory neither is possible; SQLite reads "immutable" files there,
         # but ignores the log, so that is only for a file without one.
-        for option in ("mode=rw", "mode=ro", *([] if self._has_log() else ["mode=ro&immutable=1"])):
+        for option in ("mode=rw", "mode=ro", *([] if self._log_size() else ["mode=ro&immutable=1"])):
             try:
                 return self._rows_read_only(option)
             except UnusableFileError:
@@ -172,6 +168,10 @@ class Disk:
                 else:
                     connection.execute(_PUT, (kind, key, value))
 
+        if self._log_size() > _LARGE_LOG:
+            # SQLite would keep a log of the size of its largest transaction.
+            self._opened().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     @_translated()
     def overwrite(self, rows: Iterable[Change]) -> None:
         """Replace the file's content in one transaction; durable when this returns."""
@@ -197,6 +197,11 @@ class Disk:
             # Closing removes the log; if the disk does not allow it, the next opening does.
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
+        if self._is_new:
+            # On a full disk. The next opening would take an empty file for a damaged one.
+            with contextlib.suppress(OSError):
+                if not self.path.stat().st_size:
+                    self.path.unlink()
 
     def release(self) -> None:
         """Close the file and release the directory."""
@@ -217,8 +222,9 @@ class Disk:
     def _check_magic(self) -> None:
         # SQLite checks this too, but discards the log beside a file without a header.
         with files.open_to_read(self.path, follow=False) as file:
-            if file.read(len(_MAGIC)) not in (b"", _MAGIC):
-                raise UnusableFileError("it is not a SQLite file")
+            start = file.read(len(_MAGIC))
+        if start != _MAGIC and (start or not self._is_new):
+            raise UnusableFileError("it is not a SQLite file" if start else "it is empty")
 
     @_translated()
     def _rows_read_only(self, option: str) -> Iterable[Row]:
@@ -228,11 +234,11 @@ class Disk:
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             return _rows(connection) if _version(connection) else []
 
-    def _has_log(self) -> bool:
+    def _log_size(self) -> int:
         try:
-            return self.path.with_name(f"{FILE_NAME}-wal").stat().st_size > 0
+            return self.path.with_name(f"{FILE_NAME}-wal").stat().st_size
         except OSError:
-            return False
+            return 0
 
 
 def newest_version() -> int:
@@ -246,8 +252,6 @@ def _version(connection: sqlite3.Connection) -> int:
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if (application, version, objects) == (0, 0, 0):
         return 0
-    if application == _FORMER_APPLICATION_ID:
-        raise UnusableFileError("it has the layout of an earlier, unreleased version of the exporter")
     if application != APPLICATION_ID or version < 1:
         raise UnusableFileError("it belongs to another program")
     if version > newest_version():

@@ -1,15 +1,17 @@
-"""Jobs and their records, so that a restart does not repeat them: messages, hooks, approvals."""
+"""Jobs and their records, so that a restart does not repeat them: hooks, approvals."""
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+import itertools
+import queue
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from exporter.model.jobs import Finding, HookOutcome, Job, Span, hook_failure
-from exporter.model.lifecycle import HISTORY, TrackedEvent, Transition
-from exporter.model.messages import AnyMessage, Message, Outcome
+from exporter.model.lifecycle import HISTORY, Life, Transition
 from exporter.state.journal import Journal, Table, Transaction
 from exporter.state.queues import JobKey, Queue, Record, Spans
 
@@ -23,6 +25,15 @@ class Jobs(Queue[W]):
     def __init__(self, journal: Journal, kind: str, record_type: type[Record[W]], spans: Spans) -> None:
         super().__init__(journal, kind, record_type)
         self._spans = spans
+        self._ended: queue.SimpleQueue[tuple[Iterable[JobKey], str | None, datetime, Sequence[Span]]] = (
+            queue.SimpleQueue()
+        )
+        self._dropped: Counter[str] = Counter()
+
+    def take_dropped(self) -> dict[str, int]:
+        """Return how many open jobs were dropped for lack of room since the last call, by lane."""
+        dropped, self._dropped = self._dropped, Counter()
+        return dropped
 
     def forget(self, transaction: Transaction, lives: Iterable[str]) -> None:
         """Delete the records of done jobs for lives that are forgotten."""
@@ -37,88 +48,36 @@ class Jobs(Queue[W]):
         for key, record in self.entries.items():
             if record.done is not None and record.done < oldest:
                 transaction.delete(self, key)
-        for key, work in jobs:
-            if key not in self.entries:
-                transaction.put(self, key, Record(work))
+        added = [(key, Record(work)) for key, work in jobs if key not in self.entries]
+        done = (
+            key for key, record in self.entries.items() if record.done is not None and record.done >= oldest
+        )
+        still_open = (key for key, record in self.entries.items() if record.done is None)
+        deleted, left_out = self.add_newest(transaction, added, itertools.chain(done, still_open))
+        dropped = [
+            *(key for key in deleted if self.entries[key].done is None),
+            *(k for k, _ in added[:left_out]),
+        ]
+        self._dropped.update(key.lane for key in dropped)
 
     def _finish(
         self, keys: Iterable[JobKey], outcome: str | None, at: datetime, spans: Sequence[Span]
     ) -> None:
-        """Record that jobs are done, with their spans, in one transaction."""
+        """Record that jobs are done, with their spans, before this returns.
+
+        What several threads have to record while the disk is busy is written in one transaction.
+        """
+        self._ended.put((keys, outcome, at, spans))
         with self._journal.transaction() as transaction:
-            self._spans.add(transaction, spans)
-            for key in keys:
-                if key in self.entries:
-                    attempts = self.entries[key].attempts
-                    transaction.put(self, key, Record(attempts=attempts, done=at, outcome=outcome))
-
-
-class Waiting(NamedTuple):
-    """A queued message, with its identity in the outbox; ``message`` is None if it cannot be decoded.
-
-    ``attempts`` counts those whose number is limited: the message was refused, or there was no answer.
-    """
-
-    key: str
-    sequence: int
-    message: AnyMessage | None
-    attempts: int = 0
-
-
-class Outbox(Jobs[AnyMessage]):
-    """The messages of all targets, in a lane for each; for any number of threads."""
-
-    def __init__(self, journal: Journal, lives: Table[str, TrackedEvent], spans: Spans) -> None:
-        super().__init__(journal, "message", Record[AnyMessage], spans)
-        self._lives = lives
-
-    def add(self, transaction: Transaction, messages: Sequence[AnyMessage]) -> None:
-        """Add messages in the transaction of the transitions that cause them, unless they are known."""
-        if messages:
-            jobs = [(JobKey(one.target, one.key, one.sequence), one) for one in messages]
-            self._queue(transaction, jobs, max(message.at for message in messages))
-
-    def waiting(self, target: str, limit: int) -> list[Waiting]:
-        """Return the queued messages of a target, oldest first."""
-        return [
-            Waiting(key.life, key.sequence, job.work, job.attempts) for key, job in self.first(target, limit)
-        ]
-
-    def as_of_now(self, message: AnyMessage) -> AnyMessage:
-        """Return a message with the end of its event, if the event has ended since."""
-        life = self._lives.entries.get(message.key)
-        if not isinstance(message, Message) or life is None or life.ended is None:
-            return message
-        event = replace(
-            message.event,
-            started=life.started,
-            ended=life.ended,
-            outcome=life.outcome,
-            impact_seconds=life.impact_seconds,
-            paused_seconds=life.paused_seconds,
-        )
-        return replace(message, event=event)
-
-    def count_attempt(self, target: str, tried: Sequence[Waiting]) -> None:
-        """Record an attempt whose number is limited, in one transaction."""
-        with self._journal.transaction() as transaction:
-            for one in tried:
-                key = JobKey(target, one.key, one.sequence)
-                record = self.entries.get(key)
-                if record is not None and record.done is None:
-                    transaction.put(self, key, replace(record, attempts=record.attempts + 1))
-
-    def finish(
-        self,
-        target: str,
-        finished: Sequence[Waiting],
-        at: datetime,
-        *,
-        outcome: Outcome | None = None,
-        spans: Sequence[Span] = (),
-    ) -> None:
-        """Record that messages were delivered or given up; without an outcome there was nothing to send."""
-        self._finish([JobKey(target, one.key, one.sequence) for one in finished], outcome, at, spans)
+            added: list[Span] = []
+            while not self._ended.empty():
+                keys, outcome, at, spans = self._ended.get()
+                added += spans
+                for key in keys:
+                    if key in self.entries:
+                        attempts = self.entries[key].attempts
+                        transaction.put(self, key, Record(attempts=attempts, done=at, outcome=outcome))
+            self._spans.add(transaction, added)
 
 
 class HookJobs(Jobs[Job]):
@@ -164,10 +123,17 @@ class HookJobs(Jobs[Job]):
             for key, _ in self._not_begun(life):
                 transaction.delete(self, key)
 
-    def has_open_updates(self, life: str) -> bool:
-        """Return whether hooks for an update of this life are pending or running."""
+    def has_open_updates(self, life: str, typed: int = 0) -> bool:
+        """Return whether hooks for an update of this life are pending or running.
+
+        So are those for a new type, which begins after the first ``typed`` transitions.
+        """
         with self.lock:
-            return any(_is_update(record) for record in self._runs.get(life, {}).values())
+            runs = list(self._runs.get(life, {}).items())
+        return any(
+            _is_update(record) or (0 < typed < key.sequence and record.work is not None)
+            for key, record in runs
+        )
 
     def begin(self, key: JobKey) -> int:
         """Record that a job starts; return the attempt, from 1, or 0 if the job was dropped meanwhile."""
@@ -183,6 +149,12 @@ class HookJobs(Jobs[Job]):
     ) -> None:
         """Record that a job ended; without an outcome, that it will not run."""
         self._finish([key], outcome, at, spans)
+
+    def note(self, key: JobKey, outcome: HookOutcome, at: datetime, spans: Sequence[Span] = ()) -> None:
+        """Record the end of a run that was not queued."""
+        with self._journal.transaction() as transaction:
+            self._spans.add(transaction, spans)
+            transaction.put(self, key, Record(attempts=1, done=at, outcome=outcome))
 
     def results(self, life: str, but: Container[int] = ()) -> dict[str, HookOutcome | None]:
         """Return the outcome of each hook's newest run for a life; None if it has not ended, or never will.
@@ -212,7 +184,7 @@ def _is_update(record: Record[Job]) -> bool:
     return record.work is not None and record.work.transition is Transition.UPDATED
 
 
-class Approval(msgspec.Struct, frozen=True):
+class ApprovalRecord(msgspec.Struct, frozen=True):
     """An approval; ``sent`` is None if it is not known whether Azure accepted it.
 
     ``decided`` is just before the newest request, from which the hourly limit counts.
@@ -225,34 +197,43 @@ class Approval(msgspec.Struct, frozen=True):
     sent: _Time | None = None
 
 
-class Approvals(Table[str, Approval]):
-    """All approvals of this exporter, by `TrackedEvent.key`; for any number of threads."""
+class Approvals(Table[str, ApprovalRecord]):
+    """All approvals of this exporter, by `Life.key`; for any number of threads."""
 
     def __init__(self, journal: Journal, spans: Spans) -> None:
-        super().__init__(journal, "approval", str, Approval)
+        super().__init__(journal, "approval", str, ApprovalRecord)
         self._spans = spans
 
-    def decide(self, key: str, event_id: str, rule: str, at: datetime) -> bool:
-        """Record that an event is about to be approved; return whether that is on disk, as it must be."""
+    def decide(self, events: Iterable[tuple[Life, str]], at: datetime) -> bool:
+        """Record that events are about to be approved, each by a rule; return whether that is on disk."""
         oldest = at - HISTORY
         with self._journal.transaction() as transaction:
             for old, approval in self.entries.items():
                 if approval.decided < oldest:
                     transaction.delete(self, old)
-            before = self.entries.get(key)
-            sent = before.sent if before is not None and before.decided >= oldest else None
-            transaction.put(self, key, Approval(key, event_id, rule, at, sent))
+            for life, rule in events:
+                before = self.entries.get(life.key)
+                sent = before.sent if before is not None and before.decided >= oldest else None
+                approval = ApprovalRecord(life.key, life.event.event_id, rule, at, sent)
+                transaction.put(self, life.key, approval)
         return transaction.is_durable
 
-    def note_sent(self, key: str, at: datetime, spans: Sequence[Span] = ()) -> None:
-        """Record that Azure accepted an approval, with its spans."""
+    def note_sent(self, keys: Iterable[str], at: datetime, spans: Sequence[Span] = ()) -> None:
+        """Record that Azure accepted approvals, with their spans."""
         with self._journal.transaction() as transaction:
             self._spans.add(transaction, spans)
-            before = self.entries.get(key)
-            if before is not None:
-                transaction.put(self, key, msgspec.structs.replace(before, sent=at))
+            for key in keys:
+                before = self.entries.get(key)
+                if before is not None:
+                    transaction.put(self, key, msgspec.structs.replace(before, sent=at))
 
-    def find(self, key: str) -> Approval | None:
+    def restore(self, before: Mapping[str, ApprovalRecord | None]) -> None:
+        """Record that an attempt approved nothing: put back what was known before it."""
+        with self._journal.transaction() as transaction:
+            for key, approval in before.items():
+                transaction.put(self, key, approval)
+
+    def find(self, key: str) -> ApprovalRecord | None:
         """Return the approval of an event."""
         with self.lock:
             return self.entries.get(key)
@@ -261,6 +242,6 @@ class Approvals(Table[str, Approval]):
         """Return until when approvals of the last hour may be missing; None if all are known."""
         return self._journal.unknown_until()
 
-    def known(self) -> list[Approval]:
+    def known(self) -> list[ApprovalRecord]:
         """Return all approvals."""
         return [approval for _, approval in self.snapshot()]

@@ -3,27 +3,70 @@
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from exporter.model.jobs import LifeEvent, Span, SpanEvent
+from exporter.model.jobs import Span, SpanEvent
 from exporter.state.journal import Journal, Table, Transaction
 
 log = logging.getLogger(__name__)
 
 # Per exporter; enough for some hundred events.
 CAPACITY = 2048
+# Of the tables on disk, by kind. Together with `advance.MOST_PAST_BYTES` and
+# `documents.MOST_BYTES`, this bounds the state.
+MOST_BYTES = {"message": 7 * 2**19, "hook": 2**19, "span": 2**20, "span_event": 2**18}
 
+K = TypeVar("K")
+V = TypeVar("V")
 W = TypeVar("W")
+
+
+class BoundedTable(Table[K, V]):
+    """A table with a bound of its bytes on disk."""
+
+    size = 0
+
+    def apply(self, key: K, value: V | None) -> None:
+        """Put an entry, or delete it."""
+        self.size += self._bytes(key, value) - self._bytes(key, self.entries.get(key))
+        super().apply(key, value)
+
+    def add_newest(
+        self, transaction: Transaction, added: Sequence[tuple[K, V]], oldest: Iterable[K]
+    ) -> tuple[list[K], int]:
+        """Add entries, after deleting as many of the ``oldest`` as they need room for.
+
+        Returns:
+            the keys of those deleted, and the number of those that there is no room for at all, at the start.
+        """
+        room = MOST_BYTES[self.kind] - self.size
+        first, needed = len(added), 0
+        while first and needed + self._bytes(*added[first - 1]) <= MOST_BYTES[self.kind]:
+            first -= 1
+            needed += self._bytes(*added[first])
+        deleted = []
+        for key in oldest if needed > room else ():
+            room += self._bytes(key, self.entries[key])
+            transaction.delete(self, key)
+            deleted.append(key)
+            if needed <= room:
+                break
+        for key, value in added[first:]:
+            transaction.put(self, key, value)
+        return deleted, first
+
+    def _bytes(self, key: K, value: V | None) -> int:
+        return 0 if value is None else sum(map(len, filter(None, self.row(key, value)[1:])))
 
 
 class JobKey(NamedTuple):
     """The permanent identity of a job.
 
-    Jobs of one ``lane`` are done in order. ``life`` is `TrackedEvent.key`, ``sequence`` the transition's
+    Jobs of one ``lane`` are done in order. ``life`` is `Life.key`, ``sequence`` the transition's
     number in that life, from 1; ``name`` distinguishes jobs of one lane for the same transition.
     """
 
@@ -46,7 +89,7 @@ class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
     outcome: str | None = None
 
 
-class Queue(Table[JobKey, Record[W]]):
+class Queue(BoundedTable[JobKey, Record[W]]):
     """The jobs of one kind; for any number of threads."""
 
     def __init__(self, journal: Journal, kind: str, record_type: type[Record[W]]) -> None:
@@ -87,19 +130,20 @@ class Queue(Table[JobKey, Record[W]]):
             return list(itertools.islice(self._open.get(lane, {}).items(), limit))
 
 
-class SpanEvents(Table[tuple[str, int], SpanEvent]):
+class SpanEvents(BoundedTable[tuple[str, int], SpanEvent]):
     """The events of root spans that have not ended, by life and number; for any number of threads."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal, "span_event", tuple[str, int], SpanEvent)
 
-    def add(self, transaction: Transaction, events: Sequence[LifeEvent]) -> None:
-        """Add events in the transaction of what they describe; the oldest are dropped beyond `CAPACITY`."""
-        kept = events[-CAPACITY:]
-        for key in itertools.islice(self.entries, max(len(self.entries) + len(kept) - CAPACITY, 0)):
+    def add(self, transaction: Transaction, events: Mapping[tuple[str, int], SpanEvent]) -> None:
+        """Add events in the transaction of what they describe; the oldest are dropped to make room."""
+        kept = list(events.items())[-CAPACITY:]
+        surplus = max(len(self.entries) + len(kept) - CAPACITY, 0)
+        oldest = iter(self.entries)
+        for key in itertools.islice(oldest, surplus):
             transaction.delete(self, key)
-        for one in kept:
-            transaction.put(self, (one.life, one.sequence), one.event)
+        self.add_newest(transaction, kept, oldest)
 
     def forget(self, transaction: Transaction, lives: Collection[str]) -> None:
         """Delete the events of lives that have ended: their root spans contain them now."""
@@ -134,23 +178,17 @@ class Spans(Queue[Span]):
     def add(self, transaction: Transaction, spans: Sequence[Span]) -> None:
         """Add spans to every lane in the transaction of what they describe.
 
-        The oldest are dropped beyond `CAPACITY`.
+        The oldest are dropped to make room.
         """
-        kept = spans[-CAPACITY:]
         for lane in self.lanes if spans else ():
+            kept = [(JobKey(lane, one.trace_id, 0, one.span_id), Record(one)) for one in spans[-CAPACITY:]]
             waiting = self._open.get(lane, {})
             surplus = max(len(waiting) + len(kept) - CAPACITY, 0)
-            self._displaced[lane] += surplus + len(spans) - len(kept)
-            for key in itertools.islice(waiting, surplus):
+            oldest = iter(waiting)
+            for key in itertools.islice(oldest, surplus):
                 transaction.delete(self, key)
-            for span in kept:
-                transaction.put(self, JobKey(lane, span.trace_id, 0, span.span_id), Record(span))
-
-    def stage(self, spans: Sequence[Span]) -> None:
-        """Add spans in their own transaction."""
-        if self.lanes and spans:
-            with self._journal.transaction() as transaction:
-                self.add(transaction, spans)
+            deleted, left_out = self.add_newest(transaction, kept, oldest)
+            self._displaced[lane] += surplus + len(deleted) + left_out + len(spans) - len(kept)
 
     def waiting(self, lane: str) -> list[tuple[JobKey, Span | None]]:
         """Return the spans of a lane, oldest first; None in place of one that cannot be read."""

@@ -1,6 +1,6 @@
 """The state of the exporter: events with their history, the progress of the watch, and jobs."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,12 +10,13 @@ import msgspec
 from exporter.clock import Clock
 from exporter.health import Health
 from exporter.model.jobs import Finding, Job, TraceJobs
-from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Step, TrackedEvent, Transition
+from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Life, Step, Transition
 from exporter.model.messages import Message, Outage, WatchMessage
 from exporter.model.views import WorkView
 from exporter.state.directory import refuse_unsafe
-from exporter.state.jobs import Approvals, HookJobs, Outbox
+from exporter.state.jobs import Approvals, HookJobs
 from exporter.state.journal import Journal, Table
+from exporter.state.outbox import Outbox
 from exporter.state.queues import JobKey, Record, Spans
 
 _PROGRESS = "progress"
@@ -30,14 +31,14 @@ class _Progress(msgspec.Struct, frozen=True):
     outage: Outage | None = None
 
 
-class _Events(Table[str, TrackedEvent]):
-    """The lives of events, by `TrackedEvent.key`."""
+class _Events(Table[str, Life]):
+    """The lives of events, by `Life.key`."""
 
-    def decode(self, key: bytes, value: bytes) -> tuple[str, TrackedEvent]:
-        found, tracked = super().decode(key, value)
-        if not tracked.ids or tracked.key != found:
+    def decode(self, key: bytes, value: bytes) -> tuple[str, Life]:
+        found, life = super().decode(key, value)
+        if not life.ids or life.key != found:
             raise ValueError(f"the entry {found!r} holds another event")
-        return found, tracked
+        return found, life
 
 
 class Store:
@@ -50,7 +51,7 @@ class Store:
     def __init__(self, directory: Path, health: Health, clock: Clock) -> None:
         self._journal = Journal(directory, health, clock)
         self._clock = clock
-        self._events = _Events(self._journal, "event", str, TrackedEvent)
+        self._events = _Events(self._journal, "event", str, Life)
         self._watch = Table(self._journal, "watch", str, _Progress)
         self.spans = Spans(self._journal)
         self.outbox = Outbox(self._journal, self._events, self.spans)
@@ -92,14 +93,17 @@ class Store:
         messages: Sequence[Message] = (),
         jobs: Sequence[Job] = (),
         traced: TraceJobs = _NOTHING_TRACED,
-    ) -> None:
+    ) -> Mapping[str, int]:
         """Record the effects of one document, and the jobs they cause, in one transaction.
 
         An unchanged document writes nothing.
+
+        Returns:
+            how many older messages were dropped to make room, by target.
         """
         if not step.writes:
-            return
-        over = [one.tracked.key for one in step.occurrences if one.transition in ENDINGS]
+            return {}
+        over = [one.life.key for one in step.occurrences if one.transition in ENDINGS]
         with self._journal.transaction() as transaction:
             self.outbox.forget(transaction, step.forgotten)
             self.hook_jobs.forget(transaction, step.forgotten)
@@ -115,6 +119,7 @@ class Store:
                 transaction.delete(self._events, key)
             progress = _Progress(step.known.incarnation, step.known.last_success, self._progress.outage)
             transaction.put(self._watch, _PROGRESS, progress)
+        return self.outbox.take_dropped()
 
     def findings(self) -> list[Finding]:
         """Return all findings of workers, including those that a crash kept from becoming transitions."""

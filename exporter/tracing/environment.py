@@ -1,8 +1,8 @@
 """The OTEL_* variables that are read without OpenTelemetry's SDK.
 
-Sources: OpenTelemetry's pages "Environment Variable Specification" (which exporters, if any) and
-"OpenTelemetry Protocol Exporter" (endpoint, timeout, protocol). The SDK reads all others itself; it does not
-handle an endpoint with surrounding blanks or with a query, nor a timeout of zero or of hours.
+Sources: OpenTelemetry's pages "Environment Variable Specification" (exporters, sampler) and "OpenTelemetry
+Protocol Exporter" (endpoint, timeout, protocol). The SDK reads all others itself; it does not handle an
+endpoint with surrounding blanks or with a query, nor a timeout of zero or of hours.
 """
 
 import math
@@ -21,6 +21,10 @@ _USUAL_SECONDS = 10.0
 # An unreachable receiver must not block an attempt for long. SDKs of other languages count in milliseconds: a
 # fleet-wide 10000 would be hours here.
 _MOST_SECONDS = 60.0
+# Events have no parent that could decide.
+_PARENT_BASED = "parentbased_"
+_SHARES = {"": 1.0, "always_on": 1.0, "always_off": 0.0}
+_RATIO = "traceidratio"
 
 
 def selected(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> dict[str, str]:
@@ -42,16 +46,42 @@ def selected(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> dic
             "use otlp, console or none"
         )
     variable, address = _setting(environ, "ENDPOINT")
-    if _NONE in chosen:
+    is_sent = OTLP in chosen and bool(variable or enabled is True)
+    if _NONE in chosen or not (is_sent or CONSOLE in chosen) or not sampled_share(environ):
         return {}
     found = {}
-    if OTLP in chosen and (variable or enabled is True):
+    if is_sent:
         _check_protocol(environ)
         _check_headers(environ)
         found[OTLP] = _label(variable, address)
     if CONSOLE in chosen:
         found[CONSOLE] = CONSOLE
     return found
+
+
+def sampled_share(environ: Mapping[str, str]) -> float:
+    """Return the share of traces to send, from 0 to 1, by ``OTEL_TRACES_SAMPLER``.
+
+    Raises:
+        ConfigurationError: a variable has an invalid value.
+    """
+    named = _given(environ, "OTEL_TRACES_SAMPLER")
+    sampler = named.lower().removeprefix(_PARENT_BASED)
+    if sampler in _SHARES:
+        return _SHARES[sampler]
+    if sampler != _RATIO:
+        raise ConfigurationError(
+            f"OTEL_TRACES_SAMPLER: {quoted(named)} is not supported; "
+            "use always_on, always_off or traceidratio"
+        )
+    ratio = _given(environ, "OTEL_TRACES_SAMPLER_ARG") or "1"
+    try:
+        share = float(ratio)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise ConfigurationError(f"OTEL_TRACES_SAMPLER_ARG: {quoted(ratio)} is not a number from 0 to 1")
+    return share
 
 
 def endpoint(environ: Mapping[str, str]) -> str:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Any
 
 import requests
 from google.protobuf.message import DecodeError
@@ -35,14 +34,13 @@ from opentelemetry.trace import (
     Tracer,
 )
 from opentelemetry.trace.propagation import set_span_in_context
-from requests.adapters import HTTPAdapter
 
 from exporter import __version__
 from exporter.config import PROGRAM
-from exporter.errors import cause
 from exporter.model.jobs import Span
 from exporter.model.vm import VirtualMachine
 from exporter.tracing import environment
+from exporter.tracing.adapter import ObservingAdapter
 from exporter.tracing.worker import ExportOutcome
 
 log = logging.getLogger(__name__)
@@ -92,7 +90,7 @@ class SpanExporter:
     """
 
     def __init__(
-        self, exporter: SdkExporter, attributes: Attributes, adapter: "ObservingAdapter | None" = None
+        self, exporter: SdkExporter, attributes: Attributes, adapter: ObservingAdapter | None = None
     ) -> None:
         self._exporter = exporter
         self._recorder = _Recorder(attributes)
@@ -140,38 +138,6 @@ def otlp_exporter(attributes: Attributes) -> SpanExporter:
 def console_exporter(attributes: Attributes) -> SpanExporter:
     """Return an exporter that prints to standard output, for ``OTEL_TRACES_EXPORTER=console``."""
     return SpanExporter(ConsoleSpanExporter(out=sys.stdout), attributes)
-
-
-class ObservingAdapter(HTTPAdapter):
-    """A transport adapter that records the outcome of the latest request, for logs and status.
-
-    The SDK's exporter only returns success or failure. ``certificate`` is the file with the certificates to
-    trust; requests prefers ``REQUESTS_CA_BUNDLE`` to a session's setting.
-    """
-
-    def __init__(self, certificate: str = "") -> None:
-        super().__init__()
-        self._trust = {"verify": certificate} if certificate else {}
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget the latest request."""
-        self.status = 0
-        self.answer = b""
-        self.problem = ""
-
-    def send(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """Send a request."""
-        self.reset()
-        try:
-            response = super().send(*args, **(kwargs | self._trust))
-            self.status, self.answer = response.status_code, response.content
-        except Exception as error:
-            self.problem = cause(error)
-            raise
-        if not HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES:
-            self.problem = f"the receiver answered with status {self.status}"
-        return response
 
 
 class _Recorder(sdk.SpanProcessor):

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Literal
 
 from exporter.model.events import SCHEDULED, STARTED, trace_id
-from exporter.model.jobs import Attribute, CommandResult, HookOutcome, Job, LifeEvent, Span, SpanEvent
-from exporter.model.lifecycle import ENDINGS, Occurrence, TrackedEvent, Transition, TransitionRecord
+from exporter.model.jobs import Attribute, CommandResult, HookOutcome, Job, Span, SpanEvent
+from exporter.model.lifecycle import ENDINGS, Life, Occurrence, Transition, TransitionRecord
 from exporter.model.messages import Message, Outcome
 from exporter.model.views import EventView, event_view
 from exporter.timefmt import rfc3339
@@ -21,6 +21,8 @@ from exporter.timefmt import rfc3339
 PREFIX = "azure.scheduled_event."
 
 _ROOT = "root"
+# Transitions within a life that are not the edge of a phase.
+_SPAN_EVENTS = (Transition.UPDATED, Transition.IMMINENT, Transition.HOOK_FAILED)
 
 # Of the old and of the new value of a change, as kept in the state.
 _LONGEST_TEXT = 1000
@@ -29,35 +31,40 @@ _MOST_ITEMS = 100
 LifeEvents = Callable[[str], Mapping[int, SpanEvent]]
 
 
+def is_sampled(event_id: str, share: float) -> bool:
+    """Return whether an event's trace is one of a share of all: every VM decides alike.
+
+    By the rule of the SDK's `TraceIdRatioBased`, which is what collectors expect of ``traceidratio``.
+    """
+    return int(trace_id(event_id)[16:], 16) < round(share * 2**64)
+
+
 def event_spans(occurrence: Occurrence, vm: str, events: LifeEvents = lambda _: {}) -> Iterator[Span]:
     """Return the spans of the phases that a transition ends, and at the end of the life the root span.
 
     ``events`` returns the known span events of a life, by the number of their transition, from 1.
     """
-    tracked, transition = occurrence.tracked, occurrence.transition
+    life, transition = occurrence.life, occurrence.transition
     ends = transition in ENDINGS
     # If the start was not observed, the phase begins when it was noticed.
-    started = tracked.since(Transition.STARTED)
+    started = life.since(Transition.STARTED)
     if transition is Transition.STARTED or (ends and started is None):
         yield from _scheduled_phase(occurrence, vm)
     if ends and started is not None:
         yield _phase(Transition.STARTED, STARTED, occurrence, vm, started)
     if ends:
-        yield _root(occurrence, vm, events(tracked.key))
+        yield _root(occurrence, vm, events(life.key))
 
 
-def life_event(occurrence: Occurrence) -> LifeEvent | None:
+def update_event(occurrence: Occurrence) -> SpanEvent:
     """Return the root span's event for an update, with its changes."""
-    if occurrence.transition is not Transition.UPDATED:
-        return None
     attributes = {
         f"{PREFIX}{change.field}.{side}": _brief(value)
         for change in occurrence.changes
         for side, value in (("old", change.old), ("new", change.new))
         if value is not None
     }
-    event = SpanEvent(occurrence.transition.value, occurrence.at, attributes)
-    return LifeEvent(occurrence.tracked.key, len(occurrence.tracked.transitions), event)
+    return SpanEvent(occurrence.transition.value, occurrence.at, attributes)
 
 
 def _brief(value: object) -> Attribute:
@@ -92,12 +99,12 @@ def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome)
     )
 
 
-def approval_span(tracked: TrackedEvent, vm: str, rule: str, times: tuple[datetime, datetime]) -> Span:
+def approval_span(life: Life, vm: str, rule: str, times: tuple[datetime, datetime]) -> Span:
     """Return the span of an approval by this exporter, from the decision to Azure's response."""
     return _child_span(
         f"approve {rule}",
-        event_view(tracked),
-        (vm, tracked.key),
+        event_view(life),
+        (vm, life.key),
         what=("approve",),
         times=times,
         attributes={PREFIX + "approval.rule": rule},
@@ -159,39 +166,39 @@ def _child_span(  # noqa: PLR0913  # a span has as many sides
 
 
 def _scheduled_phase(occurrence: Occurrence, vm: str) -> Iterator[Span]:
-    begun = occurrence.tracked.since(Transition.SCHEDULED)
+    begun = occurrence.life.since(Transition.SCHEDULED)
     if begun is not None:
         yield _phase(Transition.SCHEDULED, SCHEDULED, occurrence, vm, begun)
 
 
 def _phase(name: Transition, status: str, occurrence: Occurrence, vm: str, start: datetime) -> Span:
-    tracked = occurrence.tracked
+    life = occurrence.life
     return Span(
         name=name.value,
-        trace_id=trace_id(tracked.ids[0]),
-        span_id=_span_id(vm, tracked.key, name.value),
-        parent_id=_span_id(vm, tracked.key, _ROOT),
+        trace_id=trace_id(life.ids[0]),
+        span_id=_span_id(vm, life.key, name.value),
+        parent_id=_span_id(vm, life.key, _ROOT),
         start=start,
         end=max(start, occurrence.at),
-        attributes=_attributes(tracked) | {PREFIX + "status": status},
+        attributes=_attributes(life) | {PREFIX + "status": status},
     )
 
 
 def _root(occurrence: Occurrence, vm: str, events: Mapping[int, SpanEvent]) -> Span:
-    tracked = occurrence.tracked
-    numbered = enumerate(tracked.transitions, start=1)
+    life = occurrence.life
+    numbered = enumerate(life.transitions, start=1)
     return Span(
-        name=f"scheduled_event {tracked.event.event_type}",
-        trace_id=trace_id(tracked.ids[0]),
-        span_id=_span_id(vm, tracked.key, _ROOT),
+        name=f"scheduled_event {life.event.event_type}",
+        trace_id=trace_id(life.ids[0]),
+        span_id=_span_id(vm, life.key, _ROOT),
         parent_id="",
-        start=tracked.first_seen,
-        end=max(tracked.first_seen, occurrence.at),
-        attributes=_attributes(tracked) | {PREFIX + "outcome": occurrence.transition.value},
+        start=life.first_seen,
+        end=max(life.first_seen, occurrence.at),
+        attributes=_attributes(life) | {PREFIX + "outcome": occurrence.transition.value},
         events=tuple(
             events.get(number) or _span_event(record)
             for number, record in numbered
-            if record.transition in (Transition.UPDATED, Transition.HOOK_FAILED)
+            if record.transition in _SPAN_EVENTS
         ),
     )
 
@@ -201,10 +208,10 @@ def _span_event(record: TransitionRecord) -> SpanEvent:
     return SpanEvent(record.transition.value, record.at, attributes)
 
 
-def _attributes(tracked: TrackedEvent) -> dict[str, Attribute]:
-    event = tracked.event
+def _attributes(life: Life) -> dict[str, Attribute]:
+    event = life.event
     found: dict[str, Attribute | None] = {
-        "id": tracked.ids[0],
+        "id": life.ids[0],
         "type": event.event_type,
         "source": event.event_source,
         "status": event.event_status,
@@ -212,7 +219,7 @@ def _attributes(tracked: TrackedEvent) -> dict[str, Attribute]:
         "resources": event.resources,
         "duration_seconds": event.duration_seconds,
         # Azure clears NotBefore at the start, so the last announced one is used.
-        "not_before": rfc3339(tracked.announced),
+        "not_before": rfc3339(life.announced),
     }
     return {PREFIX + name: value for name, value in found.items() if value is not None}
 

@@ -15,7 +15,7 @@ from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics
 from exporter.model.events import Target, normal_name
 from exporter.model.jobs import CommandResult, Job, Span, TraceJobs
-from exporter.model.lifecycle import Occurrence, TrackedEvent
+from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.messages import Message, Outcome
 from exporter.model.vm import VirtualMachine
 from exporter.state.queues import Spans
@@ -56,6 +56,7 @@ class Tracer:
         self._instance: str | None = None
         self._name: str | None = None
         self._everything = False
+        self._share = 1.0
 
     def configure(self, settings: Config) -> None:
         """Apply a configuration; an invalid OTEL_* variable is reported, and nothing is exported."""
@@ -76,12 +77,21 @@ class Tracer:
         if not self._workers:
             return TraceJobs()
         vm = self._vm_name(instance)
-        traced = [one for one in occurrences if self._traces(one.tracked.target)]
+        traced = [one for one in occurrences if self._traces(one.life.target, one.life.ids[0])]
         known = self._waiting.events.of
         return TraceJobs(
             [span for one in traced for span in spans.event_spans(one, vm, known)],
-            [event for one in traced if (event := spans.life_event(one)) is not None],
+            {
+                (one.life.key, len(one.life.transitions)): spans.update_event(one)
+                for one in traced
+                if one.transition is Transition.UPDATED
+            },
         )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether spans are exported."""
+        return bool(self._workers)
 
     def wake(self) -> None:
         """Export the recorded spans."""
@@ -90,33 +100,35 @@ class Tracer:
 
     def notified(self, message: Message, at: datetime, outcome: Outcome) -> list[Span]:
         """Return the span of a message that was delivered or given up, to be recorded in the same step."""
-        if not self._traces(message.event.target):
+        if not self._traces(message.event.target, message.event.id):
             return []
         return [spans.notification_span(message, self._vm_name(message.instance), at, outcome)]
 
     def traceparent(self, message: Message) -> str:
         """Return the W3C header to send with a message; "" if its event is not traced."""
-        if not self._traces(message.event.target):
+        if not self._traces(message.event.target, message.event.id):
             return ""
         vm = self._vm_name(message.instance)
         return spans.notification_span(message, vm, message.at, Outcome.DELIVERED).traceparent
 
     def approved(
-        self, tracked: TrackedEvent, rule: str, times: tuple[datetime, datetime], instance: str | None
+        self, life: Life, rule: str, times: tuple[datetime, datetime], instance: str | None
     ) -> list[Span]:
         """Return the span of an approval, from the decision to Azure's response, to be recorded."""
-        if not self._traces(tracked.target):
+        if not self._traces(life.target, life.ids[0]):
             return []
-        return [spans.approval_span(tracked, self._vm_name(instance), rule, times)]
+        return [spans.approval_span(life, self._vm_name(instance), rule, times)]
 
     def hook_traceparent(self, job: Job) -> str:
         """Return the W3C header for a hook; if its event is not traced, one with the sampled flag unset."""
         span = spans.hook_span(job, self._vm_name(job.instance), (job.at, job.at))
-        return span.traceparent if self._traces(job.event.target) else span.traceparent[:-2] + "00"
+        return (
+            span.traceparent if self._traces(job.event.target, job.event.id) else span.traceparent[:-2] + "00"
+        )
 
     def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> list[Span]:
         """Return the span of a hook's run, to be recorded with its end."""
-        if not self._traces(job.event.target):
+        if not self._traces(job.event.target, job.event.id):
             return []
         return [spans.hook_span(job, self._vm_name(job.instance), (begun, ended), result)]
 
@@ -132,6 +144,7 @@ class Tracer:
     def _select(self, enabled: Literal["auto"] | bool) -> dict[str, str]:
         try:
             receivers = environment.selected(enabled, self._environ)
+            self._share = environment.sampled_share(self._environ) if receivers else 1.0
         except ConfigurationError as error:
             self._health.report(DegradedReason.TRACING_FAILING, f"no traces are sent: {error}")
             return {}
@@ -174,8 +187,9 @@ class Tracer:
             facts = {"exporter": lane, "count": dropped, "reason": "traces are switched off"}
             log.warning("spans dropped", extra=facts)
 
-    def _traces(self, target: Target) -> bool:
-        return bool(self._workers) and (self._everything or target is Target.SELF)
+    def _traces(self, target: Target, event_id: str) -> bool:
+        wanted = self._everything or target is Target.SELF
+        return bool(self._workers) and wanted and spans.is_sampled(event_id, self._share)
 
     def _vm_name(self, instance: str | None) -> str:
         """Return this VM's name in span ids: the first one known, so that all spans use the same.

@@ -13,9 +13,10 @@ from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import PollOutcome
 from exporter.imds import ImdsClient, PollPauses
-from exporter.model.jobs import Finding, Pause
+from exporter.inbox import Inbox
 from exporter.model.views import Minute
 from exporter.watch import Watch
+from exporter.watch.pauses import Sleep
 from exporter.work import Loop, Watchdog
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,9 @@ class Polls:
 class Poller:
     """Polls on its own thread; ``died`` is called there if an unexpected error ends it."""
 
-    def __init__(self, watch: Watch, clock: Clock, watchdog: Watchdog, *, died: Callable[[], None]) -> None:
+    def __init__(
+        self, watch: Watch, inbox: Inbox, clock: Clock, watchdog: Watchdog, *, died: Callable[[], None]
+    ) -> None:
         self._watch = watch
         self._clock = clock
         self._watchdog = watchdog
@@ -63,10 +66,11 @@ class Poller:
         self._next: tuple[Config, ImdsClient] | None = None
         self._client: ImdsClient | None = None
         self._pauses = PollPauses(1.0, clock=clock)
+        self._sleep = Sleep(clock)
         self._due = -math.inf
-        self._asked = False
         self.polls = Polls()
         self._loop = Loop("poller", self._step, failed=self._die)
+        inbox.connect(self._loop)
 
     def configure(self, config: Config, client: ImdsClient) -> None:
         """Set the configuration and the client for the next polls, and poll now."""
@@ -74,16 +78,6 @@ class Poller:
             replaced, self._next = self._next, (config, client)
         if replaced is not None:
             replaced[1].close()
-        self.wake()
-
-    def wake(self) -> None:
-        """Poll now, before the interval is over."""
-        self._asked = True
-        self._loop.wake()
-
-    def report(self, finding: Finding | Pause) -> None:
-        """Queue the finding of a worker for recording, without a poll."""
-        self._watch.inbox.put(finding)
         self._loop.wake()
 
     def start(self) -> None:
@@ -93,31 +87,43 @@ class Poller:
     def stop(self, timeout: float) -> bool:
         """Stop polling; return whether the thread ended within ``timeout`` seconds."""
         self._loop.stop()
-        return self._loop.join(timeout)
+        ended = self._loop.join(timeout)
+        if ended and self._client is not None:
+            self._client.close()
+        self._sleep.close()
+        return ended
 
     def _step(self) -> float:
         """Record findings, and poll if due; return the seconds until the next poll."""
+        self._note_sleep()
         self._take_over()
         if self._client is None:
             raise RuntimeError("configure() comes before start()")
         self._watchdog.expect("poller", "the poll", self._client.longest_poll)
         delay = self._work(self._client)
         self._watchdog.expect("poller", "the pause between two polls", delay + _PAUSE_GRACE_SECONDS)
+        self._sleep.begin(delay)
         return delay
+
+    def _note_sleep(self) -> None:
+        paused, set_forward = self._sleep.end(), self._sleep.step()
+        if paused:
+            self._watch.paused(paused)
+        if set_forward:
+            self._watch.clock_set(set_forward)
 
     def _work(self, client: ImdsClient) -> float:
         self._watch.record_findings()
         left = self._due - self._clock.monotonic()
-        if left > 0 and not self._asked:
-            return left
-        self._asked = False
+        if left > 0 and not self._watch.look():
+            return min(left, self._watch.patience)
         started = self._clock.monotonic()
         outcome = self._watch.poll(client)
         ended = self._clock.monotonic()
         self.polls.count(outcome, self._clock.now())
         delay = self._pauses.after(outcome is PollOutcome.SUCCESS, ended - started)
         self._due = ended + delay
-        return delay
+        return min(delay, self._watch.patience)
 
     def _take_over(self) -> None:
         with self._lock:
@@ -127,8 +133,9 @@ class Poller:
         if self._client is not None:
             self._client.close()
         config, self._client = given
-        self._watch.configure(config, self._client.endpoint)
+        self._watch.configure(config, self._client)
         self._pauses = PollPauses(config.imds.poll_interval, clock=self._clock)
+        self._due = -math.inf
 
     def _die(self, error: Exception) -> None:
         log.error("poller failed", exc_info=error)

@@ -3,36 +3,46 @@
 `exporter.watch.poller` runs it on a thread.
 """
 
+import hashlib
 import logging
-import platform
-import queue
-from collections.abc import Callable, Sequence
-from datetime import datetime
+import math
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from exporter.approval import Approver
 from exporter.clock import Clock
 from exporter.config import Config
-from exporter.config.match import Match
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import DegradedReason, Health
 from exporter.hooks.runner import HookRunner
 from exporter.imds import ImdsClient
+from exporter.inbox import Inbox, Report
+from exporter.kubernetes import NodeLoop
 from exporter.metrics import Metrics
 from exporter.model.advance import advance
 from exporter.model.documents import Defect, Document, decode_document
-from exporter.model.events import trace_id
-from exporter.model.jobs import Finding, Pause, note, note_pause
-from exporter.model.lifecycle import Known, Occurrence, Step
-from exporter.model.messages import Outage, WatchChange
-from exporter.model.views import Snapshot
+from exporter.model.imminent import next_imminent, pass_time
+from exporter.model.jobs import Attempt, Finding, Pause, note, note_pause
+from exporter.model.lifecycle import Known, Step
+from exporter.model.messages import Outcome
+from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
+from exporter.model.vm import VirtualMachine
 from exporter.notifications.notifier import Notifier
 from exporter.state import Store
 from exporter.tracing import Tracer
+from exporter.watch.logged import log_transition, started_facts
+from exporter.watch.outages import Outages
 
 log = logging.getLogger(__name__)
 
 _NAME_RETRY_SECONDS = 10.0
+_MOST_DEFECTS_LOGGED = 10  # of each document
+_MOST_TOLD = 2000  # transitions of each document
+# Rules depend on the time of day and on the time left, so they are evaluated this often.
+_LOOK_SECONDS = 1.0
+_EVENTFUL_SECONDS = 0.2
 # If the name is configured, the other facts are only for labels and messages.
 _FACTS_RETRY_SECONDS = 300.0
 # If the request for the facts is slow, most of the time must remain for polling.
@@ -42,10 +52,7 @@ _NOTE_SUCCESS_SECONDS = 900.0
 
 
 class Watch:
-    """The watch of one VM, poll by poll; used by one thread.
-
-    Any thread may read its `snapshot`, and put findings into its `inbox`.
-    """
+    """The watch of one VM, poll by poll; used by one thread. Any thread may read its `snapshot`."""
 
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
@@ -55,8 +62,9 @@ class Watch:
         metrics: Metrics,
         tracer: Tracer,
         hooks: HookRunner,
-        look_for_approvals: Callable[[], None],
-        watch_for_pauses: Callable[[bool], None],
+        approver: Approver,
+        node: NodeLoop,
+        inbox: Inbox,
         health: Health,
         clock: Clock,
         known: Known,
@@ -66,37 +74,49 @@ class Watch:
         self._metrics = metrics
         self._tracer = tracer
         self._hooks = hooks
-        self._look_for_approvals = look_for_approvals
-        self._watch_for_pauses = watch_for_pauses
+        self._approver = approver
+        self._node = node
+        self._inbox = inbox
         self._health = health
         self._clock = clock
-        # The current outage, if it was reported; the time of the last valid document, or of the start.
-        self._outage = store.outage
-        self._valid_at, self._valid_since = clock.monotonic(), clock.now()
-        self.inbox: queue.SimpleQueue[Finding | Pause] = queue.SimpleQueue()
-        # The newest document, as bytes and decoded; ``_body`` is None if it has to be processed again.
-        self._body: bytes | None = None
+        self._outages = Outages(store, notifier, clock)
+        # Findings of a previous process, until this VM's name is known.
+        self._unrecorded: list[Report] = []
+        # The newest document, and its hash, which is None if it has to be processed again.
+        self._digest: bytes | None = None
         self._document: Document | None = None
         self._was_named = False
+        self._thresholds: Sequence[float] = ()
+        # When the next event becomes imminent.
+        self._imminent_at: datetime | None = None
         self._defects: frozenset[Defect] = frozenset()
+        self._vm: VirtualMachine | None = None
+        self._tags: tuple[str, ...] = ()
         self._vm_due = clock.monotonic()
         self._note_success_at = clock.monotonic()
         self.snapshot = Snapshot()
         self._publish(known)
 
-    def configure(self, settings: Config, endpoint: str) -> None:
-        """Apply a configuration; a name from IMDS is kept if none is configured."""
+    def configure(self, settings: Config, imds: ImdsClient) -> None:
+        """Apply a configuration and its client; a name from IMDS is kept if none is configured."""
+        self._approver.configure(settings, imds)
+        self._thresholds = settings.events.imminent
+        self._publish(self.known)
         self.snapshot = replace(
             self.snapshot,
-            endpoint=endpoint,
+            endpoint=imds.endpoint,
+            api_version=imds.api_version,
             all_events=settings.metrics.events == "all",
             resources=settings.metrics.resources,
             poll_interval=settings.imds.poll_interval,
         )
-        vm = self.snapshot.vm
-        name = settings.instance.name or (vm.name if vm else "")
+        self._tags = settings.metrics.tags
+        self._show_vm()
+        name = settings.instance.name or (self._vm.name if self._vm else "")
         if name:
             self._use_name(name)
+        # What is shown follows the new rules even if IMDS takes long to answer.
+        self._approver.look(self.snapshot)
 
     def poll(self, imds: ImdsClient) -> PollOutcome:
         """Fetch the document once and process it.
@@ -106,85 +126,159 @@ class Watch:
         """
         started = self._clock.monotonic()
         try:
-            body = imds.fetch()
-            document = self._document if body == self._body else decode_document(body)
+            digest, document = self._decoded(imds.fetch())
         except ImdsError as error:
-            self._metrics.polled(error.reason, self._clock.monotonic() - started)
+            seconds = self._clock.monotonic() - started
+            self._metrics.polled(error.reason, seconds)
             self._fail(error)
+            self._tell_imminent()
+            self._approver.poll_failed(str(error), seconds)
             return error.reason
         self._metrics.polled(PollOutcome.SUCCESS, self._clock.monotonic() - started)
+        if imds.api_version != self.snapshot.api_version:
+            self.snapshot = replace(self.snapshot, api_version=imds.api_version)
         self._learn_vm(imds)
         self.record_findings()
-        if document is not None and (body != self._body or self.known.has_untold):
+        if document is not None and (digest != self._digest or self.known.has_untold):
             self._take(document)
-            self._body, self._document = body, document
+            self._digest, self._document = digest, document
         self._succeed()
+        self._tell_imminent()
+        self._approver.look(self.snapshot, fresh=True)
         self._store.retry()
         return PollOutcome.SUCCESS
+
+    def _decoded(self, body: bytes) -> tuple[bytes, Document | None]:
+        """Return the hash of a document, which can take 8 MiB, and its content."""
+        digest = hashlib.sha256(body).digest()
+        return digest, self._document if digest == self._digest else decode_document(body)
+
+    def look(self) -> bool:
+        """Do what is due by the time alone; return whether approvals need a fresh document now."""
+        self._tell_imminent()
+        return self._approver.look(self.snapshot)
+
+    def paused(self, seconds: float) -> None:
+        """Record that this VM stood still for some seconds until now."""
+        now, seen = self._clock.now(), self.snapshot
+        # The poll after a pause may have found that the event is gone.
+        lives = seen.under_way(since=now - timedelta(seconds=seconds + 1))
+        if lives:
+            self._settle(
+                note_pause(self.known, Pause(tuple(life.key for life in lives), seconds)), seen.instance
+            )
+        else:
+            self.snapshot = replace(seen, last_pause=UnannouncedPause(now, seconds))
+            self._metrics.unannounced_pause(seconds)
+        for event_type in sorted({life.event.event_type for life in lives}):
+            self._metrics.paused(event_type, seconds)
+        log.info("pause", extra={"seconds": seconds, **started_facts(lives)})
+
+    def clock_set(self, seconds: float) -> None:
+        """Log that the wall clock was set forward during an event, the only sign of some pauses."""
+        lives = self.snapshot.under_way()
+        if lives:
+            log.info("clock set forward", extra={"seconds": seconds, **started_facts(lives)})
+
+    @property
+    def patience(self) -> float:
+        """The seconds within which `look` is to be called again."""
+        patience = _LOOK_SECONDS if self._approver.is_pending else math.inf
+        if self._is_eventful:
+            # Pauses are measured up to this much too short.
+            patience = _EVENTFUL_SECONDS
+        ahead = (self._imminent_at - self._clock.now()).total_seconds() if self._imminent_at else 0.0
+        return min(patience, ahead) if ahead > 0 else patience
+
+    def _tell_imminent(self) -> None:
+        now, seen = self._clock.now(), self.snapshot
+        if self._imminent_at is None or now < self._imminent_at:
+            return
+        # After a start IMDS is asked first. While it fails, an event whose time has passed may be over.
+        if seen.ready or (seen.last_error and seen.instance):
+            step = pass_time(self.known, now, self._thresholds, seen.instance, late=seen.ready)
+            self._settle(step, seen.instance)
 
     def record_findings(self) -> None:
         """Record the findings of workers, whether or not IMDS answers.
 
         Those left by a previous process wait for this VM's name, which the first poll requests.
         """
-        for _ in range(self.inbox.qsize()):
-            finding, instance = self.inbox.get(), self.snapshot.instance
-            if isinstance(finding, Pause):
-                step = note_pause(self.known, finding)
-            else:
-                instance = instance or finding.instance
-                if instance is None and not self.snapshot.ready:
-                    self.inbox.put(finding)
-                    continue
-                step = note(self.known, finding, instance)
-            if step is not None:
-                self._settle(step, self._clock.now(), instance)
+        waiting, self._unrecorded = self._unrecorded, []
+        for report in [*waiting, *self._inbox.take()]:
+            for finding in self._approver.conclude(report) if isinstance(report, Attempt) else (report,):
+                self._record(finding)
+
+    def _record(self, finding: Finding) -> None:
+        instance = self.snapshot.instance or finding.instance
+        if instance is None and not self.snapshot.ready:
+            self._unrecorded.append(finding)
+        else:
+            self._settle(note(self.known, finding, instance), instance)
 
     def _take(self, document: Document) -> None:
         self._note_defects(document.defects)
         now, instance = self._clock.now(), self.snapshot.instance
         watching = self._document is not None
-        step = advance(self.known, document, now, instance=instance, watching=watching, named=self._was_named)
+        step = advance(
+            self.known,
+            document,
+            now,
+            instance=instance,
+            watching=watching,
+            named=self._was_named,
+            thresholds=self._thresholds,
+        )
         self._was_named = instance is not None
-        self._settle(step, now, instance)
+        self._settle(step, instance)
 
-    def _settle(self, step: Step, now: datetime, instance: str | None) -> None:
+    def _settle(self, step: Step | None, instance: str | None) -> None:
         """Record a step with its jobs, publish it, and wake the workers."""
-        jobs = self._hooks.compose(step.hookable, instance, now)
-        messages = self._notifier.plan.compose(step.occurrences, instance, now, self.snapshot.vm)
-        traced = self._tracer.compose(step.occurrences, instance)
-        self._store.record(step, messages, jobs, traced)
+        if step is None:
+            return
+        now, told = self._clock.now(), step.occurrences[:_MOST_TOLD]
+        if len(told) < len(step.occurrences):
+            facts = {"told": len(told), "left_out": len(step.occurrences) - len(told)}
+            log.warning("too many transitions in one document for messages, hooks and traces", extra=facts)
+        jobs = self._hooks.compose(step.hookable[:_MOST_TOLD], instance, now)
+        messages = self._notifier.plan.compose(told, instance, now, self.snapshot.vm)
+        traced = self._tracer.compose(told, instance)
+        for target, count in self._store.record(step, messages, jobs, traced).items():
+            self._metrics.given_up(target, Outcome.EXPIRED, count)
+            log.warning("messages dropped: too many are waiting", extra={"target": target, "count": count})
         self._publish(step.known)
         if step.occurrences:
+            self._node.wake()
             self._notifier.wake()
             self._tracer.wake()
         if jobs:
             self._hooks.wake()
-        self._look_for_approvals()
-        self._look_for_pauses()
         for occurrence in step.occurrences:
-            if self.snapshot.has_series(occurrence.tracked):
+            if self.snapshot.has_series(occurrence.life):
                 self._metrics.happened(occurrence)
-            _log(occurrence, instance)
+            log_transition(occurrence, instance)
 
     def _publish(self, known: Known) -> None:
         self.known = known
+        self._imminent_at = next_imminent(known, self._thresholds)
+        self._is_eventful = any(life.event.is_started for life in known.current.values())
         self.snapshot = replace(
             self.snapshot,
             incarnation=known.incarnation,
-            current=tuple(reversed(known.current.values())),
+            current=by_urgency(known.current.values()),
             past=tuple(reversed(known.past.values())),
         )
-
-    def _look_for_pauses(self) -> None:
-        self._watch_for_pauses(bool(self.snapshot.under_way()))
 
     def _note_defects(self, defects: Sequence[Defect]) -> None:
         fresh = [defect for defect in defects if defect not in self._defects]
         self._defects = frozenset(defects)
         self._metrics.misunderstood(len(fresh))
-        for defect in fresh:
+        for defect in fresh[:_MOST_DEFECTS_LOGGED]:
             log.warning("event could not be decoded", extra={"problem": defect.message, "lost": defect.lost})
+        if len(fresh) > _MOST_DEFECTS_LOGGED:
+            log.warning(
+                "more events could not be decoded", extra={"count": len(fresh) - _MOST_DEFECTS_LOGGED}
+            )
         if defects:
             more = f" (and {len(defects) - 1} more)" if len(defects) > 1 else ""
             self._health.report(DegradedReason.INVALID_EVENT, defects[0].message + more)
@@ -198,13 +292,13 @@ class Watch:
             return
         asked = self._clock.monotonic()
         try:
-            vm, reason = imds.instance(), "compute.name is empty"
+            self._vm, reason = imds.instance(), "compute.name is empty"
         except ImdsError as error:
             reason = str(error)
         else:
-            self.snapshot = replace(self.snapshot, vm=vm)
-            if vm.name and not known:
-                self._use_name(vm.name)
+            self._show_vm()
+            if self._vm.name and not known:
+                self._use_name(self._vm.name)
         answered = self._clock.monotonic()
         pause = _FACTS_RETRY_SECONDS if known else _NAME_RETRY_SECONDS
         self._vm_due = answered + max(pause, _NAME_PATIENCE * (answered - asked))
@@ -215,13 +309,16 @@ class Watch:
                 "set instance.name",
             )
 
+    def _show_vm(self) -> None:
+        if self._vm is not None:
+            self.snapshot = replace(self.snapshot, vm=self._vm.with_tags(self._tags))
+
     def _use_name(self, name: str) -> None:
         self._health.clear(DegradedReason.INSTANCE_UNKNOWN)
         if name != self.snapshot.instance:
             self.snapshot = replace(self.snapshot, instance=name)
             # The targets of the newest document's events have to be determined again.
-            self._body = None
-            self._look_for_pauses()
+            self._digest = None
 
     def _succeed(self) -> None:
         now = self._clock.now()
@@ -232,9 +329,7 @@ class Watch:
         if self._clock.monotonic() >= self._note_success_at:
             self._note_success_at = self._clock.monotonic() + _NOTE_SUCCESS_SECONDS
             self._store.note_last_success(now)
-        if self._outage is not None:
-            self._change_outage(WatchChange.RECOVERED, self._outage, None)
-        self._valid_at, self._valid_since = self._clock.monotonic(), now
+        self._outages.valid(seen)
         self.snapshot = replace(self.snapshot, up=True, ready=True, last_success=now, last_error="")
 
     def _fail(self, error: ImdsError) -> None:
@@ -242,58 +337,5 @@ class Watch:
         if self.snapshot.up or self.snapshot.last_error != message:
             log.warning("poll failed", extra={"reason": error.reason.value, "error": message})
         self.snapshot = replace(self.snapshot, up=False, last_error=message)
-        blind = self._clock.monotonic() - self._valid_at
-        if self._outage is None and blind >= self._notifier.plan.blind_after:
-            outage = Outage(self._valid_since, f"watch/{self.snapshot.instance or platform.node()}")
-            self._change_outage(WatchChange.BLIND, outage, outage)
+        self._outages.invalid(self.snapshot)
         self._store.retry()
-
-    def _change_outage(self, change: WatchChange, outage: Outage, lasting: Outage | None) -> None:
-        """Record that an outage of the watch begins or ends, with messages about it."""
-        now = self._clock.now()
-        messages = self._notifier.plan.compose_watch(change, outage, now, self.snapshot)
-        self._outage = lasting
-        self._store.record_outage(lasting, messages)
-        self._notifier.wake()
-        log.warning(change.value, extra={"since": outage.since, "error": self.snapshot.last_error})
-
-
-def _log(occurrence: Occurrence, instance: str | None) -> None:
-    event = occurrence.tracked.event
-    facts = {
-        "transition": occurrence.transition.value,
-        "event_id": event.event_id,
-        "trace_id": trace_id(occurrence.tracked.ids[0]),
-        "event_type": event.event_type,
-        "event_status": event.event_status,
-        "event_source": event.event_source,
-        "resource_type": event.resource_type,
-        "target": occurrence.tracked.target.value,
-        "instance": instance,
-        "resources": event.resources,
-        "not_before": event.not_before,
-        "duration_seconds": event.duration_seconds,
-        "description": event.description,
-        "first_seen": occurrence.tracked.first_seen,
-        "started": occurrence.tracked.started,
-        "impact_seconds": None if occurrence.impact is None else occurrence.impact.total_seconds(),
-    }
-    if occurrence.detail:
-        facts["detail"] = occurrence.detail
-    for change in occurrence.changes:
-        facts[f"old_{change.field}"] = change.old
-    log.info("transition", extra=facts)
-
-
-def out_of_service(snapshot: Snapshot, match: Match, now: datetime) -> str:
-    """Return the reason why this VM should get no new work; "" while it may.
-
-    There is none before the first valid document of this process, nor while the VM's name is unknown.
-    """
-    if not snapshot.ready or snapshot.instance is None:
-        return ""
-    for tracked in snapshot.current:
-        event = tracked.event
-        if match.holds(event, target=tracked.target, now=now):
-            return f"{event.event_type} {event.event_id} is {event.event_status}"
-    return ""

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from exporter.config import Hook
 from exporter.model.jobs import Job
@@ -33,30 +34,42 @@ def compose(
     if instance is None:
         return ()
     return tuple(
-        _job(hook, one, instance)
+        _job(hook, one, transition, one.life.instance or instance)
         for one in occurrences
         for hook in hooks
-        if _runs_for(hook, one.transition)
-        and hook.match.holds(one.tracked.event, target=one.tracked.target, now=now, transition=one.transition)
+        if (transition := _transition_for(hook, one, now)) is not None
     )
 
 
-def _runs_for(hook: Hook, transition: Transition) -> bool:
-    """Return whether a hook runs for such a transition; for hook failures only if they are listed."""
-    return transition is not Transition.HOOK_FAILED or hook.match.transitions is not None
+def _transition_for(hook: Hook, occurrence: Occurrence, now: datetime) -> Transition | None:
+    """Return the transition for which a hook runs; None if it does not run.
+
+    After a change of the type, hooks for ``scheduled`` that match only now run as if it had just been
+    scheduled.
+    """
+    before, event, transition = occurrence.event_before, occurrence.life.event, occurrence.transition
+    holds = partial(hook.match.holds, target=occurrence.life.target, now=now)
+    if before is not None and event.is_scheduled:
+        as_scheduled = partial(holds, transition=Transition.SCHEDULED)
+        if as_scheduled(event) and not as_scheduled(before):
+            return Transition.SCHEDULED
+    # Hooks run for failures of hooks only if these are listed.
+    if transition is Transition.HOOK_FAILED and hook.match.transitions is None:
+        return None
+    return transition if holds(event, transition=transition) else None
 
 
-def _job(hook: Hook, occurrence: Occurrence, instance: str) -> Job:
-    tracked = occurrence.tracked
+def _job(hook: Hook, occurrence: Occurrence, transition: Transition, instance: str) -> Job:
+    life = occurrence.life
     return Job(
         hook=hook.name,
-        key=tracked.key,
-        sequence=len(tracked.transitions),
-        transition=occurrence.transition,
+        key=life.key,
+        sequence=len(life.transitions),
+        transition=transition,
         at=occurrence.at,
         instance=instance,
-        event=event_view(tracked),
-        resource_type=tracked.event.resource_type,
+        event=event_view(life),
+        resource_type=life.event.resource_type,
     )
 
 

@@ -1,0 +1,192 @@
+"""A transport for requests: one server, connections that are kept, one deadline for each answer.
+
+docs/decisions/0002-imds-client.md explains why not `requests.adapters.HTTPAdapter`.
+"""
+
+import contextlib
+import io
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import h11
+import requests
+from requests.adapters import BaseAdapter
+
+BODY_LIMIT = 8 * 1024 * 1024
+_EXCERPT_LIMIT = 4096
+_PIECE_BYTES = 65536
+# A server may announce its answer (status 100, 103) a few times, but not forever.
+_MOST_ANNOUNCEMENTS = 10
+# Connection times of 6 s have been reported; after 10 s no answer is to be expected.
+_CONNECT_SECONDS = 10.0
+
+
+class Transport(BaseAdapter):
+    """Sends requests to the server of ``endpoint``, a URL; thread-safe.
+
+    Each request in progress has a connection of its own, so that a slow one does not delay the others.
+    ``timeout`` is in seconds, for the whole answer. Proxies, cookies, redirects and the environment are
+    handled by `requests.Session`, which is not used. Errors are those of sockets and h11.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__()
+        self._endpoint = endpoint
+        self._idle: list[_Connection] = []
+        self._closed = False
+
+    def send(
+        self, request: requests.PreparedRequest, *_: Any, timeout: Any = 10.0, **__: Any
+    ) -> requests.Response:
+        """Return the answer, with its body read: up to `BODY_LIMIT` and a little more, or 4 KiB of a refusal.
+
+        Raises:
+            TimeoutError: the answer is not complete in time. A refusal need not be complete.
+        """
+        deadline = time.monotonic() + timeout
+        connection = self._connect(deadline)
+        try:
+            response = connection.exchange(request, deadline)
+        finally:
+            if connection.can_be_kept():
+                self._idle.append(connection)
+            else:
+                connection.close()
+            if self._closed:
+                self.close()
+        return response
+
+    def close(self) -> None:
+        """Close the connections: idle ones now, the others after use. Later requests open new ones."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _connect(self, deadline: float) -> "_Connection":
+        with contextlib.suppress(IndexError):
+            while True:
+                kept = self._idle.pop()
+                if kept.is_quiet():
+                    return kept
+                kept.close()
+        return _Connection(_open(self._endpoint, deadline))
+
+
+class _Connection:
+    """A connection, which h11 reads and writes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._http = h11.Connection(h11.CLIENT)
+
+    def is_quiet(self) -> bool:
+        """Return whether the server has neither closed the connection nor sent anything unasked."""
+        self._socket.setblocking(False)
+        try:
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            return False
+        return False
+
+    def exchange(self, request: requests.PreparedRequest, deadline: float) -> requests.Response:
+        """Send a request and read its answer."""
+        self._send(request, deadline)
+        events = self._events(deadline)
+        response = requests.Response()
+        response.status_code, response.request = next(events).status_code, request
+        body = bytearray()
+        limit = BODY_LIMIT if response.status_code == 200 else _EXCERPT_LIMIT
+        try:
+            for event in events:
+                body += event.data
+                if len(body) > limit:
+                    break
+        except Exception:
+            # The status of a refusal is sufficient; the body only adds detail for the log.
+            if response.status_code == 200:
+                raise
+        response.raw = io.BytesIO(body)
+        return response
+
+    def _send(self, request: requests.PreparedRequest, deadline: float) -> None:
+        data = self._http.send(_head(request)) or b""
+        if isinstance(request.body, bytes):
+            data += self._http.send(h11.Data(data=request.body)) or b""
+        data += self._http.send(h11.EndOfMessage()) or b""
+        self._socket.settimeout(_left(deadline))
+        self._socket.sendall(data)
+
+    def _events(self, deadline: float) -> Iterator[Any]:
+        """Yield the head of the answer, then the parts of its body."""
+        announcements = 0
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                self._socket.settimeout(_left(deadline))
+                self._http.receive_data(self._socket.recv(_PIECE_BYTES))
+            elif isinstance(event, h11.Response | h11.Data):
+                yield event
+            elif isinstance(event, h11.EndOfMessage):
+                return
+            elif isinstance(event, h11.ConnectionClosed):
+                raise ConnectionError("the server closed the connection without an answer")
+            elif (announcements := announcements + 1) > _MOST_ANNOUNCEMENTS:
+                raise ConnectionError("the server announced an answer again and again")
+
+    def can_be_kept(self) -> bool:
+        """Prepare for the next request, and return whether that is possible."""
+        http = self._http
+        if not http.our_state is http.their_state is h11.DONE or http.trailing_data[0]:
+            return False
+        http.start_next_cycle()
+        return True
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+
+def _open(endpoint: str, deadline: float) -> socket.socket:
+    url = urlsplit(endpoint)
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise ValueError(f"{endpoint!r} is not an HTTP URL")
+    port = url.port or (443 if url.scheme == "https" else 80)
+    sock = socket.create_connection((url.hostname, port), min(_CONNECT_SECONDS, _left(deadline)))
+    try:
+        # The head of a POST must not wait for the acknowledgement of the previous request.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if url.scheme == "https":
+            sock.settimeout(_left(deadline))
+            context = ssl.create_default_context(cafile=requests.utils.DEFAULT_CA_BUNDLE_PATH)
+            sock = context.wrap_socket(sock, server_hostname=url.hostname)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+@lru_cache(maxsize=4)
+def _head(request: requests.PreparedRequest) -> h11.Request:
+    # The same request is sent every second.
+    host = urlsplit(request.url or "").netloc.rpartition("@")[2]
+    headers = [("Host", host), *request.headers.items()]
+    return h11.Request(method=request.method or "", target=request.path_url, headers=headers)
+
+
+def _left(deadline: float) -> float:
+    """Return the seconds that are left.
+
+    Raises:
+        TimeoutError: none are.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left

@@ -1,0 +1,171 @@
+"""The messages that wait for their targets, in an order that nobody has to read them all for."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from exporter.model.jobs import Span
+from exporter.model.lifecycle import Life
+from exporter.model.messages import AnyMessage, Message, Outcome, Severity
+from exporter.state.jobs import Jobs
+from exporter.state.journal import Journal, Table, Transaction
+from exporter.state.queues import JobKey, Record, Spans
+
+
+class Item(NamedTuple):
+    """A queued message: its event's life, its number in that life, its severity, its place in the queue."""
+
+    life: str
+    sequence: int
+    severity: Severity
+    place: int = 0
+
+    @property
+    def id(self) -> tuple[str, int]:
+        """The identity among the messages of its target."""
+        return self.life, self.sequence
+
+
+class Lane:
+    """The queued messages of one target.
+
+    ``lives`` has those of each event in their order, the event first whose next message has waited longest.
+    ``ranked`` has the events by the severity of their next message, the gravest first.
+    """
+
+    def __init__(self) -> None:
+        self.lives: dict[str, dict[int, Item]] = {}
+        self.ranked: dict[Severity, dict[str, None]] = {severity: {} for severity in reversed(Severity)}
+        self.count = 0
+        self._places = 0
+
+    def put(self, life: str, sequence: int, severity: Severity) -> None:
+        """Add a message, unless it is there."""
+        items = self.lives.setdefault(life, {})
+        if sequence not in items:
+            self._places += 1
+            self.count += 1
+            items[sequence] = Item(life, sequence, severity, self._places)
+            self._rank(life, add=True)
+
+    def remove(self, life: str, sequence: int) -> None:
+        """Remove a message, if it is there; the event's next one waits behind those of other events."""
+        items = self.lives.get(life, {})
+        if sequence in items:
+            self.count -= 1
+            self._rank(life, add=False)
+            del items[sequence], self.lives[life]
+            if items:
+                self.lives[life] = items
+                self._rank(life, add=True)
+
+    def items(self, lives: Iterable[str], most: int) -> tuple[Item, ...]:
+        """Return messages of some events, at most so many, in the order of the queue."""
+        found: list[Item] = []
+        for life in lives:
+            found += self.lives[life].values()
+            if len(found) >= most:
+                break
+        return tuple(sorted(found[:most], key=lambda item: item.place))
+
+    def _rank(self, life: str, *, add: bool) -> None:
+        first = next(iter(self.lives[life].values()), None)
+        if first is not None and add:
+            self.ranked[first.severity].setdefault(life)
+        elif first is not None:
+            del self.ranked[first.severity][life]
+
+
+class Waiting(NamedTuple):
+    """A queued message, with its identity in the outbox; ``message`` is None if it cannot be decoded.
+
+    ``attempts`` counts those whose number is limited: the message was refused, or there was no answer.
+    """
+
+    key: str
+    sequence: int
+    message: AnyMessage | None
+    attempts: int = 0
+
+
+class Outbox(Jobs[AnyMessage]):
+    """The messages of all targets, in a lane for each; for any number of threads."""
+
+    def __init__(self, journal: Journal, lives: Table[str, Life], spans: Spans) -> None:
+        super().__init__(journal, "message", Record[AnyMessage], spans)
+        self._lives = lives
+        self._lanes: dict[str, Lane] = {}
+
+    def lane(self, target: str) -> Lane:
+        """Return the order of a target's queued messages; to be read while the ``lock`` is held."""
+        return self._lanes.get(target) or Lane()
+
+    def apply(self, key: JobKey, value: Record[AnyMessage] | None) -> None:
+        """Put a message, or delete it."""
+        super().apply(key, value)
+        lane = self._lanes.setdefault(key.lane, Lane())
+        if value is None or value.done is not None:
+            lane.remove(key.life, key.sequence)
+        else:
+            # One that cannot be decoded is given up at its turn.
+            lane.put(key.life, key.sequence, value.work.severity if value.work else Severity.CRITICAL)
+
+    def add(self, transaction: Transaction, messages: Sequence[AnyMessage]) -> None:
+        """Add messages in the transaction of the transitions that cause them, unless they are known."""
+        if messages:
+            jobs = [(JobKey(one.target, one.key, one.sequence), one) for one in messages]
+            self._queue(transaction, jobs, max(message.at for message in messages))
+
+    def find(self, target: str, ids: Iterable[tuple[str, int]]) -> list[Waiting]:
+        """Return the queued messages with these lives and numbers."""
+        with self.lock:
+            keys = [JobKey(target, *one) for one in ids]
+            found = [(key, self.entries[key]) for key in keys if key in self.entries]
+        return [
+            Waiting(key.life, key.sequence, record.work, record.attempts)
+            for key, record in found
+            if record.done is None
+        ]
+
+    def life(self, message: AnyMessage) -> Life | None:
+        """Return the life that a message is about, as it is now."""
+        with self.lock:
+            return self._lives.entries.get(message.key)
+
+    def as_of_now(self, message: AnyMessage) -> AnyMessage:
+        """Return a message with the end of its event, if the event has ended since."""
+        life = self.life(message)
+        if not isinstance(message, Message) or life is None or life.ended is None:
+            return message
+        event = replace(
+            message.event,
+            started=life.started,
+            ended=life.ended,
+            outcome=life.outcome,
+            impact_seconds=life.impact_seconds,
+            paused_seconds=life.paused_seconds,
+        )
+        return replace(message, event=event)
+
+    def count_attempts(self, target: str, tried: Sequence[Waiting], number: int = 1) -> None:
+        """Record attempts whose number is limited, in one transaction."""
+        with self._journal.transaction() as transaction:
+            for one in tried:
+                key = JobKey(target, one.key, one.sequence)
+                record = self.entries.get(key)
+                if record is not None and record.done is None:
+                    transaction.put(self, key, replace(record, attempts=record.attempts + number))
+
+    def finish(
+        self,
+        target: str,
+        finished: Sequence[Waiting],
+        at: datetime,
+        *,
+        outcome: Outcome | None = None,
+        spans: Sequence[Span] = (),
+    ) -> None:
+        """Record that messages were delivered or given up; without an outcome there was nothing to send."""
+        self._finish([JobKey(target, one.key, one.sequence) for one in finished], outcome, at, spans)

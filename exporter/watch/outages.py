@@ -1,0 +1,45 @@
+"""Outages of the watch: for a while there is no valid document, then there is one again."""
+
+import logging
+import platform
+
+from exporter.clock import Clock
+from exporter.model.messages import Outage, WatchChange
+from exporter.model.views import Snapshot
+from exporter.notifications.notifier import Notifier
+from exporter.state import Store
+
+log = logging.getLogger(__name__)
+
+
+class Outages:
+    """Reports that an outage begins or ends, once each, also across restarts; used by one thread."""
+
+    def __init__(self, store: Store, notifier: Notifier, clock: Clock) -> None:
+        self._store = store
+        self._notifier = notifier
+        self._clock = clock
+        # The current outage, if it was reported; the time of the last valid document, or of the start.
+        self._reported = store.outage
+        self._valid_at, self._valid_since = clock.monotonic(), clock.now()
+
+    def valid(self, seen: Snapshot) -> None:
+        """Note a valid document, which ends an outage; ``seen`` is what was known before it."""
+        if self._reported is not None:
+            self._change(WatchChange.RECOVERED, self._reported, None, seen)
+        self._valid_at, self._valid_since = self._clock.monotonic(), self._clock.now()
+
+    def invalid(self, seen: Snapshot) -> None:
+        """Note a failed poll; an outage begins if there was no valid document for some minutes."""
+        blind = self._clock.monotonic() - self._valid_at
+        if self._reported is None and blind >= self._notifier.plan.blind_after:
+            outage = Outage(self._valid_since, f"watch/{seen.instance or platform.node()}")
+            self._change(WatchChange.BLIND, outage, outage, seen)
+
+    def _change(self, change: WatchChange, outage: Outage, lasting: Outage | None, seen: Snapshot) -> None:
+        """Record that an outage begins or ends, with messages about it."""
+        messages = self._notifier.plan.compose_watch(change, outage, self._clock.now(), seen)
+        self._reported = lasting
+        self._store.record_outage(lasting, messages)
+        self._notifier.wake()
+        log.warning(change.value, extra={"since": outage.since, "error": seen.last_error})
