@@ -1,6 +1,6 @@
 """All metrics: counters and histograms, and gauges that are computed at each scrape."""
 
-from exporter.metrics.counted import ApprovalOutcome, Metrics
-from exporter.metrics.current import SnapshotCollector
+from exporter.metrics.counted import ApprovalOutcome, EvictionOutcome, Metrics
+from exporter.metrics.current import EventCollector, SnapshotCollector
 
-__all__ = ["ApprovalOutcome", "Metrics", "SnapshotCollector"]
+__all__ = ["ApprovalOutcome", "EventCollector", "EvictionOutcome", "Metrics", "SnapshotCollector"]

@@ -1,7 +1,7 @@
 """Counters and histograms, updated as things happen."""
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -21,6 +21,15 @@ PREFIX = "azure_scheduled_events"
 _MOST_UNKNOWN_TYPES = 20
 _OTHER = "other"
 
+# Every VM of a fleet pays for each series. These transitions have zeros only for the types for which they are
+# to be expected, or once there are rules and hooks.
+_RARE: Mapping[str, Sequence[str]] = {
+    "advised": ("Preempt",),
+    "imminent": ("Freeze", "Reboot", "Redeploy", "Terminate"),
+    "approved": (),
+    "hook_failed": (),
+}
+
 
 class ApprovalOutcome(StrEnum):
     """The outcome of an approval attempt by rule."""
@@ -29,6 +38,15 @@ class ApprovalOutcome(StrEnum):
     DRY_RUN = "dry_run"
     FAILED = "failed"
     LIMITED = "limited"
+
+
+class EvictionOutcome(StrEnum):
+    """The outcome of an attempt to evict a pod."""
+
+    EVICTED = "evicted"
+    REFUSED = "refused"
+    FAILED = "failed"
+    DRY_RUN = "dry_run"
 
 
 class SpanOutcome(StrEnum):
@@ -54,13 +72,13 @@ class Metrics:
         self._start_at_zero()
 
     def _define_polls(self) -> None:
-        self._polls = self._counter(
-            "polls", "Requests to IMDS for the scheduled events, by outcome.", ["outcome"]
-        )
+        polls = self._counter("polls", "Requests to IMDS for the scheduled events, by outcome.", ["outcome"])
+        # Looking a series up costs more than counting.
+        self._polls_by_outcome = {outcome: polls.labels(outcome.value) for outcome in PollOutcome}
         self._poll_duration = self._histogram(
             "poll_duration_seconds",
             "Duration of requests to IMDS, failed ones included.",
-            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150),
+            buckets=(0.01, 0.03, 0.1, 1, 10),
         )
         self._invalid_events = self._counter(
             "invalid_events",
@@ -75,19 +93,27 @@ class Metrics:
             "notice_seconds",
             "Time from an event's first sighting to its NotBefore.",
             ["event_type"],
-            buckets=(0, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 21600, 86400, 604800),
+            buckets=(30, 300, 900, 86400, 604800),
         )
         self._impact = self._histogram(
             "impact_seconds",
             "Time from an event's start to its disappearance, if both were observed.",
             ["event_type"],
-            buckets=(1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200),
+            buckets=(1, 60, 600, 3600),
+        )
+        self._unannounced_pauses = self._counter(
+            "unannounced_pauses",
+            "Pauses of this VM of 1 s or more while no event was Started for it.",
+        )
+        self._unannounced_seconds = self._counter(
+            "unannounced_pause_seconds",
+            "Duration of pauses of this VM while no event was Started for it.",
         )
         self._pauses = self._histogram(
             "observed_pause_seconds",
             "Pauses of this VM that the exporter detected while an event was Started for it.",
             ["event_type"],
-            buckets=(0.25, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 60, 120),
+            buckets=(1, 5, 10, 30, 3600),
         )
 
     def _define_notifications(self) -> None:
@@ -100,10 +126,11 @@ class Metrics:
             "notification_delay_seconds",
             "Time from a transition to the delivery of its message.",
             ["target"],
-            buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400),
+            buckets=(0.3, 1, 3, 10, 60, 600, 3600, 86400),
         )
 
     def _define_actions(self) -> None:
+        self.failed_logins = self._counter("failed_logins", "Requests with a wrong user name or password.")
         self._approvals = self._counter(
             "approvals", "Approval attempts by rule and outcome.", ["rule", "outcome"]
         )
@@ -112,7 +139,10 @@ class Metrics:
             "hook_duration_seconds",
             "Duration of hook runs.",
             ["hook"],
-            buckets=(0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
+            buckets=(1, 10, 60, 300, 3600),
+        )
+        self._evictions = self._counter(
+            "pod_evictions", "Attempts to evict a pod of this Node, by outcome.", ["outcome"]
         )
         self._spans = self._counter("spans", "Spans by export outcome.", ["outcome"])
 
@@ -130,19 +160,21 @@ class Metrics:
         build_info.labels(__version__, platform.python_version()).set(1)
 
     def _start_at_zero(self) -> None:
-        for reason in PollOutcome:
-            self._polls.labels(reason.value)
         for outcome in SpanOutcome:
             self._spans.labels(outcome.value)
+        for transition in Transition:
+            self._expect(transition, _RARE.get(transition, EVENT_TYPES))
         for event_type in EVENT_TYPES:
-            for transition in Transition:
-                self._transitions.labels(event_type, transition.value)
             for histogram in (self._notice, self._impact, self._pauses):
                 histogram.labels(event_type)
 
+    def _expect(self, transition: Transition, event_types: Iterable[str] = EVENT_TYPES) -> None:
+        for event_type in event_types:
+            self._transitions.labels(event_type, transition.value)
+
     def polled(self, outcome: PollOutcome, seconds: float) -> None:
         """Count a request to IMDS and its duration."""
-        self._polls.labels(outcome.value).inc()
+        self._polls_by_outcome[outcome].inc()
         self._poll_duration.observe(seconds)
 
     def happened(self, occurrence: Occurrence) -> None:
@@ -150,10 +182,10 @@ class Metrics:
 
         The first 20 unknown event types get their own series; all further ones are counted as ``other``.
         """
-        tracked = occurrence.tracked
-        event_type = self._label(tracked.event.event_type)
+        life = occurrence.life
+        event_type = self._label(life.event.event_type)
         self._transitions.labels(event_type, occurrence.transition.value).inc(
-            exemplar={"trace_id": trace_id(tracked.ids[0])}
+            exemplar={"trace_id": trace_id(life.ids[0])}
         )
         if occurrence.notice is not None:
             self._notice.labels(event_type).observe(occurrence.notice.total_seconds())
@@ -189,9 +221,15 @@ class Metrics:
         """Count a pause that was detected while an event of this type was Started."""
         self._pauses.labels(self._label(event_type)).observe(seconds)
 
+    def unannounced_pause(self, seconds: float) -> None:
+        """Count a pause while no event was Started."""
+        self._unannounced_pauses.inc()
+        self._unannounced_seconds.inc(seconds)
+
     def approving(self, rules: Iterable[str]) -> None:
         """Create the series of these rules, at 0."""
         for rule in rules:
+            self._expect(Transition.APPROVED)
             for outcome in ApprovalOutcome:
                 self._approvals.labels(rule, outcome.value)
 
@@ -202,6 +240,7 @@ class Metrics:
     def hooking(self, hooks: Iterable[str]) -> None:
         """Create the series of these hooks, at 0."""
         for hook in hooks:
+            self._expect(Transition.HOOK_FAILED)
             for outcome in HookOutcome:
                 self._hooks.labels(hook, outcome.value)
             self._hook_duration.labels(hook)
@@ -210,6 +249,15 @@ class Metrics:
         """Count a hook run and its duration."""
         self._hooks.labels(hook, outcome.value).inc()
         self._hook_duration.labels(hook).observe(seconds)
+
+    def draining(self) -> None:
+        """Create the series of evictions, at 0."""
+        for outcome in EvictionOutcome:
+            self._evictions.labels(outcome.value)
+
+    def evicted(self, outcome: EvictionOutcome) -> None:
+        """Count an attempt to evict a pod."""
+        self._evictions.labels(outcome.value).inc()
 
     def spans_exported(self, count: int) -> None:
         """Count spans that a receiver accepted."""

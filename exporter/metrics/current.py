@@ -1,10 +1,11 @@
 """Gauges computed from the latest snapshot at every scrape."""
 
+import re
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from itertools import product
+from itertools import islice, product
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -12,10 +13,13 @@ from prometheus_client.registry import Collector
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
 from exporter.metrics.counted import PREFIX
-from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target
-from exporter.model.lifecycle import TrackedEvent
+from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target, normal_name
+from exporter.model.lifecycle import Life
 from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
 from exporter.model.vm import VirtualMachine
+
+# Azure lists a handful of events, of at most 1,000 VMs each.
+_MOST_RESOURCES = 20_000
 
 _Samples = Iterable[tuple[Sequence[str], float]]
 
@@ -40,7 +44,7 @@ class SnapshotCollector(Collector):
     clock: Clock
     _: KW_ONLY
     waiting: Callable[[], Mapping[str, int]] = dict
-    approval: Callable[[TrackedEvent], ApprovalView] = lambda _: NO_APPROVAL
+    approval: Callable[[Life], ApprovalView] = lambda _: NO_APPROVAL
     out_of_service: Callable[[], str] = str
     node: str = ""
 
@@ -61,6 +65,8 @@ class SnapshotCollector(Collector):
             [((), not self.out_of_service())],
         )
         present = {problem.reason for problem in self.health.problems()}
+        if snapshot.last_error:
+            present.add(DegradedReason.IMDS_FAILING)
         yield _gauge(
             "degraded",
             "1 while the exporter is degraded, by reason.",
@@ -74,18 +80,63 @@ class SnapshotCollector(Collector):
             ["target"],
         )
         yield _pending(snapshot)
-        shown = [tracked for tracked in snapshot.current if snapshot.has_series(tracked)]
-        yield _info(shown)
-        yield from _numbers(shown, self.clock.now())
-        states = [(tracked.event.event_id, self.approval(tracked).state) for tracked in shown]
+        shown = _shown(snapshot)
+        yield _time_left(shown, self.clock.now())
+        states = [(life.event.event_id, self.approval(life).state) for life in shown]
         yield _gauge(
             "event_approval",
             "State of an event's approval by rule; always 1.",
             [((event_id, state), 1) for event_id, state in states if state is not None],
             ["event_id", "state"],
         )
+
+
+class _Version:
+    """What the samples of events depend on; equal only to that of the same document."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._of = snapshot.current, snapshot.all_events, snapshot.resources
+
+    def __eq__(self, other: object) -> bool:
+        # Comparing thousands of events would take long; a changed document makes a new tuple.
+        return isinstance(other, _Version) and self._of[0] is other._of[0] and self._of[1:] == other._of[1:]
+
+    __hash__ = None  # type: ignore[assignment]  # it is only compared
+
+
+@dataclass(eq=False)
+class EventCollector(Collector):
+    """Collects what is known of the current events, except what changes while the document does not.
+
+    With one Freeze scheduled for this VM, among others::
+
+        azure_scheduled_events_event_resources{event_id="C7061BAC-...",event_type="Freeze"} 2.0
+    """
+
+    snapshot: Callable[[], Snapshot]
+
+    def version(self) -> object:
+        """Return a value that equals an earlier one if the samples are the same."""
+        return _Version(self.snapshot())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the families for one scrape."""
+        return self._families(self.snapshot())
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Yield every possible family, so that ``name[]`` can select from them."""
+        return self._families(Snapshot(resources=True))
+
+    def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+        shown = _shown(snapshot)
+        yield _info(shown)
+        yield from _numbers(shown)
         if snapshot.resources:
             yield _resources(shown)
+
+
+def _shown(snapshot: Snapshot) -> list[Life]:
+    return [life for life in snapshot.current if snapshot.has_series(life)]
 
 
 def _gauge(name: str, meaning: str, samples: _Samples, labels: Sequence[str] = ()) -> GaugeMetricFamily:
@@ -115,6 +166,7 @@ def _instance(vm: VirtualMachine | None, node: str) -> GaugeMetricFamily:
         {
             "instance_name": vm.name,
             "computer_name": vm.computer_name,
+            "priority": vm.priority,
             "resource_group": vm.resource_group,
             "scale_set": vm.scale_set,
             "location": vm.location,
@@ -122,6 +174,7 @@ def _instance(vm: VirtualMachine | None, node: str) -> GaugeMetricFamily:
             "fault_domain": vm.fault_domain,
             "vm_size": vm.size,
         }
+        | {f"tag_{re.sub('[^a-zA-Z0-9_]', '_', name)}": value for name, value in vm.tags.items()}
         if vm
         else {}
     )
@@ -134,8 +187,8 @@ def _instance(vm: VirtualMachine | None, node: str) -> GaugeMetricFamily:
 def _pending(snapshot: Snapshot) -> GaugeMetricFamily:
     # Alerts need series that exist before the first event.
     tally = Tally(dict.fromkeys(product(EVENT_TYPES, EVENT_STATUSES, map(str, Target)), 0))
-    for tracked in snapshot.current:
-        tally[tracked.event.event_type, tracked.event.event_status, str(tracked.target)] += 1
+    for life in snapshot.current:
+        tally[life.event.event_type, life.event.event_status, str(life.target)] += 1
     return _gauge(
         "pending",
         "Number of events in the latest document.",
@@ -144,28 +197,48 @@ def _pending(snapshot: Snapshot) -> GaugeMetricFamily:
     )
 
 
-def _info(shown: Iterable[TrackedEvent]) -> GaugeMetricFamily:
-    names = ("event_id", "event_type", "event_status", "event_source", "resource_type", "description")
+def _info(shown: Iterable[Life]) -> GaugeMetricFamily:
+    names = ("event_id", "event_type", "event_status", "event_source", "resource_type")
     return _gauge(
         "event_info",
         "Properties of an event in the latest document; always 1.",
-        [((*(getattr(t.event, name) for name in names), str(t.target)), 1) for t in shown],
-        [*names, "target"],
+        [
+            ((*(getattr(t.event, name) for name in names), _label(t.event.description), str(t.target)), 1)
+            for t in shown
+        ],
+        [*names, "description", "target"],
     )
 
 
-def _numbers(shown: Iterable[TrackedEvent], now: datetime) -> Iterator[GaugeMetricFamily]:
-    meanings: dict[str, tuple[str, Callable[[TrackedEvent], float | None]]] = {
+def _label(text: str) -> str:
+    """Return the start of a text; some receivers refuse a whole scrape for a label of over 1,023 bytes."""
+    return text[:500].encode(errors="replace")[:1000].decode(errors="ignore")
+
+
+def _time_left(shown: Iterable[Life], now: datetime) -> GaugeMetricFamily:
+    return _gauge(
+        "event_seconds_to_not_before",
+        "Seconds until NotBefore; negative once it has passed.",
+        [
+            ((life.event.event_id, life.event.event_type), (life.event.not_before - now).total_seconds())
+            for life in shown
+            if life.event.not_before
+        ],
+        ["event_id", "event_type"],
+    )
+
+
+def _numbers(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
+    meanings: dict[str, tuple[str, Callable[[Life], float | None]]] = {
         "not_before_timestamp_seconds": (
             "NotBefore of the event as Unix time: its earliest start.",
             lambda t: _timestamp(t.event.not_before),
         ),
-        "seconds_to_not_before": (
-            "Seconds until NotBefore; negative once it has passed.",
-            lambda t: (t.event.not_before - now).total_seconds() if t.event.not_before else None,
-        ),
         "duration_seconds": ("Expected duration of the interruption.", lambda t: t.event.duration_seconds),
-        "resources": ("Number of resources that the event affects.", lambda t: len(t.event.resources)),
+        "resources": (
+            "Number of resources that the event affects.",
+            _count_resources,
+        ),
         "first_seen_timestamp_seconds": (
             "Unix time at which the event was first seen.",
             lambda t: _timestamp(t.first_seen),
@@ -181,15 +254,20 @@ def _numbers(shown: Iterable[TrackedEvent], now: datetime) -> Iterator[GaugeMetr
         yield _gauge(f"event_{name}", meaning, samples, ["event_id", "event_type"])
 
 
-def _resources(shown: Iterable[TrackedEvent]) -> GaugeMetricFamily:
+def _count_resources(life: Life) -> int:
+    return len({normal_name(name) for name in life.event.resources})
+
+
+def _resources(shown: Iterable[Life]) -> GaugeMetricFamily:
+    samples = (
+        ((life.event.event_id, life.event.event_type, resource), 1)
+        for life in shown
+        for resource in dict.fromkeys(life.event.resources)
+    )
     return _gauge(
         "event_resource_info",
         "Resource that an event affects; always 1.",
-        [
-            ((tracked.event.event_id, tracked.event.event_type, resource), 1)
-            for tracked in shown
-            for resource in dict.fromkeys(tracked.event.resources)
-        ],
+        islice(samples, _MOST_RESOURCES),
         ["event_id", "event_type", "resource"],
     )
 

@@ -9,6 +9,7 @@ from exporter.serving.http import (
     Request,
     Response,
     html_page,
+    tagged,
     text,
 )
 from exporter.serving.server import Server
@@ -23,5 +24,6 @@ __all__ = [
     "Server",
     "html_page",
     "listen",
+    "tagged",
     "text",
 ]

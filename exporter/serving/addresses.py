@@ -1,7 +1,9 @@
 """Listen addresses in the format of Prometheus exporters."""
 
+import contextlib
 import errno
 import socket
+from pathlib import Path
 
 from exporter.errors import ConfigurationError, ExporterError, quoted
 
@@ -26,11 +28,33 @@ def listen(address: str) -> socket.socket:
     except OSError as error:
         # `create_server` appends the address as a Python tuple.
         reason = (error.strerror or str(error)).partition(" (while")[0].lower()
+        if error.errno == errno.EADDRINUSE:
+            reason += f"{_listening(int(port))}; stop it, or choose another port with --web.listen-address"
         raise ExporterError(f"cannot listen on {address}: {reason}") from error
     # Accepted connections inherit this option. Without it, the body of a response can be delayed by 40 ms
     # until the client acknowledges the head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
+
+
+def _listening(port: int) -> str:
+    """Return `` by NAME (pid N)`` for the process that listens on a port, or "" if that cannot be read.
+
+    The tables of sockets are described in Linux' ``Documentation/networking/proc_net_tcp.rst``.
+    """
+    sockets = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        with contextlib.suppress(OSError):
+            rows = [line.split() for line in table.read_text().splitlines()[1:]]
+            sockets |= {
+                f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")
+            }
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*") if sockets else ():
+        with contextlib.suppress(OSError):
+            if str(descriptor.readlink()) in sockets:
+                process = descriptor.parents[1]
+                return f" by {(process / 'comm').read_text().strip()} (pid {process.name})"
+    return ""
 
 
 def _split(address: str) -> tuple[str, int]:

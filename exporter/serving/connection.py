@@ -1,7 +1,10 @@
 """One HTTP/1.1 connection: its requests, read within limits, and what is written to it."""
 
 import asyncio
+import contextlib
 import ssl
+from collections.abc import Callable
+from typing import TypeVar
 from urllib.parse import unquote
 
 import h11
@@ -10,23 +13,38 @@ from exporter.serving.http import Request
 
 MAX_BYTES = 16 * 1024  # per request head, per request body, and per read
 _MAX_HEADERS = 100  # a parsed header takes many times the bytes of a short one
-_LOOK_AGAIN = 0.05  # seconds
+
+T = TypeVar("T")
 
 
 class Connection:
     """HTTP/1.1 connection to one client. The server enforces the time limits."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
         self.http = h11.Connection(h11.SERVER, MAX_BYTES)
         self.trusted = False
-        self._socket = writer.transport
-        self._socket.set_write_buffer_limits(high=1, low=0)
+        self.transport = writer.transport
+        self.transport.set_write_buffer_limits(high=0)
+        self._reader, self._writer = reader, writer
+        # Not asyncio's TLS, which takes 256 KiB per connection, and ends one whose client has sent its last
+        # request.
+        self._tls: ssl.SSLObject | None = None
+        self._received, self._unsent = ssl.MemoryBIO(), ssl.MemoryBIO()
+
+    @property
+    def peer(self) -> str:
+        """The client's address, without its port."""
+        address = self.transport.get_extra_info("peername")
+        return str(address[0]) if address else ""
+
+    async def begins_tls(self) -> None:
+        """Wait for the first bytes of a handshake."""
+        await self._receive()
 
     async def start_tls(self, context: ssl.SSLContext) -> None:
         """Switch to TLS."""
-        await self.writer.start_tls(context)
-        self.writer.transport.set_write_buffer_limits(high=1, low=0)
+        self._tls = context.wrap_bio(self._received, self._unsent, server_side=True)
+        await self._call_tls(self._tls.do_handshake)
 
     async def request(self) -> Request | None:
         """Return the next request, or None once the client has closed the connection.
@@ -50,39 +68,79 @@ class Connection:
                 if len(body) > MAX_BYTES:
                     raise h11.RemoteProtocolError("body too large", error_status_hint=413)
             elif isinstance(event, h11.EndOfMessage) and head:
-                path, _, query = head.target.partition(b"?")
+                path, _, query = _origin_form(head.target).partition(b"?")
                 return Request(
                     head.method.decode(),
                     unquote(path.decode()),
                     query.decode("latin-1"),
                     tuple(head.headers),
                     bytes(body),
-                    self.disconnected,
+                    self.peer,
                 )
             else:
                 return None
 
     async def read(self) -> None:
-        """Wait for more data, or for the client to close the connection."""
-        self.http.receive_data(await self.reader.read(MAX_BYTES))
-
-    async def disconnected(self) -> None:
-        """Wait until the client closes the connection or sends more than `MAX_BYTES`. Its data is kept."""
-        received = 0
-        while received <= MAX_BYTES and (data := await self.reader.read(MAX_BYTES)):
-            self.http.receive_data(data)
-            received += len(data)
+        """Wait for more data, or for the client to end its side of the connection."""
+        if self._tls is None:
+            data = await self._reader.read(MAX_BYTES)
+        else:
+            try:
+                data = await self._call_tls(self._tls.read, MAX_BYTES)
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                data = b""
+        self.http.receive_data(data)
 
     def write(self, event: h11.Event) -> None:
         """Write part of a response without waiting for the client to read it."""
-        self.writer.write(self.http.send(event) or b"")
+        data = self.http.send(event)
+        if self._tls is None:
+            self._writer.write(data or b"")
+        elif data:
+            self._tls.write(data)
+            self._flush()
 
     async def sent(self) -> None:
         """Wait until everything written is sent, so that closing the connection loses nothing."""
-        await self.writer.drain()
-        # With TLS, `drain` waits only for the encryption.
-        while self._socket.get_write_buffer_size():
-            await asyncio.sleep(_LOOK_AGAIN)
+        await self._writer.drain()
+
+    def close(self) -> None:
+        """End the connection in good order."""
+        if self._tls is not None:
+            with contextlib.suppress(ssl.SSLError):
+                self._tls.unwrap()
+            self._flush()
+        self._writer.close()
+
+    async def _call_tls(self, call: Callable[..., T], *args: int) -> T:
+        while True:
+            try:
+                return call(*args)
+            except ssl.SSLWantReadError:
+                pass
+            finally:
+                self._flush()
+            await self._receive()
+
+    async def _receive(self) -> None:
+        if data := await self._reader.read(MAX_BYTES):
+            self._received.write(data)
+        else:
+            self._received.write_eof()
+
+    def _flush(self) -> None:
+        self._writer.write(self._unsent.read())
+
+
+def _origin_form(target: bytes) -> bytes:
+    """Return the path and query of a request target, which may be an absolute URI (RFC 9112, 3.2.2)."""
+    scheme, separator, rest = target.partition(b"://")
+    if not separator or scheme.lower() not in (b"http", b"https"):
+        return target
+    # An authority ends at the first of these; after it, the path may be empty.
+    start = min((found for mark in b"/?" if (found := rest.find(mark)) >= 0), default=len(rest))
+    path = rest[start:]
+    return path if path.startswith(b"/") else b"/" + path
 
 
 def _check_head(head: h11.Request) -> None:

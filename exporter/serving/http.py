@@ -4,9 +4,11 @@ import base64
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache
+from http import HTTPStatus
 from importlib import resources
 
 import msgspec
+from msgspec.structs import replace
 
 from exporter.model.wording import printable
 
@@ -22,8 +24,7 @@ class HangUpError(Exception):
 class Request(msgspec.Struct, frozen=True):
     """A complete request.
 
-    ``path`` is percent-decoded, ``query`` is not; header names are in lower case. ``disconnected`` returns
-    once the client has closed the connection.
+    ``path`` is percent-decoded, ``query`` is not; header names are in lower case. ``client`` is its address.
     """
 
     method: str
@@ -31,7 +32,7 @@ class Request(msgspec.Struct, frozen=True):
     query: str
     headers: tuple[tuple[bytes, bytes], ...]
     body: bytes
-    disconnected: Callable[[], Awaitable[None]]
+    client: str = ""
 
     def header(self, name: bytes) -> str:
         """Return a header's values, joined by commas (RFC 9110, 5.3); "" if it is absent."""
@@ -55,9 +56,11 @@ class Response(msgspec.Struct, frozen=True):
 
     def all_headers(self) -> dict[str, str]:
         """Return all headers, with names in lower case."""
+        # A length in a 304 would be that of the body that is not sent (RFC 9110, 8.6).
+        has_length = self.status != HTTPStatus.NOT_MODIFIED
         return {
             "content-type": self.content_type,
-            "content-length": str(len(self.body)),
+            **({"content-length": str(len(self.body))} if has_length else {}),
             "cache-control": "no-store",
             "x-content-type-options": "nosniff",
             **self.headers,
@@ -70,6 +73,16 @@ Handler = Callable[[Request], Awaitable[Response]]
 def text(message: str, status: int = 200, headers: Mapping[str, str] = {}) -> Response:
     """Return a response with a line of plain text."""
     return Response(f"{message}\n".encode(errors="replace"), TEXT, status, headers)
+
+
+def tagged(request: Request, response: Response) -> Response:
+    """Return the response with an ETag of its body, or a 304 if the client has it (RFC 9110, 13.1.2)."""
+    tag = f'"{hashlib.blake2b(response.body, digest_size=8).hexdigest()}"'
+    known = [one.strip().removeprefix("W/") for one in request.header(b"if-none-match").split(",")]
+    headers = {**response.headers, "etag": tag}
+    if request.method in ("GET", "HEAD") and (tag in known or "*" in known):
+        return replace(response, body=b"", status=HTTPStatus.NOT_MODIFIED.value, headers=headers)
+    return replace(response, headers=headers)
 
 
 def html_page(package: str, **values: object) -> Response:

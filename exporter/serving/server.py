@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from email.utils import formatdate
@@ -16,7 +17,7 @@ from http.client import responses
 
 import h11
 
-from exporter.serving.connection import Connection
+from exporter.serving.connection import MAX_BYTES, Connection
 from exporter.serving.http import Handler, HangUpError, Request, Response
 
 log = logging.getLogger(__name__)
@@ -24,16 +25,20 @@ log = logging.getLogger(__name__)
 _WRITE_SECONDS = 30.0  # for the peer to read a response
 _LOOK_AGAIN = 0.05  # seconds
 _BUSY_SECONDS = 1.0  # for requests in progress to end
+_PIECE_BYTES = 64 * 1024
+_MOST_BODY_BYTES = 16 * 1024**2  # of the bodies that are being sent
+_MOST_HANDSHAKES = 32  # in progress; each can take some 300 KiB
 
 
 class Server:
     """Serves an application on its own thread, from `start` until `stop`.
 
-    Once ``max_connections`` are open, a new connection replaces the one that has been idle the longest. If
-    most are busy, it waits for them for up to a second; if all are trusted, it is closed. A connection is
-    trusted if its latest request was authenticated. ``request_timeout`` covers the TLS handshake and the
-    whole request, ``idle_timeout`` the time between requests, both in seconds. Bodies over 16 KiB are
-    refused with 413. If the application raises an exception, the response is a 500.
+    Once ``max_connections`` are open, a new connection replaces the one that has waited for its client the
+    longest. If none waits, the new one waits for up to a second; if all are trusted, it is closed. At most 32
+    TLS handshakes are in progress. A connection is trusted if its latest request was authenticated.
+    ``request_timeout`` covers the TLS handshake and the whole request, ``idle_timeout`` the time between
+    requests, both in seconds. Bodies over 16 KiB are refused with 413. If the application raises an
+    exception, the response is a 500.
     """
 
     def __init__(
@@ -59,8 +64,14 @@ class Server:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
         self._started = threading.Event()
         self._grace = 0.0
+        # Of the connections that are accepted at once; the others stay until their requests are read.
+        self._burst = max(max_connections // 8, 1)
+        self._opening: set[asyncio.Task[object]] = set()
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
         self._waiting: dict[Connection, None] = {}  # for the client; the longest wait comes first
+        # In progress, with the client's address; the oldest comes first.
+        self._handshakes: dict[Connection, str] = {}
+        self._bodies: dict[Connection, bytes] = {}  # that are being sent, the oldest first
 
     @property
     def url(self) -> str:
@@ -69,7 +80,6 @@ class Server:
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     def start(self) -> None:
-        """Start serving."""
         self._thread.start()
         self._started.wait()
 
@@ -88,7 +98,7 @@ class Server:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._pipelining = asyncio.Lock()
+        self._turn = asyncio.Lock()
         self._listener.setblocking(False)
         accepting = asyncio.create_task(self._accept())
         self._started.set()
@@ -106,19 +116,28 @@ class Server:
             await asyncio.wait(tasks, timeout=self._grace)
 
     async def _accept(self) -> None:
+        accepted = 0
         while not self._stopping.is_set():
             try:
                 peer, _ = await self._loop.sock_accept(self._listener)
                 if self._stopping.is_set() or not await self._make_room():
                     peer.close()
                     continue
-                protocol = partial(asyncio.StreamReaderProtocol, asyncio.StreamReader(), self._connected)
-                await self._loop.connect_accepted_socket(protocol, peer)
+                self._open(peer)
             except OSError as error:  # the client has gone, or no more files can be opened
                 log.debug("connection not accepted", extra={"error": error})
                 await asyncio.sleep(_LOOK_AGAIN)
-            # Reads a request that has arrived already, before another connection can replace this one.
-            await self._yield()
+            accepted += 1
+            if accepted % self._burst == 0:
+                # Reads requests that have arrived already, before other connections can replace these.
+                await self._yield()
+
+    def _open(self, peer: socket.socket) -> None:
+        reader = asyncio.StreamReader(MAX_BYTES)
+        protocol = partial(asyncio.StreamReaderProtocol, reader, self._connected)
+        opening = self._loop.create_task(self._loop.connect_accepted_socket(protocol, peer))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
 
     async def _yield(self) -> None:
         """Wait until what is ready has run, and what that makes ready."""
@@ -128,14 +147,14 @@ class Server:
     async def _make_room(self) -> bool:
         """Return whether another connection can be accepted, for which an idle one is closed."""
         deadline = self._loop.time() + _BUSY_SECONDS
-        while len(self._tasks) >= self._max_connections:
-            idle = [one for one in self._waiting if not one.trusted]
-            busy = len(self._tasks) - len(self._waiting)
-            # Where most are busy, those few that are idle have only just connected.
-            if len(idle) > self._max_connections // 8 or not busy or self._loop.time() > deadline:
-                if not idle:
-                    return False
-                self._drop(idle[0])
+        while len(self._tasks) + len(self._opening) >= self._max_connections:
+            idle = next((one for one in self._waiting if not one.trusted), None)
+            if idle is not None:
+                self._drop(idle)
+            elif self._opening:
+                await self._yield()
+            elif len(self._waiting) == len(self._tasks) or self._loop.time() > deadline:
+                return False
             else:
                 await asyncio.sleep(_LOOK_AGAIN)
         return True
@@ -144,8 +163,6 @@ class Server:
         if self._stopping.is_set():
             writer.transport.abort()
             return
-        if self._tls and isinstance(writer.transport, asyncio.ReadTransport):
-            writer.transport.pause_reading()  # the first bytes belong to the handshake
         connection = Connection(reader, writer)
         self._waiting[connection] = None
         self._tasks[connection] = task = self._loop.create_task(self._run(connection))
@@ -153,7 +170,9 @@ class Server:
 
     def _drop(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
-        connection.writer.transport.abort()
+        self._bodies.pop(connection, None)
+        self._handshakes.pop(connection, None)
+        connection.transport.abort()
         if task := self._tasks.pop(connection, None):
             task.cancel()
 
@@ -169,7 +188,7 @@ class Server:
     async def _run(self, connection: Connection) -> None:
         try:
             await self._converse(connection)
-            connection.writer.close()
+            connection.close()
         except (OSError, HangUpError) as error:
             log.debug("connection closed", extra={"error": error})
 
@@ -177,22 +196,35 @@ class Server:
         try:
             async with self._wait(connection, self._request_timeout):
                 if self._tls:
-                    await connection.start_tls(self._tls())
+                    await self._shake_hands(connection, self._tls)
                 request = await connection.request()
             while request and await self._answer(connection, request):
                 connection.http.start_next_cycle()
-                if connection.http.trailing_data[0]:
-                    # One pipelined request per iteration of the event loop, for all clients together.
-                    async with self._pipelining:
-                        await asyncio.sleep(0)
-                else:
+                if not connection.http.trailing_data[0]:
                     async with self._wait(connection, self._idle_timeout):
                         await connection.read()
+                if not connection.trusted:
+                    # One request per iteration of the event loop, for all kept connections together.
+                    # Otherwise a new one would wait for all of them several times.
+                    async with self._turn:
+                        await asyncio.sleep(0)
                 async with self._wait(connection, self._request_timeout):
                     request = await connection.request()
         except h11.RemoteProtocolError as error:
             # h11 suggests 501 for an unknown transfer encoding, but that is a client error.
             await self._refuse(connection, error.error_status_hint if error.error_status_hint < 500 else 400)
+
+    async def _shake_hands(self, connection: Connection, context: Callable[[], ssl.SSLContext]) -> None:
+        """Switch to TLS; of too many handshakes, the oldest of the address that has the most is ended."""
+        await connection.begins_tls()
+        self._handshakes[connection] = connection.peer
+        if len(self._handshakes) > _MOST_HANDSHAKES:
+            ((busiest, _),) = Counter(self._handshakes.values()).most_common(1)
+            self._drop(next(one for one, peer in self._handshakes.items() if peer == busiest))
+        try:
+            await connection.start_tls(context())
+        finally:
+            self._handshakes.pop(connection, None)
 
     async def _answer(self, connection: Connection, request: Request) -> bool:
         """Run the application; return whether the connection can take another request."""
@@ -215,8 +247,29 @@ class Server:
             async for part in response.parts:
                 await self._send(connection, h11.Data(data=part))
         elif not head:
-            connection.write(h11.Data(data=response.body))
+            await self._send_body(connection, response.body)
         await self._send(connection, h11.EndOfMessage())
+
+    async def _send_body(self, connection: Connection, body: bytes) -> None:
+        deadline = self._loop.time() + _WRITE_SECONDS
+        self._bodies[connection] = body
+        self._limit_bodies(connection)
+        try:
+            for start in range(0, len(body), _PIECE_BYTES):
+                piece = body[start : start + _PIECE_BYTES]
+                await self._send(connection, h11.Data(data=piece), deadline - self._loop.time())
+        finally:
+            self._bodies.pop(connection, None)
+
+    def _limit_bodies(self, newest: Connection) -> None:
+        """Close the connections that have been reading the longest, if all bodies take too much memory."""
+        for connection in list(self._bodies):
+            # Several connections may send the same body.
+            distinct = {id(body): len(body) for body in self._bodies.values()}
+            if sum(distinct.values()) <= _MOST_BODY_BYTES:
+                return
+            if connection is not newest and not connection.trusted:
+                self._drop(connection)
 
     async def _refuse(self, connection: Connection, status: int) -> None:
         self._begin(connection, status, {"content-length": "0", "connection": "close"})
@@ -230,7 +283,7 @@ class Server:
         reason = responses.get(status, "").encode()
         connection.write(h11.Response(status_code=status, headers=encoded, reason=reason))
 
-    async def _send(self, connection: Connection, event: h11.Event) -> None:
+    async def _send(self, connection: Connection, event: h11.Event, seconds: float = _WRITE_SECONDS) -> None:
         """Write part of a response, and wait until the client has received everything written.
 
         Raises:
@@ -238,7 +291,7 @@ class Server:
         """
         connection.write(event)
         try:
-            async with self._wait(connection, _WRITE_SECONDS):
+            async with self._wait(connection, seconds):
                 await connection.sent()
         except OSError as error:
             raise HangUpError from error

@@ -7,13 +7,23 @@ from typing import Literal
 import msgspec
 
 from exporter import __version__
-from exporter.health import Health
-from exporter.model.lifecycle import TrackedEvent
-from exporter.model.views import ApprovalView, EventView, Snapshot, event_view
+from exporter.health import DegradedReason, Health
+from exporter.model.lifecycle import Life
+from exporter.model.views import (
+    ApprovalView,
+    ConfigurationView,
+    EventView,
+    NodeView,
+    Snapshot,
+    TargetView,
+    event_view,
+)
+
+PAGE_SIZE = 100
 
 
 class Events(msgspec.Struct, frozen=True):
-    """The body of ``/api/v1/events``; both lists are newest first."""
+    """The body of ``/api/v1/events``: current events by `urgency`, a page of the past ones newest first."""
 
     instance: str | None
     current: tuple[EventView, ...]
@@ -21,9 +31,10 @@ class Events(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The body of ``/api/v1/status``; ``problems`` are lines ``reason: message``, oldest first.
+    """The body of ``/api/v1/status``; ``problems`` are lines ``reason: message``, IMDS first.
 
     ``started`` is when this process began to serve, ``last_scrape`` when it last answered ``/metrics``.
+    ``kubernetes`` is None without a Node. ``targets`` are in the order of the configuration.
     """
 
     version: str
@@ -34,24 +45,35 @@ class Status(msgspec.Struct, frozen=True):
     document_incarnation: int | None
     instance: str | None
     endpoint: str
+    api_version: str
     state: Literal["ok", "degraded"]
     problems: tuple[str, ...]
     started: datetime | None = None
     last_scrape: datetime | None = None
+    kubernetes: NodeView | None = None
+    configuration: ConfigurationView | None = None
+    targets: tuple[TargetView, ...] = ()
 
 
-def events(snapshot: Snapshot, approval: Callable[[TrackedEvent], ApprovalView]) -> Events:
-    """Return all known events, current and past, each with the state of its approval."""
+def events(snapshot: Snapshot, approval: Callable[[Life], ApprovalView], page: int = 1) -> Events:
+    """Return the current events and a page of the past ones, each with the state of its approval."""
+    shown = snapshot.past[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
     current, past = (
-        tuple(event_view(tracked, approval(tracked)) for tracked in group)
-        for group in (snapshot.current, snapshot.past)
+        tuple(event_view(life, approval(life)) for life in group) for group in (snapshot.current, shown)
     )
     return Events(snapshot.instance, current, past)
 
 
+def has_page(snapshot: Snapshot, page: int) -> bool:
+    """Return whether there are past events for a page, from 1."""
+    return len(snapshot.past) > (page - 1) * PAGE_SIZE
+
+
 def status(snapshot: Snapshot, health: Health, started: datetime, last_scrape: datetime | None) -> Status:
     """Return the state of the watch and the active problems of the exporter."""
-    problems = tuple(f"{problem.reason}: {problem.message}" for problem in health.problems())
+    problems = [f"{problem.reason}: {problem.message}" for problem in health.problems()]
+    if snapshot.last_error:
+        problems.insert(0, f"{DegradedReason.IMDS_FAILING}: {snapshot.last_error}")
     return Status(
         version=__version__,
         up=snapshot.up,
@@ -61,8 +83,9 @@ def status(snapshot: Snapshot, health: Health, started: datetime, last_scrape: d
         document_incarnation=snapshot.incarnation,
         instance=snapshot.instance,
         endpoint=snapshot.endpoint,
+        api_version=snapshot.api_version,
         state="degraded" if problems else "ok",
-        problems=problems,
+        problems=tuple(problems),
         started=started,
         last_scrape=last_scrape,
     )

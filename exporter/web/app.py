@@ -1,7 +1,6 @@
-"""The exporter's web application: routes, access checks and compression."""
+"""The exporter's web application: routes and access checks."""
 
 import asyncio
-import gzip
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -11,15 +10,12 @@ from urllib.parse import parse_qs
 
 import msgspec
 from msgspec.structs import replace
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, gzip_accepted
-from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
 
 from exporter.errors import ConfigurationError, StoppingError
-from exporter.serving import JSON, Request, Response, text
+from exporter.serving import JSON, Request, Response, tagged, text
 from exporter.web import api
 from exporter.web.auth import Guard
+from exporter.web.rendering import Renderer, TooManyRequestsError, scrape
 from exporter.web.settings import WebSettings
 from exporter.web.site import Site
 
@@ -29,10 +25,7 @@ _Handler = Callable[[Request], Response | Awaitable[Response]]
 
 _READ = ("GET", "HEAD")
 _ACT = ("POST",)
-# Below this size compression does not save a packet.
-_SMALLEST_TO_COMPRESS = 1400
-# Level 9, gzip's default, takes several times as long to save a few per cent more.
-_COMPRESSION_LEVEL = 3
+_BUSY = {"retry-after": "1", "connection": "close"}
 
 
 class WebApp:
@@ -40,7 +33,8 @@ class WebApp:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._guard = Guard(site.clock)
+        self._guard = Guard(site.clock, site.failed_logins)
+        self._renderer = Renderer()
         self._started = site.clock.now()
         self._last_scrape: datetime | None = None
         self.routes: dict[str, tuple[tuple[str, ...], _Handler]] = {
@@ -64,9 +58,11 @@ class WebApp:
             if response is None:
                 admitted = True
                 response = await self._answer(request)
+        except TooManyRequestsError:
+            response = text("503 Service Unavailable; too many requests", 503, _BUSY)
         except Exception:
             log.exception("request failed", extra={"method": request.method, "path": request.path})
-            response = text("500 Internal Server Error; the exporter's log says why", 500)
+            response = text("500 Internal Server Error; see the exporter's log", 500)
         configured = {name.lower(): value for name, value in settings.headers.items()}
         headers = {**response.headers, **configured}
         return replace(response, headers=headers, authenticated=admitted and bool(settings.users))
@@ -81,23 +77,36 @@ class WebApp:
         answer = handler(request)
         return await answer if inspect.isawaitable(answer) else answer
 
-    def _metrics(self, request: Request) -> Response:
-        response = _exposition(self._site.registry, request)
+    async def _metrics(self, request: Request) -> Response:
+        response = await self._renderer.render(*scrape(self._site.metrics, request))
         self._last_scrape = self._site.clock.now()
         return response
 
-    def _landing(self, _: Request) -> Response:
+    async def _landing(self, request: Request) -> Response:
         # Imported on first use: most VMs' pages are never viewed.
         from exporter.web.page import landing
 
-        return landing(self._site)
+        return tagged(request, await self._renderer.render("page", partial(landing, self._site)))
 
-    def _events(self, _: Request) -> Response:
-        return _json(api.events(self._site.snapshot(), self._site.approval))
+    async def _events(self, request: Request) -> Response:
+        given = parse_qs(request.query).get("page", ["1"])[-1]
+        if not (given.isascii() and given.isdigit() and 0 < len(given) < 6):
+            return text("400 Bad Request; page is a number from 1", 400)
+        page, site = int(given), self._site
+
+        def render() -> Response:
+            snapshot = site.snapshot()
+            # The link to the next page is that of RFC 8288.
+            more = {"link": f'<?page={page + 1}>; rel="next"'} if api.has_page(snapshot, page + 1) else {}
+            return replace(_json(api.events(snapshot, site.approval, page)), headers=more)
+
+        return await self._renderer.render(("events", page), render)
 
     def _status(self, _: Request) -> Response:
         site = self._site
-        return _json(api.status(site.snapshot(), site.health, self._started, self._last_scrape))
+        status = api.status(site.snapshot(), site.health, self._started, self._last_scrape)
+        parts = {"kubernetes": site.node(), "configuration": site.configuration(), "targets": site.targets()}
+        return _json(replace(status, **parts))
 
     def _ready(self, _: Request) -> Response:
         snapshot = self._site.snapshot()
@@ -110,9 +119,11 @@ class WebApp:
         reason = self._site.in_service()
         return text(f"Out of service: {reason}", 503) if reason else text("In service.")
 
-    async def _reload(self, _: Request) -> Response:
+    async def _reload(self, request: Request) -> Response:
         if not self._site.lifecycle_enabled:
             return text("403 Forbidden; start with --web.enable-lifecycle to allow this", 403)
+        if _from_elsewhere(request):
+            return text("403 Forbidden; the request comes from a page of another site", 403)
         try:
             await asyncio.wrap_future(self._site.reload())
         except ConfigurationError as error:
@@ -122,27 +133,13 @@ class WebApp:
         return text("Reloaded.")
 
 
+def _from_elsewhere(request: Request) -> bool:
+    """Return whether a browser sends the request for a page of another site."""
+    origin = request.header(b"origin")
+    return request.header(b"sec-fetch-site") in ("cross-site", "same-site") or bool(
+        origin and origin.partition("://")[2].lower() != request.header(b"host").lower()
+    )
+
+
 def _json(body: api.Events | api.Status) -> Response:
     return Response(msgspec.json.encode(body), JSON)
-
-
-def _exposition(registry: CollectorRegistry, request: Request) -> Response:
-    """Render the registry in the format and the compression that the client requests.
-
-    ``name[]``, repeatable, selects series by name, as in prometheus_client's own server.
-    """
-    encode: Callable[[Collector], bytes]
-    try:
-        encode, content_type = choose_encoder(request.header(b"accept"))
-    except TypeError:  # raised by prometheus_client for a format version that is not a number
-        encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
-    if content_type.startswith("application/openmetrics-text"):
-        # Our names are the same under every escaping scheme, and this one takes half the time.
-        encode = partial(openmetrics.generate_latest, escaping=openmetrics.ALLOWUTF8)
-    names = parse_qs(request.query).get("name[]")
-    body = encode(registry.restricted_registry(names) if names else registry)
-    headers = {"vary": "accept, accept-encoding"}
-    if len(body) >= _SMALLEST_TO_COMPRESS and gzip_accepted(request.header(b"accept-encoding")):
-        body = gzip.compress(body, _COMPRESSION_LEVEL, mtime=0)
-        headers["content-encoding"] = "gzip"
-    return Response(body, content_type, headers=headers)

@@ -5,19 +5,26 @@ import base64
 import binascii
 import hashlib
 import hmac
+import logging
+import math
 import os
 from collections import OrderedDict
-from collections.abc import Coroutine, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+
+from prometheus_client import Counter
 
 from exporter.clock import Clock
 from exporter.serving import Request, Response, text
 from exporter.web.settings import RateLimit, WebSettings
 
+log = logging.getLogger(__name__)
+
 # bcrypt uses no more of a password; Go's truncates it silently, Python's raises an error.
 _BCRYPT_BYTES = 72
 _REMEMBERED = 100
+_NOBODYS = b"$2b$%02d$" + b"." * 53  # a hash that no password is known for
+_FOLD_SECONDS = 60.0
 # In addition to the one in progress.
 _MOST_WAITING = 16
 # Refused clients must not occupy connections that others need.
@@ -30,46 +37,53 @@ _TOO_MANY = text("429 Too Many Requests", 429, {"retry-after": "1"} | _CLOSE)
 class Guard:
     """Decides by the current settings whether a request is admitted."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, failures: Counter) -> None:
         self._passwords = Passwords()
         # Failed guesses must not use up the rate limit of clients with a correct password.
         self._known_bucket, self._bucket = _Bucket(clock), _Bucket(clock)
+        self._failures = FailedLogins(clock, failures)
+
+    def knows(self, settings: WebSettings, request: Request) -> bool:
+        """Return whether a request has a password that was verified before."""
+        given = _credentials(request.header(b"authorization")) if settings.users else None
+        return given is not None and self._passwords.remembers(settings.users, *given)
 
     async def refusal(self, settings: WebSettings, request: Request) -> Response | None:
-        """Return the response that rejects a request, or None to admit it.
-
-        Raises:
-            asyncio.CancelledError: the client has disconnected while its password was checked.
-        """
-        given = _credentials(request.header(b"authorization")) if settings.users else None
-        known = given is not None and self._passwords.remembers(settings.users, *given)
+        """Return the response that rejects a request, or None to admit it."""
+        known = self.knows(settings, request)
         bucket = self._known_bucket if known else self._bucket
         if settings.rate_limit and not bucket.take(settings.rate_limit):
             return _TOO_MANY
         if known or not settings.users:
             return None
+        given = _credentials(request.header(b"authorization"))
         if given is None:
             return _UNAUTHORIZED
-        right = await _while_connected(request, self._passwords.check(settings.users, *given))
+        right = await self._passwords.check(settings.users, *given)
         if right is None:
             return _TOO_MANY
+        if not right:
+            self._failures.note(request.client)
         return None if right else _UNAUTHORIZED
 
 
-async def _while_connected(request: Request, work: Coroutine[Any, Any, bool | None]) -> bool | None:
-    """Return the result of ``work``, which is cancelled once the client has disconnected.
+class FailedLogins:
+    """Counts failed logins, and logs the first at once, then at most one line a minute."""
 
-    Raises:
-        asyncio.CancelledError: the client has disconnected.
-    """
-    working = asyncio.create_task(work)
-    watching = asyncio.ensure_future(request.disconnected())
-    watching.add_done_callback(lambda _: working.cancel())
-    try:
-        return await working
-    finally:
-        watching.cancel()
-        await asyncio.wait({watching})
+    def __init__(self, clock: Clock, counter: Counter) -> None:
+        self._clock = clock
+        self._counter = counter
+        self._unlogged = 0
+        self._log_at = -math.inf
+
+    def note(self, client: str) -> None:
+        self._counter.inc()
+        self._unlogged += 1
+        now = self._clock.monotonic()
+        if now >= self._log_at:
+            # Not the name: people type their password there.
+            log.warning("failed logins", extra={"count": self._unlogged, "last_client": client})
+            self._unlogged, self._log_at = 0, now + _FOLD_SECONDS
 
 
 def _credentials(header: str) -> tuple[str, bytes] | None:
@@ -95,7 +109,6 @@ class Passwords:
         self._key = os.urandom(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._checks = 0
-        # A check that is cancelled while it waits for this thread is never started.
         self._one_at_a_time = ThreadPoolExecutor(1, "password")
 
     def remembers(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool:
@@ -110,19 +123,19 @@ class Passwords:
     async def check(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool | None:
         """Return whether the password is the user's, or None, at once, if too many checks wait already.
 
-        An unknown name costs the same time as a known one.
+        For every name, known or not, this takes as long as for the most expensive hash.
         """
         if self._checks > _MOST_WAITING:
             return None
-        known = name in users
-        hashed = users[name] if known else next(iter(users.values()))
+        hashed = users.get(name)
+        work = _comparisons(hashed, users.values())
         loop = asyncio.get_running_loop()
         self._checks += 1
         try:
-            fits = await loop.run_in_executor(self._one_at_a_time, _fits, password, hashed)
+            fits = await loop.run_in_executor(self._one_at_a_time, _fits, password, work)
         finally:
             self._checks -= 1
-        if not (fits and known):
+        if not (fits and hashed):
             return False
         self._right[self._ticket(name, hashed, password)] = None
         while len(self._right) > _REMEMBERED:
@@ -136,13 +149,31 @@ class Passwords:
         return hmac.digest(self._key, message, hashlib.sha256)
 
 
-def _fits(password: bytes, hashed: bytes) -> bool:
+def _comparisons(hashed: bytes | None, all_hashes: Iterable[bytes]) -> list[bytes]:
+    """Return the hashes to compare with: the right one first, if there is one, then some that fit nothing.
+
+    The cost of a hash is the logarithm of its time, so those of the costs from its own to the highest take as
+    long again as the difference: 2^4 + 2^4 + 2^5 = 2^6.
+    """
+    highest = max(map(_cost, all_hashes))
+    if hashed is None:
+        return [_NOBODYS % highest]
+    return [hashed, *(_NOBODYS % cost for cost in range(_cost(hashed), highest))]
+
+
+def _cost(hashed: bytes) -> int:
+    return int(hashed[4:6])
+
+
+def _fits(password: bytes, hashes: Sequence[bytes]) -> bool:
+    """Return whether the password is that of the first hash; all are compared."""
     import bcrypt
 
     try:
-        return bcrypt.checkpw(password[:_BCRYPT_BYTES], hashed)
+        first, *_ = [bcrypt.checkpw(password[:_BCRYPT_BYTES], hashed) for hashed in hashes]
     except ValueError:  # older versions reject NUL
         return False
+    return first
 
 
 class _Bucket:

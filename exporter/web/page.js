@@ -1,10 +1,10 @@
 
 "use strict";
 (() => {
-  const EVERY = 5000, PATIENCE = 4000;
+  const EVERY = 5000, EVERY_HIDDEN = 60000, PATIENCE = 4000;
   const stale = document.getElementById("stale");
   const build = document.querySelector("meta[name=build]").content;
-  let fresh = Date.now(), skew = 0, failed = 0, busy = false;
+  let fresh = Date.now(), asked = 0, skew = 0, failed = "", busy = false, tag = "";
 
   const span = (seconds) => {
     const two = (all, size, unit, small) =>
@@ -23,8 +23,11 @@
 
   const write = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 
-  // Counts follow the exporter's clock, not the browser's.
-  const setClock = () => { skew = Date.now() - Date.parse(document.getElementById("main").dataset.now); };
+  // Counts follow the exporter's clock, which the response tells in whole seconds.
+  const setClock = (date) => {
+    const found = Date.now() - Date.parse(date);
+    if (Math.abs(found - skew) > 2000) skew = found;
+  };
 
   const localTimes = () => {
     for (const node of document.querySelectorAll("time[data-local]")) {
@@ -57,40 +60,50 @@
     tick();
   };
 
-  const show = (page) => {
-    const main = page.getElementById("main");
-    if (!main) throw new Error("not this page");
-    if (page.querySelector("meta[name=build]").content !== build) { location.reload(); return; }
+  const settle = () => {
     fresh = Date.now();
-    failed = 0;
+    failed = "";
     stale.hidden = true;
     document.documentElement.classList.remove("stale");
-    document.title = page.title;
-    document.querySelector("link[rel=icon]").href = page.querySelector("link[rel=icon]").getAttribute("href");
-    // While text is selected, an event ID to be copied, the content stays; a later refresh replaces it.
-    if (!String(getSelection())) {
-      const focused = document.activeElement?.closest("main a")?.getAttribute("href");
-      const expanded = document.activeElement?.closest("main summary")?.parentNode.dataset.id;
-      const opened = [...document.querySelectorAll("main details[open]")].map((one) => one.dataset.id);
-      document.getElementById("main").replaceWith(document.adoptNode(main));
-      if (focused) main.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
-      for (const one of main.querySelectorAll("details")) {
-        one.open = opened.includes(one.dataset.id);
-        if (one.dataset.id === expanded) one.firstElementChild.focus({ preventScroll: true });
-      }
-      setClock();
-    }
-    localTimes();
+    document.title = document.title.replace(/^STALE – /, "");
     tick();
   };
 
+  // Returns whether the content was replaced. While text is selected, an event ID to be copied, it stays.
+  const show = (page) => {
+    const main = page.getElementById("main");
+    if (!main) throw new Error("not this page");
+    if (page.querySelector("meta[name=build]").content !== build) { location.reload(); return false; }
+    document.title = page.title;
+    document.querySelector("link[rel=icon]").href = page.querySelector("link[rel=icon]").getAttribute("href");
+    if (String(getSelection())) return false;
+    const focused = document.activeElement?.closest("main a")?.getAttribute("href");
+    const expanded = document.activeElement?.closest("main summary")?.parentNode.dataset.id;
+    const opened = [...document.querySelectorAll("main details[open]")].map((one) => one.dataset.id);
+    document.getElementById("main").replaceWith(document.adoptNode(main));
+    if (focused) main.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    for (const one of main.querySelectorAll("details")) {
+      one.open = opened.includes(one.dataset.id);
+      if (one.dataset.id === expanded) one.firstElementChild.focus({ preventScroll: true });
+    }
+    localTimes();
+    return true;
+  };
+
   const refresh = async () => {
-    if (busy) return;
+    // The title and icon of a hidden tab may still be visible.
+    if (busy || (document.hidden && Date.now() - asked < EVERY_HIDDEN)) return;
     busy = true;
+    asked = Date.now();
     try {
-      const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
-      if (!answer.ok) throw new Error(`the exporter returned status ${answer.status}`);
-      show(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      const headers = tag ? { "If-None-Match": tag } : {};
+      const answer = await fetch(location.href, { cache: "no-store", headers, signal: AbortSignal.timeout(PATIENCE) });
+      if (!answer.ok && answer.status !== 304) throw new Error(`the exporter returned status ${answer.status}`);
+      setClock(answer.headers.get("date"));
+      if (answer.ok && show(new DOMParser().parseFromString(await answer.text(), "text/html"))) {
+        tag = answer.headers.get("etag") ?? "";
+      }
+      settle();
     } catch (error) {
       blame(error.message.startsWith("the exporter") ? error.message : "the exporter is not responding");
     } finally {
@@ -98,10 +111,10 @@
     }
   };
 
-  setClock();
   localTimes();
   tick();
+  refresh();
   setInterval(tick, 1000);
   setInterval(refresh, EVERY);
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+  document.addEventListener("visibilitychange", refresh);
 })();

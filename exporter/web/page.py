@@ -1,6 +1,9 @@
-"""``/``: the landing page. Its data is prepared here; the markup is in ``page.html``."""
+"""``/``: the landing page. Its data is prepared here; the markup is in ``page.html``.
 
-from collections.abc import Iterable, Sequence
+Times are absolute, so that the page changes only when its content does; ``page.js`` adds the relative ones.
+"""
+
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -8,14 +11,16 @@ from exporter import __version__
 from exporter.health import Health
 from exporter.model import wording as words
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent, Target
-from exporter.model.lifecycle import TrackedEvent, Transition
+from exporter.model.lifecycle import Life, Transition
 from exporter.model.messages import severity
 from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView
 from exporter.serving import Response, html_page
 from exporter.timefmt import rfc3339
 from exporter.web.site import Site
 
-PENDING_SHOWN = 50
+# Events of this VM, and of others: the most urgent ones as cards, further ones collapsed.
+CARDS_SHOWN = 3
+PENDING_SHOWN = 100
 PAST_SHOWN = 25
 RESOURCES_SHOWN = 20
 WORK_SHOWN = 12
@@ -58,16 +63,21 @@ _MOODS = {
 def landing(site: Site) -> Response:
     """Render the page."""
     snapshot, health, now = site.snapshot(), site.health, site.clock.now()
-    current, ended = by_urgency(snapshot.current, now), snapshot.past[:PAST_SHOWN]
-    work = site.work({tracked.key for tracked in (*current, *ended)})
+    current, ended = snapshot.current, snapshot.past[:PAST_SHOWN]
+    work = site.work({life.key for life in (*current, *ended)})
 
     def group(target: Target) -> dict[str, object]:
-        events = [tracked for tracked in current if tracked.target is target]
+        events = [life for life in current if life.target is target]
         cards = [
-            _card(tracked, site.approval(tracked)) | _work(work.get(tracked.key, ()))
-            for tracked in events[:PENDING_SHOWN]
+            _card(life, site.approval(life)) | _work(work.get(life.key, ()))
+            for life in events[:PENDING_SHOWN]
         ]
-        return {"count": len(events), "cards": cards}
+        return {
+            "cards": cards[:CARDS_SHOWN],
+            "collapsed": cards[CARDS_SHOWN:],
+            "count": len(events),
+            "more": len(events) - len(cards),
+        }
 
     return html_page(
         "exporter.web",
@@ -75,25 +85,25 @@ def landing(site: Site) -> Response:
         notice=site.notice,
         out_of_service=site.in_service(),
         polls=_polls(site.polls()),
+        node=site.node(),
         mood=mood(snapshot, health, now),
-        now=now,
+        stalled=snapshot.stands_still(now),
         snapshot=snapshot,
         problems=health.problems(),
         own=group(Target.SELF),
         others=group(Target.OTHER),
-        past=[_past_row(tracked) | _work(work.get(tracked.key, ())) for tracked in ended],
+        past=[_past_row(life) | _work(work.get(life.key, ())) for life in ended],
         most_names=RESOURCES_SHOWN,
         version=__version__,
         rfc3339=rfc3339,
         utc=lambda at: f"{at:%a} {at.day} {at:%b, %H:%M:%S} UTC",
-        counted=lambda at, mode: _counted((now - at).total_seconds(), mode),
     )
 
 
 def title(snapshot: Snapshot, now: datetime) -> str:
-    """Return the title of the browser tab, such as ``1 pending: Reboot in 12 min - vm-1``."""
-    own = [t.event for t in by_urgency(snapshot.current, now) if t.target is Target.SELF]
-    about = f"{len(own)} pending: {_gist(own[0], now)}" if own else "Nothing pending"
+    """Return the title of the browser tab, such as ``1 pending: Reboot Wed 22:12 UTC - vm-1``."""
+    own = [t.event for t in snapshot.current if t.target is Target.SELF]
+    about = f"{len(own)} pending: {_gist(own[0])}" if own else "Nothing pending"
     if not snapshot.up or snapshot.stands_still(now):
         state = "BLIND" if snapshot.ready else "Waiting for Azure"
         about = f"{state}{_DASH}{about}" if own else state
@@ -107,26 +117,13 @@ def mood(snapshot: Snapshot, health: Health, now: datetime) -> Mood:
     return Mood.WARN if health.problems() or not snapshot.up else Mood.OK
 
 
-def by_urgency(events: Iterable[TrackedEvent], now: datetime) -> list[TrackedEvent]:
-    """Sort events: started ones first, then by start time; those without one come last."""
-
-    def urgency(tracked: TrackedEvent) -> tuple[bool, float]:
-        at = tracked.event.not_before
-        left = (at - now).total_seconds() if at else float("inf")
-        return tracked.event.event_status != STARTED, left
-
-    return sorted(events, key=urgency)
-
-
-def _gist(event: ScheduledEvent, now: datetime) -> str:
-    """Return a short summary of an event, such as ``Reboot in 12 min``."""
+def _gist(event: ScheduledEvent) -> str:
+    """Return a short summary of an event, such as ``Reboot Wed 22:12 UTC``."""
     if event.event_status == STARTED:
         return f"{event.event_type} under way"
     if event.event_status != SCHEDULED or event.not_before is None:
         return f"{event.event_type} {event.event_status.lower()}"
-    if event.not_before <= now:
-        return f"{event.event_type} any moment now"
-    return f"{event.event_type} {words.relative(event.not_before, now)}"
+    return f"{event.event_type} {event.not_before:%a %H:%M} UTC"
 
 
 def _approval(view: ApprovalView) -> str:
@@ -136,19 +133,21 @@ def _approval(view: ApprovalView) -> str:
     return f"{stand}{rule}: {view.reason}"
 
 
-def _card(tracked: TrackedEvent, approval: ApprovalView) -> dict[str, object]:
-    event = tracked.event
+def _card(life: Life, approval: ApprovalView) -> dict[str, object]:
+    event = life.event
     return {
         "event": event,
+        "key": life.key,
+        "own": life.target is Target.SELF,
         "started": event.event_status == STARTED,
         "severity": severity(_PHASES.get(event.event_status, Transition.ADVISED), event.event_type),
-        "since": tracked.started,
-        "noticed": tracked.since(Transition.STARTED) or tracked.first_seen,
+        "since": life.started,
+        "noticed": life.since(Transition.STARTED) or life.first_seen,
         "starts": event.not_before if event.event_status == SCHEDULED else None,
         "effect": words.effect(event.event_type),
         "duration": words.impact(event.duration_seconds),
         "source": words.requester(event.event_source),
-        "first_seen": tracked.first_seen,
+        "first_seen": life.first_seen,
         "approval": _approval(approval) if approval.state else None,
     }
 
@@ -165,38 +164,27 @@ def _work(done: Sequence[WorkView]) -> dict[str, object]:
 
 
 def _polls(minutes: Sequence[Minute]) -> dict[str, object]:
-    """Return the last hour's polls as a row of bars, and as text."""
-    bars = [Mood.ALARM if one.failed else Mood.OK if one.succeeded else None for one in minutes]
-    failed = sum(one.failed for one in minutes)
-    last = next((one for one in reversed(minutes) if one.failed), None)
+    """Return the last hour's polls as a row of bars, and the number of failed ones with the last of them."""
     return {
-        "bars": bars,
-        "count": sum(one.succeeded for one in minutes) + failed,
-        "failed": failed,
-        "last": last,
+        "bars": [Mood.ALARM if one.failed else Mood.OK if one.succeeded else None for one in minutes],
+        "failed": sum(one.failed for one in minutes),
+        "last": next((one for one in reversed(minutes) if one.failed), None),
     }
 
 
-def _past_row(tracked: TrackedEvent) -> dict[str, object]:
+def _past_row(life: Life) -> dict[str, object]:
     duration = "unknown"
-    if tracked.impact_seconds is not None:
-        duration = words.duration(tracked.impact_seconds)
-        if tracked.paused_seconds is not None:
-            duration += f"; VM paused {words.duration(tracked.paused_seconds)}"
-    elif tracked.outcome == "cancelled":
+    if life.impact_seconds is not None:
+        duration = words.duration(life.impact_seconds)
+        if life.paused_seconds is not None:
+            duration += f"; VM paused {words.duration(life.paused_seconds)}"
+    elif life.outcome == "cancelled":
         duration = "did not start"
     return {
-        "event": tracked.event,
-        "id": tracked.ids[0],
-        "ended": tracked.ended or tracked.first_seen,
-        "outcome": _OUTCOMES[tracked.outcome] if tracked.outcome else "Gone",
+        "event": life.event,
+        "id": life.ids[0],
+        "ended": life.ended or life.first_seen,
+        "outcome": _OUTCOMES[life.outcome] if life.outcome else "Gone",
         "duration": duration,
-        "own": tracked.target is Target.SELF,
+        "own": life.target is Target.SELF,
     }
-
-
-def _counted(gone: float, mode: str) -> str:
-    """Return a remaining or elapsed time as text, in the wording of ``page.js``, which updates it."""
-    if mode == "in":
-        return f"in {words.duration(-gone)}" if gone < 0 else "any moment now"
-    return f"for {words.duration(gone)}" if mode == "for" else f"{words.duration(gone)} ago"

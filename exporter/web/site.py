@@ -2,19 +2,28 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry
+import msgspec
+from prometheus_client import Counter
 
 from exporter.clock import Clock
 from exporter.health import Health
-from exporter.model.lifecycle import TrackedEvent
-from exporter.model.views import NO_APPROVAL, ApprovalView, Minute, Snapshot, WorkView
+from exporter.model.lifecycle import Life
+from exporter.model.views import (
+    NO_APPROVAL,
+    ApprovalView,
+    ConfigurationView,
+    Minute,
+    NodeView,
+    Snapshot,
+    TargetView,
+    WorkView,
+)
+from exporter.web.exposition import Exposition
 from exporter.web.settings import WebSettings
 
 
-@dataclass(frozen=True, kw_only=True)
-class Site:
+class Site(msgspec.Struct, frozen=True, kw_only=True):
     """The data and actions behind the web application.
 
     ``reload`` returns at once; its future raises `ConfigurationError` if the file is invalid, and
@@ -28,12 +37,16 @@ class Site:
     snapshot: Callable[[], Snapshot]
     health: Health
     clock: Clock
-    registry: CollectorRegistry
+    metrics: Exposition
+    failed_logins: Counter
     reload: Callable[[], Future[None]]
-    approval: Callable[[TrackedEvent], ApprovalView] = lambda _: NO_APPROVAL
+    approval: Callable[[Life], ApprovalView] = lambda _: NO_APPROVAL
     lifecycle_enabled: bool = False
     notice: str = ""
     in_service: Callable[[], str] = lambda: ""
     work: Callable[[Collection[str]], Mapping[str, Sequence[WorkView]]] = lambda _: {}
     polls: Callable[[], Sequence[Minute]] = tuple
+    node: Callable[[], NodeView | None] = lambda: None
+    targets: Callable[[], tuple[TargetView, ...]] = tuple
+    configuration: Callable[[], ConfigurationView | None] = lambda: None
     settings: Callable[[], WebSettings] = WebSettings

@@ -145,7 +145,7 @@ class ContextBuilder:
         for index, name in enumerate(names):
             if name not in _CURVES:
                 keys = (_AT, "curve_preferences", index)
-                raise self._file.error(keys, f"unknown curve; known here: {', '.join(_CURVES)}")
+                raise self._file.error(keys, f"unknown curve; must be one of: {', '.join(_CURVES)}")
         if len(names) > 1:
             raise self._error(
                 "curve_preferences", "only one curve can be set here; name one, or leave it out for all"
@@ -230,14 +230,14 @@ class ContextBuilder:
         except OSError as error:
             raise self._error(self._key(what), f"the file cannot be read: {error.strerror}") from error
         if not found:
-            raise self._error(self._key(what), f"holds no PEM {name}")
+            raise self._error(self._key(what), f"contains no PEM {name}")
 
     @contextmanager
     def _pem(self, what: str) -> Iterator[Path | None]:
         inline: str | None = getattr(self._section, what)
         name: str | None = getattr(self._section, f"{what}_file")
         if inline and name:
-            raise self._error(what, f"is given beside {what}_file; keep one of them")
+            raise self._error(what, f"is set in addition to {what}_file; keep one of them")
         if inline:
             with _as_file(inline.encode()) as path:
                 yield path
