@@ -1,0 +1,231 @@
+"""What the Node should be, as a pure function of the lives, the configuration, what it is, and the time."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from exporter.config.kubernetes import Drain
+from exporter.kubernetes.objects import Node
+from exporter.model.events import ScheduledEvent, Target
+from exporter.model.lifecycle import Life, Transition
+from exporter.model.views import Snapshot
+from exporter.timefmt import format_duration, rfc3339
+
+PREFIX = "scheduled-events-exporter/"
+CORDONED = f"{PREFIX}cordoned"
+TAINT = f"{PREFIX}pending"
+EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
+PLANNED = "MaintenancePlanned"
+IN_PROGRESS = "MaintenanceInProgress"
+
+# Tells our label from that of others, who set it to "true" or "".
+_LABEL = "scheduled-events-exporter"
+_FACTS = tuple(f"{PREFIX}{name}" for name in ("type", "event-id", "not-before", "duration"))
+# Who else drains the Node while one of these taints is there: AKS, Karpenter, cluster-autoscaler.
+_OTHERS = (
+    "remediator.kubernetes.azure.com/unschedulable",
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+    "ToBeDeletedByClusterAutoscaler",
+)
+# For evictions before an event without any notice; the VM may go down at any moment.
+_NO_NOTICE = timedelta(seconds=30)
+
+Patch = dict[str, Any]
+
+
+def own_lives(snapshot: Snapshot) -> list[Life] | None:
+    """Return the events of this VM, the most urgent first; None while they are not known.
+
+    They are not before the first document if the state was lost, nor while this VM does not know its name.
+    """
+    if snapshot.instance is None or any(life.affects is None for life in snapshot.current):
+        return None
+    if not snapshot.ready and not snapshot.current:
+        return None
+    return [life for life in snapshot.current if life.target is Target.SELF]
+
+
+def description(life: Life) -> str:
+    """Return type, id, NotBefore and duration of an event."""
+    event, not_before = life.event, life.event.not_before or life.announced
+    begins = f"not before {rfc3339(not_before)}" if not_before else "NotBefore unknown"
+    seconds = event.duration_seconds
+    lasts = "duration unknown" if seconds is None else f"duration {format_duration(seconds)}"
+    return f"{event.event_type} {life.ids[0]}, {begins}, {lasts}"
+
+
+def annotations(node: Node, lives: Iterable[Life]) -> Patch:
+    """Return the changes of the annotations that describe the most urgent event."""
+    life = next((life for life in lives if _is_maintenance(life.event)), None)
+    wanted: dict[str, str | None] = dict.fromkeys(_FACTS)
+    if life is not None:
+        event, seconds = life.event, life.event.duration_seconds
+        values = (
+            event.event_type,
+            life.ids[0],
+            rfc3339(event.not_before or life.announced),
+            None if seconds is None else format_duration(seconds),
+        )
+        wanted = dict(zip(_FACTS, values, strict=True))
+    changes = {key: value for key, value in wanted.items() if node.metadata.annotations.get(key) != value}
+    return {"metadata": {"annotations": changes}} if changes else {}
+
+
+def conditions(node: Node, lives: Iterable[Life], now: datetime) -> Patch:
+    """Return the changes of the conditions."""
+    lives = [life for life in lives if _is_maintenance(life.event)]
+    known = {one.type: one for one in node.status.conditions}
+    changed = []
+    for kind, in_progress in ((PLANNED, False), (IN_PROGRESS, True)):
+        found = [life for life in lives if life.event.is_started is in_progress]
+        before = known.get(kind)
+        wanted = {
+            "type": kind,
+            "status": "True" if found else "False",
+            "reason": _word(found[0].event.event_type) if found else "NoScheduledEvent",
+            "message": _message(found),
+        }
+        if before is not None and all(getattr(before, key) == value for key, value in wanted.items()):
+            continue
+        times = {"lastHeartbeatTime": rfc3339(now)}
+        if before is None or before.status != wanted["status"]:
+            times["lastTransitionTime"] = rfc3339(now)
+        changed.append(wanted | times)
+    return {"status": {"conditions": changed}} if changed else {}
+
+
+def _message(lives: Sequence[Life]) -> str:
+    if not lives:
+        return "no scheduled event of this VM"
+    more = f" (and {len(lives) - 1} more)" if len(lives) > 1 else ""
+    return description(lives[0]) + more
+
+
+def _is_maintenance(event: ScheduledEvent) -> bool:
+    """Return whether the Node does not survive it as it is, and it is more than advice."""
+    return event.event_type != "Freeze" and (event.is_scheduled or event.is_started)
+
+
+def _word(text: str) -> str:
+    """Return a text as the reason of a condition or the value of a taint may be."""
+    return re.sub(r"^[^A-Za-z]+|[^A-Za-z0-9]", "", text)[:63] or "Unknown"
+
+
+def to_drain(lives: Iterable[Life], node: Node, drain: Drain, now: datetime) -> list[Life]:
+    """Return the events for which the Node is to be cordoned now, the most urgent first."""
+    skipped = any(node.metadata.labels.get(label) == value for label, value in drain.skip_node_labels.items())
+    if skipped or not drain.enabled:
+        return []
+    return [life for life in lives if (at := _begins(life, node, drain, now)) is not None and at <= now]
+
+
+def next_begin(lives: Iterable[Life], node: Node, drain: Drain, now: datetime) -> datetime | None:
+    """Return when the next event begins to be one of `to_drain`."""
+    times = (_begins(life, node, drain, now) for life in lives)
+    return min((at for at in times if at is not None and at > now), default=None)
+
+
+def _begins(life: Life, node: Node, drain: Drain, now: datetime) -> datetime | None:
+    """Return from when on the Node is to be cordoned for an event; None if it is not."""
+    event, match = life.event, drain.match
+    begun = _marked_for(node, life)
+    if begun:
+        # The passing of time does not end what it has begun.
+        match = replace(match, min_notice=None, max_notice=None, windows=None)
+    if not (event.is_scheduled or event.is_started) or not match.holds(event, target=Target.SELF, now=now):
+        return None
+    if begun or not drain.before or event.not_before is None:
+        return now
+    return event.not_before - timedelta(seconds=min(drain.before, 1e9))
+
+
+def _marked_for(node: Node, life: Life) -> bool:
+    mark = node.metadata.annotations.get(CORDONED, "").lower()
+    return mark in (known.lower() for known in life.ids)
+
+
+def deadline(life: Life) -> datetime | None:
+    """Return the time after which nothing is evicted for an event; None if it is not known."""
+    if life.event.is_scheduled:
+        return life.event.not_before
+    started = life.since(Transition.STARTED) or life.first_seen
+    return started if life.has(Transition.SCHEDULED) else started + _NO_NOTICE
+
+
+def drained_by_others(node: Node) -> str:
+    """Return the taint of AKS or an autoscaler that drains the Node itself; "" if there is none."""
+    return next((taint["key"] for taint in node.spec.taints if taint.get("key") in _OTHERS), "")
+
+
+def cordon(node: Node, wanted: Sequence[Life], drain: Drain) -> Patch:
+    """Return the changes by which the Node is cordoned for these events, or no longer is.
+
+    Whether this program cordoned it is known by its mark, which is set in the same request.
+    """
+    if drained_by_others(node):
+        return {}
+    return _marked(node, wanted, drain) if wanted else _unmarked(node)
+
+
+def merged(*patches: Patch) -> Patch:
+    """Return several changes as one."""
+    result: Patch = {}
+    for patch in patches:
+        for key, value in patch.items():
+            result[key] = merged(result.get(key, {}), value) if isinstance(value, dict) else value
+    return result
+
+
+def _marked(node: Node, wanted: Sequence[Life], drain: Drain) -> Patch:
+    life = next((life for life in wanted if _marked_for(node, life)), wanted[0])
+    taint = {"key": TAINT, "value": _word(life.event.event_type), "effect": "NoSchedule"}
+    metadata: Patch = {}
+    spec: Patch = {}
+    changed: dict[str, str | None] = dict.fromkeys(_old_marks(node))
+    cordoned_here = CORDONED in node.metadata.annotations or bool(changed)
+    if (cordoned_here or not node.spec.unschedulable) and not _marked_for(node, life):
+        changed[CORDONED] = life.ids[0]
+    if changed:
+        metadata["annotations"] = changed
+    if drain.exclude_from_load_balancers and EXCLUDED not in node.metadata.labels:
+        metadata["labels"] = {EXCLUDED: _LABEL}
+    if not node.spec.unschedulable:
+        spec["unschedulable"] = True
+    if not any(taint.items() <= one.items() for one in node.spec.taints):
+        spec["taints"] = [*_foreign_taints(node), taint]
+    return _patch(metadata, spec)
+
+
+def _unmarked(node: Node) -> Patch:
+    metadata: Patch = {}
+    spec: Patch = {}
+    old_marks = _old_marks(node)
+    marks = [*old_marks, *(key for key in node.metadata.annotations if key == CORDONED)]
+    if marks:
+        metadata["annotations"] = dict.fromkeys(marks)
+        # Chart 0.1.0 cordoned by kubectl.
+        if node.spec.unschedulable and (old_marks or not node.is_cordoned_by_others):
+            spec["unschedulable"] = None
+    if node.metadata.labels.get(EXCLUDED) == _LABEL:
+        metadata["labels"] = {EXCLUDED: None}
+    if len(foreign := _foreign_taints(node)) < len(node.spec.taints):
+        spec["taints"] = foreign
+    return _patch(metadata, spec)
+
+
+def _patch(metadata: Patch, spec: Patch) -> Patch:
+    return ({"metadata": metadata} if metadata else {}) | ({"spec": spec} if spec else {})
+
+
+def _foreign_taints(node: Node) -> list[Mapping[str, Any]]:
+    return [taint for taint in node.spec.taints if taint.get("key") != TAINT]
+
+
+def _old_marks(node: Node) -> list[str]:
+    """Return the marks of chart 0.1.0, ``scheduled-events-exporter/EVENT_ID``."""
+    known = (*_FACTS, CORDONED)
+    return [key for key in node.metadata.annotations if key.startswith(PREFIX) and key not in known]
