@@ -7,7 +7,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -17,21 +17,23 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 
 from exporter import __version__, config
 from exporter.clock import Clock
-from exporter.config import Config, Overrides
-from exporter.errors import ConfigurationError
+from exporter.config import Config, Overrides, loading
+from exporter.config.addresses import NotifyUrls
+from exporter.config.addresses import variables as secret_variables
+from exporter.config.loading import Loaded
+from exporter.errors import ConfigurationError, Mistakes
 from exporter.health import DegradedReason, Health
-from exporter.metrics import Metrics, SnapshotCollector
-from exporter.model.messages import Sender
+from exporter.metrics import EventCollector, Metrics, SnapshotCollector
 from exporter.model.views import Snapshot
 from exporter.notifications import planning
-from exporter.notifications.addresses import NotifyUrls
-from exporter.notifications.planning import Plan
-from exporter.notifications.services import Checker
+from exporter.notifications.planning import Findings, Plan
+from exporter.notifications.sender import SenderProcess, environment
 from exporter.pipeline import Pipeline
 from exporter.serving import Server, listen
 from exporter.state import Store
 from exporter.systemd import Systemd, status
 from exporter.web.app import WebApp
+from exporter.web.exposition import Exposition
 from exporter.web.settings import WebConfig
 from exporter.web.site import Site
 from exporter.work import Reloader, Watchdog
@@ -41,14 +43,12 @@ log = logging.getLogger(__name__)
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 _RELOAD_SIGNALS = {signal.SIGHUP} if hasattr(signal, "SIGHUP") else set()
 
+# A target or template that is found invalid so soon ends the start.
+_CHECK_SECONDS = 5.0
 # Of the 10 s that a stop may take; the rest is for the state and the interpreter. Hooks end in parallel.
 _STOP_SECONDS = 9.0
 _RELOAD_STOP_SECONDS = 0.5
 _SERVER_STOP_SECONDS = 1.5
-
-# The system may deliver a signal to any thread, but Python's handler runs only on the main thread, and only
-# once that wakes up.
-_LOOK_AGAIN_SECONDS = 1.0
 
 
 class Options(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -76,11 +76,12 @@ class App:
         options: Options,
         clock: Clock,
         *,
-        senders: Mapping[str, Sender] | None = None,
+        local: Sequence[str] = (),
         adapt: Callable[[Plan], Plan] = lambda plan: plan,
+        sender_type: Callable[..., SenderProcess] = SenderProcess,
         notice: str = "",
     ) -> None:
-        """Read the configuration; ``senders`` are additional targets, which get all messages.
+        """Read the configuration; targets ``local`` to this process get all messages.
 
         ``adapt`` may change the plan of notifications; ``notice`` is shown at the top of the page.
 
@@ -91,19 +92,23 @@ class App:
         self._clock = clock
         self._systemd = Systemd(os.environ)
         self._environ = dict(os.environ)
-        self._signals: queue.SimpleQueue[_Signal | ConfigurationError] = queue.SimpleQueue()
+        self._signals: queue.SimpleQueue[_Signal | Findings] = queue.SimpleQueue()
         self._reloader = Reloader(self._prepare)
-        self._senders = senders or {}
+        self._local = local
         self._adapt = adapt
         self._notice = notice
-        self._config, self._plan, self._check = self._read()
-        self._checker = Checker()
+        self._loaded = self._read()
+        self._config = self._loaded.config
         self._watchdog = Watchdog(clock)
         self.health = Health(clock)
+        variables = environment(os.environ, secret_variables(self._config))
+        self._sender = sender_type(clock, self.health, variables)
         self._registry = CollectorRegistry()
         disable_created_metrics()
         ProcessCollector(registry=self._registry)
         self._metrics = Metrics(self._registry)
+        events = EventCollector(lambda: self.snapshot)
+        self._exposition = Exposition(self._registry, clock, events=events, version=events.version)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -134,8 +139,7 @@ class App:
         self._server.start()
         self._pipeline.start()
         # Neither polling nor stopping waits for it.
-        threading.Thread(target=self._check_beside, name="check targets", daemon=True).start()
-        self._systemd.ready()
+        threading.Thread(target=self._check_targets, name="check targets", daemon=True).start()
         log.info("started", extra={"version": __version__, "url": self.url, "state": directory})
 
     def _build(self) -> None:
@@ -144,9 +148,11 @@ class App:
             self._metrics,
             self.health,
             self._clock,
-            self._watchdog,
+            watchdog=self._watchdog,
+            sender=self._sender,
             died=partial(self._signals.put, _Signal.DIED),
         )
+        self._plan = self._plan_of(self._loaded)
         self._use(self._config, self._plan)
         self._registry.register(
             SnapshotCollector(
@@ -160,31 +166,53 @@ class App:
             )
         )
 
-    def _check_beside(self) -> None:
-        try:
-            self._check(self._checker)
-        except ConfigurationError as error:
-            self._signals.put(error)
+    def _check_targets(self) -> None:
+        self._signals.put(planning.check(self._loaded, self._plan, self._sender))
+        # Messages wait for it.
+        self._pipeline.notifier.wake()
 
     def wait(self) -> bool:
         """Handle signals until one asks to stop; return False if the poller died or work hangs.
 
+        The service manager is told that the exporter is ready once targets have been checked, or after 5 s.
+
         Raises:
             ConfigurationError: a target or a template that was configured at the start is invalid.
         """
+        ready_at = self._clock.monotonic() + _CHECK_SECONDS
+        is_ready = False
         while (hanging := self._watchdog.check()) is None:
-            self._systemd.alive(status(self.snapshot, self.health.problems()))
+            left = ready_at - self._clock.monotonic()
+            if not is_ready and left <= 0:
+                is_ready = True
+                self._systemd.ready()
+            if is_ready:
+                self._systemd.alive(status(self.snapshot, self.health.problems()))
+            self._exposition.tidy()
             try:
-                signalled = self._signals.get(timeout=_LOOK_AGAIN_SECONDS)
+                signalled = self._signals.get(timeout=self._systemd.interval if is_ready else max(left, 0.0))
             except queue.Empty:
                 continue
-            if isinstance(signalled, ConfigurationError):
-                raise signalled
-            if signalled is not _Signal.RELOAD:
+            if isinstance(signalled, Findings):
+                self._take(signalled, refuse=not is_ready)
+                ready_at = self._clock.monotonic()
+            elif signalled is not _Signal.RELOAD:
                 return signalled is _Signal.STOP
-            self._systemd.reloading(self._reloader.request())
+            else:
+                self._systemd.reloading(self._reloader.request())
         log.error("exiting, so that a supervisor can restart the exporter", extra={"reason": hanging})
         return False
+
+    def _take(self, findings: Findings, *, refuse: bool) -> None:
+        """Report what the check of targets found; early mistakes end the start.
+
+        Raises:
+            ConfigurationError: there is one, and ``refuse`` is set.
+        """
+        if refuse:
+            findings.check()
+        for what, problem in (findings.mistakes | findings.unchecked).items():
+            self.health.report(DegradedReason.NOTIFICATIONS_FAILING, f"{what}: {problem}", what)
 
     def request_stop(self, *_: object) -> None:
         """Make `wait` return; safe in a signal handler."""
@@ -207,7 +235,7 @@ class App:
             self._metrics.loaded(None)
             self.health.report(DegradedReason.RELOAD_FAILED, str(error))
             raise
-        return partial(self._use, fresh, plan)
+        return partial(self._use, fresh.config, plan)
 
     def stop(self) -> None:
         """Stop within 10 s; unfinished jobs stay in the state for the next start."""
@@ -215,7 +243,6 @@ class App:
         deadline = self._clock.monotonic() + _STOP_SECONDS
         self._pipeline.begin_stop()
         self._reloader.stop(_RELOAD_STOP_SECONDS)
-        self._checker.stop()
         ended = self._pipeline.stop()
         self._server.stop(_SERVER_STOP_SECONDS)
         ended = self._pipeline.join(deadline - self._clock.monotonic()) and ended
@@ -224,19 +251,24 @@ class App:
             self._store.close()
         log.info("stopped")
 
-    def _read(self) -> tuple[Config, Plan, planning.Check]:
-        options = self._options
-        settings, plan, check = planning.read(
-            options.config_file, options.overrides, options.notify, os.environ, senders=self._senders
+    def _read(self) -> Loaded:
+        mistakes = Mistakes()
+        loaded = loading.read(
+            self._options.config_file, self._options.overrides, self._options.notify, os.environ, mistakes
         )
-        return settings, self._adapt(plan), check
+        mistakes.check()
+        return loaded
 
-    def _fresh(self) -> tuple[Config, Plan]:
-        fresh, plan, check = self._read()
-        if fresh.state.directory != self._config.state.directory:
+    def _fresh(self) -> tuple[Loaded, Plan]:
+        fresh = self._read()
+        if fresh.config.state.directory != self._config.state.directory:
             raise ConfigurationError("state.directory cannot change while the exporter runs; restart it")
-        check(self._checker)
+        plan = self._plan_of(fresh)
+        planning.check(fresh, plan, self._sender).check()
         return fresh, plan
+
+    def _plan_of(self, loaded: Loaded) -> Plan:
+        return self._adapt(planning.plan_of(loaded, local=self._local, keep_state=True))
 
     def _use(self, settings: Config, plan: Plan) -> None:
         self._config = settings
@@ -249,7 +281,8 @@ class App:
             snapshot=lambda: self.snapshot,
             health=self.health,
             clock=self._clock,
-            registry=self._registry,
+            metrics=self._exposition,
+            failed_logins=self._metrics.failed_logins,
             notice=self._notice,
             reload=self._reloader.request,
             lifecycle_enabled=self._options.enable_lifecycle,
@@ -257,6 +290,9 @@ class App:
             in_service=self._pipeline.out_of_service,
             work=self._store.work,
             polls=lambda: self._pipeline.polls,
+            node=lambda: self._pipeline.node.view,
+            targets=self._pipeline.notifier.targets,
+            configuration=lambda: self._pipeline.configuration(self._options.config_file),
             settings=self._web.current,
         )
 

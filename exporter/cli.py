@@ -11,6 +11,7 @@ import click
 
 from exporter import __version__
 from exporter.clock import SystemClock
+from exporter.commands import completion, invoked
 from exporter.commands.flags import (
     COMMON,
     DURATION,
@@ -19,32 +20,36 @@ from exporter.commands.flags import (
     LOG_FORMAT,
     NOTIFY,
     SIMULATION,
-    STATE_DIRECTORY,
     WEB_CONFIG,
     Parsed,
     log_level,
     overrides,
     serving,
+    state_directory,
 )
+from exporter.commands.service import SERVICE
 from exporter.config import PROGRAM, loading
 from exporter.errors import ConfigurationError, ExporterError, may_be_secret, quoted
 from exporter.model.lifecycle import Transition
+from exporter.model.messages import WatchChange
 
 _OUTPUT_FAILURES = (errno.ENOSPC, errno.EIO)
+
+
+# What notify-test can send samples of.
+_TESTABLE = (*Transition, *WatchChange)
 
 
 class _Program(click.Group):
     """Turns our exceptions into one line and an exit status: 2 for configuration, 1 otherwise."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Parse the arguments before the command."""
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
             raise _without_secrets(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the requested command."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -55,7 +60,6 @@ class _Program(click.Group):
             ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program, and exit with its status."""
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -91,9 +95,10 @@ def main() -> None:
 
 @main.command(params=serving(":9843", "info"))
 def run(**flags: Any) -> None:
-    """Run the exporter: poll IMDS, serve metrics and a page, send messages, run hooks, approve.
+    """Run the exporter.
 
-    Runs until SIGTERM or SIGINT. SIGHUP reloads the configuration file.
+    Polls IMDS, serves metrics and a page, sends messages, runs hooks and approves events, as configured,
+    until SIGTERM or SIGINT. SIGHUP reloads the configuration file.
     """
     from exporter import app, logs
 
@@ -103,7 +108,7 @@ def run(**flags: Any) -> None:
 
 def _options(flags: dict[str, Any]) -> Any:
     from exporter.app import Options
-    from exporter.notifications.addresses import NotifyUrls
+    from exporter.config.addresses import NotifyUrls
 
     return Options(
         config_file=flags["config_file"],
@@ -115,7 +120,15 @@ def _options(flags: dict[str, Any]) -> Any:
     )
 
 
-@main.command(params=serving("127.0.0.1:9843", "warning"))
+@main.command(
+    params=serving(
+        "127.0.0.1:9843",
+        "warning",
+        endpoint="the embedded simulator",
+        interval="250ms, or 1s with --imds.endpoint",
+        directory="a temporary directory",
+    )
+)
 def demo(**flags: Any) -> None:
     """Run the exporter against a simulator, without Azure.
 
@@ -131,8 +144,9 @@ def demo(**flags: Any) -> None:
 
 @main.command(params=[*SIMULATION])
 def simulate(**flags: Any) -> None:
-    """Simulate the Instance Metadata Service (IMDS), to test this or any other client.
+    """Simulate IMDS, to test this or any other client.
 
+    IMDS is Azure's Instance Metadata Service. The scenarios begin with the first request for scheduledevents.
     The page at the printed address starts scenarios, approves and cancels events, and injects faults.
     """
     import signal
@@ -154,7 +168,7 @@ def simulate(**flags: Any) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     with SimulatorServer(simulator, flags["web_listen_address"]) as server:
-        click.echo(f"IMDS simulator at {server.url}; try: {PROGRAM} run --imds.endpoint {server.url}")
+        click.echo(f"IMDS simulator at {server.url}; try: {invoked()} run --imds.endpoint {server.url}")
         for vm, url in list(server.urls.items())[1:]:
             click.echo(f"{vm} at {url}")
         # A signal delivered to another thread is handled only when this one wakes up.
@@ -179,15 +193,18 @@ def events(*, as_json: bool, watch: bool, exporter_url: Any, **flags: Any) -> No
 
 
 @main.command(params=[*COMMON])
-@click.argument("event_ids", metavar="EVENT_ID...", nargs=-1, required=True)
+@click.argument(
+    "event_ids", metavar="EVENT_ID...", nargs=-1, required=True, shell_complete=completion.event_ids
+)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--wait", is_flag=True, help="Wait until the events have started or are gone.")
-@click.option("--timeout", type=DURATION, default="30m", show_default=True, help="Longest time to wait.")
+@click.option("--timeout", type=DURATION, default="30m", show_default=True, help="Maximum time to wait.")
 def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float, **flags: Any) -> None:
-    """Approve events, which then start before their NotBefore, for every VM that they affect.
+    """Approve events by hand.
 
-    Shows the events and the affected VMs, and asks for confirmation. With --wait, the exit status is 0 if all
-    have started or completed, 3 if one was cancelled, and 1 otherwise.
+    Approved events start before their NotBefore, for every VM that they affect. Shows the events and the
+    affected VMs, and asks for confirmation. With --wait, the exit status is 0 if all have started or
+    completed, 3 if one was cancelled, and 1 otherwise.
     """
     from exporter.commands import approve as manual
 
@@ -195,21 +212,24 @@ def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float
     sys.exit(manual.run(settings, event_ids, SystemClock(), yes=yes, wait=timeout if wait else None))
 
 
-@main.command("notify-test", params=[*COMMON, NOTIFY, LOG_FORMAT, log_level("warning")])
-@click.option("--target", metavar="NAME", help="To this target only.")
+@main.command("notify-test", params=[SERVICE, *COMMON, NOTIFY, LOG_FORMAT, log_level("warning")])
+@click.option("--target", metavar="NAME", shell_complete=completion.targets, help="Send to this target only.")
 @click.option(
     "--transition",
-    type=click.Choice([transition.value for transition in Transition]),
-    help="A sample of this transition only.",
+    type=click.Choice([one.value for one in _TESTABLE]),
+    help="Send a sample of this transition only.",
 )
 @click.option(
-    "--all", "every", is_flag=True, help="A sample of every transition that the routes let through."
+    "--all",
+    "every",
+    is_flag=True,
+    help="Send a sample of every transition that the routes send to the target.",
 )
 def notify_test(*, target: str | None, transition: str | None, every: bool, **flags: Any) -> None:
     """Send a sample message to every target.
 
-    The routes decide what a target gets: the sample is of the transition scheduled, or else of the first that
-    they let through. Says which arrived, how long it took, and why where one did not. The exit status is 0 if
+    The sample is of the transition scheduled, or of the first transition that the routes send to the target.
+    Prints whether each message arrived, how long that took, and why if it did not. The exit status is 0 if
     all arrived.
     """
     from exporter import logs
@@ -217,15 +237,20 @@ def notify_test(*, target: str | None, transition: str | None, every: bool, **fl
     from exporter.notifications import planning
 
     logs.configure(flags["log_level"], flags["log_format"])
-    settings, plan = planning.load(flags["config_file"], overrides(flags), flags["notify"], os.environ)
-    wanted = Transition(transition) if transition else None
-    sys.exit(trial.run(settings, plan, SystemClock(), target=target, transition=wanted, every=every))
+    wanted = next((one for one in _TESTABLE if one.value == transition), None)
+    file = flags["config_file"]
+    with planning.opened(file, overrides(flags), flags["notify"], os.environ) as (loaded, plan, sender):
+        sample = trial.Trial(loaded.config, plan, sender, SystemClock())
+        sys.exit(sample.run(target=target, transition=wanted, every=every))
 
 
 @main.command()
 @click.argument("directory", metavar="DIR", type=FILE)
 def assets(directory: Path) -> None:
-    """Write alerts, dashboards, a sample configuration and deployment files into a new directory."""
+    """Write alerts, dashboards and deployment files.
+
+    They are written into DIR, a new directory, with a sample configuration.
+    """
     package = Path(__file__).parent
     installed = package / "assets"
     source = installed if installed.is_dir() else package.parent
@@ -241,17 +266,18 @@ def assets(directory: Path) -> None:
         raise ExporterError(f"cannot write the files: {error}") from error
 
 
-@main.command(params=[*COMMON, NOTIFY, STATE_DIRECTORY, WEB_CONFIG, EXPORTER_URL])
+@main.command(params=[SERVICE, *COMMON, NOTIFY, state_directory(), WEB_CONFIG, EXPORTER_URL])
 def doctor(**flags: Any) -> None:
     """Find out why the exporter does not work.
 
-    Pass the flags that the exporter is run with. Each line begins with ok, warning or failure and ends with
-    the remedy; the exit status is 1 if there is a failure. Nothing is changed, approved or sent, and
-    Scheduled Events are not switched on.
+    Asks the running exporter for its configuration and targets. If none runs, or to check a file before a
+    reload, pass the flags that it is run with. Each line begins with ok, warning or failure and ends with the
+    remedy, and the last one is the next step; the exit status is 1 if there is a failure. Nothing is changed,
+    approved or sent, and Scheduled Events are not switched on.
     """
     from exporter import logs
     from exporter.commands import doctor as examination
-    from exporter.notifications.addresses import NotifyUrls
+    from exporter.config.addresses import NotifyUrls
 
     logs.configure("warning", "logfmt")
     asked = examination.Asked(
@@ -264,20 +290,23 @@ def doctor(**flags: Any) -> None:
     sys.exit(examination.run(asked, SystemClock()))
 
 
-_FILES = click.Argument(["files"], metavar="[FILE]...", nargs=-1, type=FILE)
+_FILES = click.Argument(
+    ["files"], metavar="[FILE]...", nargs=-1, type=FILE, envvar="SCHEDULED_EVENTS_CONFIG_FILE"
+)
 
 
-@main.command("check-config", params=[_FILES, WEB_CONFIG])
+@main.command("check-config", params=[SERVICE, _FILES, WEB_CONFIG])
 def check_config(*, files: tuple[Path, ...], web_config_file: Path | None) -> None:
-    """Validate configuration files, with their targets and templates.
+    """Validate configuration files.
 
-    Prints every mistake as FILE:LINE: KEY: WHAT IS WRONG; the exit status is 1 if there is one. Warnings, for
-    example about a route that nothing can match, do not change the exit status.
+    Checks targets and templates, too. Prints every mistake as FILE:LINE: KEY: WHAT IS WRONG; the exit status
+    is 1 if there is one. Warnings, for example about a route that nothing can match, do not change the exit
+    status.
     """
     from exporter import logs
-    from exporter.commands import doctor as examination
+    from exporter.commands.check_config import check_files
 
     if not files and web_config_file is None:
         raise click.UsageError("Missing argument 'FILE...', or --web.config.file.")
     logs.configure("warning", "logfmt")
-    sys.exit(examination.check_files(files, web_config_file))
+    sys.exit(check_files(files, web_config_file))

@@ -42,13 +42,19 @@ class Mistakes:
         return True
 
     def check(self) -> None:
-        """Raise the collected problems, each once.
+        """Raise the collected problems, each once, by their lines.
 
         Raises:
             ConfigurationError: there are any.
         """
         if self.problems:
-            raise ConfigurationError(*dict.fromkeys(self.problems))
+            raise ConfigurationError(*sorted(dict.fromkeys(self.problems), key=_line))
+
+
+def _line(problem: str) -> int:
+    """Return the line of a problem that begins with ``FILE:LINE: ``; 0 for any other."""
+    found = re.match(r"[^:]*(?::[^:]+)*?:(\d+): ", problem)
+    return int(found[1]) if found else 0
 
 
 class PollOutcome(StrEnum):
@@ -63,11 +69,15 @@ class PollOutcome(StrEnum):
 
 
 class ImdsError(ExporterError):
-    """The Instance Metadata Service gave no usable answer; ``reason`` is never ``SUCCESS``."""
+    """The Instance Metadata Service gave no usable answer; ``reason`` is never ``SUCCESS``.
 
-    def __init__(self, reason: PollOutcome, message: str) -> None:
+    ``status`` is that of a complete HTTP answer, 0 without one.
+    """
+
+    def __init__(self, reason: PollOutcome, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.reason = reason
+        self.status = status
 
 
 class StateDirectoryInUseError(ExporterError):
@@ -118,6 +128,13 @@ def quoted(value: object) -> str:
     """Return a value as an error may show it: in quotes, or only its length if it may be a secret."""
     text = str(value)
     return f"a text of {len(text)} characters" if may_be_secret(text) else repr(text)
+
+
+def program(command: str) -> str:
+    """Return the program of a command for an error: arguments, which may be secrets, are left out."""
+    name, *arguments = command.split()
+    shown = quoted(name) if may_be_secret(name) else name
+    return f"{shown} ..." if arguments else shown
 
 
 def scrubbed(text: str) -> str:

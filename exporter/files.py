@@ -84,22 +84,28 @@ def _regular(path: Path, flags: int) -> int:
     raise OSError(errno.EINVAL, "it is not a regular file")
 
 
-def refuse_unsafe(directory: Path, names: Iterable[str]) -> None:
-    """Refuse a directory, or files in it, that other users can write.
+def refuse_unsafe(directory: Path, names: Iterable[str], user: int | None = None) -> None:
+    """Refuse a directory, or files in it, that other users than ``user`` own or can write; default: this one.
 
-    Groups of this process may write, because containers get their volumes that way.
+    Groups of this process may write, and root may be the owner, because containers get their volumes so.
 
     Raises:
         ConfigurationError: one is unsafe, or a file is a symbolic link or not regular; with the remedy.
     """
     if sys.platform != "win32":
-        groups = {os.getegid(), *os.getgroups()}
+        user = os.geteuid() if user is None else user
+        owners, groups = {user, 0}, {os.getegid(), *os.getgroups()}
         for path in (directory, *(directory / name for name in names)):
             with contextlib.suppress(OSError):
                 found = path.stat() if path == directory else path.lstat()
                 mode = found.st_mode
                 if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                     raise ConfigurationError(f"{path} is not a regular file; run: rm {path}")
+                if found.st_uid not in owners:
+                    raise ConfigurationError(
+                        f"{path} belongs to another user (uid {found.st_uid}); "
+                        f"if you trust its content, run: chown {user} {path}"
+                    )
                 if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and found.st_gid not in groups):
                     raise ConfigurationError(f"{path} can be written by other users; run: chmod go-w {path}")
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -14,13 +15,17 @@ from exporter.timefmt import rfc3339
 LogFormat = Literal["logfmt", "json"]
 
 _STANDARD = {*logging.makeLogRecord({}).__dict__, "message", "asctime"}
+# Of syslog(3).
+_PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+_LONGEST_TEXT = 2000
+_MOST_ITEMS = 100
 _PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def configure(level: str, style: LogFormat) -> None:
     """Write this program's logs, and warnings of its libraries, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FieldsFormatter(style))
+    handler.setFormatter(FieldsFormatter(style, journal=_writes_to_journal(os.environ)))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("exporter").setLevel(level.upper())
     # urllib3 logs malformed headers with a traceback; the caller reports the resulting error.
@@ -32,9 +37,11 @@ def configure(level: str, style: LogFormat) -> None:
 class FieldsFormatter(logging.Formatter):
     """Writes a record with its ``extra`` as fields: ``ts``, ``level``, ``component``, ``msg``, ..."""
 
-    def __init__(self, style: LogFormat) -> None:
+    def __init__(self, style: LogFormat, *, journal: bool = False) -> None:
+        """With ``journal`` each line begins with its priority, see sd-daemon(3)."""
         super().__init__()
         self._write = _as_json if style == "json" else _as_logfmt
+        self._journal = journal
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line for a record."""
@@ -46,8 +53,19 @@ class FieldsFormatter(logging.Formatter):
         }
         fields |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
         if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
-        return self._write(fields)
+            # The reason stands at its end.
+            fields["traceback"] = self.formatException(record.exc_info)[-_LONGEST_TEXT:]
+        prefix = f"<{_PRIORITIES.get(record.levelno, 6)}>" if self._journal else ""
+        return prefix + self._write(fields)
+
+
+def _writes_to_journal(environ: Mapping[str, str]) -> bool:
+    """Return whether standard error is the journal's stream, see systemd.exec(5), JOURNAL_STREAM."""
+    try:
+        found = os.fstat(2)
+    except OSError:
+        return False
+    return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 def _as_json(fields: Mapping[str, Any]) -> str:
@@ -67,8 +85,9 @@ def _plain(value: object) -> Any:
         # JSON cannot represent NaN and infinity.
         return round(value, 6) if math.isfinite(value) else str(value)
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    return str(value)
+        return [_plain(item) for item in value[:_MOST_ITEMS]] + ["…"] * (len(value) > _MOST_ITEMS)
+    text = str(value)
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
 def _quoted(value: Any) -> str:

@@ -12,16 +12,25 @@ from exporter.health import Problem
 from exporter.model.views import Snapshot
 
 _SEND_SECONDS = 1.0
+# On Windows, Ctrl-C is handled only once the main thread wakes up. Elsewhere the system delivers a signal to
+# another thread only if the process was stopped (SIGSTOP), or the main thread is about to handle a signal.
+ALIVE_SECONDS = 1.0 if sys.platform == "win32" else 5.0
 
 
 class Systemd:
-    """The service manager's socket; for any thread. Errors of the socket are ignored."""
+    """The service manager's socket; for any thread. Errors of the socket are ignored.
+
+    ``interval`` is how often to call `alive`, in seconds.
+    """
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         """Remove the variables of the protocol from the environment, so that no hook inherits them."""
         self._address = environ.pop("NOTIFY_SOCKET", "")
         watched = environ.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        self._watchdog = bool(environ.pop("WATCHDOG_USEC", "")) and watched
+        patience = environ.pop("WATCHDOG_USEC", "")
+        self._watchdog = patience.isdigit() and watched
+        # The protocol recommends half of the time after which the service is killed.
+        self.interval = min(ALIVE_SECONDS, int(patience) / 2e6) if self._watchdog else ALIVE_SECONDS
         self._status = ""
 
     def ready(self) -> None:
@@ -63,5 +72,5 @@ def status(snapshot: Snapshot, problems: tuple[Problem, ...]) -> str:
     else:
         count = len(snapshot.current)
         state = f"{count or 'no'} event{'' if count == 1 else 's'} listed"
-    wrong = "".join(f"; degraded: {problem.message}" for problem in problems)
+    wrong = "".join(f"; {problem.reason.replace('_', ' ')}: {problem.message}" for problem in problems)
     return " ".join(f"{watching}: {state}{wrong}".split())

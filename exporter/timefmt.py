@@ -24,11 +24,12 @@ def rfc3339(at: datetime | None, *, milliseconds: bool = False) -> str | None:
 _UNITS = {"y": 31_536_000.0, "w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 # Longer ones would exceed the range of datetimes.
 _LONGEST = 100 * _UNITS["y"]
-_FORM = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
+# Compiled on first use, as many starts need no durations.
+_FORM = "(?a)" + "".join(rf"(?:(\d+){unit})?" for unit in _UNITS)
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds in the format of `Duration.parse`, to the millisecond."""
+    """Return seconds in the format of `parse_duration`, to the millisecond."""
     if seconds < 0:
         return "-" + format_duration(-seconds)
     left = round(seconds * 1000)
@@ -40,33 +41,23 @@ def format_duration(seconds: float) -> str:
     return "".join(parts) or "0s"
 
 
-class Duration(float):
-    """A duration from a flag or a file, in seconds."""
+def parse_duration(value: object) -> float:
+    """Return a duration in seconds.
 
-    __slots__ = ()
+    Units are ordered from the largest, each at most once, as in Prometheus' configuration; ``0`` needs none.
 
-    @classmethod
-    def parse(cls, value: object) -> "Duration":
-        """Return a duration, in seconds.
-
-        Units are ordered from the largest, each at most once, as in Prometheus' configuration; ``0`` needs
-        none.
-
-        Raises:
-            ValueError: the text is not a valid duration, or one of more than 100 years.
-        """
-        text = str(value)
-        if text == "0":
-            return cls(0)
-        match = _FORM.fullmatch(text)
-        if not text or match is None:
-            example = "write it like 500ms, 1s, 15m, 1h30m or 7d"
-            raise ValueError(f"{quoted(text)} is not a valid duration; {example}")
-        # As floats: too many digits become infinity instead of an exception.
-        seconds = sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
-        if seconds > _LONGEST:
-            raise ValueError(f"{quoted(text)} is too long; write at most 100y")
-        return cls(seconds)
-
-    def __str__(self) -> str:
-        return format_duration(self)
+    Raises:
+        ValueError: the text is not a valid duration, or one of more than 100 years.
+    """
+    text = str(value)
+    if text == "0":
+        return 0.0
+    match = re.fullmatch(_FORM, text)
+    if not text or match is None:
+        example = "write it like 500ms, 1s, 15m, 1h30m or 7d"
+        raise ValueError(f"{quoted(text)} is not a valid duration; {example}")
+    # As floats: too many digits become infinity instead of an exception.
+    seconds = sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
+    if seconds > _LONGEST:
+        raise ValueError(f"{quoted(text)} is too long; write at most 100y")
+    return seconds

@@ -144,12 +144,10 @@ class Followed:
         step = advance(self._known, document, now, instance=None, watching=True)
         self._known = step.known
         found = [
-            one
-            for one in step.occurrences
-            if one.tracked.key in self._waiting and one.transition in _OUTCOMES
+            one for one in step.occurrences if one.life.key in self._waiting and one.transition in _OUTCOMES
         ]
-        self._waiting -= {one.tracked.key for one in found}
-        return [(one.tracked.ids[0], one.transition) for one in found]
+        self._waiting -= {one.life.key for one in found}
+        return [(one.life.ids[0], one.transition) for one in found]
 
 
 def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:
@@ -157,7 +155,7 @@ def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:
     imds.limit(seconds)
     statuses = {0}
     try:
-        click.echo("Waiting for the start; Ctrl-C ends the waiting alone.")
+        click.echo("Waiting for the start. Ctrl-C stops waiting; the approval stays.")
         while True:
             document = imds.document(tuple(PollOutcome))
             for event_id, transition in followed.observe(document, clock.now()):
@@ -203,7 +201,7 @@ def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) 
     for line in terminal.render(views, now):
         click.echo(line)
     for event in events:
-        names = ", ".join(map(printable, event.resources)) or "not said by Azure"
+        names = ", ".join(map(printable, event.resources)) or "not specified by Azure"
         click.echo(f"{printable(event.event_id)} affects {count(len(event.resources), 'VM')}: {names}")
 
 

@@ -5,8 +5,9 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -18,23 +19,26 @@ from rich.text import Text
 
 from exporter.app import App, Options
 from exporter.clock import Clock
-from exporter.commands import terminal
-from exporter.config import Endpoint, PollInterval
-from exporter.model.messages import AnyMessage, Backlog, Delivery, Rendered, Writer
+from exporter.commands import invoked, terminal
+from exporter.health import Health
+from exporter.model.messages import AnyMessage, Delivery, Rendered
 from exporter.model.views import EventView, event_view
 from exporter.model.wording import printable
 from exporter.notifications import planning
 from exporter.notifications.planning import Plan
+from exporter.notifications.protocol import Checked, Request, Send
+from exporter.notifications.sender import SenderProcess
 from exporter.simulator import Simulator, SimulatorServer, load_scenarios
 
 SPEED = 60.0
 KEPT = 50
+TERMINAL = "terminal"
 _REFRESH_SECONDS = 0.5
 # Close to Azure's limit: the 30 seconds before an eviction take half a second.
-_POLL_INTERVAL = PollInterval(0.25)
+_POLL_INTERVAL = 0.25
 # On a small terminal, the lines for messages below headline, table and two rules.
 _LEAST_MESSAGE_LINES = 8
-# The newest message is cut to this.
+# The newest message is cut to this where the titles of earlier ones need the lines.
 _BODY_LINES = 6
 
 V = TypeVar("V")
@@ -55,12 +59,25 @@ def run(options: Options, clock: Clock) -> int:
     with demonstrating(options, clock) as demo:
         if not console.is_interactive:
             _print(demo, console, stopping)
-            return 0
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            while True:
-                live.update(frame(demo, console.height), refresh=True)
-                if stopping.wait(_REFRESH_SECONDS):
-                    return 0
+        else:
+            with Live(console=console, screen=True, auto_refresh=False) as live:
+                while not stopping.wait(_REFRESH_SECONDS):
+                    live.update(frame(demo, console.height, console.width), refresh=True)
+    click.echo(_next(notify=bool(options.notify)))
+    return 0
+
+
+def _next(*, notify: bool) -> str:
+    """Return what to try after the demo."""
+    program = invoked()
+    steps = [
+        ("On an Azure VM", f"{program} run{' --notify URL' if notify else ''}"),
+        ("If something does not work there", f"{program} doctor"),
+    ]
+    if not notify:
+        mail = "mailto://user:password@example.com?to=oncall@example.com"
+        steps.insert(0, ("The same with real messages, here by mail", f"{program} demo --notify '{mail}'"))
+    return "\n".join(("Try next:", *(f"  {what}:\n    {command}" for what, command in steps)))
 
 
 class Demo(NamedTuple):
@@ -73,8 +90,8 @@ class Demo(NamedTuple):
 
     @property
     def events(self) -> list[EventView]:
-        """The current events, newest first."""
-        return [event_view(tracked) for tracked in self.app.snapshot.current]
+        """The current events, the most urgent first."""
+        return [event_view(life) for life in self.app.snapshot.current]
 
 
 @contextlib.contextmanager
@@ -93,8 +110,9 @@ def demonstrating(options: Options, clock: Clock) -> Iterator[Demo]:
         app = App(
             msgspec.structs.replace(options, overrides=overrides),
             clock,
-            senders={"terminal": messages},
+            local=[TERMINAL],
             adapt=partial(simulated, speed=speed, began=clock.now()),
+            sender_type=partial(_Sender, messages),
             notice=_notice(speed),
         )
         app.start()
@@ -105,24 +123,18 @@ def demonstrating(options: Options, clock: Clock) -> Iterator[Demo]:
 
 
 class Messages:
-    """A notification target that keeps its messages for the terminal."""
-
-    address = "terminal"
-    body_limit = None
-    backlog = Backlog.DIGEST
+    """The messages for the terminal."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: list[Rendered] = []
         self.count = 0
 
-    def send(self, rendered: Rendered, delivered_to: set[str] | None = None) -> Delivery:
+    def keep(self, rendered: Rendered) -> None:
         """Keep a message."""
-        del delivered_to
         with self._lock:
             self._kept = [*self._kept[1 - KEPT :], rendered]
             self.count += 1
-        return Delivery(delivered=True)
 
     def newest(self, count: int = KEPT) -> list[Rendered]:
         """Return the last messages, oldest first."""
@@ -130,37 +142,40 @@ class Messages:
             return self._kept[-count:] if count else []
 
 
-def simulated(plan: Plan, speed: float, began: datetime) -> Plan:
-    """Return the plan with messages in simulated time, which passes faster than the clock since ``began``."""
-    if speed == 1:
-        return plan
-    return plan._replace(renderer=lambda: _SimulatedWriter(plan.renderer(), speed, began))
+class _Sender(SenderProcess):
+    """Keeps the messages that have no address."""
+
+    def __init__(self, messages: Messages, clock: Clock, health: Health, environ: Mapping[str, str]) -> None:
+        super().__init__(clock, health, environ)
+        self._messages = messages
+
+    def ask(self, request: Request) -> "Future[Delivery | Checked]":
+        """Send a request, and keep what is returned to be shown."""
+        future = super().ask(request)
+        future.add_done_callback(self._keep)
+        return future
+
+    def _keep(self, future: "Future[Delivery | Checked]") -> None:
+        found = future.result()
+        if isinstance(found, Delivery) and found.rendered is not None:
+            self._messages.keep(found.rendered)
 
 
-class _SimulatedWriter:
-    """Renders messages in simulated time."""
+class SimulatedPlan(Plan, frozen=True):
+    """A plan whose messages are in simulated time, which passes faster than the clock since ``began``."""
 
-    def __init__(self, writer: Writer, speed: float, began: datetime) -> None:
-        self._writer = writer
-        self._speed = speed
-        self._began = began
+    speed: float = 1.0
+    began: datetime = datetime.min.replace(tzinfo=UTC)
 
-    def render(
-        self, message: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
-    ) -> Rendered:
-        """Render one message."""
-        # The delay of the delivery is real time.
-        now = self._when(message.at) + (now - message.at)
-        return self._writer.render(self._moved(message), now, limit=limit, late=late)
-
-    def digest(
-        self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
-    ) -> tuple[Rendered, int]:
-        """Render the first of several messages as one."""
-        return self._writer.digest([*map(self._moved, messages)], self._when(now), limit=limit)
+    def request(self, target: str, messages: Sequence[AnyMessage], now: datetime) -> Send:
+        """Return the request to send a message; the delay of the delivery is real time."""
+        at = messages[-1].at
+        moved = [self._moved(message) for message in messages]
+        found = super().request(target, moved, self._when(at) + (now - at))
+        return msgspec.structs.replace(found, marker="") if target == TERMINAL else found
 
     def _when(self, at: datetime) -> datetime:
-        return self._began + (at - self._began) * self._speed
+        return self.began + (at - self.began) * self.speed
 
     def _moved(self, value: V) -> V:
         """Return a time, or a value that contains times, in simulated time."""
@@ -172,19 +187,25 @@ class _SimulatedWriter:
         elif isinstance(value, msgspec.Struct):
             fields = {name: self._moved(getattr(value, name)) for name in value.__struct_fields__}
             if fields.get("impact_seconds") is not None:
-                fields["impact_seconds"] *= self._speed
+                fields["impact_seconds"] *= self.speed
             found = msgspec.structs.replace(value, **fields)
         return found  # type: ignore[return-value]  # of the same type, whichever it is
 
 
+def simulated(plan: Plan, speed: float, began: datetime) -> Plan:
+    """Return the plan of a demo: titles outside of the terminal are marked, and times are simulated."""
+    fields = {name: getattr(plan, name) for name in plan.__struct_fields__} | {"marker": "(demo) "}
+    return SimulatedPlan(**fields, speed=speed, began=began)
+
+
 @contextlib.contextmanager
-def _simulator(options: Options) -> Iterator[Endpoint]:
+def _simulator(options: Options) -> Iterator[str]:
     if options.overrides.imds_endpoint is not None:
         yield options.overrides.imds_endpoint
         return
     simulator = Simulator(load_scenarios(), speed=SPEED, loop=True)
     with SimulatorServer(simulator) as server:
-        yield Endpoint(server.url)
+        yield server.url
 
 
 def _notice(speed: float) -> str:
@@ -201,36 +222,39 @@ def headline(demo: Demo) -> list[str]:
     return [_notice(demo.speed), page, f"Simulator's page: {endpoint}"]
 
 
-def frame(demo: Demo, height: int) -> Text:
-    """Return the screen: headline, events, the newest message in full, and the titles of earlier ones."""
+def frame(demo: Demo, height: int, width: int) -> Text:
+    """Return the screen: headline, events, the newest message, and the titles of earlier ones."""
     head = [Text(line, style="bold") for line in headline(demo)]
     room = height - len(head) - 2
-    parts = [*head, Text(), *_events(demo, room - _LEAST_MESSAGE_LINES), Text()]
-    lines = _messages(demo)
-    text = Text("\n").join((parts + lines)[:height])
+    events = _events(demo, room - _LEAST_MESSAGE_LINES, width)
+    lines = [*head, Text(), *events, Text(), *_messages(demo, room - len(events))]
+    text = Text("\n").join(lines[:height])
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 
 
-def _events(demo: Demo, room: int) -> list[Text]:
+def _events(demo: Demo, room: int, width: int) -> list[Text]:
     views = demo.events
     if not demo.app.snapshot.up:
         reason = demo.app.snapshot.last_error or "its first answer can take a while"
         return [Text(f"No valid response from IMDS yet: {printable(reason)}", style="yellow")]
     # A row takes two lines; two more are for the head and the note on omitted events.
     shown = views[: max((room - 2) // 2, 1)]
-    lines = list(terminal.coloured(shown, demo.clock.now(), demo.speed).split("\n"))
+    lines = list(terminal.coloured(shown, demo.clock.now(), demo.speed, width=width).split("\n"))
     if len(views) > len(shown):
         lines.append(Text(f"... and {len(views) - len(shown)} more on the page"))
     return lines
 
 
-def _messages(demo: Demo) -> list[Text]:
+def _messages(demo: Demo, room: int) -> list[Text]:
+    """Return the newest message and the titles of earlier ones; titles give way to its body if need be."""
     kept = demo.messages.newest()
     if not kept:
         return [Text("No message yet.")]
-    body = [Text(printable(line)) for line in kept[-1].body.splitlines()[:_BODY_LINES]]
-    return [_title(kept[-1]), *body, Text(), *(_title(message) for message in reversed(kept[:-1]))]
+    titles = [_title(message) for message in reversed(kept[:-1])]
+    body_room = max(room - 2 - len(titles), _BODY_LINES)
+    body = [Text(printable(line)) for line in kept[-1].body.splitlines()[:body_room]]
+    return [_title(kept[-1]), *body, Text(), *titles]
 
 
 def _title(message: Rendered) -> Text:

@@ -1,83 +1,31 @@
-"""`doctor` and `check-config`: find problems without changing or sending anything."""
+"""`doctor`: find problems without changing or sending anything."""
 
 import os
-import shutil
-import socket
-import sys
-import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from email.utils import parsedate_to_datetime
-from enum import StrEnum
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import click
 import msgspec
-import urllib3
 
 from exporter import config
 from exporter.clock import Clock
-from exporter.commands import terminal
+from exporter.commands import examine, terminal
 from exporter.commands.events import NoExporterError, RunningExporter
+from exporter.commands.examine import FAILURE, OK, WARNING, Finding
 from exporter.config import Config, Overrides, loading
-from exporter.config.checks import advice
-from exporter.config.yamlfile import error_without_file
-from exporter.errors import ConfigurationError, ExporterError, Mistakes
-from exporter.imds import ImdsClient, endpoint_of
-from exporter.model.vm import VirtualMachine
+from exporter.config.addresses import Address, NotifyUrls
+from exporter.errors import ConfigurationError, ExporterError
+from exporter.health import DegradedReason
+from exporter.model.views import ConfigurationView, TargetView
 from exporter.model.wording import printable
-from exporter.notifications import addresses, planning
-from exporter.notifications.addresses import Address, NotifyUrls
-from exporter.state.directory import refuse_unsafe
+from exporter.notifications import planning
 from exporter.timefmt import rfc3339
 from exporter.web.api import Status
 from exporter.web.settings import WebSettings
 
-_IMDS_SECONDS = 5.0
 _SCRAPE_SECONDS = 300.0
-_CLOCK_WARNING_SECONDS = 5.0
-_CLOCK_FAILURE_SECONDS = 60.0
-# The state of a VM takes a few hundred kilobytes; a disk with less than this is nearly full.
-_LEAST_FREE_BYTES = 16 * 1024**2
-
-
-def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
-    """Print every mistake in the files, and settings without effect; return the exit status."""
-    mistakes = Mistakes()
-    for file in files:
-        with mistakes:
-            settings, _ = planning.load(file, Overrides(), (), os.environ)
-            _, locate = loading.load_located(file, Overrides(), Mistakes())
-            for keys, text in advice(settings):
-                click.echo(f"warning: {locate(keys, text)}", err=True)
-            click.echo(f"{file}: ok")
-    if web_config_file is not None:
-        with mistakes:
-            WebSettings.load(web_config_file)
-            click.echo(f"{web_config_file}: ok")
-    for problem in mistakes.problems:
-        click.echo(problem, err=True)
-    return 1 if mistakes.problems else 0
-
-
-class Level(StrEnum):
-    """How serious a finding is."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILURE = "failure"
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One line of output: the part, the finding and the remedy."""
-
-    level: Level
-    subject: str
-    message: str
-
-
-OK, WARNING, FAILURE = Level
+_SCRAPE_REMEDY = "add this VM to Prometheus' scrape_configs, and allow its port in the network security group"
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -91,45 +39,92 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def run(asked: Asked, clock: Clock) -> int:
-    """Print each finding when it is made; return the exit status, 1 if there is a failure."""
-    failed = False
-    for finding in findings(asked, clock):
+    """Print each finding when it is made, then the next step; return the exit status, 1 if one failed."""
+    found = []
+    status, answers = _exporter(asked.exporter_url)
+    for finding in _findings(asked, status, answers, clock):
         click.echo(f"{finding.level:<8} {finding.subject}: {printable(finding.message)}")
-        failed = failed or finding.level is FAILURE
-    return 1 if failed else 0
+        found.append(finding)
+    click.echo(f"{'next':<8} {_next_step(found, status)}")
+    return 1 if _has_failed(found) else 0
 
 
 def findings(asked: Asked, clock: Clock) -> Iterator[Finding]:
     """Examine each part in turn."""
-    settings, targets, mistakes = _configuration(asked)
-    yield from mistakes
-    status, answers = _exporter(asked.exporter_url)
+    return _findings(asked, *_exporter(asked.exporter_url), clock)
+
+
+def _findings(
+    asked: Asked, status: Status | None, answers: Sequence[Finding], clock: Clock
+) -> Iterator[Finding]:
     yield from answers
+    in_use = status.configuration if status else None
+    settings, targets, files = _configuration(asked, in_use)
+    yield from files
+    yield from _targets(targets, status, clock.now())
     if status is not None:
         yield _scraped(status, clock.now())
-    yield from _imds(settings, status, clock)
-    yield _state(settings)
-    for address in targets:
-        yield _target(address)
+    endpoint, version = settings.imds.endpoint, settings.imds.api_version
+    if status and asked.config_file is None and asked.overrides.imds_endpoint is None:
+        endpoint = status.endpoint
+    yield from examine.imds(endpoint, version, settings.instance.name, status, clock)
+    if in_use is None:
+        yield examine.state(config.state_directory(settings))
+    elif not _reports(status, DegradedReason.STATE_UNWRITABLE):
+        yield Finding(OK, "state", f"the exporter writes to {in_use.state_directory}")
 
 
-def _configuration(asked: Asked) -> tuple[Config, Sequence[Address], Sequence[Finding]]:
-    """Read the configuration as `run` does; if it is invalid, the rest is examined with the defaults."""
-    found = []
-    targets: Sequence[Address] = ()
+def _exporter(url: str) -> tuple[Status | None, Sequence[Finding]]:
+    """Ask the running exporter; its problems with IMDS and with targets have lines of their own."""
+    exporter = RunningExporter(url)
     try:
-        settings, _ = planning.load(asked.config_file, asked.overrides, asked.notify, os.environ)
-        targets = addresses.resolve(
-            settings.notifications, asked.notify, error_without_file, os.environ, Mistakes()
-        )
-        name = str(asked.config_file or "no file is given; all keys have their defaults")
-        found.append(Finding(OK, "configuration", name))
-        if not targets:
-            text = "none is configured; add notifications.targets, or --notify URL, if people should be told"
-            found.append(Finding(OK, "targets", text))
-    except ConfigurationError as error:
-        settings = loading.load(None, asked.overrides)
-        found += [Finding(FAILURE, "configuration", line) for line in error.problems]
+        status = exporter.status()
+    except NoExporterError as error:
+        text = f"{error}; start it, or pass its address as --exporter.url"
+        return None, [Finding(WARNING, "exporter", text)]
+    except ExporterError as error:
+        return None, [Finding(WARNING, "exporter", str(error))]
+    finally:
+        exporter.close()
+    since = f", since {rfc3339(status.started)}" if status.started else ""
+    found = [Finding(OK, "exporter", f"version {status.version} runs at {exporter.url}{since}")]
+    failing = [f"{DegradedReason.NOTIFICATIONS_FAILING}: target {one.name} " for one in _failing(status)]
+    elsewhere = (f"{DegradedReason.IMDS_FAILING}:", *failing)
+    found += [
+        Finding(FAILURE, "exporter", f"is degraded: {problem}")
+        for problem in status.problems
+        if not problem.startswith(elsewhere)
+    ]
+    return status, found
+
+
+def _failing(status: Status) -> Iterable[TargetView]:
+    return [target for target in status.targets if target.delivers is False]
+
+
+def _reports(status: Status | None, reason: DegradedReason) -> bool:
+    return status is not None and any(problem.startswith(f"{reason}:") for problem in status.problems)
+
+
+def _configuration(
+    asked: Asked, in_use: ConfigurationView | None
+) -> tuple[Config, Sequence[Address], Sequence[Finding]]:
+    """Read the configuration as `run` does, unless the exporter has one and no other is given.
+
+    If it is invalid, the rest is examined with the defaults.
+    """
+    found = [] if in_use is None else [_in_use(asked, in_use)]
+    settings = loading.load(None, asked.overrides)
+    targets: Sequence[Address] = ()
+    if in_use is None or asked.config_file is not None or asked.notify:
+        try:
+            loaded, _ = planning.load(asked.config_file, asked.overrides, asked.notify, os.environ)
+            settings, targets = loaded.config, loaded.addresses
+            if in_use is None:
+                name = str(asked.config_file or "no file is specified; all keys have their defaults")
+                found.append(Finding(OK, "configuration", name))
+        except ConfigurationError as error:
+            found += [Finding(FAILURE, "configuration", line) for line in error.problems]
     if asked.web_config_file is not None:
         try:
             WebSettings.load(asked.web_config_file)
@@ -139,151 +134,75 @@ def _configuration(asked: Asked) -> tuple[Config, Sequence[Address], Sequence[Fi
     return settings, targets, found
 
 
-def _exporter(url: str) -> tuple[Status | None, Sequence[Finding]]:
-    exporter = RunningExporter(url)
-    try:
-        status = exporter.status()
-    except NoExporterError as error:
-        text = f"{error}; start it, or name its address by --exporter.url"
-        return None, [Finding(WARNING, "exporter", text)]
-    except ExporterError as error:
-        return None, [Finding(WARNING, "exporter", str(error))]
-    finally:
-        exporter.close()
-    since = f", since {rfc3339(status.started)}" if status.started else ""
-    found = [Finding(OK, "exporter", f"version {status.version} runs at {exporter.url}{since}")]
-    found += [Finding(FAILURE, "exporter", f"is degraded: {problem}") for problem in status.problems]
-    return status, found
+def _in_use(asked: Asked, in_use: ConfigurationView) -> Finding:
+    """Show the configuration of the running exporter, and whether another one is examined."""
+    given = str(asked.config_file.absolute()) if asked.config_file else None
+    if given is not None and given != in_use.file:
+        text = f"the exporter uses {in_use.file or 'no file'}, not {given}"
+        return Finding(WARNING, "configuration", f"{text}; restart it with --config.file {given}")
+    hooks = ", ".join(in_use.hooks) or "none"
+    traces = "on" if in_use.tracing else "off"
+    name = in_use.file or "no file, all keys have their defaults"
+    return Finding(
+        OK, "configuration", f"{name}; approvals: {in_use.approval}, hooks: {hooks}, traces: {traces}"
+    )
+
+
+def _targets(addresses: Sequence[Address], status: Status | None, now: datetime) -> Iterator[Finding]:
+    running = {target.name: target for target in status.targets} if status else {}
+    for view in running.values():
+        if view.delivers is not None or view.name not in {address.target for address in addresses}:
+            yield _delivery(view, now)
+    for address in addresses:
+        if address.target not in running or running[address.target].delivers is None:
+            yield examine.host(address)
+    if not running and not addresses:
+        text = "none is configured; for messages, add notifications.targets or --notify URL"
+        yield Finding(OK, "targets", text)
+
+
+def _delivery(view: TargetView, now: datetime) -> Finding:
+    def ago(at: datetime | None) -> str:
+        return f"{terminal.span((now - at).total_seconds())} ago" if at else "earlier"
+
+    waiting = f", {view.pending} waiting" if view.pending else ""
+    if view.delivers:
+        return Finding(
+            OK, "target", f"{view.name}: the last message arrived {ago(view.last_delivery)}{waiting}"
+        )
+    if view.delivers is None:
+        text = f"{view.name}: no message since the exporter started{waiting}"
+        return Finding(OK, "target", f"{text}; notify-test sends a sample")
+    text = f"{view.name}: the last attempt, {ago(view.last_failure)}, failed{waiting}: {view.last_error}"
+    return Finding(FAILURE, "target", f"{text}; correct it, then try notify-test --target {view.name}")
 
 
 def _scraped(status: Status, now: datetime) -> Finding:
-    remedy = "add this VM to Prometheus' scrape_configs, and allow its port in the network security group"
     if status.last_scrape is None:
-        return Finding(WARNING, "scrape", f"/metrics was not asked for since the exporter started; {remedy}")
+        if status.targets:
+            return Finding(OK, "scrape", "Prometheus does not scrape /metrics; messages do not need it")
+        text = "/metrics has not been requested since the exporter started, and there is no target"
+        return Finding(WARNING, "scrape", f"{text}: nobody is notified; add a target, or {_SCRAPE_REMEDY}")
     ago = (now - status.last_scrape).total_seconds()
     if ago > _SCRAPE_SECONDS:
-        return Finding(WARNING, "scrape", f"/metrics was last asked for {terminal.span(ago)} ago; {remedy}")
-    return Finding(OK, "scrape", f"/metrics was last asked for {terminal.span(ago)} ago")
+        text = f"/metrics was last requested {terminal.span(ago)} ago"
+        if status.targets:
+            return Finding(OK, "scrape", f"{text}; messages do not need it")
+        return Finding(WARNING, "scrape", f"{text}; {_SCRAPE_REMEDY}")
+    return Finding(OK, "scrape", f"/metrics was last requested {terminal.span(ago)} ago")
 
 
-def _imds(settings: Config, status: Status | None, clock: Clock) -> Iterator[Finding]:
-    try:
-        endpoint = endpoint_of(settings.imds.endpoint)
-    except ExporterError as error:
-        yield Finding(FAILURE, "imds", str(error))
-        return
-    # Not scheduledevents: a request for it switches Scheduled Events on.
-    client = ImdsClient(endpoint, timeout=_IMDS_SECONDS, clock=clock)
-    vm: VirtualMachine | None = None
-    try:
-        vm = client.instance()
-        yield Finding(OK, "imds", f"{endpoint} answers")
-    except ExporterError as error:
-        yield Finding(
-            FAILURE,
-            "imds",
-            f"{error}; it answers on Azure VMs only: allow 169.254.169.254 in firewalls, do not use a proxy, "
-            "and run a container in the host's network",
-        )
-    finally:
-        client.close()
-    yield _scheduled_events(status, clock.now())
-    yield _name(settings, vm)
-    if vm is not None:
-        yield _clock(endpoint, clock)
+def _has_failed(found: Iterable[Finding]) -> bool:
+    return any(finding.level is FAILURE for finding in found)
 
 
-def _scheduled_events(status: Status | None, now: datetime) -> Finding:
-    subject = "scheduled events"
+def _next_step(found: Sequence[Finding], status: Status | None) -> str:
+    if _has_failed(found):
+        return "correct the failures above, then run doctor again"
     if status is None:
-        text = "unknown; only a request that switches them on would tell, so start the exporter"
-        return Finding(WARNING, subject, text)
-    since = rfc3339(status.started) if status.started else "its start"
-    if status.up and status.last_success is not None:
-        ago = terminal.span((now - status.last_success).total_seconds())
-        return Finding(
-            OK, subject, f"switched on; the exporter polls since {since}, last with success {ago} ago"
-        )
-    if not status.last_error:
-        text = f"the exporter waits for the first response since {since}; Azure takes up to two minutes"
-        return Finding(WARNING, subject, text)
-    last = f"since {rfc3339(status.last_success)}" if status.last_success else "yet"
-    return Finding(FAILURE, subject, f"the exporter had no valid response {last}: {status.last_error}")
-
-
-def _name(settings: Config, vm: VirtualMachine | None) -> Finding:
-    given = settings.instance.name
-    known = vm.name if vm is not None else ""
-    if given and known and given.lower() != known.lower():
-        text = f"instance.name is {given}, IMDS says {known}; remove instance.name unless events name {given}"
-        return Finding(WARNING, "name", text)
-    if given or known:
-        return Finding(OK, "name", f"{given or known}, from {'instance.name' if given else 'IMDS'}")
-    text = "unknown: nothing is approved and no hook runs until IMDS gives it; or set instance.name"
-    return Finding(FAILURE, "name", text)
-
-
-def _clock(endpoint: str, clock: Clock) -> Finding:
-    """Compare the clock with the Date header of IMDS."""
-    try:
-        answer = urllib3.PoolManager(timeout=_IMDS_SECONDS, retries=False).request(
-            "GET", f"{endpoint}/metadata/versions", headers={"Metadata": "true"}
-        )
-        theirs = parsedate_to_datetime(answer.headers["Date"])
-        off = (clock.now() - theirs).total_seconds()
-    except (urllib3.exceptions.HTTPError, KeyError, ValueError, TypeError):
-        return Finding(WARNING, "clock", "could not be compared with that of IMDS; look at: timedatectl")
-    if abs(off) <= _CLOCK_WARNING_SECONDS:
-        return Finding(OK, "clock", "in step with that of IMDS")
-    level = FAILURE if abs(off) > _CLOCK_FAILURE_SECONDS else WARNING
-    text = f"{terminal.span(off)} {'ahead of' if off > 0 else 'behind'} that of IMDS"
-    return Finding(level, "clock", f"{text}; times and notice are off by as much: set up NTP or chrony")
-
-
-def _state(settings: Config) -> Finding:
-    """Examine the state directory, without creating or writing anything."""
-    directory = config.state_directory(settings)
-    present = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    if not present.is_dir():
-        return Finding(FAILURE, "state", f"{present} is not a directory; remove it, or set state.directory")
-    try:
-        refuse_unsafe(directory)
-    except ConfigurationError as error:
-        return Finding(FAILURE, "state", str(error))
-    if not os.access(present, os.W_OK | os.X_OK):
-        user = "this user"
-        if sys.platform != "win32":
-            user = f"uid {os.geteuid()}, as which this command runs"
-        remedy = "change its owner, or run this as the exporter's user"
-        return Finding(FAILURE, "state", f"{present} cannot be written by {user}; {remedy}")
-    free = shutil.disk_usage(present).free
-    if free < _LEAST_FREE_BYTES:
-        return Finding(WARNING, "state", f"{present} has {free // 1024**2} MiB free; make room")
-    text = "can be written" if present == directory else "does not exist yet and can be created"
-    return Finding(OK, "state", f"{directory} {text}")
-
-
-def _target(address: Address) -> Finding:
-    """Resolve a target's host; `notify-test` is for delivery."""
-    host = _host(address)
-    shown = f"{address.target} ({address.label})"
-    if not host:
-        return Finding(OK, "target", f"{shown} is a valid address; notify-test sends a message to it")
-    try:
-        socket.getaddrinfo(host, None)
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a valid host name"
-        # A proxy resolves the names itself.
-        level = WARNING if urllib.request.getproxies() else FAILURE
-        return Finding(
-            level, "target", f"{shown}: {host} cannot be resolved: {reason}; check the URL and DNS"
-        )
-    return Finding(OK, "target", f"{shown}: {host} resolves; notify-test sends a message to it")
-
-
-def _host(address: Address) -> str:
-    """Return the host of a target's URL; "" if that part is a token."""
-    shown = urlsplit(address.label).hostname if "://" in address.label else None
-    if not shown or shown == "...":
-        return ""
-    return parse_qs(urlsplit(address.url).query).get("smtp", [shown])[0]
+        return "start the exporter, then run doctor again"
+    if any(target.delivers is None for target in status.targets):
+        return "send a sample message to every target, if you have not yet: notify-test, with these flags"
+    if any(finding.level is WARNING for finding in found):
+        return "read the warnings above"
+    return "nothing to correct; for a real event, restart a test VM from Azure's portal"

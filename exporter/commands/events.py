@@ -17,7 +17,7 @@ from exporter.config import Config
 from exporter.errors import ExporterError, ImdsError
 from exporter.imds import ImdsClient, client_of
 from exporter.model.documents import decode_document
-from exporter.model.views import EventView, listed_view
+from exporter.model.views import EventView, listed_view, urgency
 from exporter.model.wording import printable
 from exporter.timefmt import rfc3339
 from exporter.web import api
@@ -62,7 +62,6 @@ class RunningExporter:
         return self._ask("/api/v1/status", api.Status)
 
     def close(self) -> None:
-        """Close the connections."""
         self._pool.clear()
 
     def _ask(self, path: str, kind: type[T]) -> T:
@@ -96,11 +95,12 @@ class RunningExporter:
             raise NoExporterError(f"no exporter answers at {self.url}") from error
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """The output of ``--json``: the events, newest first; from IMDS, without their lives so far."""
+class EventList(msgspec.Struct, frozen=True):
+    """The output of ``--json``: the events by `urgency`; from IMDS, without their lives so far."""
 
     source: Literal["exporter", "imds"]
     instance: str | None
+    api_version: str
     document_incarnation: int | None
     current: tuple[EventView, ...]
 
@@ -109,7 +109,7 @@ class _Look(msgspec.Struct, frozen=True):
     """An answer, with the lines above the events; ``error`` is the reason why it is out of date."""
 
     headline: tuple[str, ...]
-    answer: Answer | None = None
+    answer: EventList | None = None
     warnings: tuple[str, ...] = ()
     error: str = ""
 
@@ -130,9 +130,10 @@ def show(settings: Config, clock: Clock, *, exporter_url: str | None, as_json: b
             for look in _looks(sources, settings.imds.poll_interval):
                 _print(look, clock, as_json=as_json)
         else:
-            with Live(console=terminal.console(), screen=True, auto_refresh=False) as live:
+            console = terminal.console()
+            with Live(console=console, screen=True, auto_refresh=False) as live:
                 for look in _looks(sources, settings.imds.poll_interval):
-                    live.update(_drawn(look, clock), refresh=True)
+                    live.update(_drawn(look, clock, console.width), refresh=True)
     except KeyboardInterrupt:
         return
     finally:
@@ -160,10 +161,9 @@ class _Sources:
         try:
             return self._ask_exporter(self._exporter)
         except NoExporterError as error:
-            return self._ask_imds(f"{error}; IMDS does not tell when an event was first seen or started")
+            return self._ask_imds(f"{error}; IMDS does not know when an event was first seen or started")
 
     def close(self) -> None:
-        """Close the connections."""
         if self._exporter is not None:
             self._exporter.close()
         if self._imds is not None:
@@ -171,7 +171,9 @@ class _Sources:
 
     def _ask_exporter(self, exporter: RunningExporter) -> _Look:
         status, events = exporter.status(), exporter.events()
-        answer = Answer("exporter", events.instance, status.document_incarnation, events.current)
+        answer = EventList(
+            "exporter", events.instance, status.api_version, status.document_incarnation, events.current
+        )
         warnings = []
         if not status.up:
             since = f"since {rfc3339(status.last_success)}" if status.last_success else "yet"
@@ -188,12 +190,13 @@ class _Sources:
                 self._name = imds.instance().name or None
             except ImdsError as error:
                 warnings.append(f"this VM's name is not known: {error}")
-        listed = tuple(listed_view(event, event.target(self._name)) for event in reversed(document.events))
-        answer = Answer("imds", self._name, document.incarnation, listed)
+        events = sorted(document.events, key=urgency)
+        listed = tuple(listed_view(event, event.target(self._name)) for event in events)
+        answer = EventList("imds", self._name, imds.api_version, document.incarnation, listed)
         headline = (f"{_name(answer)}: IMDS at {imds.endpoint}", self._when(answer), *notes)
         return _Look(headline, answer, tuple(warnings))
 
-    def _when(self, answer: Answer) -> str:
+    def _when(self, answer: EventList) -> str:
         return f"At {rfc3339(self._clock.now())}, incarnation {answer.document_incarnation}"
 
 
@@ -215,7 +218,8 @@ def _print(look: _Look, clock: Clock, *, as_json: bool) -> None:
     for warning in look.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)
     if not as_json:
-        terminal.console().print(_drawn(msgspec.structs.replace(look, warnings=()), clock))
+        console = terminal.console()
+        console.print(_drawn(msgspec.structs.replace(look, warnings=()), clock, console.width))
         return
     if look.error:
         click.echo(f"error: {printable(look.error)}", err=True)
@@ -223,15 +227,15 @@ def _print(look: _Look, clock: Clock, *, as_json: bool) -> None:
         click.echo(msgspec.json.encode(look.answer).decode())
 
 
-def _drawn(look: _Look, clock: Clock) -> Text:
+def _drawn(look: _Look, clock: Clock, width: int) -> Text:
     parts = [Text(printable(line)) for line in look.headline]
     parts += [Text(f"warning: {printable(text)}", style="yellow") for text in look.warnings]
     if look.error:
         parts.append(Text(f"error: {printable(look.error)}", style="bold red"))
     if look.answer is not None:
-        parts.append(terminal.coloured(look.answer.current, clock.now()))
+        parts.append(terminal.coloured(look.answer.current, clock.now(), width=width))
     return Text("\n").join(parts)
 
 
-def _name(answer: Answer) -> str:
+def _name(answer: EventList) -> str:
     return answer.instance or "an unnamed VM"

@@ -6,10 +6,12 @@ from typing import Any
 
 import click
 
-from exporter.config import Endpoint, Overrides, PollInterval, http_url
-from exporter.timefmt import Duration
+from exporter.commands import completion
+from exporter.config import IMDS_ADDRESS, Overrides, http_url, parse_endpoint, parse_poll_interval
+from exporter.timefmt import parse_duration
 
 FILE = click.Path(path_type=Path)
+_STATE_DIRECTORY = "$STATE_DIRECTORY, else the default directory of the platform"
 
 
 class Parsed(click.ParamType[object]):
@@ -20,7 +22,6 @@ class Parsed(click.ParamType[object]):
         self._parse = parse
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
-        """Return the value of the flag's text."""
         try:
             return self._parse(str(value))
         except ValueError as error:
@@ -35,7 +36,7 @@ def _exporter_url(text: str) -> str:
     return text.rstrip("/")
 
 
-DURATION = Parsed("duration", Duration.parse)
+DURATION = Parsed("duration", parse_duration)
 
 
 def flag(name: str, **settings: Any) -> click.Option:
@@ -57,30 +58,30 @@ def log_level(default: str) -> click.Option:
     return flag("--log.level", type=levels, default=default, show_default=True, help=help_text)
 
 
-COMMON = (
-    flag("--config.file", type=FILE, help="Configuration file (YAML)."),
-    flag(
-        "--imds.endpoint",
-        type=Parsed("url", Endpoint.parse),
-        help="Address of IMDS: a URL without a path, or discover.  [default: http://169.254.169.254]",
-    ),
-    flag(
-        "--instance.name",
-        metavar="NAME",
-        help="Name of this VM in the Resources of events.  [default: as IMDS says]",
-    ),
-)
+def common(endpoint: str = IMDS_ADDRESS) -> tuple[click.Option, ...]:
+    """Return the flags of all commands that read the configuration; ``endpoint`` is a default."""
+    return (
+        flag("--config.file", type=FILE, help="Configuration file (YAML)."),
+        flag(
+            "--imds.endpoint",
+            type=Parsed("url", parse_endpoint),
+            help=f"Address of IMDS: a URL without a path, or discover.  [default: {endpoint}]",
+        ),
+        flag(
+            "--instance.name",
+            metavar="NAME",
+            help="Name of this VM in the Resources of events.  [default: from IMDS]",
+        ),
+    )
+
+
+COMMON = common()
 NOTIFY = flag(
     "--notify",
     multiple=True,
     metavar="URL",
     help="Apprise URL of a target that gets every message about this VM; repeatable. Separate several by "
     "spaces in the environment variable.",
-)
-STATE_DIRECTORY = flag(
-    "--state.directory",
-    metavar="PATH",
-    help="Directory of the state.  [default: $STATE_DIRECTORY, else the usual place of the platform]",
 )
 WEB_CONFIG = flag(
     "--web.config.file",
@@ -105,17 +106,29 @@ EXPORTER_URL = flag(
 )
 
 
-def serving(address: str, level: str) -> list[click.Parameter]:
-    """Return the flags of the commands that run the exporter, with defaults for its address and log level."""
+def state_directory(default: str = _STATE_DIRECTORY) -> click.Option:
+    """Return the flag of the state directory."""
+    return flag("--state.directory", metavar="PATH", help=f"Directory of the state.  [default: {default}]")
+
+
+def serving(
+    address: str,
+    level: str,
+    *,
+    endpoint: str = IMDS_ADDRESS,
+    interval: str = "1s",
+    directory: str = _STATE_DIRECTORY,
+) -> list[click.Parameter]:
+    """Return the flags of the commands that run the exporter, with their defaults."""
     return [
-        *COMMON,
+        *common(endpoint),
         NOTIFY,
         flag(
             "--poll.interval",
-            type=Parsed("duration", PollInterval.parse),
-            help="Time between two polls of IMDS.  [default: 1s]",
+            type=Parsed("duration", parse_poll_interval),
+            help=f"Time between two polls of IMDS.  [default: {interval}]",
         ),
-        STATE_DIRECTORY,
+        state_directory(directory),
         listen_address(address),
         WEB_CONFIG,
         flag("--web.enable-lifecycle", is_flag=True, help="Reload the configuration on POST to /-/reload."),
@@ -130,8 +143,9 @@ SIMULATION = (
         ["--scenario", "scenarios"],
         multiple=True,
         metavar="NAME|FILE",
-        help="Scenario to play: a bundled one, or a file that ends in .yaml or .yml; repeatable "
-        "[default: all].",
+        shell_complete=completion.scenarios,
+        help="Scenario to play: a bundled one, or a file that ends in .yaml or .yml; repeatable.  "
+        "[default: all]",
     ),
     click.Option(
         ["--idle"], is_flag=True, help="Play nothing until a scenario is started on the page or by the API."
@@ -141,7 +155,7 @@ SIMULATION = (
         type=click.FloatRange(min=0.1, max=10000),
         default=1.0,
         show_default=True,
-        help="How many times as fast as the clock simulated time passes.",
+        help="Speed of simulated time, as a multiple of real time.",
     ),
     click.Option(["--loop"], is_flag=True, help="Start again after the last scenario."),
     flag(
@@ -156,7 +170,7 @@ SIMULATION = (
         type=click.IntRange(min=1, max=1000),
         default=1,
         show_default=True,
-        help="Number of VMs to simulate, each at a port of its own from --web.listen-address on.",
+        help="Number of VMs to simulate, each on its own port, starting with that of --web.listen-address.",
     ),
     click.Option(
         ["--first-call-delay"],
@@ -170,7 +184,8 @@ SIMULATION = (
         type=DURATION,
         default="0s",
         show_default=True,
-        help="Simulated time after that in which no events are listed; up to five minutes on Azure.",
+        help="Simulated time after the first answer during which no events are listed; up to five minutes "
+        "on Azure.",
     ),
 )
 

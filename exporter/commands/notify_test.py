@@ -1,10 +1,12 @@
 """`notify-test`: send samples of the routed messages to every target, and report the results."""
 
-import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from exporter.clock import Clock
 from exporter.commands.terminal import aligned
@@ -12,13 +14,16 @@ from exporter.config import Config, Route
 from exporter.errors import ConfigurationError, ImdsError, quoted
 from exporter.imds import ImdsClient, endpoint_of
 from exporter.model.lifecycle import ENDINGS, Transition
-from exporter.model.messages import Backlog, Delivery, Message
+from exporter.model.messages import AnyMessage, Backlog, Delivery, Message, WatchChange, WatchMessage
 from exporter.model.vm import VirtualMachine
 from exporter.notifications.planning import Plan
-from exporter.notifications.templating import samples
+from exporter.notifications.samples import samples, watch_sample
+from exporter.notifications.sender import SenderProcess
 
-_HEAD = ("TARGET", "ADDRESS", "TRANSITION", "ARRIVED", "TOOK", "WHY NOT")
+_HEAD = ("TARGET", "ADDRESS", "TRANSITION", "ARRIVED", "TOOK", "REASON")
 _NAME_SECONDS = 3.0
+
+Chosen = Transition | WatchChange
 
 
 class Try(msgspec.Struct, frozen=True):
@@ -31,44 +36,76 @@ class Try(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def run(
-    settings: Config,
-    plan: Plan,
-    clock: Clock,
-    *,
-    target: str | None = None,
-    transition: Transition | None = None,
-    every: bool = False,
-) -> int:
-    """Send samples, print the results, and return the exit status: 0 only if all arrived.
+class Trial(NamedTuple):
+    """What samples are sent by."""
 
-    By default each target gets one sample; with ``every``, one of each transition.
+    settings: Config
+    plan: Plan
+    sender: SenderProcess
+    clock: Clock
 
-    Raises:
-        ConfigurationError: the chosen ``target`` does not exist.
-    """
-    if not plan.senders:
-        click.echo("There is no target: give --notify URL, or notifications.targets in a file.", err=True)
-        return 1
-    if target is not None and target not in plan.senders:
-        known = ", ".join(plan.senders)
-        raise ConfigurationError(f"--target: {quoted(target)} is not a target; there are: {known}")
-    vm = _vm(endpoint_of(settings.imds.endpoint), clock, settings.instance.name)
-    chosen = {}
-    for name in [target] if target else plan.senders:
-        allowed = _allowed(plan.routes, name)
-        click.echo(_introduction(name, allowed, transition), err=True)
-        routes = allowed or {Transition.SCHEDULED: Route(targets=(name,))}
-        wanted = _wanted([one for one in routes if transition in (None, one)], every=every)
-        chosen[name] = [_sample(one, routes[one], name, vm, clock) for one in wanted]
-    tries = try_all(plan, chosen, clock)
-    for line in aligned([_HEAD, *map(_row, tries)]) if tries else ():
-        click.echo(line)
-    lost = sum(not one.delivery.delivered for one in tries)
-    if lost or not tries:
-        failed = f"{lost} of {len(tries)} messages did not arrive." if lost else "Nothing was sent."
-        click.echo(failed, err=True)
-    return 1 if lost or not tries else 0
+    def run(self, *, target: str | None = None, transition: Chosen | None = None, every: bool = False) -> int:
+        """Send samples, print the results, and return the exit status: 0 only if all arrived.
+
+        By default each target gets one sample; with ``every``, one of each transition.
+
+        Raises:
+            ConfigurationError: the chosen ``target`` does not exist.
+        """
+        if not self.plan.addresses:
+            click.echo(
+                "There is no target: pass --notify URL, or set notifications.targets in a file.", err=True
+            )
+            return 1
+        if target is not None and target not in self.plan.addresses:
+            known = ", ".join(self.plan.addresses)
+            raise ConfigurationError(f"--target: {quoted(target)} is not a target; the targets are: {known}")
+        vm = _vm(endpoint_of(self.settings.imds.endpoint), self.clock, self.settings.instance.name)
+        vm = replace(vm, node=self.plan.node)
+        chosen: dict[str, list[AnyMessage]] = {}
+        for name in [target] if target else self.plan.addresses:
+            allowed = _allowed(self.plan.routes, name)
+            about_watch = [
+                change
+                for change in WatchChange
+                if name in self.plan.watch_targets and (transition is change or (every and not transition))
+            ]
+            click.echo(_introduction(name, allowed, None if about_watch else transition), err=True)
+            routes = allowed or {Transition.SCHEDULED: Route(targets=(name,))}
+            wanted = _wanted([one for one in routes if transition in (None, one)], every=every)
+            chosen[name] = [_sample(one, routes[one], name, vm, self.clock) for one in wanted]
+            chosen[name] += [_about_watch(change, name, vm, self.clock) for change in about_watch]
+        tries = self._try_all(chosen)
+        for line in aligned([_HEAD, *map(_row, tries)]) if tries else ():
+            click.echo(line)
+        lost = sum(not one.delivery.delivered for one in tries)
+        if lost or not tries:
+            failed = f"{lost} of {len(tries)} messages did not arrive." if lost else "Nothing was sent."
+            click.echo(failed, err=True)
+        return 1 if lost or not tries else 0
+
+    def _try_all(self, chosen: Mapping[str, list[AnyMessage]]) -> list[Try]:
+        """Send the messages to all targets at once, each target's in order; return the tries by target."""
+        with ThreadPoolExecutor(max(len(chosen), 1)) as pool:
+            found = pool.map(lambda name: list(self._try_target(name, chosen[name])), chosen)
+            return [one for tries in found for one in tries]
+
+    def _has_incidents(self, target: str) -> bool:
+        return self.plan.backlogs[target] is not Backlog.DIGEST and not self.plan.addresses[target].webhook
+
+    def _try_target(self, target: str, messages: Sequence[AnyMessage]) -> Iterator[Try]:
+        address = self.plan.addresses[target]
+        if not messages:
+            return
+        if self._has_incidents(target) and not messages[-1].resolves:
+            # For a service with incidents: a test must not leave one open.
+            messages = [*messages, _end(messages[-1], self.clock)]
+        for message in messages:
+            begun = self.clock.monotonic()
+            result = self.sender.ask(self.plan.request(target, [message], self.clock.now())).result()
+            seconds = self.clock.monotonic() - begun
+            if isinstance(result, Delivery):
+                yield Try(target, address.label, message.transition.value, result, seconds)
 
 
 def _allowed(routes: Sequence[Route], target: str) -> dict[Transition, Route]:
@@ -82,13 +119,13 @@ def _allowed(routes: Sequence[Route], target: str) -> dict[Transition, Route]:
     return found
 
 
-def _introduction(target: str, allowed: Collection[Transition], wanted: Transition | None) -> str:
+def _introduction(target: str, allowed: Collection[Transition], wanted: Chosen | None) -> str:
     """Return a line about the messages that a target gets."""
     if not allowed:
         return f"warning: {target}: no route leads to it; it gets no messages about events"
     every = len(allowed) == len(Transition)
     refused = f"; {wanted} is not sent" if wanted is not None and wanted not in allowed else ""
-    return f"{target}: its routes let through {'every transition' if every else ', '.join(allowed)}{refused}"
+    return f"{target}: gets {'every transition' if every else ', '.join(allowed)}{refused}"
 
 
 def _wanted(possible: list[Transition], *, every: bool) -> list[Transition]:
@@ -103,44 +140,20 @@ def _sample(transition: Transition, route: Route, target: str, vm: VirtualMachin
     """Return a message whose type and transition match the route."""
     event_type = (route.match.event_types or ("Reboot",))[0]
     found = next(one for one in samples(vm, clock.now(), event_type) if one.transition is transition)
-    return msgspec.structs.replace(found, target=target)
+    return replace(found, target=target)
 
 
-def _end(message: Message, clock: Clock) -> Message:
-    """Return the end of the event that a sample is about."""
+def _about_watch(change: WatchChange, target: str, vm: VirtualMachine, clock: Clock) -> WatchMessage:
+    return replace(watch_sample(change, vm, clock.now()), target=target)
+
+
+def _end(message: AnyMessage, clock: Clock) -> AnyMessage:
+    """Return the end of what a sample is about."""
+    if isinstance(message, WatchMessage):
+        return _about_watch(WatchChange.RECOVERED, message.target, message.vm, clock)
     found = samples(message.vm, clock.now(), message.event.type)
     end = next(one for one in found if one.transition is Transition.COMPLETED)
-    return msgspec.structs.replace(end, target=message.target)
-
-
-def try_all(plan: Plan, chosen: dict[str, list[Message]], clock: Clock) -> list[Try]:
-    """Send the messages to all targets at once, each target's in order; return the tries by target."""
-    found: dict[str, list[Try]] = {target: [] for target in chosen}
-
-    def work(target: str) -> None:
-        found[target].extend(_try_target(plan, target, chosen[target], clock))
-
-    threads = [threading.Thread(target=work, args=(target,), daemon=True) for target in chosen]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [one for tries in found.values() for one in tries]
-
-
-def _try_target(plan: Plan, target: str, messages: Sequence[Message], clock: Clock) -> Iterator[Try]:
-    if not messages:
-        return
-    sender, renderer = plan.senders[target](), plan.renderer()
-    if sender.backlog is not Backlog.DIGEST and not messages[-1].resolves:
-        # For a service with incidents: a test must not leave one open.
-        messages = [*messages, _end(messages[-1], clock)]
-    for message in messages:
-        begun = clock.monotonic()
-        rendered = renderer.render(message, clock.now(), limit=sender.body_limit)
-        delivery = sender.send(rendered.about(message))
-        seconds = clock.monotonic() - begun
-        yield Try(target, sender.address, message.transition.value, delivery, seconds)
+    return replace(end, target=message.target)
 
 
 def _row(one: Try) -> Sequence[str]:
@@ -157,8 +170,8 @@ def _vm(endpoint: str, clock: Clock, name: str) -> VirtualMachine:
         vm = client.instance()
     except ImdsError as error:
         if not name:
-            click.echo(f"this VM's name is not known ({error}); give --instance.name", err=True)
+            click.echo(f"this VM's name is not known ({error}); pass --instance.name", err=True)
         return VirtualMachine(name=name)
     finally:
         client.close()
-    return msgspec.structs.replace(vm, name=name) if name else vm
+    return replace(vm, name=name) if name else vm

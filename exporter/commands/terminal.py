@@ -34,11 +34,11 @@ def console() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
-def coloured(views: Sequence[EventView], now: datetime, speed: float = 1.0) -> Text:
+def coloured(views: Sequence[EventView], now: datetime, speed: float = 1.0, *, width: int = WIDTH) -> Text:
     """Return the table of events, each in the colour of its severity."""
     if not views:
         return Text("No events are pending.")
-    head, *rest = render(views, now, speed)
+    head, *rest = render(views, now, speed, width=width)
     rows = [Text(head, style="bold")]
     for view, first, second in zip(views, rest[::2], rest[1::2], strict=True):
         transition = {SCHEDULED: "scheduled", STARTED: "started"}.get(view.status, "advised")
@@ -46,16 +46,18 @@ def coloured(views: Sequence[EventView], now: datetime, speed: float = 1.0) -> T
     return Text("\n").join(rows)
 
 
-def render(views: Sequence[EventView], now: datetime, speed: float = 1.0) -> list[str]:
+def render(views: Sequence[EventView], now: datetime, speed: float = 1.0, *, width: int = WIDTH) -> list[str]:
     """Return the table of events: a head line, and two lines for each.
 
     ``speed`` is the speed of the events' time relative to the clock. Only an event id longer than a GUID
-    makes a line longer than `WIDTH`. Control characters that Azure sent are replaced.
+    makes a line longer than ``width``, which is at least `WIDTH`.
+    Control characters that Azure sent are replaced.
     """
-    rows = _fitted([_HEAD, *(_row(view, now, speed) for view in views)])
+    width = max(width, WIDTH)
+    rows = _fitted([_HEAD, *(_row(view, now, speed) for view in views)], width)
     return [
         rows[0],
-        *(line for row, view in zip(rows[1:], views, strict=True) for line in (row, _whom(view))),
+        *(line for row, view in zip(rows[1:], views, strict=True) for line in (row, _whom(view, width))),
     ]
 
 
@@ -73,16 +75,16 @@ def span(seconds: float) -> str:
     return "".join(_UNIT.findall(format_duration(round(abs(seconds))))[:2])
 
 
-def _fitted(rows: Sequence[Sequence[str]]) -> list[str]:
+def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """Align a table, and shorten its first two columns as far as its width requires."""
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD) - 1)]
-    excess = sum(widths) + len(_GAP) * len(widths) + _GUID - WIDTH
+    excess = sum(widths) + len(_GAP) * len(widths) + _GUID - width
     for column in (0, 1):
-        width = max(widths[column] - max(excess, 0), min(widths[column], _LEAST))
-        excess -= widths[column] - width
+        room = max(widths[column] - max(excess, 0), min(widths[column], _LEAST))
+        excess -= widths[column] - room
         for row in cells:
-            row[column] = cut(row[column], width)
+            row[column] = cut(row[column], room)
     return aligned(cells)
 
 
@@ -97,19 +99,19 @@ def _row(view: EventView, now: datetime, speed: float) -> tuple[str, ...]:
     return view.type, view.status, _starts(view, now, speed), lasts, view.id
 
 
-def _whom(view: EventView) -> str:
+def _whom(view: EventView, width: int) -> str:
     """Return the VMs that an event affects, as many as fit on the line, and who requested it."""
     source = f"; requested by {printable(view.source)}" if view.source else ""
     names = [printable(name) for name in view.resources]
     if not names:
-        return cut(f"  affects {_WHOM[view.target]} (Azure names none){source}", WIDTH)
+        return cut(f"  affects {_WHOM[view.target]} (Azure names none){source}", width)
     for shown in range(len(names), 0, -1):
         rest = len(names) - shown
         more = f" and {rest} more" if rest else ""
         line = f"  affects {_WHOM[view.target]}: {', '.join(names[:shown])}{more}{source}"
-        if len(line) <= WIDTH:
+        if len(line) <= width:
             return line
-    return cut(f"  affects {_WHOM[view.target]}: {count(len(names), 'VM')}{source}", WIDTH)
+    return cut(f"  affects {_WHOM[view.target]}: {count(len(names), 'VM')}{source}", width)
 
 
 def _starts(view: EventView, now: datetime, speed: float) -> str:

@@ -6,22 +6,35 @@ import sys
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from exporter.config.kubernetes import Kubernetes
 from exporter.config.match import Match
+from exporter.config.values import Duration, parsed
 from exporter.errors import quoted
-from exporter.timefmt import Duration
+from exporter.timefmt import parse_duration
 
+# The newest version that IMDS knows, see `exporter.imds.client`.
+AUTO = "auto"
+API_VERSIONS = (
+    AUTO,
+    "2017-08-01",
+    "2017-11-01",
+    "2019-01-01",
+    "2019-04-01",
+    "2019-08-01",
+    "2020-07-01",
+    "2024-07-09",
+)
 PROGRAM = "azure-scheduled-events-exporter"
 IMDS_ADDRESS = "http://169.254.169.254"
 DISCOVER = "discover"
 
 
-# Types of values in flags and files. The ValueError of each `parse` contains the mistake and the correct
-# form.
+# What flags and files may contain. The ValueError of each function contains the mistake and the correct form.
 
 
 def http_url(text: str) -> SplitResult | None:
@@ -34,88 +47,69 @@ def http_url(text: str) -> SplitResult | None:
     return url if usable else None
 
 
-class Endpoint(str):
-    """The address of IMDS: a URL without path, or ``discover``."""
+def parse_endpoint(value: object) -> str:
+    """Return the address of IMDS: a URL without path, or ``discover``.
 
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, value: object) -> "Endpoint":
-        """Return the endpoint; an error does not repeat the value, which may contain a password."""
-        text, remedy = str(value), f"write a URL without path, like {IMDS_ADDRESS}, or {DISCOVER}"
-        if text == DISCOVER:
-            return cls(text)
-        url = http_url(text)
-        if url is None or re.search(r"\s", text):
-            raise ValueError(f"is not a valid URL; {remedy}")
-        if url.path.strip("/") or set("?#@") & set(text):
-            raise ValueError(f"has more than scheme, host and port; {remedy}")
-        return cls(text.rstrip("/"))
+    The error does not repeat the value, which may contain a password.
+    """
+    text, remedy = str(value), f"write a URL without path, like {IMDS_ADDRESS}, or {DISCOVER}"
+    if text == DISCOVER:
+        return text
+    url = http_url(text)
+    if url is None or re.search(r"\s", text):
+        raise ValueError(f"is not a valid URL; {remedy}")
+    if url.path.strip("/") or set("?#@") & set(text):
+        raise ValueError(f"has more than scheme, host and port; {remedy}")
+    return text.rstrip("/")
 
 
-class ExternalUrl(str):
-    """The URL of the exporter's page, with a path if a proxy adds one; "" if not specified."""
-
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, value: object) -> "ExternalUrl":
-        """Return the URL."""
-        text, remedy = str(value), "write it like https://vm-1.example.com:9843/"
-        if text == "":
-            return cls("")
-        if http_url(text) is None or not re.fullmatch(r"[!-~]+", text) or set('<>"`') & set(text):
-            raise ValueError(f"{quoted(text)} is not a valid URL; {remedy}")
-        if set("?#@") & set(text):
-            raise ValueError(f"{quoted(text)} has more than scheme, host, port and path; {remedy}")
-        return cls(text)
+def parse_external_url(value: object) -> str:
+    """Return the URL of the exporter's page, with a path if a proxy adds one; "" if not specified."""
+    text, remedy = str(value), "write it like https://vm-1.example.com:9843/"
+    if text == "":
+        return text
+    if http_url(text) is None or not re.fullmatch(r"[!-~]+", text) or set('<>"`') & set(text):
+        raise ValueError(f"{quoted(text)} is not a valid URL; {remedy}")
+    if set("?#@") & set(text):
+        raise ValueError(f"{quoted(text)} has more than scheme, host, port and path; {remedy}")
+    return text
 
 
-class PollInterval(Duration):
-    """Time between two polls: IMDS throttles at 5 requests a second and switches off after 24 hours."""
-
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, value: object) -> "PollInterval":
-        """Return the duration, from 200ms to 1h."""
-        seconds = Duration.parse(value)
-        if not 0.2 <= seconds <= 3600:
-            raise ValueError(f"{value} is out of range; Azure asks for 1s, and 200ms to 1h is possible")
-        return cls(seconds)
+def parse_poll_interval(value: object) -> float:
+    """Return a duration from 200ms, as IMDS throttles at 5 requests a second, to 1h."""
+    seconds = parse_duration(value)
+    if not 0.2 <= seconds <= 3600:
+        raise ValueError(f"{value} is out of range; Azure asks for 1s, and 200ms to 1h is possible")
+    return seconds
 
 
-class Positive(Duration):
-    """A duration of more than 0."""
-
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, value: object) -> "Positive":
-        """Return the duration."""
-        seconds = Duration.parse(value)
-        if seconds <= 0:
-            raise ValueError(f"{value} is too short; write more than 0s")
-        return cls(seconds)
+def parse_positive(value: object) -> float:
+    """Return a duration of more than 0."""
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise ValueError(f"{value} is too short; write more than 0s")
+    return seconds
 
 
-class ApiVersion(str):
-    """A version of the Scheduled Events API; unknown ones are allowed, as Azure may add versions."""
+def parse_api_version(value: object) -> str:
+    """Return `AUTO` or a version of the Scheduled Events API: a date, also a later one."""
+    text = str(value)
+    if text == AUTO:
+        return text
+    try:
+        usable = re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text) and date.fromisoformat(text)
+    except ValueError:
+        usable = None
+    if not usable:
+        raise ValueError(f"{quoted(text)} is not a known version; known are {', '.join(API_VERSIONS)}")
+    return text
 
-    __slots__ = ()
-    KNOWN = ("2017-08-01", "2017-11-01", "2019-01-01", "2019-04-01", "2019-08-01", "2020-07-01")
 
-    @classmethod
-    def parse(cls, value: object) -> "ApiVersion":
-        """Return the version, which is a date; IMDS also refuses "latest"."""
-        text = str(value)
-        try:
-            usable = re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text) and date.fromisoformat(text)
-        except ValueError:
-            usable = None
-        if not usable:
-            raise ValueError(f"{quoted(text)} is not a known version; known are {', '.join(cls.KNOWN)}")
-        return cls(text)
+Endpoint = Annotated[str, parsed(parse_endpoint)]
+ExternalUrl = Annotated[str, parsed(parse_external_url)]
+PollInterval = Annotated[float, parsed(parse_poll_interval)]
+Positive = Annotated[float, parsed(parse_positive)]
+ApiVersion = Annotated[str, parsed(parse_api_version)]
 
 
 class Mode(StrEnum):
@@ -133,10 +127,10 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Imds(_Section, frozen=True):
     """Where and how IMDS is polled."""
 
-    endpoint: Endpoint = Endpoint(IMDS_ADDRESS)
-    api_version: ApiVersion = ApiVersion("2020-07-01")
-    poll_interval: PollInterval = PollInterval(1)
-    timeout: Positive = Positive(10)
+    endpoint: Endpoint = IMDS_ADDRESS
+    api_version: ApiVersion = AUTO
+    poll_interval: PollInterval = 1
+    timeout: Positive = 10
 
 
 class Instance(_Section, frozen=True):
@@ -145,11 +139,18 @@ class Instance(_Section, frozen=True):
     name: str = ""
 
 
+class Events(_Section, frozen=True):
+    """How long before NotBefore an event is reported as imminent; never if empty."""
+
+    imminent: tuple[Positive, ...] = (900,)
+
+
 class Metrics(_Section, frozen=True):
-    """Which events get their own series."""
+    """Which events get their own series, and which tags of this VM are shown."""
 
     events: Literal["self", "all"] = "self"
     resources: bool = False
+    tags: tuple[str, ...] = ()
 
 
 class State(_Section, frozen=True):
@@ -161,16 +162,27 @@ class State(_Section, frozen=True):
 class InService(_Section, frozen=True):
     """Which events take this VM out of a load balancer."""
 
-    match: Match = Match(event_types=("Reboot", "Redeploy", "Preempt", "Terminate"), max_notice=Duration(300))
+    match: Match = Match(event_types=("Reboot", "Redeploy", "Preempt", "Terminate"), max_notice=300)
+
+
+class Templates(_Section, frozen=True):
+    """Templates of messages; empty: the built-in ones."""
+
+    title: str = ""
+    body: str = ""
+    format: Literal["markdown", "text", "html"] = "markdown"
 
 
 class Target(_Section, frozen=True):
-    """One receiver of messages; exactly one of ``url``, ``url_file`` and ``tag`` is given."""
+    """One receiver of messages; exactly one of ``url``, ``url_file``, ``tag`` and ``webhook`` is given."""
 
     name: str
     url: str = ""
     url_file: str = ""
     tag: str = ""
+    webhook: str = ""
+    headers: dict[str, str] = {}
+    templates: Templates | None = None
 
 
 class Route(_Section, frozen=True):
@@ -184,16 +196,8 @@ class Route(_Section, frozen=True):
 class WatchNotices(_Section, frozen=True):
     """Targets to notify about the lack of a valid document, and after how long; None: all targets."""
 
-    after: Positive = Positive(300)
+    after: Positive = 300
     targets: tuple[str, ...] | None = None
-
-
-class Templates(_Section, frozen=True):
-    """Templates of messages; empty: the built-in ones."""
-
-    title: str = ""
-    body: str = ""
-    format: Literal["markdown", "text", "html"] = "markdown"
 
 
 class Notifications(_Section, frozen=True):
@@ -204,7 +208,7 @@ class Notifications(_Section, frozen=True):
     routes: tuple[Route, ...] = ()
     watch: WatchNotices = WatchNotices()
     templates: Templates = Templates()
-    retry_for: Positive = Positive(24 * 3600)
+    retry_for: Positive = 24 * 3600
 
 
 class Rule(_Section, frozen=True):
@@ -213,7 +217,7 @@ class Rule(_Section, frozen=True):
     name: str
     action: Literal["approve", "hold"]
     match: Match = Match()
-    delay: Duration = Duration(0)
+    delay: Duration = 0
     require_hooks: tuple[str, ...] = ()
 
 
@@ -222,7 +226,7 @@ class Approval(_Section, frozen=True):
 
     mode: Mode = Mode.OFF
     leader: Literal["first", "any"] = "first"
-    failover_after: Duration = Duration(60)
+    failover_after: Duration = 60
     max_per_hour: int = 10
     rules: tuple[Rule, ...] = ()
 
@@ -233,7 +237,7 @@ class Hook(_Section, frozen=True):
     name: str
     command: tuple[str, ...]
     match: Match = Match()
-    timeout: Positive = Positive(300)
+    timeout: Positive = 300
 
 
 class Tracing(_Section, frozen=True):
@@ -245,7 +249,7 @@ class Tracing(_Section, frozen=True):
 class Web(_Section, frozen=True):
     """The web server's settings for messages; all others are in the file of ``--web.config.file``."""
 
-    external_url: ExternalUrl = ExternalUrl("")
+    external_url: ExternalUrl = ""
 
 
 class Config(_Section, frozen=True):
@@ -253,11 +257,13 @@ class Config(_Section, frozen=True):
 
     imds: Imds = Imds()
     instance: Instance = Instance()
+    events: Events = Events()
     metrics: Metrics = Metrics()
     state: State = State()
     notifications: Notifications = Notifications()
     approval: Approval = Approval()
     hooks: tuple[Hook, ...] = ()
+    kubernetes: Kubernetes = Kubernetes()
     in_service: InService = InService()
     tracing: Tracing = Tracing()
     web: Web = Web()

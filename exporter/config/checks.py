@@ -1,29 +1,29 @@
-"""Checks across the keys of a configuration: `findings` of mistakes, `advice` on keys without effect."""
+"""Checks across the keys of a configuration."""
 
-import os
-import shutil
+import re
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
-from pathlib import Path
 
-from exporter.config import Config, Hook, Mode, Notifications, Target
+from exporter.config import Config, Hook, Notifications, Target
+from exporter.config.kubernetes import DRAIN
 from exporter.config.match import Match, Whom, Window
 from exporter.config.yamlfile import Keys
 from exporter.errors import quoted
-from exporter.model.events import EVENT_TYPES, SCHEDULED, STARTED
-from exporter.model.lifecycle import Transition
-from exporter.timefmt import Duration
+from exporter.model.events import EVENT_TYPES, REBALANCE, SCHEDULED
+from exporter.timefmt import format_duration
 
 Finding = tuple[Keys, str]
 
-_ANY_STATUS = (SCHEDULED, STARTED)
-# The statuses that an event can have at a transition; both for transitions not listed here.
-_STATUS_AT = {
-    Transition.ADVISED: (),
-    Transition.SCHEDULED: (SCHEDULED,),
-    Transition.STARTED: (STARTED,),
-    Transition.APPROVED: (SCHEDULED,),
-}
+_KNOWN_TYPES = (*EVENT_TYPES, REBALANCE)
+
+_OWN_HEADERS = ("content-type", "content-length", "host", "traceparent", "transfer-encoding")
+
+# Shown in logs, messages or metrics, where a URL with a password must not appear.
+_NOT_URLS = (
+    ("instance", "name"),
+    ("state", "directory"),
+    ("kubernetes", "node"),
+    ("kubernetes", "service_account"),
+)
 
 # The same limit as in `exporter.model.events`.
 _LONGEST_NAME = 256
@@ -33,6 +33,9 @@ def findings(config: Config) -> Iterator[Finding]:
     """Return the place and the fault, with its remedy, of each mistake."""
     if fault := fault_of_name(config.instance.name):
         yield ("instance", "name"), fault
+    for section, key in _NOT_URLS:
+        if "://" in getattr(getattr(config, section), key):
+            yield (section, key), "is a URL, which is not possible here"
     yield from _notifications(config.notifications)
     yield from _approval(config)
     yield from _hooks(config.hooks)
@@ -44,9 +47,11 @@ def unknown_types(config: Config) -> Iterator[Finding]:
     """Return the place of each unknown event type, and what may be meant; Azure may add types."""
     for place, match in _matches(config):
         for index, event_type in enumerate(match.event_types or ()):
-            if event_type not in EVENT_TYPES:
-                near = get_close_matches(event_type.capitalize(), EVENT_TYPES, 1)
-                known = f"did you mean {near[0]}?" if near else f"known are {', '.join(EVENT_TYPES)}"
+            if event_type not in _KNOWN_TYPES:
+                from difflib import get_close_matches
+
+                near = get_close_matches(event_type.capitalize(), _KNOWN_TYPES, 1)
+                known = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KNOWN_TYPES)}"
                 yield (
                     (*place, "event_types", index),
                     f"{quoted(event_type)} is not a known event type; {known}",
@@ -85,15 +90,30 @@ def _known_targets(place: Keys, names: Sequence[str], known: Sequence[str]) -> I
 
 
 def _target(place: Keys, target: Target, apprise_config: str) -> Iterator[Finding]:
-    given = [key for key in ("url", "url_file", "tag") if getattr(target, key)]
+    given = [key for key in ("url", "url_file", "tag", "webhook") if getattr(target, key)]
     if len(given) > 1:
-        yield (*place, given[1]), f"{' and '.join(given)} are given; keep one"
+        yield (*place, given[1]), f"{' and '.join(given)} are set; keep one"
     elif not given:
-        yield place, "has no address; give one of url, url_file and tag"
+        yield place, "has no address; set one of url, url_file, tag or webhook"
     elif target.tag and not apprise_config:
-        yield (*place, "tag"), "needs the file that has it; set notifications.apprise_config"
+        yield (*place, "tag"), "requires the file that defines it; set notifications.apprise_config"
+    if target.webhook and target.templates is not None:
+        yield (*place, "templates"), "has no effect on a webhook, which gets the event itself; remove the key"
+    yield from _headers(place, target)
     if target.name.startswith("notify-") and target.name[7:].isdigit():
         yield (*place, "name"), f"{target.name!r} is what --notify calls its targets; choose another name"
+
+
+def _headers(place: Keys, target: Target) -> Iterator[Finding]:
+    if target.headers and not target.webhook:
+        yield (*place, "headers"), "is for webhooks; in an Apprise URL write headers as ?+Name=value"
+    for name, value in target.headers.items():
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+            yield (*place, "headers"), "has a name that is not a valid HTTP header; use letters, digits and -"
+        elif name.lower() in _OWN_HEADERS:
+            yield (*place, "headers", name), "is set by the exporter; remove the key"
+        elif not value.isprintable():
+            yield (*place, "headers", name), "has a character that is not allowed in a header; remove it"
 
 
 def _approval(config: Config) -> Iterator[Finding]:
@@ -102,11 +122,16 @@ def _approval(config: Config) -> Iterator[Finding]:
         yield (*here, "max_per_hour"), "must be at least 1; to approve nothing, set approval.mode to off"
     yield from _names((*here, "rules"), [rule.name for rule in config.approval.rules])
     known = [hook.name for hook in config.hooks]
+    if config.kubernetes.drain.evicts:
+        known.append(DRAIN)
     for index, rule in enumerate(config.approval.rules):
         place = (*here, "rules", index)
         yield from _never_applies((*place, "match"), rule.match)
         for number, name in enumerate(rule.require_hooks):
-            if name not in known:
+            if name == DRAIN and name not in known:
+                fault = f"{DRAIN} never succeeds; set kubernetes.drain.enabled to true and mode to drain"
+                yield (*place, "require_hooks", number), fault
+            elif name not in known:
                 yield (*place, "require_hooks", number), f"{quoted(name)} is not a hook; {_there_are(known)}"
 
 
@@ -126,26 +151,32 @@ def _never_applies(place: Keys, match: Match) -> Iterator[Finding]:
 def _hooks(hooks: Sequence[Hook]) -> Iterator[Finding]:
     yield from _names(("hooks",), [hook.name for hook in hooks])
     for index, hook in enumerate(hooks):
+        if hook.name == DRAIN:
+            yield ("hooks", index, "name"), f"{DRAIN} is the built-in drain; choose another name"
         if not hook.command or not hook.command[0].strip():
-            yield ("hooks", index, "command"), 'names no program; write it like ["/usr/local/bin/drain"]'
+            yield ("hooks", index, "command"), 'is empty; write it like ["/usr/local/bin/drain"]'
 
 
 def _names(place: Keys, names: Sequence[str]) -> Iterator[Finding]:
     for index, name in enumerate(names):
         if not name.strip():
-            yield (*place, index, "name"), "is empty; give it a name"
+            yield (*place, index, "name"), "is empty; set a name"
         elif name in names[:index]:
-            yield (*place, index, "name"), f"{quoted(name)} is there twice; names tell them apart"
+            yield (*place, index, "name"), f"{quoted(name)} is used twice; names must be unique"
         elif "://" in name:
-            yield (*place, index, "name"), "is a URL, and names show in logs and metrics; give it a name"
+            yield (
+                (*place, index, "name"),
+                "is a URL, and names appear in logs and metrics; choose another name",
+            )
 
 
 def _there_are(known: Sequence[str]) -> str:
-    return f"there are: {', '.join(map(quoted, known))}" if known else "there are none"
+    return f"defined: {', '.join(map(quoted, known))}" if known else "none is defined"
 
 
 def _matches(config: Config) -> Iterator[tuple[Keys, Match]]:
     yield ("in_service", "match"), config.in_service.match
+    yield ("kubernetes", "drain", "match"), config.kubernetes.drain.match
     for index, route in enumerate(config.notifications.routes):
         yield ("notifications", "routes", index, "match"), route.match
     for index, rule in enumerate(config.approval.rules):
@@ -157,16 +188,17 @@ def _matches(config: Config) -> Iterator[tuple[Keys, Match]]:
 def _match(place: Keys, match: Match) -> Iterator[Finding]:
     for field in match.__struct_fields__:
         if getattr(match, field) == ():
-            yield (*place, field), "is empty and so never holds; leave the key out to take all"
+            yield (*place, field), "is empty, so nothing matches; remove the key to match everything"
     for index, event_type in enumerate(match.event_types or ()):
         if not event_type.strip():
             yield (*place, "event_types", index), "is empty; write an event type like Reboot"
-    if place[0] in ("in_service", "approval") and match.transitions is not None:
+    if place[0] in ("in_service", "kubernetes", "approval") and match.transitions is not None:
         yield (*place, "transitions"), "has no meaning here: use statuses"
     for what in ("duration", "notice"):
-        least, most = _bounds(match, what)
+        least, most = match.bounds(what)
         if least is not None and most is not None and least > most:
-            yield (*place, f"min_{what}"), f"{least} is more than max_{what}, {most}; nothing can match"
+            problem = f"{format_duration(least)} is more than max_{what}, {format_duration(most)}"
+            yield (*place, f"min_{what}"), f"{problem}; nothing can match"
     yield from _windows((*place, "windows"), match.windows or ())
 
 
@@ -174,96 +206,6 @@ def _windows(place: Keys, windows: Sequence[Window]) -> Iterator[Finding]:
     for index, window in enumerate(windows):
         here = (*place, index)
         if not window.days:
-            yield (*here, "days"), "is empty and so never holds; leave the key out for all days"
+            yield (*here, "days"), "is empty, so nothing matches; remove the key for all days"
         if window.start == window.end:
             yield here, "ends when it begins; for a whole day leave from and to out"
-
-
-def _bounds(match: Match, what: str) -> tuple[Duration | None, Duration | None]:
-    return getattr(match, f"min_{what}"), getattr(match, f"max_{what}")
-
-
-def advice(config: Config) -> Iterator[Finding]:
-    """Return the place of each part that has no effect, and why."""
-    for index, route in enumerate(config.notifications.routes):
-        if reason := _never(route.match, config):
-            yield ("notifications", "routes", index, "match"), f"nothing matches: {reason}"
-    used = {name for route in config.notifications.routes for name in route.targets}
-    for index, target in enumerate(config.notifications.targets):
-        # Without any route, each target gets everything.
-        if used and target.name not in used:
-            yield ("notifications", "targets", index), "no route names this target, so it gets no message"
-    yield from _rules(config)
-    for index, hook in enumerate(config.hooks):
-        if reason := _never(hook.match, config):
-            yield ("hooks", index, "match"), f"nothing matches: {reason}"
-        if hook.command and (reason := _not_executable(hook.command[0])):
-            yield ("hooks", index, "command"), reason
-
-
-def _rules(config: Config) -> Iterator[Finding]:
-    here: Keys = ("approval", "rules")
-    rules = config.approval.rules
-    if rules and config.approval.mode is Mode.OFF:
-        yield here, "no rule acts while approval.mode is off; set it to dry_run or on"
-    if config.approval.mode is not Mode.OFF and all(rule.action == "hold" for rule in rules):
-        yield ("approval", "mode"), "nothing is approved without a rule whose action is approve"
-    for index, rule in enumerate(rules):
-        earlier = next((one for one in rules[:index] if _covers(one.match, rule.match)), None)
-        if earlier is not None:
-            yield (
-                (*here, index),
-                f"never decides: the rule {earlier.name} above matches all that it matches",
-            )
-        elif reason := _never(rule.match, config):
-            yield (*here, index, "match"), f"nothing matches: {reason}"
-
-
-def _never(match: Match, config: Config) -> str:
-    """Return why no event can match; "" if one may."""
-    transitions = match.transitions
-    statuses = set(match.statuses or _ANY_STATUS)
-    if transitions is not None:
-        possible = {status for one in transitions for status in _STATUS_AT.get(one, _ANY_STATUS)}
-        if match.statuses is not None and not statuses & possible:
-            return "no event has one of these statuses at one of these transitions"
-        statuses &= possible
-        if set(transitions) == {Transition.APPROVED} and config.approval.mode is not Mode.ON:
-            return "nothing is approved unless approval.mode is on"
-        if set(transitions) == {Transition.HOOK_FAILED} and not config.hooks:
-            return "there are no hooks that could fail"
-        if match.target is Whom.OTHER and set(transitions) <= {Transition.APPROVED, Transition.HOOK_FAILED}:
-            return "nothing is approved, and no hook runs, for events of other VMs only"
-    if match.min_notice and statuses == {STARTED}:
-        return "no notice is left once an event has started; remove min_notice"
-    return ""
-
-
-def _covers(wide: Match, narrow: Match) -> bool:
-    """Return whether everything that matches ``narrow`` certainly matches ``wide``."""
-    if wide.target not in (Whom.ANY, narrow.target) or wide.windows not in (None, narrow.windows):
-        return False
-    for field in ("event_types", "event_sources", "statuses", "transitions", "resources"):
-        ours, theirs = getattr(wide, field), getattr(narrow, field)
-        if ours is not None and (theirs is None or not set(theirs) <= set(ours)):
-            return False
-    return all(_within(_bounds(wide, what), _bounds(narrow, what)) for what in ("duration", "notice"))
-
-
-def _within(wide: tuple[float | None, float | None], narrow: tuple[float | None, float | None]) -> bool:
-    """Return whether every value, known or not, within the narrow bounds is within the wide ones."""
-    (least, most), (low, high) = wide, narrow
-    # An unknown value satisfies no bound, so only a bound ensures that it is known.
-    if wide != (None, None) and narrow == (None, None):
-        return False
-    above = least is None or least <= 0 or (low is not None and low >= least)
-    return above and (most is None or (high is not None and high <= most))
-
-
-def _not_executable(program: str) -> str:
-    if Path(program).name == program:
-        return "" if shutil.which(program) else f"{program} is not found in PATH"
-    path = Path(program)
-    if not path.exists():
-        return f"{program} does not exist"
-    return "" if path.is_file() and os.access(path, os.X_OK) else f"{program} is not executable"

@@ -6,14 +6,18 @@ are found before anything starts; each is a `ConfigurationError` with file, line
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import inspect
 
-from exporter.config import Config, Mode, Overrides, yamlfile
+from exporter import files as secret_files
+from exporter.config import Config, Mode, Overrides, addresses, yamlfile
+from exporter.config.addresses import Address
 from exporter.config.checks import fault_of_name, findings, unknown_types
 from exporter.config.yamlfile import MOST_MISTAKES, Keys, Locate, YamlFile
 from exporter.errors import ConfigurationError, Mistakes, quoted
@@ -33,6 +37,45 @@ _JSON_TYPES = {
     "bool": "true or false",
     "null": "nothing",
 }
+
+
+class Loaded(NamedTuple):
+    """A configuration with the addresses of targets; ``urls`` are those of ``--notify``.
+
+    ``locate`` returns the error for a key, with its place in the file.
+    """
+
+    config: Config
+    locate: Locate
+    addresses: Sequence[Address]
+    urls: Sequence[str]
+
+    def error(self, address: Address, problem: str) -> ConfigurationError:
+        """Return the error for a target."""
+        if address.keys:
+            return self.locate(address.keys, problem)
+        return ConfigurationError(f"{address.place}: {problem}")
+
+
+def read(
+    file: Path | None,
+    overrides: Overrides,
+    urls: Sequence[str],
+    environ: Mapping[str, str],
+    mistakes: Mistakes,
+) -> Loaded:
+    """Load a configuration with its targets, and log warnings about possible mistakes.
+
+    Errors are added to ``mistakes``, and the faulty parts left out.
+
+    Raises:
+        ConfigurationError: no part of the file is valid.
+    """
+    settings, locate = load_located(file, overrides, mistakes)
+    found = addresses.resolve(settings.notifications, urls, locate, environ, mistakes)
+    warn(settings, locate)
+    secret_files.warn(addresses.secret_files(settings.notifications, file))
+    return Loaded(settings, locate, found, urls)
 
 
 def load(path: Path | None, overrides: Overrides) -> Config:
@@ -94,13 +137,22 @@ def _checked(file: YamlFile, mistakes: Mistakes) -> Config:
 
 
 def _follows(place: Keys, faulty: Sequence[Keys]) -> bool:
-    """Return whether a finding may exist only because a faulty value was left out."""
-    if "require_hooks" in place:
-        return any(keys[0] == "hooks" for keys in faulty)
-    if "routes" in place or place[-1:] == ("tag",):
-        sources = (("notifications", "targets"), ("notifications", "apprise_config"))
-        return any(keys[:2] in sources for keys in faulty)
-    return any(keys[: len(place)] == place for keys in faulty)
+    """Return whether a finding may exist only because a faulty value was left out or replaced."""
+    if "require_hooks" in place and any(
+        _may_name(keys, ("hooks",)) or keys[0] == "kubernetes" for keys in faulty
+    ):
+        return True
+    targets, tags = ("notifications", "targets"), ("notifications", "apprise_config")
+    if "targets" in place[2:-1] and any(_may_name(keys, targets) for keys in faulty):
+        return True
+    if place[-1:] == ("tag",) and tags in faulty:
+        return True
+    return any(keys[: len(place)] == place[: len(keys)] for keys in faulty)
+
+
+def _may_name(faulty: Keys, items: Keys) -> bool:
+    """Return whether a faulty value may contain the name of one of these items."""
+    return faulty[: len(items)] == items and (len(faulty) <= len(items) + 1 or faulty[-1] == "name")
 
 
 def convert(file: YamlFile, kind: type[T]) -> T:
@@ -128,17 +180,38 @@ def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
     data = _given(file.data, info)
     while True:
         try:
-            # All custom types have a `parse`, whose ValueError becomes the message.
-            return msgspec.convert(data, kind, dec_hook=lambda own, value: own.parse(value))
+            return msgspec.convert(data, kind)
         except msgspec.ValidationError as error:
             message, _, path = str(error).partition(" - at `")
-            keys, missing, message = _explained(message, _keys(path.rstrip("`")), info)
+            keys, missing = _keys(path.rstrip("`")), ""
+            value = reduce(getitem, keys, data)
+            if isinstance(value, ValueError):
+                message = str(value)
+            else:
+                keys, missing, message = _explained(message, keys, info)
             # A value that is missing because it was left out has been reported.
             if (*file.place(keys), missing) not in file.faulty:
                 mistakes.problems += file.error(keys, message).problems
-            if not keys or len(mistakes.problems) >= MOST_MISTAKES:
+            if not (keys or missing) or len(mistakes.problems) >= MOST_MISTAKES:
                 mistakes.check()
-            file.leave_out(data, keys)
+            file.leave_out(data, (*keys, missing) if missing else keys, _required(info, keys, missing))
+
+
+def _required(info: inspect.Type, keys: Keys, missing: str) -> object:
+    """Return a valid value for a required key, so that the rest of its mapping is checked, or None."""
+    *parents, key = (*keys, missing) if missing else keys
+    for parent in parents:
+        info = _inner(info, parent)
+    fields = _without_none(info)
+    if not isinstance(fields, inspect.StructType):
+        return None
+    kind = next((one.type for one in fields.fields if one.encode_name == key and one.required), None)
+    if kind is None:
+        return None
+    plain = kind.type if isinstance(kind, inspect.Metadata) else kind
+    if isinstance(plain, inspect.FloatType | inspect.IntType):
+        return 0
+    return next(iter(_choices(kind)), "") if not isinstance(kind, inspect.VarTupleType) else ("",)
 
 
 def _keys(path: str) -> Keys:
@@ -148,7 +221,16 @@ def _keys(path: str) -> Keys:
 
 
 def _given(data: Any, info: inspect.Type) -> Any:
-    """Return the data without known keys that have no value."""
+    """Return the data with values parsed, and without known keys that have no value.
+
+    In place of a value that cannot be parsed is its ValueError, which no type accepts.
+    """
+    info = _without_none(info)
+    if isinstance(info, inspect.Metadata):
+        try:
+            return (info.extra or {})["parse"](data)
+        except ValueError as error:
+            return error
     if isinstance(data, dict):
         known = _fields(info)
         return {
@@ -156,7 +238,7 @@ def _given(data: Any, info: inspect.Type) -> Any:
             for key, value in data.items()
             if value is not None or key not in known
         }
-    items = getattr(_without_none(info), "item_type", None)
+    items = getattr(info, "item_type", None)
     # A YAML set is accepted as a list, too; in a list, elements can be left out.
     if isinstance(data, list | set | tuple) and items:
         return [_given(value, items) for value in data]
@@ -175,8 +257,8 @@ def _explained(message: str, keys: Keys, info: inspect.Type) -> tuple[Keys, str,
     if wrong := re.fullmatch(r"Invalid enum value '?(.*?)'?", message):
         choices = _choices(info)
         if wrong[1] in choices:
-            return keys, "", f"{wrong[1]} stands in quotes; leave them out"
-        return keys, "", f"{quoted(wrong[1])} is not possible; {_hint(wrong[1], choices)}"
+            return keys, "", f"{wrong[1]} is in quotes; remove them"
+        return keys, "", f"{quoted(wrong[1])} is not supported; {_hint(wrong[1], choices)}"
     if unfit := re.fullmatch(r"Expected `(.+?)`, got `(.+?)`", message):
         wanted, got = [word for word in unfit[1].split(" | ") if word != "null"], unfit[2]
         # No, off and 7 are valid names, but not strings in YAML.
@@ -192,7 +274,7 @@ def _hint(wrong: str, known: Sequence[str]) -> str:
 
     folded = {name.lower(): name for name in known}
     close = get_close_matches(wrong.lower(), folded, 1)
-    return f"did you mean {folded[close[0]]}?" if close else f"known here: {', '.join(known)}"
+    return f"did you mean {folded[close[0]]}?" if close else f"must be one of: {', '.join(known)}"
 
 
 def _fields(info: inspect.Type) -> dict[str, inspect.Type]:

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from exporter.config.values import Duration, parsed
 from exporter.errors import quoted
 from exporter.model.events import ScheduledEvent, Target, normal_name
 from exporter.model.lifecycle import Transition
-from exporter.timefmt import Duration
 
 
 class Whom(StrEnum):
@@ -28,55 +28,46 @@ DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _TIME_OF_DAY = re.compile("([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")
 
 
-class TimeOfDay(int):
-    """Minutes since midnight, written ``22:00``; ``24:00`` is the end of the day."""
-
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, text: object) -> "TimeOfDay":
-        """Return the time of day; a ValueError contains the correct form."""
-        found = _TIME_OF_DAY.fullmatch(str(text))
-        if found is None:
-            raise ValueError(f'{quoted(text)} is not a valid time of day; write it like "22:00"')
-        return cls(int(found[1]) * 60 + int(found[2]))
+def parse_time_of_day(value: object) -> int:
+    """Return minutes since midnight, written ``22:00``; ``24:00`` is the end of the day."""
+    found = _TIME_OF_DAY.fullmatch(str(value))
+    if found is None:
+        raise ValueError(f'{quoted(value)} is not a valid time of day; write it like "22:00"')
+    return int(found[1]) * 60 + int(found[2])
 
 
-class Zone(str):
-    """The name of a time zone of the IANA database, which is read only if a window names one."""
+def parse_zone(value: object) -> str:
+    """Return the name of a time zone of the IANA database, which is read only if a window names one."""
+    try:
+        _zone(str(value))
+    # Unknown zones raise a KeyError.
+    except (KeyError, ValueError, OSError) as error:
+        problem = f"{quoted(value)} is not a known time zone; write it like Europe/Berlin or UTC"
+        raise ValueError(problem) from error
+    return str(value)
 
-    __slots__ = ()
 
-    @classmethod
-    def parse(cls, text: object) -> "Zone":
-        """Return the zone; a ValueError contains the correct form."""
-        zone = cls(text)
-        try:
-            zone.info()
-        # Unknown zones raise a KeyError.
-        except (KeyError, ValueError, OSError) as error:
-            problem = f"{quoted(text)} is not a known time zone; write it like Europe/Berlin or UTC"
-            raise ValueError(problem) from error
-        return zone
+def _zone(name: str) -> tzinfo:
+    from zoneinfo import ZoneInfo
 
-    def info(self) -> tzinfo:
-        """Return the rules of the zone."""
-        from zoneinfo import ZoneInfo
+    return ZoneInfo(name)
 
-        return ZoneInfo(self)
+
+TimeOfDay = Annotated[int, parsed(parse_time_of_day)]
+Zone = Annotated[str, parsed(parse_zone)]
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A weekly period; one that crosses midnight belongs to the day on which it begins."""
 
     days: tuple[Day, ...] = DAYS
-    start: TimeOfDay = msgspec.field(name="from", default=TimeOfDay(0))
-    end: TimeOfDay = msgspec.field(name="to", default=TimeOfDay(24 * 60))
-    timezone: Zone = Zone("UTC")
+    start: TimeOfDay = msgspec.field(name="from", default=0)
+    end: TimeOfDay = msgspec.field(name="to", default=24 * 60)
+    timezone: Zone = "UTC"
 
     def holds(self, now: datetime) -> bool:
         """Return whether ``now`` is in the window."""
-        local = now.astimezone(self.timezone.info())
+        local = now.astimezone(_zone(self.timezone))
         minute = local.hour * 60 + local.minute
         today, yesterday = DAYS[local.weekday()], DAYS[(local - timedelta(days=1)).weekday()]
         if self.start < self.end:
@@ -101,6 +92,10 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_notice: Duration | None = None
     max_notice: Duration | None = None
     windows: tuple[Window, ...] | None = None
+
+    def bounds(self, what: str) -> tuple[float | None, float | None]:
+        """Return the bounds on the ``duration`` or the ``notice``."""
+        return getattr(self, f"min_{what}"), getattr(self, f"max_{what}")
 
     def holds(
         self,

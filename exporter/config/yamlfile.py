@@ -1,10 +1,12 @@
 """YAML files with the line of every key, so that every mistake has file, line, key and remedy."""
 
+import io
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from exporter import files
 from exporter.errors import ConfigurationError, Mistakes, may_be_secret
 
 Keys = tuple[str | int, ...]
@@ -22,6 +24,12 @@ _PLAIN = {
     f"{_TAG}int": re.compile(r"[-+]?(0|[1-9][0-9]*)"),
     f"{_TAG}float": re.compile(r"[-+]?[0-9]*\.[0-9]+"),
     f"{_TAG}timestamp": re.compile("(?!)"),
+}
+# What PyYAML reports for common mistakes, and what to write instead.
+_REMEDIES = {
+    "expected <block end>": "is indented unlike the lines above; align the keys of a mapping",
+    r"found character '\t'": "is indented with a tab; use spaces",
+    "mapping values are not allowed": "has a colon in its value, or is indented too far; use quotes",
 }
 # Not a single character, escaped or not.
 _QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
@@ -66,12 +74,15 @@ class YamlFile:
             found = (*found, kept[key] if kept and isinstance(key, int) else key)
         return found
 
-    def leave_out(self, data: Any, keys: Keys) -> None:
-        """Remove the faulty value at ``keys`` from ``data``."""
+    def leave_out(self, data: Any, keys: Keys, instead: object = None) -> None:
+        """Remove the faulty value at ``keys`` from ``data``, or replace it."""
         for key in keys[:-1]:
             data = data[key]
         place = self.place(keys)
         self.faulty.append(place)
+        if instead is not None:
+            data[keys[-1]] = instead
+            return
         if isinstance(data, list):
             self._kept.setdefault(place[:-1], list(range(len(data)))).pop(int(keys[-1]))
         del data[keys[-1]]
@@ -113,7 +124,7 @@ class YamlFile:
                 node.tag = f"{_TAG}str"
         here = (*keys, str(node.value))
         if here in self._lines and not merges:
-            problem = f"{dotted(here)}: is given twice, first on line {self._lines[here]}; keep one"
+            problem = f"{dotted(here)}: is set twice, first on line {self._lines[here]}; keep one"
             error = ConfigurationError(f"{self.path}:{line}: {problem}")
             if len(self.mistakes.problems) >= MOST_MISTAKES:
                 raise error
@@ -129,11 +140,13 @@ def _whole(scalar: Any, path: Path) -> str:
     line = scalar.start_mark.line + 1
     if "\0" in text:
         # No file, program, header or message can contain it.
-        raise ConfigurationError(f"{path}:{line}: holds a NUL character; leave it out")
+        raise ConfigurationError(f"{path}:{line}: contains a NUL character; remove it")
     try:
         return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}:{line}: holds half a character; write it whole") from error
+        raise ConfigurationError(
+            f"{path}:{line}: contains half of a surrogate pair; write the whole character"
+        ) from error
 
 
 def dotted(keys: Keys) -> str:
@@ -149,7 +162,7 @@ def dotted(keys: Keys) -> str:
 
 
 def error_without_file(keys: Keys, message: str) -> ConfigurationError:
-    """Return the error ``key: message``, if there is no file."""
+    """Return the error ``key: message`` of a configuration without a file."""
     return ConfigurationError(f"{dotted(keys)}: {message}")
 
 
@@ -160,7 +173,8 @@ def read(path: Path) -> YamlFile:
         ConfigurationError: it cannot be read, is over 262,144 characters long, or is not valid YAML.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        # A FIFO would wait for a writer, and a device may be endless.
+        with io.TextIOWrapper(files.open_to_read(path), encoding="utf-8") as file:
             text = file.read(_MOST_CHARACTERS + 1)
     except UnicodeDecodeError as error:
         raise ConfigurationError(
@@ -191,15 +205,20 @@ def parse(text: str, path: Path) -> YamlFile:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "cannot be parsed"
-        # Names of tags, anchors and aliases are removed. After "expected" there are only PyYAML's own names,
-        # as in "expected ']', but got '<scalar>'".
-        problem = problem if problem.startswith("expected ") else _QUOTED.sub("...", problem)
+        if error.context == "while scanning a quoted scalar":
+            mark, problem = error.context_mark, "the quotation mark is not closed"
+        elif remedy := next((text for start, text in _REMEDIES.items() if problem.startswith(start)), None):
+            problem = remedy
+        elif not problem.startswith("expected "):
+            # It may contain names of tags, anchors and aliases. After "expected" there are only PyYAML's own
+            # names, as in "expected ']', but got '<scalar>'".
+            problem = _QUOTED.sub("...", problem)
         raise _invalid(path, mark.line + 1 if mark else 1, problem) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise _invalid(path, line, f"the character U+{error.character:04X} must not stand there") from error
+        raise _invalid(path, line, f"the character U+{error.character:04X} is not allowed") from error
     except RecursionError as error:
-        raise _invalid(path, 1, "is nested too deeply, or an anchor holds itself") from error
+        raise _invalid(path, 1, "is nested too deeply, or an anchor contains itself") from error
     except (ValueError, LookupError, AttributeError) as error:
         # PyYAML's error without a mark, as for !!bool 7, repeats the value, which may be a secret.
         raise _invalid(path, 1, "a value does not fit its tag") from error

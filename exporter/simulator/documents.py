@@ -24,8 +24,13 @@ EVENTS_VERSIONS = (
     "2019-04-01",
     "2019-08-01",
     "2020-07-01",
+    "2024-07-09",
 )
-_TYPE_SINCE = {"Preempt": "2017-11-01", "Terminate": "2019-01-01"}
+_TYPE_SINCE = {
+    "Preempt": "2017-11-01",
+    "Terminate": "2019-01-01",
+    "SpotRebalanceRecommendation": "2024-07-09",
+}
 _FIELD_SINCE = {"Description": "2019-04-01", "EventSource": "2019-08-01", "DurationInSeconds": "2020-07-01"}
 
 INSTANCE_VERSIONS = (

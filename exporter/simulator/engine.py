@@ -5,7 +5,7 @@ import itertools
 import re
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -37,7 +37,6 @@ class Event(msgspec.Struct, eq=False):
 
     @property
     def started(self) -> bool:
-        """Return whether the event has started."""
         return self.status == "Started"
 
 
@@ -52,11 +51,11 @@ class Engine:
     than exist affects made-up ones, too.
     """
 
-    def __init__(self, playlist: Sequence[Scenario], vms: Sequence[str], *, pause: float, loop: bool) -> None:
+    def __init__(self, vms: Sequence[str], *, pause: float) -> None:
         self.incarnation = 0
         self.empty = False
         self.next_start: tuple[float, Scenario] | None = None
-        self._playlist = itertools.cycle(playlist) if loop else iter(playlist)
+        self._playlist: Iterator[Scenario] = iter(())
         self._vms = deque(vms)
         self._pause = pause
         self._sequence = itertools.count()
@@ -65,7 +64,6 @@ class Engine:
         self._listed: dict[str, Event] = {}
         self._now = 0.0
         self._empty_until = 0.0
-        self._plan_next(0.0)
 
     @property
     def events(self) -> Sequence[Event]:
@@ -76,6 +74,11 @@ class Engine:
     def coming(self) -> Sequence[Event]:
         """Events of started scenarios that have not appeared yet."""
         return tuple(self._coming.values())
+
+    def play(self, playlist: Sequence[Scenario], at: float, *, loop: bool) -> None:
+        """Set the playlist, which begins ``at`` a time, now or later."""
+        self._playlist = itertools.cycle(playlist) if loop else iter(playlist)
+        self._plan_next(at)
 
     def advance(self, now: float) -> None:
         """Carry out everything that is due at ``now``."""

@@ -10,9 +10,10 @@ from typing import Literal
 import msgspec
 
 from exporter.config import loading, yamlfile
+from exporter.config.values import Duration
 from exporter.config.yamlfile import Keys, YamlFile
 from exporter.errors import ConfigurationError, quoted
-from exporter.timefmt import Duration
+from exporter.timefmt import format_duration
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _FILES = (".yaml", ".yml")
@@ -42,12 +43,12 @@ class EventPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unknown.
     """
 
-    type: Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
+    type: Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate", "SpotRebalanceRecommendation"]
     vms: tuple[str, ...]
     notice: Duration
     impact: Duration
-    after: Duration = Duration(0)
-    advisory: Duration = Duration(0)
+    after: Duration = 0
+    advisory: Duration = 0
     cancelled_after: Duration | None = None
     returns_after: Duration | None = None
     renews_id: bool = False
@@ -85,7 +86,7 @@ def load_scenarios(names: Sequence[str] | None = None) -> tuple[Scenario, ...]:
         elif name in bundled:
             found.append(bundled[name])
         else:
-            raise ConfigurationError(f"no scenario is named {quoted(name)}; there are: {', '.join(bundled)}")
+            raise ConfigurationError(f"no scenario is named {quoted(name)}; there are {', '.join(bundled)}")
     return tuple(found)
 
 
@@ -115,7 +116,7 @@ def _check(file: YamlFile, keys: Keys, event: EventPlan, group: tuple[str, ...])
     _check_content(file, keys, event, group)
     starts = _check_changes(file, keys, event, group)
     if event.cancelled_after is not None and not 0 < event.cancelled_after < starts:
-        problem = f"must be more than 0s and less than {Duration(starts)}, when the event starts"
+        problem = f"must be more than 0s and less than {format_duration(starts)}, when the event starts"
         raise file.error((*keys, "cancelled_after"), problem)
     if event.returns_after is not None and event.returns_after <= 0:
         raise file.error((*keys, "returns_after"), "must be more than 0s")
@@ -123,14 +124,14 @@ def _check(file: YamlFile, keys: Keys, event: EventPlan, group: tuple[str, ...])
 
 def _check_changes(file: YamlFile, keys: Keys, event: EventPlan, group: tuple[str, ...]) -> float:
     """Return when the event starts after all changes, in seconds from its appearance."""
-    previous, starts = Duration(0), event.advisory + event.notice
+    previous, starts = 0.0, event.advisory + event.notice
     for index, change in enumerate(event.changes):
         place = (*keys, "changes", index)
         _check_content(file, place, change, group)
-        ends = Duration(starts + event.impact) if event.cancelled_after is None else event.cancelled_after
+        ends = starts + event.impact if event.cancelled_after is None else event.cancelled_after
         if not previous < change.after < ends:
-            problem = f"must be more than {previous} and less than {ends}, when the event goes"
-            raise file.error((*place, "after"), problem)
+            bounds = f"more than {format_duration(previous)} and less than {format_duration(ends)}"
+            raise file.error((*place, "after"), f"must be {bounds}, when the event goes")
         if change.notice is not None:
             if not event.advisory <= change.after < starts:
                 raise file.error((*place, "notice"), "can change only while the event is Scheduled")

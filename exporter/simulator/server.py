@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import re
 import uuid
 from collections.abc import AsyncIterator
@@ -13,7 +12,7 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec.structs import replace
 
-from exporter.serving import JSON, TEXT, HangUpError, Request, Response, Server, listen
+from exporter.serving import JSON, TEXT, HangUpError, Request, Response, Server, listen, tagged
 from exporter.simulator.control import MALFORMED, Control, refused
 from exporter.simulator.documents import (
     EVENTS_VERSIONS,
@@ -71,7 +70,6 @@ class SimulatorServer:
         return {vm: server.url for vm, server in self._servers.items()}
 
     def start(self) -> None:
-        """Start serving."""
         for server in self._servers.values():
             server.start()
 
@@ -179,7 +177,10 @@ def _refusal(place: str, request: Request) -> Response | None:
         said = f"api-version '{version}' is not supported" if version else "api-version was not specified"
         newest = list(reversed(_VERSIONS[place][-3:]))
         answer = {"error": f"Bad request. {said}", "newest-versions": newest}
-        return Response(msgspec.json.encode(answer), JSON, bad.value)
+        # Of Scheduled Events, clients expect 404 for a version that is not available.
+        is_missing = place == "scheduledevents" and re.fullmatch(r"\d{4}-\d\d-\d\d", version)
+        status = HTTPStatus.NOT_FOUND if is_missing else bad
+        return Response(msgspec.json.encode(answer), JSON, status.value)
     return None
 
 
@@ -204,12 +205,7 @@ async def _drip(body: bytes, seconds: float) -> AsyncIterator[bytes]:
 
 
 def _tagged(request: Request, body: bytes, content_type: str = JSON) -> Response:
-    """Return a response with an ETag, or a 304 if the client already has this body (RFC 9110, 13.1.2)."""
-    tag = f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"'
-    known = [one.strip().removeprefix("W/") for one in request.header(b"if-none-match").split(",")]
-    if request.method in ("GET", "HEAD") and (tag in known or "*" in known):
-        return Response(b"", content_type, HTTPStatus.NOT_MODIFIED.value, {"etag": tag})
-    return Response(body, content_type, headers={"etag": tag})
+    return tagged(request, Response(body, content_type))
 
 
 def _version(request: Request) -> str:

@@ -47,7 +47,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigurationError("count must be 1 or more, or null")
 
 
-class Approval(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, frozen=True):
     """An id that a client has approved, and when (wall clock)."""
 
     event_id: str
@@ -68,7 +68,7 @@ class Picture(msgspec.Struct, frozen=True):
     next_start: tuple[datetime, Scenario] | None
     polls: int
     last_poll: datetime | None
-    approvals: tuple[Approval, ...]
+    approvals: tuple[Accepted, ...]
     fault: Fault | None
     overridden: bool
 
@@ -76,13 +76,14 @@ class Picture(msgspec.Struct, frozen=True):
 class Simulator:
     """A simulated VM and its Scheduled Events; thread-safe.
 
-    Simulated time runs ``speed`` times as fast as the clock, from construction on. The scenarios start one
-    after another, ``pause`` simulated seconds apart, once or forever. The first request switches the service
-    on, as does the first one after 24 simulated hours without any: incarnations restart from 0, the response
-    takes ``first_call_delay`` real seconds, and then the document is empty for ``empty_after_switch_on``
-    simulated seconds. At most ``requests_per_second`` are answered, 0 lifts the limit. With ``idle``,
-    scenarios start only on request. With more than one of ``instances``, a group of VMs, ``vms``, is
-    simulated: each has its own request limit, and scenarios affect one after the other.
+    Simulated time runs ``speed`` times as fast as the clock, from construction on. The first request switches
+    the service on, as does the first one after 24 simulated hours without any: incarnations restart from 0,
+    the response takes ``first_call_delay`` real seconds, and then the document is empty for
+    ``empty_after_switch_on`` simulated seconds. The scenarios start one after another, ``pause`` simulated
+    seconds apart, once or forever, from the first response on. At most ``requests_per_second`` are answered,
+    0 lifts the limit. With ``idle``, scenarios start only on request. With more than one of ``instances``, a
+    group of VMs, ``vms``, is simulated: each has its own request limit, and scenarios affect one after the
+    other.
 
     Raises:
         ConfigurationError: a number is out of its range.
@@ -112,7 +113,10 @@ class Simulator:
         self.vms = group(vm_name, instances)
         self.speed = speed
         self._clock = clock or SystemClock()
-        self._engine = Engine(() if idle else scenarios, self.vms, pause=pause, loop=loop)
+        self._engine = Engine(self.vms, pause=pause)
+        # Until the first request.
+        self._playlist = () if idle else tuple(scenarios)
+        self._loop = loop
         self._scenarios = {scenario.name: scenario for scenario in (*load_scenarios(), *scenarios)}
         self._first_call_delay = first_call_delay
         self._empty_after_switch_on = empty_after_switch_on
@@ -124,7 +128,7 @@ class Simulator:
         self._ready_at: float | None = None
         self._last_poll = 0.0
         self._polls = 0
-        self._approvals: deque[Approval] = deque(maxlen=1000)
+        self._approvals: deque[Accepted] = deque(maxlen=1000)
         self._override: bytes | None = None
         self._rendered: tuple[int, dict[str, bytes]] = (-1, {})
         self._lock = threading.Lock()
@@ -142,9 +146,7 @@ class Simulator:
         """
         scenario = name if isinstance(name, Scenario) else self._scenarios.get(name)
         if scenario is None:
-            raise ConfigurationError(
-                f"no scenario is named {name!r}; there are: {', '.join(self._scenarios)}"
-            )
+            raise ConfigurationError(f"no scenario is named {name!r}; there are {', '.join(self._scenarios)}")
         with self._lock:
             return self._engine.start(scenario, self._elapsed())
 
@@ -206,8 +208,15 @@ class Simulator:
                 self._last_poll = self._elapsed()
                 ready = self._last_poll + self._first_call_delay * self.speed
                 self._engine.switch_on(self._last_poll, ready + self._empty_after_switch_on)
+                self._play(ready)
                 self._rendered = (-1, {})
             return max(0.0, self._ready_at - now)
+
+    def _play(self, at: float) -> None:
+        """Begin the playlist, unless it has begun."""
+        playlist, self._playlist = self._playlist, ()
+        if playlist:
+            self._engine.play(playlist, at, loop=self._loop)
 
     def _is_off(self) -> bool:
         return self._ready_at is None or self._elapsed() - self._last_poll >= _DAY
@@ -217,6 +226,7 @@ class Simulator:
         with self._lock:
             self._last_poll = self._elapsed()
             self._polls += 1
+            self._play(self._last_poll)
             if self._override is not None:
                 return self._override
             self._engine.advance(self._last_poll)
@@ -237,11 +247,11 @@ class Simulator:
         """Start Scheduled events now, for all their VMs; other ids are only recorded."""
         with self._lock:
             now = self._clock.now()
-            self._approvals.extend(Approval(event_id, now) for event_id in event_ids)
+            self._approvals.extend(Accepted(event_id, now) for event_id in event_ids)
             self._engine.approve(event_ids, self._elapsed())
 
     @property
-    def approvals(self) -> tuple[Approval, ...]:
+    def approvals(self) -> tuple[Accepted, ...]:
         """The latest thousand approvals, oldest first."""
         with self._lock:
             return tuple(self._approvals)
@@ -259,6 +269,7 @@ class Simulator:
     def stop(self) -> None:
         """Do as `clear`, end the playlist, and remove the fault and the document that was set."""
         with self._lock:
+            self._playlist = ()
             self._engine.stop(self._elapsed())
             self._fault = None
             self._override = None

@@ -1,0 +1,216 @@
+"""What `doctor` examines by itself: IMDS, the VM's name, its clock, the state directory, hosts of targets."""
+
+import os
+import shutil
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import urllib3
+
+from exporter.clock import Clock
+from exporter.commands import terminal
+from exporter.config import AUTO
+from exporter.config.addresses import Address
+from exporter.errors import ConfigurationError, ExporterError, ImdsError, PollOutcome
+from exporter.imds import NEWEST_API_VERSION, ImdsClient, endpoint_of
+from exporter.model.vm import VirtualMachine
+from exporter.state.directory import refuse_unsafe
+from exporter.timefmt import rfc3339
+from exporter.web.api import Status
+
+_IMDS_SECONDS = 5.0
+_CLOCK_WARNING_SECONDS = 5.0
+_CLOCK_FAILURE_SECONDS = 60.0
+# The state of a VM takes a few hundred kilobytes; a disk with less than this is nearly full.
+_LEAST_FREE_BYTES = 16 * 1024**2
+
+
+class Level(StrEnum):
+    """How serious a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of output: the part, the finding and the remedy."""
+
+    level: Level
+    subject: str
+    message: str
+
+
+OK, WARNING, FAILURE = Level
+
+
+def imds(
+    endpoint: str, api_version: str, name: str, status: Status | None, clock: Clock
+) -> Iterator[Finding]:
+    """Examine IMDS; ``api_version`` and ``name`` are configured, the exporter's ``status`` may be unknown."""
+    try:
+        endpoint = endpoint_of(endpoint)
+    except ExporterError as error:
+        yield Finding(FAILURE, "imds", str(error))
+        return
+    # Not scheduledevents: a request for it switches Scheduled Events on.
+    client = ImdsClient(endpoint, timeout=_IMDS_SECONDS, clock=clock)
+    vm: VirtualMachine | None = None
+    try:
+        vm = client.instance()
+        used = status.api_version if status else api_version
+        yield Finding(OK, "imds", f"{endpoint} answers; {_version(used, known=status is not None)}")
+    except ImdsError as error:
+        remedy = (
+            "it answers on Azure VMs only: allow 169.254.169.254 in firewalls, do not use a proxy, "
+            "and run a container in the host's network"
+        )
+        if error.reason is PollOutcome.THROTTLED:
+            remedy = "programs on this VM together send more than the 5 requests a second that it answers"
+        yield Finding(FAILURE, "imds", f"{error}; {remedy}")
+    finally:
+        client.close()
+    yield _scheduled_events(status, clock.now())
+    yield _name(name, status, vm)
+    if vm is not None:
+        yield _spot(vm)
+        yield _terminate(vm)
+        yield _clock(endpoint, clock)
+
+
+def _version(used: str, *, known: bool) -> str:
+    if not known and used == AUTO:
+        return "the exporter will use the newest API version that it knows"
+    spot = "has" if used == NEWEST_API_VERSION else "does not have"
+    return f"API version {used}, which {spot} rebalance recommendations for Spot VMs"
+
+
+def _scheduled_events(status: Status | None, now: datetime) -> Finding:
+    subject = "scheduled events"
+    if status is None:
+        text = "unknown, because any request for them switches them on; start the exporter"
+        return Finding(WARNING, subject, text)
+    since = rfc3339(status.started) if status.started else "its start"
+    if status.up and status.last_success is not None:
+        ago = terminal.span((now - status.last_success).total_seconds())
+        return Finding(
+            OK, subject, f"switched on; the exporter has polled them since {since}, last success {ago} ago"
+        )
+    if not status.last_error:
+        text = f"the exporter waits for the first response since {since}; Azure takes up to two minutes"
+        return Finding(WARNING, subject, text)
+    last = f"since {rfc3339(status.last_success)}" if status.last_success else "yet"
+    return Finding(FAILURE, subject, f"the exporter has had no valid response {last}: {status.last_error}")
+
+
+def _name(configured: str, status: Status | None, vm: VirtualMachine | None) -> Finding:
+    used = configured or (status.instance if status else "") or ""
+    known = vm.name if vm is not None else ""
+    if used and known and used.lower() != known.lower():
+        text = (
+            f"instance.name is {used}, IMDS returns {known}; remove instance.name unless events name {used}"
+        )
+        return Finding(WARNING, "name", text)
+    if used or known:
+        return Finding(OK, "name", f"{used or known}, from {'instance.name' if configured else 'IMDS'}")
+    text = "unknown: nothing is approved and no hook runs until IMDS returns it; or set instance.name"
+    return Finding(FAILURE, "name", text)
+
+
+def _spot(vm: VirtualMachine) -> Finding:
+    if vm.priority == "Spot":
+        text = "a Spot VM, which Azure can evict (Preempt) with a notice of 30 seconds or less"
+    elif vm.priority:
+        text = f"not a Spot VM (priority {vm.priority}), so there will be no Preempt"
+    else:
+        text = "IMDS does not report whether this is a Spot VM"
+    return Finding(OK, "spot", text)
+
+
+def _terminate(vm: VirtualMachine) -> Finding:
+    """Name the command that shows whether deletions are announced, which IMDS does not know."""
+    where = f"--resource-group {vm.resource_group or 'GROUP'} --name {vm.scale_set or vm.name or 'NAME'}"
+    profile = "scheduledEventsProfile.terminateNotificationProfile"
+    command = f"az vm show {where} --query {profile}"
+    if vm.scale_set:
+        command = f"az vmss show {where} --query virtualMachineProfile.{profile}"
+    text = (
+        f"off unless the VM or its scale set enables them, which IMDS does not report; check with: {command}"
+    )
+    return Finding(OK, "terminate notifications", text)
+
+
+def _clock(endpoint: str, clock: Clock) -> Finding:
+    """Compare the clock with the Date header of IMDS."""
+    try:
+        answer = urllib3.PoolManager(timeout=_IMDS_SECONDS, retries=False).request(
+            "GET", f"{endpoint}/metadata/versions", headers={"Metadata": "true"}
+        )
+        theirs = parsedate_to_datetime(answer.headers["Date"])
+        off = (clock.now() - theirs).total_seconds()
+    except (urllib3.exceptions.HTTPError, KeyError, ValueError, TypeError):
+        return Finding(
+            WARNING, "clock", "could not be compared with that of IMDS; see the output of timedatectl"
+        )
+    if abs(off) <= _CLOCK_WARNING_SECONDS:
+        return Finding(OK, "clock", "agrees with that of IMDS")
+    level = FAILURE if abs(off) > _CLOCK_FAILURE_SECONDS else WARNING
+    text = f"{terminal.span(off)} {'ahead of' if off > 0 else 'behind'} that of IMDS"
+    return Finding(level, "clock", f"{text}; times and notice are off by as much: set up NTP or chrony")
+
+
+def state(directory: Path) -> Finding:
+    """Examine the state directory, without creating or writing anything."""
+    present = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not present.is_dir():
+        return Finding(FAILURE, "state", f"{present} is not a directory; remove it, or set state.directory")
+    try:
+        # Root asks for a service that runs as the owner of its directory.
+        as_root = sys.platform != "win32" and os.geteuid() == 0
+        refuse_unsafe(directory, present.stat().st_uid if as_root else None)
+    except ConfigurationError as error:
+        return Finding(FAILURE, "state", str(error))
+    if not os.access(present, os.W_OK | os.X_OK):
+        user = "this user"
+        if sys.platform != "win32":
+            user = f"uid {os.geteuid()}, as which this command runs"
+        remedy = "change its owner, or run this as the exporter's user"
+        return Finding(FAILURE, "state", f"{present} cannot be written by {user}; {remedy}")
+    free = shutil.disk_usage(present).free
+    if free < _LEAST_FREE_BYTES:
+        return Finding(WARNING, "state", f"{present} has {free // 1024**2} MiB free; make room")
+    text = "can be written" if present == directory else "does not exist yet and can be created"
+    return Finding(OK, "state", f"{directory} {text}")
+
+
+def host(address: Address) -> Finding:
+    """Resolve a target's host; `notify-test` is for delivery."""
+    name = _host(address)
+    shown = f"{address.target} ({address.label})"
+    if not name:
+        return Finding(OK, "target", f"{shown} is a valid address; notify-test sends a message to it")
+    try:
+        socket.getaddrinfo(name, None)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a valid host name"
+        # A proxy resolves the names itself.
+        level = WARNING if urllib.request.getproxies() else FAILURE
+        text = f"{shown}: {name} cannot be resolved: {reason}; check the URL and DNS"
+        return Finding(level, "target", text)
+    return Finding(OK, "target", f"{shown}: {name} resolves; notify-test sends a message to it")
+
+
+def _host(address: Address) -> str:
+    """Return the host of a target's URL; "" if that part is a token."""
+    shown = urlsplit(address.label).hostname if "://" in address.label else None
+    if not shown or shown == "...":
+        return ""
+    return parse_qs(urlsplit(address.url).query).get("smtp", [shown])[0]

@@ -1,0 +1,243 @@
+"""The addresses of targets: secret URLs from the configuration, the environment or files."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from exporter import files
+from exporter.config import Config, Notifications, Target, http_url
+from exporter.config.yamlfile import Keys, Locate
+from exporter.errors import ConfigurationError, Mistakes, quoted
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,19})://")
+# The parameter in which Apprise also accepts a password.
+_PASSWORD = re.compile(r"[?&]pass(word)?=[^&]", re.IGNORECASE)
+_SECRET_HEADER = re.compile("auth|cookie|key|secret|token", re.IGNORECASE)
+# For most services the first part of the URL is a token; for these it is a server's name.
+_WITH_HOST = frozenset(
+    f"{scheme}{secure}"
+    for scheme in ("form", "gotify", "http", "json", "mailto", "matrix", "mmost", "ntfy", "rocket", "xml")
+    for secure in ("", "s")
+)
+
+
+class NotifyUrls(tuple[str, ...]):
+    """The URLs of ``--notify``, which are secrets."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} URLs>"
+
+
+class Address(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The address of one target: an Apprise URL, path and tag of an Apprise file, or the URL of a webhook.
+
+    The URL and the headers are secrets; only the ``label`` may be shown. ``keys`` is its place in the
+    configuration file, empty for ``--notify``. Without any address, the rendered message is returned.
+    """
+
+    target: str
+    url: str = ""
+    apprise_config: tuple[str, str] | None = None
+    webhook: str = ""
+    headers: dict[str, str] = {}
+    keys: Keys = ()
+
+    @property
+    def label(self) -> str:
+        """The part of the address that may be shown."""
+        if self.apprise_config:
+            return f"tag {self.apprise_config[1]}"
+        return shown(self.webhook or self.url) if self.webhook or self.url else self.target
+
+    @property
+    def place(self) -> str:
+        """The target as an error names it without a configuration file."""
+        return f"--notify: URL {self.target.removeprefix('notify-')}"
+
+    def __repr__(self) -> str:
+        return f"<{self.target}: {self.label}>"
+
+
+def shown(url: str) -> str:
+    """Return the part of a URL that may be shown: ``scheme://host``, without the host if it may be a secret.
+
+    It may be a token, or part of a password that has an unencoded ``@``, ``/`` or ``?``.
+    """
+    found = _SCHEME.match(url)
+    if found is None:
+        return "no URL"
+    scheme = found[1].lower()
+    host = _host(url, scheme) if scheme in _WITH_HOST else ""
+    return f"{scheme}://{host or '...'}"
+
+
+def _host(url: str, scheme: str) -> str:
+    """Return the server's name, or "" in doubt."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError for the rest of a password that contains a colon
+    except ValueError:
+        return ""
+    query = "" if scheme.startswith("mailto") else parts.query
+    if parts.netloc.count("@") > 1 or "@" in parts.path + query + parts.fragment:
+        return ""
+    host = parts.hostname or ""
+    return host if _is_server(host) else ""
+
+
+def _is_server(host: str) -> bool:
+    return host == "localhost" or "." in host or ":" in host
+
+
+def resolve(
+    settings: Notifications,
+    extra: Sequence[str],
+    locate: Locate,
+    environ: Mapping[str, str],
+    mistakes: Mistakes,
+) -> tuple[Address, ...]:
+    """Return every target's address; ``extra`` are the URLs of ``--notify``, targets notify-1, notify-2, ...
+
+    In a target's ``url``, ``${NAME}`` is replaced by the value of the environment variable, unchanged. Any
+    other ``$`` is literal; a literal ``${`` is written ``%24{``. A missing or empty variable or file is added
+    to ``mistakes``, without any secret. A target without an address is left out: `exporter.config` reports
+    it.
+    """
+    found = []
+    for index, target in enumerate(settings.targets):
+        place: Keys = ("notifications", "targets", index)
+
+        def expanded(text: str, *keys: str, place: Keys = place) -> str:
+            return _expanded(text, (*place, *keys), locate, environ)
+
+        with mistakes:
+            if target.tag and settings.apprise_config:
+                found.append(_tagged(target, (*place, "tag"), settings.apprise_config, locate))
+            elif target.url_file:
+                keys = (*place, "url_file")
+                found.append(Address(target.name, _url_in_file(target.url_file, keys, locate), keys=keys))
+            elif target.url:
+                found.append(Address(target.name, expanded(target.url, "url"), keys=(*place, "url")))
+            elif target.webhook:
+                url, keys = expanded(target.webhook, "webhook"), (*place, "webhook")
+                if http_url(url) is None:
+                    raise locate(keys, "is not a valid URL; write it like https://example.com/events")
+                headers = {name: expanded(text, "headers", name) for name, text in target.headers.items()}
+                found.append(Address(target.name, webhook=url, headers=headers, keys=keys))
+    for name, url in zip(names_of_extra(extra), extra, strict=True):
+        with mistakes:
+            if not url.strip():
+                raise ConfigurationError(f"--notify: URL {name.removeprefix('notify-')} is empty")
+            found.append(Address(name, url.strip()))
+    return tuple(found)
+
+
+def variables(settings: Config) -> frozenset[str]:
+    """Return the names of environment variables in ``${...}`` of any value, except in commands of hooks.
+
+    Only URLs of targets are expanded, but variables elsewhere are intended as secrets, too.
+    """
+    values = msgspec.to_builtins(msgspec.structs.replace(settings, hooks=()), enc_hook=str)
+    return frozenset(_VARIABLE.findall(msgspec.json.encode(values).decode()))
+
+
+def secret_files(settings: Notifications, config_file: Path | None) -> tuple[Path, ...]:
+    """Return the files that contain addresses; the configuration file only if it contains a secret."""
+    targets = settings.targets
+    literal = any(
+        is_secret(target.url) or is_secret(target.webhook) or _has_token(target) for target in targets
+    )
+    found = [config_file] if config_file and literal else []
+    found += [Path(target.url_file) for target in targets if target.url_file]
+    if settings.apprise_config and any(target.tag for target in targets):
+        found.append(Path(settings.apprise_config))
+    return tuple(found)
+
+
+def is_secret(url: str) -> bool:
+    """Return whether a URL, as written in the configuration, has to be treated as a secret.
+
+    A password is a secret unless it is a ``${VARIABLE}``. So is everything after the server's name, where
+    most services have their token, unless the URL is for mail or contains a variable (the token).
+    """
+    literal = _VARIABLE.sub("", url)
+    found = _SCHEME.match(literal)
+    scheme, rest = (found[1].lower(), literal[found.end() :]) if found else ("", literal)
+    if scheme not in _WITH_HOST:
+        return literal == url and _has_letters(rest)
+    authority, *others = re.split(r"(?=[/?#])", rest, maxsplit=1)
+    given, _, host = authority.rpartition("@")
+    user, colon, password = given.partition(":")
+    if _has_letters(password if colon else user):
+        return True
+    beyond = "".join(others) if _is_server(host) else host + "".join(others)
+    if scheme.startswith("mailto"):
+        return _PASSWORD.search(beyond) is not None
+    return literal == url and _has_letters(beyond)
+
+
+def _has_token(target: Target) -> bool:
+    """Return whether a header that usually has a secret has no ``${VARIABLE}``."""
+    return any(
+        _SECRET_HEADER.search(name) and not _VARIABLE.search(value) for name, value in target.headers.items()
+    )
+
+
+def _has_letters(text: str) -> bool:
+    return any(letter.isalnum() for letter in text)
+
+
+def names_of_extra(extra: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the targets that ``--notify`` adds."""
+    return tuple(f"notify-{number}" for number in range(1, len(extra) + 1))
+
+
+def _tagged(target: Target, keys: Keys, apprise_config: str, locate: Locate) -> Address:
+    _read(apprise_config, ("notifications", "apprise_config"), locate)
+    _refuse_url(target.tag, keys, locate, "a tag")
+    return Address(target.name, apprise_config=(apprise_config, target.tag), keys=keys)
+
+
+def _url_in_file(path: str, keys: Keys, locate: Locate) -> str:
+    lines = _read(path, keys, locate).split()
+    if len(lines) != 1:
+        what = "is empty" if not lines else "has more than one URL"
+        raise locate(keys, f"the file {what}; it must contain one Apprise URL")
+    return lines[0]
+
+
+def _expanded(url: str, keys: Keys, locate: Locate, environ: Mapping[str, str]) -> str:
+    def value(found: re.Match[str]) -> str:
+        # In a shell's syntax for a default, ${NAME:-URL}, the default is a secret, too.
+        if not _NAME.fullmatch(found[1]):
+            raise locate(keys, "${...} must contain only the name of a variable; use ${NAME}")
+        if not environ.get(found[1]):
+            problem = f"the environment has no variable {quoted(found[1])}; set it, or use url_file"
+            raise locate(keys, problem)
+        return environ[found[1]]
+
+    return _VARIABLE.sub(value, url).strip()
+
+
+def _refuse_url(text: str, keys: Keys, locate: Locate, wanted: str) -> None:
+    """Refuse a URL in the wrong place, without repeating it as other errors would."""
+    if "://" in text:
+        raise locate(keys, f"must be {wanted}, but is a URL; set it as a target's url")
+
+
+def _read(name: str, keys: Keys, locate: Locate) -> str:
+    _refuse_url(name, keys, locate, "the path of a file")
+    path = Path(name)
+    try:
+        return files.read_text(path)
+    except UnicodeDecodeError as error:
+        raise locate(keys, "the file is not text") from error
+    except OSError as error:
+        raise locate(keys, f"the file cannot be read: {error.strerror}") from error

@@ -1,0 +1,177 @@
+"""Parts of a configuration that never act, or not when their writer meant them to."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from exporter.config import Config, Mode, Rule
+from exporter.config.checks import Finding
+from exporter.config.match import Match, Whom
+from exporter.config.yamlfile import Keys
+from exporter.errors import program, quoted
+from exporter.model.events import SCHEDULED, STARTED
+from exporter.model.lifecycle import Transition
+from exporter.timefmt import format_duration
+
+# Transitions of an event that has not been approved yet.
+_BEFORE_APPROVAL = {Transition.ADVISED, Transition.SCHEDULED, Transition.UPDATED, Transition.IMMINENT}
+
+_ANY_STATUS = (SCHEDULED, STARTED)
+# The statuses that an event can have at a transition; both for transitions not listed here.
+_STATUS_AT = {
+    Transition.ADVISED: (),
+    Transition.SCHEDULED: (SCHEDULED,),
+    Transition.STARTED: (STARTED,),
+    Transition.IMMINENT: (SCHEDULED,),
+    Transition.APPROVED: (SCHEDULED,),
+}
+
+_REMEDY = "for the time shortly before the start, add {} to events.imminent and use transitions: [imminent]"
+
+
+def advice(config: Config) -> Iterator[Finding]:
+    """Return the place of each part that has no effect, and why."""
+    for index, route in enumerate(config.notifications.routes):
+        if reason := _never(route.match, config):
+            yield ("notifications", "routes", index, "match"), f"nothing matches: {reason}"
+    used = {name for route in config.notifications.routes for name in route.targets}
+    for index, target in enumerate(config.notifications.targets):
+        # Without any route, each target gets everything.
+        if used and target.name not in used:
+            yield ("notifications", "targets", index), "no route names this target, so it gets no message"
+    yield from _rules(config)
+    yield from _never_acting(config)
+    for index, hook in enumerate(config.hooks):
+        if reason := _never(hook.match, config):
+            yield ("hooks", index, "match"), f"nothing matches: {reason}"
+        if hook.command and (reason := _not_executable(hook.command[0])):
+            yield ("hooks", index, "command"), reason
+
+
+def _rules(config: Config) -> Iterator[Finding]:
+    here: Keys = ("approval", "rules")
+    rules = config.approval.rules
+    if rules and config.approval.mode is Mode.OFF:
+        yield here, "no rule acts while approval.mode is off; set it to dry_run or on"
+    if config.approval.mode is not Mode.OFF and all(rule.action == "hold" for rule in rules):
+        yield ("approval", "mode"), "nothing is approved without a rule whose action is approve"
+    for index, rule in enumerate(rules):
+        earlier = next((one for one in rules[:index] if _covers(one.match, rule.match)), None)
+        if earlier is not None:
+            yield (
+                (*here, index),
+                f"never decides: the rule {quoted(earlier.name)} above matches all that it matches",
+            )
+        elif reason := _never(rule.match, config):
+            yield (*here, index, "match"), f"nothing matches: {reason}"
+
+
+def _never(match: Match, config: Config) -> str:
+    """Return why no event can match; "" if one may."""
+    transitions = match.transitions
+    statuses = set(match.statuses or _ANY_STATUS)
+    if transitions is not None:
+        possible = {status for one in transitions for status in _STATUS_AT.get(one, _ANY_STATUS)}
+        if match.statuses is not None and not statuses & possible:
+            return "no event has one of these statuses at one of these transitions"
+        statuses &= possible
+        if set(transitions) == {Transition.APPROVED} and config.approval.mode is not Mode.ON:
+            return "nothing is approved unless approval.mode is on"
+        if set(transitions) == {Transition.HOOK_FAILED} and not config.hooks:
+            return "there are no hooks that could fail"
+        if match.target is Whom.OTHER and set(transitions) <= {Transition.APPROVED, Transition.HOOK_FAILED}:
+            return "nothing is approved, and no hook runs, for events of other VMs only"
+    if match.min_notice and statuses == {STARTED}:
+        return "no notice is left once an event has started; remove min_notice"
+    return ""
+
+
+def _covers(wide: Match, narrow: Match) -> bool:
+    """Return whether everything that matches ``narrow`` certainly matches ``wide``."""
+    if wide.target not in (Whom.ANY, narrow.target) or wide.windows not in (None, narrow.windows):
+        return False
+    for field in ("event_types", "event_sources", "statuses", "transitions", "resources"):
+        ours, theirs = getattr(wide, field), getattr(narrow, field)
+        if ours is not None and (theirs is None or not set(theirs) <= set(ours)):
+            return False
+    return all(_within(wide.bounds(what), narrow.bounds(what)) for what in ("duration", "notice"))
+
+
+def _within(wide: tuple[float | None, float | None], narrow: tuple[float | None, float | None]) -> bool:
+    """Return whether every value, known or not, within the narrow bounds is within the wide ones."""
+    (least, most), (low, high) = wide, narrow
+    # An unknown value satisfies no bound, so only a bound ensures that it is known.
+    if wide != (None, None) and narrow == (None, None):
+        return False
+    above = least is None or least <= 0 or (low is not None and low >= least)
+    return above and (most is None or (high is not None and high <= most))
+
+
+def _not_executable(command: str) -> str:
+    path = Path(command)
+    if path.name == command:
+        return "" if shutil.which(command) else f"{program(command)} is not found in PATH"
+    if not path.exists():
+        return f"{program(command)} does not exist"
+    return "" if path.is_file() and os.access(path, os.X_OK) else f"{path} is not executable"
+
+
+def _never_acting(config: Config) -> Iterator[tuple[Keys, str]]:
+    """Return the place of each such part, and why."""
+    imds, watch = config.imds, config.notifications.watch
+    if watch.after < imds.poll_interval:
+        after, interval = format_duration(watch.after), format_duration(imds.poll_interval)
+        problem = f"{after} is less than imds.poll_interval, {interval}: a failed poll makes it blind"
+        yield ("notifications", "watch", "after"), problem
+    for index, route in enumerate(config.notifications.routes):
+        place: Keys = ("notifications", "routes", index)
+        if route.leader == "first" and route.match.target is Whom.OTHER:
+            yield (*place, "leader"), "never delivers with target: other; the leader is affected by the event"
+        yield from _late((*place, "match", "max_notice"), route.match, config)
+    for index, hook in enumerate(config.hooks):
+        yield from _late(("hooks", index, "match", "max_notice"), hook.match, config)
+    for index, rule in enumerate(config.approval.rules):
+        yield from _required(("approval", "rules", index, "require_hooks"), rule, config)
+
+
+def _late(place: Keys, match: Match, config: Config) -> Iterator[tuple[Keys, str]]:
+    """Warn of a bound on the notice that is only looked at while the notice is longer."""
+    bound, thresholds = match.max_notice, config.events.imminent
+    if bound is None or Transition.IMMINENT in (match.transitions or ()):
+        return
+    if match.transitions is None and any(threshold <= bound for threshold in thresholds):
+        return
+    yield place, f"is compared only when a transition happens; {_REMEDY.format(format_duration(bound))}"
+
+
+def _required(place: Keys, rule: Rule, config: Config) -> Iterator[tuple[Keys, str]]:
+    """Warn of hooks that cannot run for what a rule approves, so that it waits forever."""
+    hooks = {hook.name: hook.match for hook in config.hooks}
+    for number, name in enumerate(rule.require_hooks if rule.action == "approve" else ()):
+        match = hooks.get(name)
+        if match is not None and (reason := _apart(match, rule.match)):
+            yield (*place, number), f"the hook {quoted(name)} never runs for what the rule matches: {reason}"
+
+
+def _apart(hook: Match, rule: Match) -> str:
+    """Return why no event before its start matches both; "" if one may."""
+    if hook.target is Whom.OTHER:
+        return "its target is other"
+    if hook.transitions is not None and not _BEFORE_APPROVAL & set(hook.transitions):
+        return "it runs for none of the transitions before the approval"
+    if hook.statuses is not None and "Scheduled" not in hook.statuses:
+        return "it runs for no Scheduled event"
+    for field in ("event_types", "event_sources"):
+        ours, theirs = getattr(hook, field), getattr(rule, field)
+        if ours is not None and theirs is not None and not set(ours) & set(theirs):
+            return f"they have no {field} in common"
+    if (hook.min_duration or 0) > _most(rule.max_duration) or (rule.min_duration or 0) > _most(
+        hook.max_duration
+    ):
+        return "they have no duration in common"
+    return ""
+
+
+def _most(bound: float | None) -> float:
+    return float("inf") if bound is None else bound
