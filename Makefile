@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PHOENIX := .venv-phoenix
 LOWEST := .venv-lowest
+MUTANTS := .venv-mutants
 DOCS := .venv-docs
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # As constraints, too: before 23.3 pip does not apply a pin of urllib3 to urllib3[socks].
@@ -20,32 +21,36 @@ HELM := v3.22.0
 .DELETE_ON_ERROR:
 .PHONY: help demo test pytest test-lowest coverage test-phoenix soak fuzz lint audit bench format package dist
 .PHONY: bench-fleet test-deb test-image test-kubernetes test-pacemaker renderings dashboards golden pictures recording
-.PHONY: docs requirements clean test-grafana test-fleet
+.PHONY: docs requirements clean test-grafana test-fleet mutants checks alerts
 
 help:
-	@echo "make demo          the exporter against a simulator, with no Azure around"
+	@echo "make demo          the exporter against a simulator, with no Azure around; NOTIFY=URL sends messages, too"
 	@echo "make test          lint, types and all tests, as CI runs them"
 	@echo "make pytest        all tests, without lint and audit"
 	@echo "make test-lowest   all tests, with the lowest versions of the dependencies that pyproject.toml allows"
 	@echo "make coverage      which branches of the program the tests reach; TESTS=tests/web for some of them"
 	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
 	@echo "make fuzz          search for inputs that break it; FUZZ_SECONDS=300, FUZZ_SEED=a number to repeat"
-	@echo "make soak          random histories beside a model, five minutes of faults of every kind, and a night of"
-	@echo "                   kills at speed; SOAK_HISTORIES, SOAK_SECONDS and SOAK_SEED say otherwise"
+	@echo "make mutants       200 random mutations of the program, each against the quick tests of its part; MUTANTS_SEED=1"
+	@echo "make soak          random histories beside a model, five minutes of faults and kills of every kind, and a siege;"
+	@echo "                   SOAK_HISTORIES, SOAK_SECONDS and SOAK_SEED say otherwise"
 	@echo "make lint          ruff and mypy alone, for Linux and Windows"
+	@echo "make checks        dependencies, links, workflows and deployment files: what no program reads here"
 	@echo "make audit         ask for known vulnerabilities of what the program needs; says so where it cannot"
-	@echo "make bench         measure memory, CPU and times, beside what they should be"
+	@echo "make bench         measure memory, CPU and times, beside what they should be and beside a floor; with"
+	@echo "                   BENCH_BASE=DIRECTORY beside another checkout, too"
 	@echo "make test-fleet    fifty exporters with Prometheus and Alertmanager: approvals, alerts, messages and their delays"
 	@echo "make test-grafana  the tables of the dashboards in Grafana's own library; needs npm, installs 190 MB into build"
 	@echo "make bench-fleet   measure what viewers and rules cost a Prometheus; FLEET_VMS='500 2000'"
 	@echo "make format        format the code and apply fixes by ruff"
 	@echo "make package       build the wheel and the source distribution in dist/, and check them"
-	@echo "make dist          these, a .deb and an .rpm for this Python and processor, and an SBOM; needs Go"
+	@echo "make dist          these, and self-contained: a tarball, a .deb and an .rpm for this processor; needs Go"
 	@echo "make test-deb      install, upgrade and purge the .deb in a clean Debian that runs systemd; cloud-init and Ansible"
 	@echo "make test-image    build the container image by buildah, and run it"
-	@echo "make test-kubernetes  the Helm chart against a real API server, which Go builds in 11 CPU minutes"
+	@echo "make test-kubernetes  the drain and the Helm chart against a real API server, which Go builds in 11 CPU minutes"
 	@echo "make test-pacemaker  the hook for Pacemaker in a cluster of one node, in a Debian that systemd boots"
 	@echo "make renderings    render the Helm chart as the tests look at it"
+	@echo "make alerts        write the rules from the mixin"
 	@echo "make dashboards    write the dashboards from their description"
 	@echo "make golden        write the messages of all transitions anew; read the difference"
 	@echo "make pictures      and draw them, the page and a message, for docs/images"
@@ -55,9 +60,9 @@ help:
 	@echo "make clean         remove everything that is made"
 
 demo: $(VENV)/.runtime
-	$(BIN)/python -m exporter demo
+	$(BIN)/python -m exporter demo $(if $(NOTIFY),--notify '$(NOTIFY)')
 
-test: lint audit pytest
+test: lint checks audit pytest
 
 PARALLEL := -n auto --dist worksteal
 pytest: $(VENV)/.dev $(VENV)/.packages
@@ -77,7 +82,7 @@ test-phoenix: $(VENV)/.dev $(PHOENIX)/.installed
 	PHOENIX=$(PHOENIX)/bin/phoenix $(BIN)/python -m pytest tests/phoenix/check_demo.py
 
 test-fleet: $(VENV)/.dev $(VENV)/.packages
-	$(BIN)/python -m pytest --log-cli-level=INFO tests/fleet/check_fleet.py
+	$(BIN)/python -m pytest --log-cli-level=INFO tests/fleet/check_phases.py tests/fleet/check_fleet.py
 
 # Versions are in package.json; there is no lock file, which would name a registry.
 GRAFANA := build/grafana
@@ -93,11 +98,14 @@ $(GRAFANA)/.installed: tests/grafana/package.json
 fuzz: $(VENV)/.dev
 	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m tests.faults.fuzz_run
 
+mutants: $(VENV)/.dev $(MUTANTS)/.installed
+	$(MUTANTS)/bin/python -m scripts.mutants $(BIN)/python --seed $(or $(MUTANTS_SEED),1) $(MUTANTS_OPTIONS)
+
 SOAK_HISTORIES ?= 100000
 soak: $(VENV)/.dev
 	$(BIN)/python -m tests.model.run --histories $(SOAK_HISTORIES) --seed $(or $(SOAK_SEED),1)
-	$(BIN)/python -m tests.faults.soak
-	NIGHT_SECONDS=$(or $(SOAK_SECONDS),300) $(BIN)/python -m pytest tests/end_to_end/test_night.py
+	SOAK_SECONDS=$(or $(SOAK_SECONDS),300) SOAK_SEED=$(or $(SOAK_SEED),1) $(BIN)/python -m tests.soak.run
+	SIEGE_SECONDS=$(SIEGE_SECONDS) $(BIN)/python -m tests.faults.siege
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
@@ -115,20 +123,25 @@ lint: $(VENV)/.dev
 audit: $(VENV)/.dev
 	$(BIN)/python -m scripts.audit requirements/runtime.txt
 
+# Dependencies, links, workflows, deployment files: what no program reads here.
+checks: $(VENV)/.dev
+	$(BIN)/python -m scripts.checks
+
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 dist: package $(TOOLS)/nfpm
-	$(BIN)/python -m scripts.packages $(TOOLS)/nfpm dist/*.whl
+	$(BIN)/python -m scripts.packages dist/*.whl $(TOOLS)/nfpm
+	cd dist && sha256sum * > SHA256SUMS
 
-# In a Debian root of its own, booted by systemd.
-test-deb: dist
-	scripts/debian-packages debootstrap systemd-container
+# In roots of their own, booted by systemd. BUILT=yes tests the packages that are in dist/.
+test-deb: $(if $(BUILT),$(VENV)/.dev,dist)
+	scripts/debian-packages debootstrap systemd-container lintian
 	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/packaging/check_deb.py tests/packaging/check_rollout.py
 
 # Built by buildah on a Debian of its own; BASE=IMAGE takes another base.
-test-image: $(VENV)/.dev $(TOOLS)/kube-apiserver
+test-image: $(VENV)/.dev
 	scripts/debian-packages debootstrap buildah
 	TOOLS=$(abspath $(TOOLS)) BASE=$(BASE) $(BIN)/python -m pytest tests/packaging/check_image.py
 
@@ -139,7 +152,7 @@ test-pacemaker: $(VENV)/.dev
 # Beside a real API server; building it by Go takes 11 CPU minutes, once.
 test-kubernetes: $(VENV)/.dev $(TOOLS)/helm $(TOOLS)/kube-apiserver
 	scripts/debian-packages etcd-server
-	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/packaging/check_chart.py tests/packaging/check_drain.py
+	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/kubernetes/check_chart.py tests/kubernetes/check_drain.py
 
 renderings: $(VENV)/.dev $(TOOLS)/helm
 	$(BIN)/python -m scripts.renderings $(TOOLS)/helm
@@ -157,6 +170,9 @@ package: $(VENV)/.dev
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/twine check --strict dist/*
+
+alerts: $(VENV)/.dev
+	$(BIN)/python -m scripts.mixin
 
 dashboards: $(VENV)/.dev
 	$(BIN)/python -m dashboards.build
@@ -205,6 +221,11 @@ $(PHOENIX)/.installed: requirements/phoenix.txt | $(VENV)/bin/python
 	$(PHOENIX)/bin/python $(INSTALL) --require-hashes -r $<
 	@touch $@
 
+$(MUTANTS)/.installed: requirements/mutants.txt | $(VENV)/bin/python
+	$(BIN)/python -m venv $(MUTANTS)
+	$(MUTANTS)/bin/python $(INSTALL) --require-hashes -r $<
+	@touch $@
+
 $(DOCS)/.installed: requirements/docs.txt | $(VENV)/bin/python
 	$(BIN)/python -m venv $(DOCS)
 	$(DOCS)/bin/python $(INSTALL) --require-hashes -r $<
@@ -224,7 +245,9 @@ requirements: $(VENV)/.dev
 	    --output-file requirements/lowest.txt requirements/dev.in pyproject.toml
 	$(PIN) --no-strip-extras --output-file requirements/phoenix.txt requirements/phoenix.in
 	$(PIN) --output-file requirements/docs.txt requirements/docs.in
+	$(PIN) --output-file requirements/bundle.txt requirements/bundle.in
+	$(PIN) --output-file requirements/mutants.txt requirements/mutants.in
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(PHOENIX) $(DOCS) .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf $(VENV) $(LOWEST) $(PHOENIX) $(DOCS) $(MUTANTS) .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -36,16 +36,23 @@ _FRAME = """\
 """
 
 
+def screen(demo: Demo) -> Console:
+    """Return a terminal that shows the demo as it is now."""
+    console = Console(
+        record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True, highlight=False
+    )
+    drawn = frame(demo, HEIGHT, WIDTH)
+    end = "\n" * (HEIGHT - len(drawn.split("\n")))
+    console.print(drawn, end=end, no_wrap=True, overflow="ellipsis")
+    return console
+
+
 def picture(demo: Demo, seconds: int) -> str:
     """Return the picture of the next seconds of a demo."""
     frames = []
     whole = ""
     for number in range(seconds):
-        console = Console(
-            record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True, highlight=False
-        )
-        drawn = frame(demo, HEIGHT)
-        console.print(drawn, end="\n" * (HEIGHT - len(drawn.split("\n"))))
+        console = screen(demo)
         whole = whole or console.export_svg(clear=False, code_format=_PICTURE, unique_id="demo")
         svg = console.export_svg(code_format=_FRAME, unique_id=f"f{number}")
         frames.append(svg.replace("DELAY", str(number)))

@@ -1,7 +1,12 @@
 #!/bin/sh
 # A .deb gets "configure" and, on an upgrade, the old version; an .rpm gets how many versions are installed now.
 set -e
-unit=azure-scheduled-events-exporter.service
+name=azure-scheduled-events-exporter
+unit=$name.service
+
+if [ ! -e /etc/$name/exporter.yml ]; then
+    echo "# Every key has a default; /usr/share/doc/$name/exporter.yml explains them." >/etc/$name/exporter.yml
+fi
 
 # From version 253 on, systemd itself waits until a reload is complete.
 dropins=/usr/lib/systemd/system/$unit.d

@@ -1,14 +1,15 @@
 <#
 .SYNOPSIS
-Installs, tries, and removes the service; what the workflow on GitHub runs.
+Installs, tries, and removes the service; what the workflows on GitHub run, with a checkout or the .zip of a release.
 #>
+param([string] $Archive)
 $ErrorActionPreference = "Stop"
 $PSNativeCommandUseErrorActionPreference = $true
 
 $name = "azure-scheduled-events-exporter"
 $winsw = Join-Path ([IO.Path]::GetTempPath()) "WinSW-x64.exe"
 Invoke-WebRequest https://github.com/winsw/winsw/releases/download/v2.12.0/WinSW-x64.exe -OutFile $winsw
-$python = (Get-Command python).Source
+$source = $Archive ? @{ Archive = $Archive } : @{ Python = (Get-Command python).Source }
 
 function Wait-Healthy {
     foreach ($attempt in 1..60) {
@@ -24,7 +25,7 @@ function Wait-Healthy {
 
 # The second time it is an upgrade.
 foreach ($attempt in 1..2) {
-    & "$PSScriptRoot\install.ps1" -WinSW $winsw -Python $python
+    & "$PSScriptRoot\install.ps1" -WinSW $winsw @source
     Wait-Healthy
 }
 if (-not (Test-Path (Join-Path $env:ProgramData "$name\state\state.db"))) { throw "there is no state" }

@@ -1,3 +1,5 @@
+#Requires -Version 7.3
+#Requires -RunAsAdministrator
 <#
 .SYNOPSIS
 Stops and removes the service. Run it as administrator.

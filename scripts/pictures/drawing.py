@@ -146,7 +146,7 @@ def curves(canvas: Canvas, panel: Mapping[str, Any], found: Sequence[Series]) ->
             plot.fill_between(x, below, tops, color=hue, alpha=0.65, lw=0, label=name)
         else:
             dots = "o" if field["custom"].get("showPoints") == "always" else ""
-            plot.plot(x, y, color=hue, lw=1.3, marker=dots, ms=3, label=name)
+            plot.plot(x, y, color=hue, lw=1.3, ls=_dash(panel, name), marker=dots, ms=3, label=name)
     if field.get("min") == 0:
         plot.set_ylim(bottom=0, top=None if plot.get_ylim()[1] > 0 else 1)
     for at, hue in canvas.marks:
@@ -211,11 +211,21 @@ def _legend(canvas: Canvas, plot: Axes, across: int) -> None:
 
 def _hue(panel: Mapping[str, Any], name: str, index: int) -> str:
     for override in panel["fieldConfig"]["overrides"]:
-        if re.search(override["matcher"]["options"].strip("/"), name):
-            color = override["properties"][0]["value"]
+        color = next((one["value"] for one in override["properties"] if one["id"] == "color"), None)
+        if color and re.search(override["matcher"]["options"].strip("/"), name):
             base = formats.color(color["fixedColor"])
             return formats.shade(base, index) if color["mode"] == "shades" else base
     return formats.PALETTE[index % len(formats.PALETTE)]
+
+
+def _dash(panel: Mapping[str, Any], name: str) -> str:
+    """Return matplotlib's style of a line, which Grafana dashes where an override says so."""
+    dashed = any(
+        one["id"] == "custom.lineStyle" and re.search(override["matcher"]["options"].strip("/"), name)
+        for override in panel["fieldConfig"]["overrides"]
+        for one in override["properties"]
+    )
+    return "--" if dashed else "-"
 
 
 def _ticks(canvas: Canvas) -> list[float]:

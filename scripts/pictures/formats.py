@@ -14,6 +14,7 @@ COLORS = {
     "purple": "#b877d9",
     "dark-red": "#c4162a",
     "dark-orange": "#fa6400",
+    "light-orange": "#ffb357",
     "text": "#ccccdc",
 }
 PALETTE = ("#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#5794f2", "#b877d9", "#705da0", "#37872d")

@@ -3,6 +3,9 @@
 {{- end }}
 
 {{- define "exporter.fullname" -}}
+{{- if not (hasKey .Values "rbac") }}
+{{- fail "the values of an older chart are reused: upgrade with --reset-then-reuse-values instead of --reuse-values" }}
+{{- end }}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
 {{- else if contains (include "exporter.name" .) .Release.Name }}
@@ -10,6 +13,10 @@
 {{- else }}
 {{- printf "%s-%s" .Release.Name (include "exporter.name" .) | trunc 63 | trimSuffix "-" }}
 {{- end }}
+{{- end }}
+
+{{- define "exporter.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride }}
 {{- end }}
 
 {{- define "exporter.selectorLabels" -}}
@@ -36,29 +43,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "exporter.image" -}}
-{{- $registry := required "image.registry is required: where did you push the image?" .Values.image.registry -}}
+{{- $registry := default .Values.image.registry (.Values.global).imageRegistry -}}
 {{- $name := printf "%s/%s" $registry .Values.image.repository -}}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" $name .Values.image.digest }}
 {{- else }}
-{{- printf "%s:%s" $name (default (printf "%s%s" .Chart.AppVersion (ternary "-drain" "" .Values.drain.enabled)) .Values.image.tag) }}
+{{- printf "%s:%s" $name (default .Chart.AppVersion .Values.image.tag) }}
 {{- end }}
 {{- end }}
 
+{{/* "true" where the exporter talks to the API server. */}}
+{{- define "exporter.usesKubernetes" -}}
+{{- if or .Values.nodeConditions .Values.drain.enabled }}true{{ end }}
+{{- end }}
+
 {{- define "exporter.configuration" -}}
-{{- $config := deepCopy .Values.config }}
-{{- if .Values.drain.enabled }}
-{{- $hooks := default list $config.hooks }}
-{{- range $name, $transitions := dict
-    "drain" (list "scheduled" "started")
-    "uncordon" (list "completed" "cancelled" "vanished") }}
-{{- $hooks = append $hooks (dict
-    "name" $name
-    "match" (dict "event_types" $.Values.drain.eventTypes "transitions" $transitions)
-    "command" (list (printf "/opt/scheduled-events/kubernetes/%s" $name))
-    "timeout" $.Values.drain.timeout) }}
-{{- end }}
-{{- $config = set $config "hooks" $hooks }}
-{{- end }}
-{{- toYaml $config }}
+{{- $drain := .Values.drain }}
+{{- $settings := dict "enabled" $drain.enabled "mode" $drain.mode "force" $drain.force "before" $drain.before
+    "match" (dict "event_types" $drain.eventTypes)
+    "exclude_from_load_balancers" $drain.excludeFromLoadBalancers
+    "pod_grace_period" $drain.podGracePeriod
+    "skip_node_labels" $drain.skipNodeLabels }}
+{{- $kubernetes := dict "conditions" .Values.nodeConditions "drain" $settings }}
+{{- $own := dict "kubernetes" $kubernetes }}
+{{- toYaml (mergeOverwrite $own (deepCopy .Values.config)) }}
 {{- end }}

@@ -1,0 +1,1 @@
+"""The self-contained build: the program with its interpreter, by PyInstaller."""

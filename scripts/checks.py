@@ -1,0 +1,275 @@
+"""Check the files of the project that no program reads here: ``python -m scripts.checks``.
+
+Dependencies are declared and pinned, links and paths lead somewhere, flags and variables exist, and workflows
+use only what there is, with few rights. Each problem is a line; the exit status is 1 if there is one.
+"""
+
+import ast
+import functools
+import importlib.metadata
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import click
+import yaml
+
+from exporter import __version__
+from exporter.cli import main as program
+from exporter.config import PROGRAM
+from scripts import renderings
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+MINIMUMS = dict(requirement.split(">=") for requirement in DECLARED)
+# A folder of code, and the file that declares more than the program needs.
+CODE = {
+    "exporter": "",
+    **dict.fromkeys(("tests", "benchmarks", "dashboards", "examples", "scripts"), "dev"),
+}
+DATA = {"tzdata"}  # the standard library reads it
+APART = {"mutants.py"}  # has an environment of its own
+FENCE = re.compile(r"^ *```.*?^ *```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+
+
+def read(path: str) -> str:
+    """Return the text of a file of the project."""
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def files(*patterns: str) -> list[Path]:
+    """Return the files that match, sorted."""
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file())
+
+
+def normalized(name: str) -> str:
+    """Return the name of a distribution as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def imported(folder: Path) -> Iterator[str]:
+    """Yield the modules that code imports, with what it takes from them."""
+    for file in folder.rglob("*.py"):
+        if file.name in APART:
+            continue
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            match node:
+                case ast.Import():
+                    yield from (name.name for name in node.names)
+                case ast.ImportFrom(module=str() as module, level=0):
+                    yield from (f"{module}.{name.name}" for name in node.names)
+
+
+@functools.cache
+def owners() -> dict[str, str]:
+    """Return which distribution each installed module belongs to."""
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        owner = normalized(distribution.name)
+        for path in re.findall(r"(?m)^([\w/-]+)(?:\.[\w-]+)*,", distribution.read_text("RECORD") or ""):
+            found[path.removesuffix("/__init__").replace("/", ".")] = owner
+    return found
+
+
+def origin(module: str) -> str:
+    """Return the distribution that a module comes from."""
+    parts = module.split(".")
+    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((owners()[name] for name in names if name in owners()), normalized(parts[0]))
+
+
+def dependencies() -> Iterator[str]:
+    """Compare what is imported with what is declared, and that with the lowest versions."""
+    declared = set(map(normalized, MINIMUMS))
+    ours = sys.stdlib_module_names | {path.name for path in ROOT.iterdir() if path.is_dir()}
+    for folder, name in CODE.items():
+        used = {origin(module) for module in imported(ROOT / folder) if module.split(".")[0] not in ours}
+        lines = read(f"requirements/{name}.in").splitlines() if name else []
+        tools = {normalized(line.partition("==")[0]) for line in lines if not line.startswith("#")}
+        yield from (f"{folder}: {one} is imported and not declared" for one in used - declared - tools)
+        if not name:
+            yield from (f"{folder}: {one} is declared and not imported" for one in declared - used - DATA)
+    pins = dict(re.findall(r"^(\S+)==(\S+)", read("requirements/lowest.txt"), re.MULTILINE))
+    for name, minimum in MINIMUMS.items():
+        if not re.fullmatch(rf"{re.escape(minimum)}(\.0)*", pins[normalized(name)]):
+            yield f"requirements/lowest.txt: {name} is not the declared minimum, {minimum}"
+
+
+def pins() -> Iterator[str]:
+    """Pinned requirements have hashes, and name no index."""
+    for path in files("requirements/*.txt"):
+        text = path.read_text()
+        if "://" in text:
+            yield f"{path.name}: names an index"
+        for pin in re.split(r"^(?=\S+==)", text, flags=re.MULTILINE)[1:]:
+            if "--hash=sha256:" not in pin:
+                yield f"{path.name}: no hash for {pin.split()[0]}"
+    # A checkout that is built: its folder is the last word of a command of pip.
+    building = re.compile(r"^.*pip\b.* install .*--no-deps.* (?:\.|/build|C:/build|\$project)$", re.MULTILINE)
+    for path in files("*.md", "docs/*.md", "deploy/**/*"):
+        for line in building.findall(path.read_text()):
+            if "--no-build-isolation" not in line:
+                yield f"{path.relative_to(ROOT)}: builds with unpinned tools: {line.strip()}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and the docs site make them."""
+    text = FENCE.sub(lambda code: "" if "\n" in code[0] else code[0].strip("`"), page.read_text())
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def links() -> Iterator[str]:
+    """Links of the documentation lead to files and headings; every page is listed; the README is short."""
+    for page in files("*.md", "docs/**/*.md", "alerts/**/*.md", "deploy/**/*.md", "examples/**/*.md"):
+        for link in re.findall(r"(?:\]\(|<img src=\")([^)\s\"]+)", FENCE.sub("", page.read_text())):
+            path, _, fragment = link.partition("#")
+            target = page.parent / path if path else page
+            if "://" in link or link.startswith("mailto:"):
+                continue
+            if not target.exists() or (fragment and fragment not in anchors(target)):
+                yield f"{page.relative_to(ROOT)}: {link} leads nowhere"
+        is_page = page.parent.name == "docs" and page.name != "index.md"
+        if is_page and not page.read_text().splitlines()[2].startswith("For "):
+            yield f"{page.relative_to(ROOT)}: the first line does not say who the page is for"
+    docs = {str(path.relative_to(ROOT / "docs")) for path in files("docs/**/*.md")}
+    shown = set(re.findall(r"^ +- .*: (\S+\.md)$", read("mkdocs.yml"), re.MULTILINE))
+    yield from (f"mkdocs.yml: {page} is missing or too much" for page in docs ^ shown)
+    listed = set(re.findall(r"\]\(([\w-]+\.md)", read("docs/index.md")))
+    tops = {page for page in docs if "/" not in page} - {"index.md"}
+    yield from (f"docs/index.md: {page} is not listed" for page in tops - listed)
+    if len(read("README.md").splitlines()) > 200:
+        yield "README.md: more than 200 lines; the reference is in docs/"
+
+
+def paths_and_targets() -> Iterator[str]:
+    """Targets of make and paths of the project that texts, workflows and scripts name exist."""
+    phony = re.findall(r"^\.PHONY: (.*)$", read("Makefile"), re.MULTILINE)
+    targets = {target for line in phony for target in line.split()}
+    for path in files("*.md", "docs/*.md", "deploy/README.md", ".github/workflows/*.yml"):
+        text = path.read_text()
+        for made in re.findall(r"(?:^|`|run: |^\s+)make ([a-z][a-z-]+)", text, re.MULTILINE):
+            if made not in targets:
+                yield f"{path.relative_to(ROOT)}: there is no target {made}"
+        for named in re.findall(r"(?<![\w/.-])(?:tests|requirements|deploy|scripts)/[\w./-]+\w", text):
+            if not (ROOT / named).exists():
+                yield f"{path.relative_to(ROOT)}: {named} does not exist"
+    for script in files("deploy/windows/*.ps1"):
+        for named in re.findall(r'Join-Path \$project "([^"]+)"', script.read_text()):
+            if not (ROOT / named.replace("\\", "/")).exists():
+                yield f"{script.name}: {named} does not exist"
+
+
+def workflows() -> Iterator[str]:
+    """Workflows may only read where a job does not say otherwise, and use actions of a fixed commit."""
+    for path in files(".github/**/*.yml", ".pre-commit-config.yaml"):
+        found: dict[str, Any] = yaml.safe_load(path.read_text())
+        if path.parent.name != "workflows":
+            continue
+        text = path.read_text()
+        if found["permissions"] != {"contents": "read"}:
+            yield f"{path.name}: more than {{contents: read}} for all jobs"
+        for action in re.findall(r"uses: (.*)", text):
+            if not re.fullmatch(r"\./\S+|[\w-]+/[\w/-]+@[0-9a-f]{40} # v[\d.]+", action):
+                yield f"{path.name}: {action} is not pinned to a commit with its version"
+        if text.count("actions/checkout@") != text.count("persist-credentials: false"):
+            yield f"{path.name}: a checkout keeps its token"
+    lint = read("Makefile").partition("\nlint:")[2].partition("\n\n")[0]
+    hooks = yaml.safe_load(read(".pre-commit-config.yaml"))["repos"][0]["hooks"]
+    for tool in (hook["entry"].removeprefix(".venv/bin/").removesuffix(" --fix") for hook in hooks):
+        if f"$(BIN)/{tool}" not in lint:
+            yield f".pre-commit-config.yaml: {tool} is not what make lint runs"
+
+
+def chart() -> Iterator[str]:
+    """Compare the chart with the project, and what is made of it with the chart."""
+    place = renderings.CHART
+    described, values = (
+        yaml.safe_load((place / "Chart.yaml").read_text()),
+        (place / "values.yaml").read_text(),
+    )
+    if not described["version"] == described["appVersion"] == __version__:
+        yield "Chart.yaml: the version is not that of the program"
+    image = yaml.safe_load(values)["image"]
+    if described["home"] != f"https://github.com/{image['registry'].partition('/')[2]}/{image['repository']}":
+        yield "values.yaml: the image is not the one that release.yml publishes"
+    for source in files("alerts/scheduled-events.rules.yml", "dashboards/*.json"):
+        name = source.name.removeprefix("scheduled-events.")
+        # A copy of the text of a link would be rendered as it is.
+        if (place / "files" / name).read_bytes() != source.read_bytes():
+            yield f"deploy/helm: files/{name} does not lead to {source.name}"
+    if not all(map(renderings.is_current, renderings.VALUES)):
+        yield "deploy/helm: run make renderings"
+    if renderings.values_table(values) not in (place / "README.md").read_text():
+        yield "deploy/helm: README.md has other values; run make renderings"
+
+
+def deployment() -> Iterator[str]:
+    """Look for flags and variables that do not exist, and for what allows everything."""
+    options = [option for option in program.commands["run"].params if isinstance(option, click.Option)]
+    flags = {flag for option in options for flag in option.opts}
+    variables = {str(option.envvar) for option in options}
+    for path in files(
+        *("deploy/systemd/*.service", "deploy/docker/*", "deploy/README.md", "deploy/windows/*.xml"),
+        "deploy/helm/**/templates/*.yaml",
+    ):
+        text = path.read_text()
+        named = set(re.findall(r"--(?:config|imds|instance|log|notify|poll|state|web)\.[a-z.-]*[a-z]", text))
+        unknown = named - flags | set(re.findall(r"SCHEDULED_EVENTS_[A-Z_]+", text)) - variables
+        yield from (f"{path.relative_to(ROOT)}: {one} is not known to the program" for one in unknown)
+    for path in files("examples/**/*.yml", "deploy/helm/**/templates/*.yaml"):
+        if "service-account-token" in path.read_text():
+            yield f"{path.relative_to(ROOT)}: a token that never ends"
+        if re.search(r"(resources|verbs|apiGroups):.*\*", path.read_text()):
+            yield f"{path.relative_to(ROOT)}: a wildcard"
+    service = ET.parse(DEPLOY / "windows" / f"{PROGRAM}.xml").getroot()  # noqa: S314  # a file of ours
+    if service.findtext("serviceaccount/user") != "LocalService":
+        yield "deploy/windows: the service has more rights than LocalService"
+
+
+def image() -> Iterator[str]:
+    """Check that the image copies what is in its context, is pinned, and does not run as root."""
+    text = read("deploy/docker/Dockerfile")
+    kept = read("deploy/docker/Dockerfile.dockerignore").splitlines()
+    for source in " ".join(re.findall(r"(?m)^COPY (?!--)(.+) \S+$", text)).split():
+        if not (ROOT / source).exists() or f"!{source.rstrip('/')}" not in kept:
+            yield f"deploy/docker/Dockerfile: {source} is not in the build's context"
+    if not re.search(r"(?m)^USER [1-9]\d*:\d+$", text):
+        yield "deploy/docker/Dockerfile: the user is root"
+    for base in re.findall(r"(?m)^ARG [A-Z]+=(\S+/\S+)$", text):
+        if not re.search(r"@sha256:[0-9a-f]{64}$", base):
+            yield f"deploy/docker/Dockerfile: {base} is not pinned"
+
+
+def role() -> Iterator[str]:
+    """Every variable of the Ansible role has a default, is used and documented."""
+    folder = next((DEPLOY / "ansible").rglob("defaults")).parent
+    defaults = set(yaml.safe_load((folder / "defaults" / "main.yml").read_text()))
+    used = "".join(path.read_text() for path in folder.rglob("*/*.yml") if path.parent.name != "defaults")
+    name = r"(?<!_)azure_scheduled_events_exporter_\w+"
+    for text in (used, read("docs/rollout.md")):
+        yield from (f"role: {one} has no default" for one in set(re.findall(name, text)) - defaults)
+        yield from (f"role: {one} is not used, or not documented" for one in defaults if one not in text)
+
+
+CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
+    *(dependencies, pins, links, paths_and_targets),
+    *(workflows, chart, deployment, image, role),
+)
+
+
+def main() -> None:
+    """Print every problem."""
+    problems = sorted({problem for check in CHECKS for problem in check()})
+    for problem in problems:
+        click.echo(problem, err=True)
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
