@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from dashboards.source import style
 from dashboards.source.frame import EXPORTER, Frame, PanelBuilder, vm_link
 from dashboards.source.panels import About, columns, lines, numbers, timeline
-from dashboards.source.promql import Scope, quantile, rises
+from dashboards.source.promql import Scope, quantile, rises, whole
 from dashboards.source.queries import Query, Shape
 from dashboards.source.tables import Column, table_of
 
@@ -31,10 +31,10 @@ def exporter() -> Dashboard:
     frame.row(8, [(24, _exporters())])
     frame.heading("Asking Azure")
     frame.row(8, [(8, _polls()), (8, _latency()), (8, _ages())])
-    frame.heading("Telling people, and traces")
+    frame.heading("Messages and traces")
     frame.row(8, [(8, _messages()), (8, _delay()), (8, _outbox())])
     frame.row(8, [(8, _spans()), (16, _troubles())])
-    frame.heading("What it takes")
+    frame.heading("Resource usage")
     frame.row(8, [(6, _memory()), (6, _cpu()), (6, _files()), (6, _age_of_process())])
     return frame.build()
 
@@ -67,8 +67,7 @@ def _age() -> PanelBuilder:
 def _degraded() -> PanelBuilder:
     about = About(
         "Degraded",
-        "Exporters with something wrong in their own house; the panel below names the reasons, and"
-        " /api/v1/status the details.",
+        "Exporters that are degraded; the panel below shows the reasons, and /api/v1/status the details.",
         _NO_EXPORTER,
     )
     reasons = f"max without (reason) ({_SCOPE.metric('degraded')})"
@@ -169,8 +168,7 @@ def _messages() -> PanelBuilder:
         "By outcome. A failed attempt is repeated; expired and refused messages are lost.",
         "no notification targets are configured",
     )
-    increase = f"sum by (outcome) (increase({_SCOPE.metric('notifications_total')}[$__rate_interval]))"
-    return columns(about, [Query(increase, "{{outcome}}")])
+    return columns(about, [Query(whole(_SCOPE.metric("notifications_total"), "outcome"), "{{outcome}}")])
 
 
 def _delay() -> PanelBuilder:

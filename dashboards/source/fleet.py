@@ -69,7 +69,7 @@ def _vms(status: str) -> PanelBuilder:
 
 
 def _next() -> PanelBuilder:
-    left = f"min({_SCOPE.known(_SCOPE.metric('event_not_before_timestamp_seconds'))}) - time()"
+    left = f"min({_SCOPE.not_before()}) - time()"
     about = About(
         "Next, at the earliest",
         "Time to the nearest NotBefore. An event may start then, or later; approved, or without any notice,"
@@ -99,7 +99,7 @@ def _unwatched() -> PanelBuilder:
 
 def _events() -> PanelBuilder:
     by, event = "by (event_id)", "by (event_id, event_type, event_source)"
-    not_before = _SCOPE.known(_SCOPE.metric("event_not_before_timestamp_seconds"))
+    not_before = _SCOPE.not_before()
     begun, pause = (
         _SCOPE.listed(f"event_{name}") for name in ("started_timestamp_seconds", "duration_seconds")
     )
@@ -142,10 +142,10 @@ def _events() -> PanelBuilder:
 
 def _hit() -> PanelBuilder:
     by = "by (instance, scale_set, zone, event_type, event_id)"
-    not_before = f"{_SCOPE.metric('event_not_before_timestamp_seconds')}"
     placed = (
         f"0 * {_SCOPE.recorded('vm_event')} + on (job, cluster, namespace, instance, event_id) group_left ()"
     )
+    not_before = f"{placed} {_SCOPE.not_before()}"
     about = About(
         "VMs with events, and VMs that nobody watches",
         "One row for each VM and event that hits it, and for each VM whose exporter cannot be scraped (down)"
@@ -162,9 +162,7 @@ def _hit() -> PanelBuilder:
             Column("Event", "event_id", hidden=True),
             Column("Type", "event_type", width=90),
             Column("Status", "", f"max {by} {status(_SCOPE)}", width=100, states=style.STATES),
-            Column(
-                "Time left", "", f"min {by} ({placed} {not_before}) - time()", unit="s", width=90, decimals=0
-            ),
+            Column("Time left", "", f"min {by} ({not_before}) - time()", unit="s", width=90, decimals=0),
         ],
         sort="Watch",
         then="VM",

@@ -22,8 +22,9 @@ from grafana_foundation_sdk.models.dashboard import Panel as BuiltPanel
 from dashboards.source import style
 from dashboards.source.promql import PLACES, PREFIX, RECORDED, Scope
 from dashboards.source.queries import DATASOURCE
+from scripts.mixin import evaluate
 
-JOB = "azure-scheduled-events-exporter"
+JOB: str = evaluate("mixin._config.jobs[0]")
 FLEET, INSTANCE, EXPORTER = "azse-fleet", "azse-instance", "azse-exporter"
 """The uids of the dashboards, by which they link to one another."""
 
@@ -39,7 +40,7 @@ PanelBuilder = Builder[BuiltPanel]
 def vm_link(label: str) -> str:
     """Lead to the dashboard of the VM that a row of a table names in the column ``label``."""
     keep = (
-        "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "job", *PLACES))
+        "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "job", "cluster", *PLACES))
         + "&${__url_time_range}"
     )
     return f"/d/{INSTANCE}?{keep}&var-instance=${{__data.fields.{label}}}"
@@ -109,7 +110,13 @@ class _Ready(Builder[BuiltPanel]):
 
 def _link(here: str, there: str) -> dashboard.DashboardLink:
     # The VM goes along only where both dashboards can show a single one.
-    names = ["datasource", "job", *PLACES, *(["instance"] if (here, there) == (INSTANCE, EXPORTER) else [])]
+    names = [
+        "datasource",
+        "job",
+        "cluster",
+        *PLACES,
+        *(["instance"] if (here, there) == (INSTANCE, EXPORTER) else []),
+    ]
     names += ["event_type"] if EXPORTER not in (here, there) else []
     query = "&".join(f"${{{name}:queryparam}}" for name in names)
     return (
@@ -123,12 +130,13 @@ def _link(here: str, there: str) -> dashboard.DashboardLink:
 
 
 def _variables(*, one: bool, typed: bool, placed: bool) -> list[Builder[VariableModel]]:
-    datasource = dashboard.DatasourceVariable("datasource").label("Datasource").type("prometheus")
+    datasource = dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
     job = _query("job", "Job", f"label_values({PREFIX}up, job)").multi(True)
     job = job.current(VariableOption(selected=True, text=[JOB], value=[JOB]))
     # A dashboard that is not about places still hands them on to the others.
     hide = VariableHide.DONT_HIDE if placed else VariableHide.HIDE_VARIABLE
-    chosen, places = 'job=~"$job"', []
+    cluster = _all(_query("cluster", "Cluster", f'label_values({PREFIX}up{{job=~"$job"}}, cluster)'))
+    chosen, places = 'job=~"$job",cluster=~"$cluster"', []
     for name in PLACES:
         label = name.replace("_", " ").capitalize()
         places.append(_all(_query(name, label, f"label_values({RECORDED}vm{{{chosen}}}, {name})")).hide(hide))
@@ -137,10 +145,11 @@ def _variables(*, one: bool, typed: bool, placed: bool) -> list[Builder[Variable
     instance = _query("instance", "VM", f"label_values({vms}, instance)")
     event_type = _query("event_type", "Type", f'label_values({PREFIX}pending{{job=~"$job"}}, event_type)')
     filters = dashboard.AdHocVariable("filters").label("Labels").datasource(DATASOURCE)
-    filters = filters.description("Any other label of your targets, such as cluster or namespace.")
+    filters = filters.description("Any other label of your targets, such as namespace or team.")
     return [
         datasource.hide(VariableHide.DONT_HIDE),
         job,
+        cluster,
         *places,
         instance if one else _all(instance),
         *([_all(event_type)] if typed else []),

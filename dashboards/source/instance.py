@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from dashboards.source import style
 from dashboards.source.frame import INSTANCE, Frame, PanelBuilder
 from dashboards.source.panels import About, columns, lines, numbers, timeline
-from dashboards.source.promql import Scope, announced, grew, mean, quantile, rises, states, status
+from dashboards.source.promql import Scope, announced, grew, mean, quantile, rises, states, status, whole
 from dashboards.source.queries import Query, Shape
 from dashboards.source.tables import Column, table_of
 
@@ -26,7 +26,7 @@ def instance() -> Dashboard:
     frame.row(4, [(5, _state()), (5, _left()), (5, _announced()), (5, _age()), (4, _waiting())])
     frame.row(6, [(24, _events())])
     frame.row(8, [(14, _timeline()), (10, _countdown())])
-    frame.row(8, [(14, _pauses()), (10, _transitions())])
+    frame.row(8, [(13, _pauses()), (5, _unannounced()), (6, _transitions())])
     frame.heading("Who was told, and what was done")
     frame.row(8, [(12, _notifications()), (12, _delay())])
     frame.row(7, [(8, _hooks()), (8, _hook_duration()), (8, _approvals())])
@@ -54,7 +54,7 @@ def _left() -> PanelBuilder:
         "nothing announced",
         "s",
     )
-    left = f"min({_SCOPE.metric('event_not_before_timestamp_seconds')} - time())"
+    left = f"min({_SCOPE.not_before()} - time())"
     return numbers(about, [Query(left, shape=Shape.NOW)], steps=_URGENT, decimals=0)
 
 
@@ -93,7 +93,7 @@ def _events() -> PanelBuilder:
     others = _SCOPE.metric("event_info", 'target="other"')
     begun_there = _SCOPE.metric("event_info", 'target="other"', 'event_status="Started"')
     state = f"{status(_SCOPE)} or 2 * {begun_there} or {others}"
-    not_before = _SCOPE.metric("event_not_before_timestamp_seconds")
+    not_before = _SCOPE.not_before()
     begun, pause = (
         _SCOPE.listed(f"event_{name}") for name in ("started_timestamp_seconds", "duration_seconds")
     )
@@ -183,6 +183,17 @@ def _pauses() -> PanelBuilder:
     )
 
 
+def _unannounced() -> PanelBuilder:
+    counted = _SCOPE.metric("unannounced_pauses_total")
+    about = About(
+        "Unannounced pauses",
+        "How often the VM stood still for a second or more while no event was under way. The log of its"
+        " exporter has the durations.",
+        _NO_EXPORTER,
+    )
+    return columns(about, [Query(whole(counted, "instance"), "pauses")])
+
+
 def _transitions() -> PanelBuilder:
     counted = _SCOPE.metric("transitions_total")
     about = About(
@@ -191,8 +202,7 @@ def _transitions() -> PanelBuilder:
         " where the datasource is told how.",
         _NO_EXPORTER,
     )
-    increase = f"sum by (transition) (increase({counted}[$__rate_interval]))"
-    return columns(about, [Query(increase, "{{transition}}", Shape.EXEMPLARS)])
+    return columns(about, [Query(whole(counted, "transition"), "{{transition}}", Shape.EXEMPLARS)])
 
 
 def _notifications() -> PanelBuilder:
@@ -202,8 +212,7 @@ def _notifications() -> PanelBuilder:
         "By target and outcome. A failed attempt is repeated; expired and refused messages are lost.",
         "no notification targets are configured",
     )
-    increase = f"sum by (target, outcome) (increase({counted}[$__rate_interval]))"
-    return columns(about, [Query(increase, "{{target}}, {{outcome}}")])
+    return columns(about, [Query(whole(counted, "target, outcome"), "{{target}}, {{outcome}}")])
 
 
 def _delay() -> PanelBuilder:

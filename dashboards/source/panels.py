@@ -92,6 +92,9 @@ def bars(
     return panel
 
 
+_DASHED = {"fill": "dash", "dash": [6, 4]}
+
+
 def _drawn(about: About, queries: Sequence[Query], minimum: float | None) -> timeseries.Panel:
     panel = (
         _begin(timeseries.Panel(), about, queries)
@@ -107,6 +110,7 @@ def _drawn(about: About, queries: Sequence[Query], minimum: float | None) -> tim
     if any(query.name.endswith(("outcome}}", "transition}}")) for query in queries):
         # Of two hooks that succeeded, each has its own shade.
         mode = "shades" if any(query.name.count("{{") > 1 for query in queries) else "fixed"
+        panel.override_by_regexp(style.failures(), [DynamicConfigValue("custom.lineStyle", _DASHED)])
         for color, pattern in style.patterns().items():
             panel.override_by_regexp(
                 pattern, [DynamicConfigValue("color", {"mode": mode, "fixedColor": color})]
@@ -129,8 +133,16 @@ def lines(
 
 def columns(about: About, queries: Sequence[Query], *, interval: str = "5m") -> timeseries.Panel:
     """Columns over time, on top of one another, at least ``interval`` apart: for what happens rarely."""
+    # Colours alone do not tell outcomes apart for everyone: the legend has their numbers.
     return (
         _drawn(about, queries, 0)
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(LegendDisplayMode.TABLE)
+            .placement(LegendPlacement.BOTTOM)
+            .show_legend(True)
+            .calcs(["sum"])
+        )
         .draw_style(GraphDrawStyle.BARS)
         .line_width(0)
         .fill_opacity(90)

@@ -11,10 +11,10 @@ PLACES = ("resource_group", "scale_set", "zone")
 # Metrics that have a series per event or type of event, and so obey the variable `event_type`.
 _TYPED = ("pending", "event_", "transitions_", "notice_", "impact_", "observed_pause_")
 
-_EVENT = "event, event_id, event_type, event_status, event_source"
 _PLACE = ", ".join(PLACES)
+_VM_EVENT = "(job, cluster, namespace, instance, event_id)"
 _THE_VM = "on (job, cluster, namespace, instance)"
-_THE_EVENT = "on (job, cluster, namespace, instance, event_id)"
+_THE_EVENT = f"on {_VM_EVENT}"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Scope:
     @property
     def vms(self) -> str:
         """The matchers for job and instance; only a variable of many values is written as a regex."""
-        return f'job=~"$job",instance{"=" if self.one else "=~"}"$instance"'
+        return f'job=~"$job",cluster=~"$cluster",instance{"=" if self.one else "=~"}"$instance"'
 
     def metric(self, name: str, *matchers: str) -> str:
         """Select a metric of the exporter, named without prefix."""
@@ -61,6 +61,11 @@ class Scope:
         series = self.metric(name)
         return f"({series} or {_THE_EVENT} {self.known(f'last_over_time({series}[1h])')})"
 
+    def not_before(self) -> str:
+        """Select NotBefore of events that have not started, also those of VMs that are down."""
+        listed = self.listed("event_not_before_timestamp_seconds")
+        return f"({listed} unless {_THE_EVENT} {self.recorded('vm_event_started')})"
+
     def period(self, series: str) -> str:
         """Keep of series about VMs and events those of the chosen places that were known in the period."""
         known = f"last_over_time({self.recorded('vm_event_state')}[$__range])"
@@ -78,12 +83,17 @@ def grew(series: str, window: str = "$__range") -> str:
     return f"({increase} + ({born}) or {born} or {increase})"
 
 
+def whole(series: str, by: str) -> str:
+    """Return the increase of counters point by point: whole events, as `increase` extrapolates."""
+    return f"sum by ({by}) (round(increase({series}[$__rate_interval])))"
+
+
 def rises(series: str, by: str) -> str:
     """Return the increase of counters point by point, without those that did not increase in the period.
 
     A comparison with 0 would leave out points, and columns are drawn as wide as the gaps between points.
     """
-    pointwise = f"sum by ({by}) (increase({series}[$__rate_interval]))"
+    pointwise = whole(series, by)
     return f"{pointwise} and sum by ({by}) (increase({series}[$__range] @ end())) > 0"
 
 
@@ -131,9 +141,8 @@ def status(scope: Scope) -> str:
 
 def watch(scope: Scope) -> str:
     """Return for each VM and event whether the VM is watched, and so for VMs without events that are not."""
-    ignoring = f"ignoring ({_EVENT}, {_PLACE})"
     vm = scope.recorded("vm")
-    return f"(0 * {scope.recorded('vm_event')} + {ignoring} group_left () {vm} or {ignoring} {vm} < 1)"
+    return f"(0 * {scope.recorded('vm_event')} + {_THE_VM} group_left () {vm} or {_THE_VM} {vm} < 1)"
 
 
 def hit(scope: Scope, started: bool) -> str:
@@ -167,10 +176,9 @@ def until_gone(scope: Scope) -> str:
     """Return for each VM and event completed in the period the time from its start to its last scrape."""
     ended = scope.recorded("vm_event_ended", 'transition="completed"')
     started = scope.metric("event_started_timestamp_seconds")
-    return (
-        f"(max_over_time({ended}[$__range]) - ignoring (event, transition, {_PLACE})"
-        f" last_over_time({started}[$__range]))"
-    )
+    # A pod that was replaced has left a series of its own.
+    begun = f"min by {_VM_EVENT} (last_over_time({started}[$__range]))"
+    return f"(max_over_time({ended}[$__range]) - {_THE_EVENT} group_left () {begun})"
 
 
 def number(vector: str, alive: str, by: str = "") -> str:

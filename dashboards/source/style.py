@@ -41,12 +41,15 @@ OUTCOMES = {
     "approved": "#8ab8ff",
     "cancelled": PLAIN,
     "scheduled": NOTICE,
+    "advised": "light-orange",
+    "imminent": "dark-orange",
     "updated": "yellow",
     "dry_run": PLAIN,
     "limited": "yellow",
     "throttled": "yellow",
     "started": ALARM,
     "failed": ALARM,
+    "hook_failed": "dark-red",
     "timeout": NOTICE,
     "timed_out": NOTICE,
     "connection_error": ALARM,
@@ -66,6 +69,22 @@ def patterns() -> dict[str, str]:
         color: f"/(^|, )({'|'.join(word for word, its in OUTCOMES.items() if its == color)})$/"
         for color in OUTCOMES.values()
     }
+
+
+def failures() -> str:
+    """Return a regex for the names of series that end in an outcome that is a failure."""
+    bad = (
+        "failed",
+        "error",
+        "timeout",
+        "timed_out",
+        "throttled",
+        "document",
+        "expired",
+        "refused",
+        "dropped",
+    )
+    return f"/({'|'.join(bad)})$/"
 
 
 def words(meanings: Mapping[int, tuple[str, str]]) -> list[ValueMapping]:
