@@ -20,6 +20,10 @@ class HandClock:
         """Return seconds that never jump."""
         return self._monotonic
 
+    def sleep(self, seconds: float) -> None:
+        """Advance both clocks."""
+        self.pass_seconds(seconds)
+
     def pass_seconds(self, seconds: float) -> None:
         """Advance both clocks."""
         self._now += timedelta(seconds=seconds)

@@ -1,10 +1,17 @@
 """The layers of the test suite, and how it uses a machine."""
 
+import contextlib
+import logging
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from tests.bench import Bench
 
 # Several hundred tests start the program, which is to be compiled once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -29,8 +36,6 @@ _END_TO_END = (
     "security",
     "simulator/test_browser.py",
     "state/test_process.py",
-    "test_benchmarks.py",
-    "test_dependencies.py",
     "test_examples.py",
     "test_packaging.py",
     "web/test_browser.py",
@@ -39,12 +44,8 @@ _END_TO_END = (
 _LONG = (
     "dashboards/test_queries.py",
     "end_to_end/test_alertmanager.py",
-    "end_to_end/test_approvals_random.py",
     "end_to_end/test_hanging.py",
-    "end_to_end/test_night.py",
-    "end_to_end/test_prometheus.py",
     "faults/test_hostile_load.py",
-    "faults/test_soak.py",
 )
 
 
@@ -64,3 +65,32 @@ def pytest_xdist_auto_num_workers() -> int:
     """Return more than there are processors: half of the time a test waits for a program."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return processors + 2
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., "Bench"]]:
+    """Return the constructor of `tests.bench.Bench`, from the text of a configuration file."""
+    from tests.bench import Bench
+
+    made: list[Bench] = []
+    with contextlib.ExitStack() as stack:
+
+        def make(text: str = "", **fields: Any) -> Bench:
+            folder = tmp_path / f"bench{len(made)}"
+            folder.mkdir()
+            bench = Bench(folder, monkeypatch, text, **fields)
+            made.append(bench)
+            stack.callback(bench.close)
+            return bench
+
+        yield make
+
+
+@pytest.fixture(autouse=True)
+def _log_levels() -> Iterator[None]:
+    """Restore the levels that commands set, which would hide records from later tests."""
+    loggers = [logging.getLogger(name) for name in ("exporter", "urllib3")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)

@@ -7,11 +7,11 @@ import msgspec
 from exporter.model.advance import advance
 from exporter.model.documents import Defect, Document
 from exporter.model.events import ScheduledEvent
-from exporter.model.lifecycle import Known, Step, TrackedEvent, Transition
+from exporter.model.lifecycle import Known, Life, Step, Transition
 from tests.clocks import NOW
 
 
-class Life:
+class Story:
     """Feeds documents to `exporter.model.advance.advance`, a second apart, the incarnation growing by one."""
 
     def __init__(self, instance: str | None = "WestNO_0") -> None:
@@ -43,26 +43,26 @@ class Life:
         self.watching = False
 
     @property
-    def current(self) -> list[TrackedEvent]:
+    def current(self) -> list[Life]:
         """Return the events that the last document listed."""
         return list(self.known.current.values())
 
     @property
-    def past(self) -> list[TrackedEvent]:
+    def past(self) -> list[Life]:
         """Return the events that are gone."""
         return list(self.known.past.values())
 
 
 def happened(step: Step) -> list[tuple[str, Transition]]:
     """Return the transitions of a step, each with the id that Azure uses for the event now."""
-    return [(o.tracked.event.event_id, o.transition) for o in step.occurrences]
+    return [(o.life.event.event_id, o.transition) for o in step.occurrences]
 
 
-def path(tracked: TrackedEvent) -> list[Transition]:
+def path(life: Life) -> list[Transition]:
     """Return the transitions of an event's life."""
-    return [record.transition for record in tracked.transitions]
+    return [record.transition for record in life.transitions]
 
 
 def at(seconds: float) -> datetime:
-    """Return the time of the document that a `Life` was fed ``seconds`` after its beginning."""
+    """Return the time of the document that a `Story` was fed ``seconds`` after its beginning."""
     return NOW + timedelta(seconds=seconds)

@@ -15,8 +15,8 @@ from exporter.health import DegradedReason, Health
 from exporter.model.advance import advance
 from exporter.model.documents import Document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.jobs import Job
-from exporter.model.lifecycle import Known, Step
+from exporter.model.jobs import Job, Span, TraceJobs
+from exporter.model.lifecycle import Known, Life, Step
 from exporter.state import Store
 from tests.clocks import HandClock
 
@@ -138,3 +138,13 @@ def unprivileged() -> Iterator[None]:
 def queue(store: Store, jobs: Sequence[Job]) -> None:
     """Write hooks' jobs down, as the watch does together with what they are for."""
     store.record(Step(Known(), (), (), (), (), new_incarnation=True), jobs=jobs)
+
+
+def stage(store: Store, spans: Sequence[Span]) -> None:
+    """Queue spans to be sent."""
+    store.record(Step(Known(), (), (), (), (), new_incarnation=True), traced=TraceJobs(spans))
+
+
+def life_of(event_id: str) -> Life:
+    """Return a life of a Freeze that was first seen at the start."""
+    return Life(ScheduledEvent(event_id, "Freeze", SCHEDULED), (event_id,), START)

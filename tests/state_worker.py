@@ -1,8 +1,8 @@
-"""A process for the tests to kill: records steps in the directory given, and prints each once it is recorded.
+"""A process for the tests to kill.
 
-With a second argument, ``hold``, it only opens the store, says "ready", and waits for its end. With numbers
-instead, a child for each of them records in a directory of that name until the kernel kills it, because it
-writes beyond so many bytes of a file; what it prints follows that number.
+With a directory and ``hold``, it opens the store there, says "ready", and waits for its end. With numbers
+instead, a child for each of them records steps in a directory of that name until the kernel kills it, because
+it writes beyond so many bytes of a file; it prints that number, and each step once it is recorded.
 """
 
 import os
@@ -26,17 +26,15 @@ def main() -> None:
         print("ready", flush=True)  # noqa: T201 - how it talks to the test
         sys.stdin.read()
         store.close()
-    elif rest:
+    else:
         for size in rest:
             child = os.fork()
             if not child:
                 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
-                _record(Path(directory, size), f"{size} ")
+                _record(Path(directory, size))
             assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGXFSZ
-    else:
-        _record(Path(directory), "")
 
 
 def _open(directory: Path) -> Store:
@@ -44,7 +42,7 @@ def _open(directory: Path) -> Store:
     return Store.open(directory, health=Health(clock), clock=clock)
 
 
-def _record(directory: Path, prefix: str) -> NoReturn:
+def _record(directory: Path) -> NoReturn:
     """Record without end."""
     store = _open(directory)
     known = store.load()
@@ -54,7 +52,7 @@ def _record(directory: Path, prefix: str) -> NoReturn:
         step = nth_step(known, number)
         store.record(step)
         known = step.known
-        print(f"{prefix}{number}", flush=True)  # noqa: T201 - how it talks to the test
+        print(f"{directory.name} {number}", flush=True)  # noqa: T201 - how it talks to the test
 
 
 if __name__ == "__main__":

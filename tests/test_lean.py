@@ -7,8 +7,8 @@ SCRIPT = """
 import sys
 import exporter.app, exporter.cli, exporter.web.page
 heavy = {
-    "apprise", "bcrypt", "cryptography", "jinja2", "logging.config", "multiprocessing", "opentelemetry",
-    "yaml", "zoneinfo",
+    "apprise", "bcrypt", "cryptography", "difflib", "exporter.imds.discovery", "exporter.web.tls", "jinja2",
+    "logging.config", "multiprocessing", "opentelemetry", "yaml", "zoneinfo",
 }
 print(sorted(heavy & set(sys.modules)))
 """

@@ -1,11 +1,12 @@
 """Tests of `exporter.logs`: one readable line per record, whatever is in it."""
 
-import io
 import json
 import logging
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -56,10 +57,27 @@ def test_data_forges_no_lines(style: Any, text: str) -> None:
     assert written.isprintable()
 
 
-def test_text_of_many_letters_stays_readable() -> None:
-    """Letters beyond ASCII are written as they are."""
-    assert line("logfmt", "said", text="Größe").endswith("text=Größe")
-    assert '"Größe"' in line("json", "said", text="Größe")
+def test_priorities_in_the_journal(tmp_path: Path) -> None:
+    """Where standard error is the journal's stream, each line begins with the priority of its level."""
+    code = "from exporter import logs; import logging; logs.configure('debug', 'logfmt');" + "".join(
+        f"logging.getLogger('exporter').{level}('{level}');"
+        for level in ("debug", "info", "warning", "error")
+    )
+    path = tmp_path / "stream"
+    with path.open("wb") as stream:
+        found = os.fstat(stream.fileno())
+        for identity in (f"{found.st_dev}:{found.st_ino}", "1:1"):
+            environ = os.environ | {"JOURNAL_STREAM": identity}
+            subprocess.run([sys.executable, "-c", code], stderr=stream, check=True, env=environ)
+    assert [line[:3] for line in path.read_text().splitlines()] == ["<7>", "<6>", "<4>", "<3>"] + ["ts="] * 4
+
+
+def test_long_texts_are_cut() -> None:
+    """What a peer sends takes at most 2,000 characters of a line, and 100 items of a list."""
+    record = logging.makeLogRecord({"name": "exporter.x", "text": "x" * 9000, "many": ["y"] * 9000})
+    line = json.loads(FieldsFormatter("json").format(record))
+    assert line["text"] == "x" * 2000 + "\N{HORIZONTAL ELLIPSIS}"
+    assert line["many"] == ["y"] * 100 + ["\N{HORIZONTAL ELLIPSIS}"]
 
 
 def test_a_traceback_stays_on_its_line() -> None:
@@ -72,25 +90,6 @@ def test_a_traceback_stays_on_its_line() -> None:
         written = FieldsFormatter(style).format(record)
         assert len(written.splitlines()) == 1
         assert "ValueError" in written
-
-
-@pytest.mark.parametrize("style", ["logfmt", "json"])
-def test_a_lone_surrogate_does_not_lose_the_line(style: Any) -> None:
-    """Half a character from a broken document can be written to a stream."""
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    stream.write(line(style, "said", text="\ud800"))
-    stream.flush()
-
-
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_that_are_not_finite(number: float) -> None:
-    """What JSON has no number for is written as a word, and the line is still JSON."""
-
-    def refuse(word: str) -> None:
-        raise AssertionError(word)
-
-    assert json.loads(line("json", "said", ratio=number), parse_constant=refuse)["ratio"] == str(number)
-    assert line("logfmt", "said", ratio=number).endswith(f" ratio={number}")
 
 
 LIBRARIES = """

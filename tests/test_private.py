@@ -76,25 +76,6 @@ def test_what_was_moved_aside_stays_private(folder: Path) -> None:
     assert set(modes(folder / "state").values()) == {0o600}
 
 
-def test_what_is_there_stays_as_it_is(folder: Path) -> None:
-    """Modes that an administrator has chosen are not changed."""
-    directory, file = folder / "given", folder / "given" / "file"
-    directory.mkdir()
-    file.touch()
-    directory.chmod(0o750)
-    file.chmod(0o640)
-    private.make_directory(directory)
-    os.close(private.open_file(file))
-    assert modes(folder) == {"given": 0o750, "given/file": 0o640}
-
-
-def test_a_file_in_the_place_of_a_directory(folder: Path) -> None:
-    """The system's own reason is raised."""
-    (folder / "file").touch()
-    with pytest.raises(NotADirectoryError):
-        private.make_directory(folder / "file" / "state")
-
-
 TRAPS: dict[str, Callable[[Path], object]] = {
     "a link": lambda path: path.symlink_to(path.parent.parent / "target"),
     "a link to nothing": lambda path: path.symlink_to(path.parent / "nothing"),
@@ -148,6 +129,23 @@ def test_what_others_can_write_is_refused(tmp_path: Path, name: str) -> None:
     subprocess.run(["chmod", "go-w", str(path)], check=True)
     assert fixture.open().load() == replay(1)
     fixture.close()
+
+
+@pytest.mark.parametrize("name", ["", "state.lock", "state.db", "state.db-wal"])
+def test_what_others_own_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Whoever made it could have written it; root may own what a container is given."""
+    fixture = StateFixture(tmp_path / "state")
+    fixture.open().record(nth_step(Known(), 1))
+    fixture.close()
+    path = fixture.directory / name
+    path.touch()
+    if os.geteuid() == 0:
+        os.chown(path, 65534, -1)
+    uid = path.stat().st_uid
+    if uid == os.geteuid():
+        monkeypatch.setattr("os.geteuid", lambda: uid + 1)
+    with pytest.raises(ConfigurationError, match=rf"^{path} belongs to .* \(uid {uid}\); .* chown "):
+        fixture.open()
 
 
 def test_a_group_of_the_exporter_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,15 +73,6 @@ def test_requests_share_the_reload_that_begins_after_them(
     assert configurations.applied == 2
 
 
-def test_a_request_that_nobody_waits_for_any_more(configurations: Configurations, reloader: Reloader) -> None:
-    """A client that disconnects does not affect the result of others."""
-    requests = [reloader.request(), reloader.request()]
-    assert not requests[0].cancel()
-    for _ in range(2):
-        configurations.results.put(None)
-    assert [request.result(SECONDS) for request in requests] == [None] * 2
-
-
 @pytest.mark.parametrize("error", [ConfigurationError("c.yml:1: bad"), ZeroDivisionError("ours")])
 def test_a_reload_that_fails(
     configurations: Configurations, reloader: Reloader, error: Exception, caplog: pytest.LogCaptureFixture
@@ -104,13 +95,6 @@ def test_a_stop_fails_all_requests(configurations: Configurations, reloader: Rel
     requests.append(reloader.request())
     assert all(isinstance(request.exception(0), StoppingError) for request in requests)
     configurations.results.put(None)
-
-
-def test_a_stop_without_any_request(configurations: Configurations, reloader: Reloader) -> None:
-    """Later requests fail, and begin nothing."""
-    reloader.stop(SECONDS)
-    assert isinstance(reloader.request().exception(0), StoppingError)
-    assert configurations.begun.empty()
 
 
 def test_a_stop_waits_for_what_is_being_applied(configurations: Configurations) -> None:

@@ -11,8 +11,8 @@ import bcrypt
 import pytest
 
 from exporter.config import Overrides
+from exporter.config.addresses import is_secret
 from exporter.notifications import planning
-from exporter.notifications.addresses import is_secret
 from exporter.web.settings import WebSettings
 from tests.web.certificates import Pki, write
 
@@ -76,13 +76,6 @@ def test_a_file_that_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture,
     assert warnings(caplog) == []
 
 
-def test_a_configuration_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With its secrets in variables or elsewhere it may be open to all."""
-    secret = file(tmp_path / "secret", SECRET, 0o640)
-    loaded(tmp_path, a={"url": "${URL}"}, b={"url_file": str(secret)})
-    assert warnings(caplog) == []
-
-
 def test_files_that_hold_addresses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A url_file and Apprise's own file are secrets whatever is in them; each is named once."""
     secret = file(tmp_path / "secret", "json://host.example/")
@@ -101,25 +94,6 @@ def test_a_web_configuration(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     path.chmod(0o644)
     WebSettings.load(path)
     assert warnings(caplog) == told(path, tmp_path / "key.pem")
-
-
-def test_a_web_configuration_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Names of files alone are none."""
-    Pki.make(tmp_path)
-    (tmp_path / "key.pem").chmod(0o600)
-    write(tmp_path, PAIR).chmod(0o644)
-    WebSettings.load(tmp_path / "web.yml")
-    assert warnings(caplog) == []
-
-
-def test_a_key_in_the_web_configuration(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A key that stands in the file itself makes a secret of it."""
-    pki = Pki.make(tmp_path)
-    section = {"cert_file": "cert.pem", "key": (pki.folder / "key.pem").read_text()}
-    path = write(tmp_path, json.dumps({"tls_server_config": section}))
-    path.chmod(0o644)
-    WebSettings.load(path)
-    assert warnings(caplog) == told(path)
 
 
 @pytest.mark.parametrize(

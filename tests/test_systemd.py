@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from exporter.health import DegradedReason, Problem
+from exporter.model.lifecycle import Life
 from exporter.model.views import Snapshot
 from exporter.simulator import Simulator, SimulatorServer
 from exporter.systemd import Systemd, status
+from tests.builders import scheduled
+from tests.clocks import NOW
 from tests.end_to_end.program import eventually, exporter, free_port, get
 
 
@@ -52,6 +55,8 @@ def test_each_message(tmp_path: Path, *, abstract: bool) -> None:
     with manager(address) as listener:
         systemd = Systemd(environ)
         assert environ == {"A": "b"}
+        # Half of the time after which systemd would end the service.
+        assert systemd.interval == 0.0005
         systemd.ready()
         assert heard(listener) == ["READY=1"]
         systemd.alive("one")
@@ -69,15 +74,6 @@ def test_each_message(tmp_path: Path, *, abstract: bool) -> None:
         assert heard(listener) == ["READY=1"]
         systemd.stopping()
         assert heard(listener) == ["STOPPING=1"]
-
-
-def test_the_watchdog_of_another_process(tmp_path: Path) -> None:
-    """If WATCHDOG_PID is another process, systemd expects nothing of this one."""
-    address = str(tmp_path / "notify")
-    environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}
-    with manager(address) as listener:
-        Systemd(environ).alive("one")
-        assert heard(listener) == ["STATUS=one"]
 
 
 @pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": "/nonexistent/notify"}])
@@ -98,8 +94,14 @@ def test_the_status_line() -> None:
     down = Snapshot(endpoint="http://a", instance="web_3", last_error="timed\nout")
     assert status(down, ()) == "Watching web_3 at http://a: no answer: timed out"
     problem = Problem(DegradedReason.RELOAD_FAILED, "no such key", datetime(2026, 1, 1, tzinfo=UTC))
+    lives = tuple(Life(event, (event.event_id,), NOW) for event in (scheduled(), scheduled(event_id="b")))
+    for number, listed in ((1, "1 event"), (2, "2 events")):
+        snapshot = Snapshot(endpoint="http://a", instance="web_3", up=True, current=lives[:number])
+        assert status(snapshot, ()) == f"Watching web_3 at http://a: {listed} listed"
     up = Snapshot(endpoint="http://a", instance="web_3", up=True)
-    assert status(up, (problem,)) == "Watching web_3 at http://a: no events listed; degraded: no such key"
+    assert (
+        status(up, (problem,)) == "Watching web_3 at http://a: no events listed; reload failed: no such key"
+    )
 
 
 def test_the_program(tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_the_program(tmp_path: Path) -> None:
     file.write_text("")
     # Azure's first answer takes longer than this test.
     imds = SimulatorServer(Simulator([], first_call_delay=120.0))
-    environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "120000000"}
+    environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}
     flags = ("--config.file", str(file))
     with (
         manager(address) as listener,
@@ -121,7 +123,7 @@ def test_the_program(tmp_path: Path) -> None:
         assert heard(listener)[0] == "WATCHDOG=1"
         file.write_text("imds: {no_such_key: 1}\n")
         process.send_signal(signal.SIGHUP)
-        wait_for(listener, "RELOADING=1", "READY=1", "STATUS=.*degraded: .*no_such_key.*")
+        wait_for(listener, "RELOADING=1", "READY=1", "STATUS=.*reload failed: .*no_such_key.*")
         file.write_text("")
         process.send_signal(signal.SIGHUP)
         wait_for(listener, "RELOADING=1", "READY=1", "STATUS=.*: no answer yet")

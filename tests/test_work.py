@@ -53,28 +53,6 @@ def test_wake_during_a_step_is_not_lost() -> None:
     assert loop.join(PATIENCE)
 
 
-def test_an_exception_does_not_end_the_loop() -> None:
-    """``failed`` gets the exception, and returns when the step is called again."""
-    problems: list[str] = []
-    recovered = threading.Event()
-
-    def step() -> None:
-        if not problems:
-            raise RuntimeError("broken")
-        recovered.set()
-
-    def failed(error: Exception) -> float:
-        problems.append(str(error))
-        return 0.0
-
-    loop = Loop("test", step, failed=failed)
-    loop.start()
-    assert recovered.wait(PATIENCE)
-    assert problems == ["broken"]
-    loop.stop()
-    assert loop.join(PATIENCE)
-
-
 def test_an_exception_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Without ``failed`` the exception is logged with its traceback."""
     entered = threading.Event()
@@ -91,46 +69,6 @@ def test_an_exception_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         assert loop.join(PATIENCE)
     assert [record.getMessage() for record in caplog.records] == ["background work failed"]
     assert "RuntimeError: broken" in caplog.text
-
-
-def test_a_stopped_loop_does_not_start() -> None:
-    """After `stop` nothing runs, and `join` has nothing to wait for."""
-    called = threading.Event()
-    loop = Loop("test", called.set)
-    loop.stop()
-    loop.start()
-    assert loop.join(0.0)
-    assert not called.is_set()
-
-
-def pauses(count: int, *, chance: float, took: float = 0.0) -> list[float]:
-    """Return the pauses of an outage in which each attempt takes so long."""
-    clock = HandClock()
-    backoff = Backoff(clock, chance=lambda: chance)
-    found = []
-    for _ in range(count):
-        clock.pass_seconds(took)
-        found.append(backoff.failed(took))
-        clock.pass_seconds(found[-1])
-    return found
-
-
-def test_the_pause_doubles() -> None:
-    """Pauses grow to 20 s during the first two minutes, then to five minutes."""
-    assert pauses(15, chance=0.0) == [1, 2, 4, 8, 16, 20, 20, 20, 20, 20, 300, 300, 300, 300, 300]
-
-
-def test_chance_takes_up_to_half_off() -> None:
-    """VMs that fail together do not come back together."""
-    assert pauses(6, chance=1.0) == [1, 1, 2, 4, 8, 10]
-
-
-def test_success_starts_over() -> None:
-    """The first failure after a success is followed by the shortest pause."""
-    backoff = Backoff(HandClock(), chance=lambda: 0.0)
-    assert [backoff.failed(), backoff.failed()] == [1, 2]
-    backoff.succeeded()
-    assert backoff.failed() == 1
 
 
 @given(
@@ -172,49 +110,16 @@ class Checked:
 
 
 def test_work_that_hangs() -> None:
-    """What has not ended within its limit is named at the next check, and at every one after it."""
+    """What does not end within its limit is named at the next check, whatever else is expected."""
     checked = Checked()
-    with checked.watchdog.limit("the poll", 3.5):
-        assert checked.check_after(1, 1, 1, 1, 1) == [None] * 3 + ["the poll has not ended within 3.5 s"] * 2
-
-
-def test_work_that_ends() -> None:
-    """What ends in time leaves nothing behind, however often it is done."""
-    checked = Checked()
-    for _ in range(5):
-        with checked.watchdog.limit("the poll", 3.5):
-            assert checked.check_after(1, 1, 1) == [None] * 3
-
-
-def test_work_that_fails() -> None:
-    """An error ends the work."""
-    checked = Checked()
-    with pytest.raises(RuntimeError), checked.watchdog.limit("the poll", 1):
-        raise RuntimeError
-    assert checked.check_after(2) == [None]
-
-
-def test_several_at_once() -> None:
-    """Each has its own limit; one that hangs is found beside one that does not."""
-    checked = Checked()
-    with checked.watchdog.limit("the poll", 60), checked.watchdog.limit("an approval", 1.5):
-        assert checked.check_after(1, 1) == [None, "an approval has not ended within 1.5 s"]
+    checked.watchdog.expect("web", "the answer", 60)
+    checked.watchdog.expect("poller", "the poll", 3.5)
+    assert checked.check_after(1, 1, 1, 1, 1) == [None] * 3 + ["the poll has not ended within 3.5 s"] * 2
 
 
 def test_frozen_vm() -> None:
-    """A clock that jumps, as after a freeze of the VM, takes at most 2 s from what was under way."""
+    """A clock that jumps, as after a freeze of the VM, takes at most 10 s from what is expected."""
     checked = Checked()
-    with checked.watchdog.limit("the poll", 10):
-        assert checked.check_after(1, 3600, 1, 86_400, 1) == [None] * 5
-        assert checked.check_after(1, 1, 1.5) == [None, None, "the poll has not ended within 10 s"]
-
-
-def test_who_always_has_something_under_way() -> None:
-    """Each call replaces what was expected before; one that does not come is found."""
-    checked = Checked()
-    for _ in range(3):
-        checked.watchdog.expect("poller", "the poll", 3.5)
-        assert checked.check_after(1, 1, 1) == [None] * 3
-        checked.watchdog.expect("poller", "the pause", 1.5)
-        assert checked.check_after(1) == [None]
-    assert checked.check_after(1) == ["the pause has not ended within 1.5 s"]
+    checked.watchdog.expect("poller", "the poll", 30)
+    assert checked.check_after(1, 3600, 1, 86_400, 1) == [None] * 5
+    assert checked.check_after(5, 5) == [None, "the poll has not ended within 30 s"]

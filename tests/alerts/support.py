@@ -56,3 +56,15 @@ def moments() -> Iterator[tuple[str, int, str, bool]]:
                 parts = re.findall(r"(\d+)([hms])", case["eval_time"])
                 at = sum(int(number) * _UNITS[unit] for number, unit in parts)
                 yield f"{file.name}: {test['name']}", at, case["alertname"], bool(case["exp_alerts"])
+
+
+def firing(name: str) -> list[dict[str, str]]:
+    """Return the labels of the alert, each time that it fires in the promtool tests."""
+    return [
+        {"alertname": name, **alert["exp_labels"]}
+        for file in PROMTOOL_TESTS
+        for test in yaml.safe_load(file.read_text())["tests"]
+        for case in test.get("alert_rule_test", [])
+        if case["alertname"] == name
+        for alert in case["exp_alerts"]
+    ]

@@ -47,41 +47,51 @@ def test_promtool_takes_the_expressions(tmp_path: Path) -> None:
     assert f"SUCCESS: {len(RULES)} rules found" in tool("promtool", "check", "rules", file)
 
 
-def test_an_event_is_one_alert(tmp_path: Path) -> None:
-    """Two VMs that see one event make one alert, of the severity of its type."""
-    rules = tmp_path / "rules.yml"
-    rules.write_text(yaml.safe_dump(converted()))
-    info = (
-        'azure_scheduled_events_event_info{event_id="A", event_type="Preempt", event_status="%s", '
-        'event_source="Platform", target="self", instance="%s"}'
-    )
-    labels = {"event_id": "A", "event_type": "Preempt", "event_source": "Platform", "severity": "0"}
-    test: dict[str, Any] = {
-        "interval": "1m",
-        "input_series": [
-            {"series": info % (status, vm), "values": values}
-            for vm in ("a", "b")
-            for status, values in (("Scheduled", "1 1 _ _ _"), ("Started", "_ _ stale 1 1"))
-        ],
-        "alert_rule_test": [
-            {"eval_time": "1m", "alertname": "ScheduledEventPending", "exp_alerts": [{"exp_labels": labels}]},
-            {"eval_time": "1m", "alertname": "ScheduledEventStarted", "exp_alerts": []},
-            {"eval_time": "4m", "alertname": "ScheduledEventStarted", "exp_alerts": [{"exp_labels": labels}]},
-        ],
-    }
-    event = {
-        "summary": "Preempt %s",
-        "description": "Event A, requested by Platform. "
-        "The page of the exporter on one of its VMs has the details.",
-    }
-    for case, word in zip(test["alert_rule_test"], ("scheduled", "", "started"), strict=True):
-        for expected in case["exp_alerts"]:
-            expected["exp_annotations"] = event | {"summary": event["summary"] % word}
-    file = tmp_path / "test.yml"
-    file.write_text(
-        yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": [test]})
-    )
-    tool("promtool", "test", "rules", file)
+REBOOT = """
+rule_files: [rules.yml]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'up{VM}', values: 1x9 0x5 1x30}
+      - {series: 'P_event_info{VM, EVENT, event_status="Scheduled"}', values: _x3 1x5 stale}
+      - {series: 'P_event_info{VM, EVENT, event_status="Started"}', values: _x9 1 stale _x5 1x4 stale}
+      - {series: 'P_event_not_before_timestamp_seconds{VM, EVENT}', values: _x3 480x5 stale}
+      - {series: 'P_event_first_seen_timestamp_seconds{VM, EVENT}', values: _x3 180x6 stale _x5 180x4 stale}
+      - {series: 'up{NEXT}', values: 1x45}
+      - {series: 'P_event_info{NEXT, EVENT, event_status="Scheduled"}', values: _x4 1x4 stale}
+      - {series: 'P_event_first_seen_timestamp_seconds{NEXT, EVENT}', values: _x4 240x4 stale}
+    alert_rule_test:
+      - eval_time: 5m
+        alertname: ScheduledEventPending
+        exp_alerts:
+          - exp_labels: {event_id: A, event_type: Reboot, event_source: User, instance: vm-1, severity: "2"}
+            exp_annotations:
+              summary: Reboot of vm-1 scheduled
+              description: >-
+                Event A of vm-1, requested by User; it may affect other VMs too. The page of the exporter
+                there has the time and the details.
+    promql_expr_test:
+      - expr: count by (alertname, severity, instance) (count_over_time(ALERTS{alertstate="firing"}[1h]))
+        eval_time: 40m
+        exp_samples:
+          - {labels: '{alertname="ScheduledEventPending", severity="2", instance="vm-1"}', value: 1}
+          - {labels: '{alertname="ScheduledEventStarted", severity="0", instance="vm-1"}', value: 1}
+      - expr: sum(count_over_time(ALERTS{alertname="ScheduledEventStarted", alertstate="firing"}[1h]))
+        eval_time: 40m
+        exp_samples: [{labels: '{}', value: 12}]
+"""
+EVENT = 'event_id="A", event_type="Reboot", event_source="User", target="self"'
+
+
+def test_a_reboot_of_six_minutes_is_one_start_and_no_page(tmp_path: Path) -> None:
+    """Each phase is one alert for both VMs, without a gap, and names one; ExporterDown is quiet."""
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump(converted()))
+    text = REBOOT.replace("EVENT", EVENT).replace("P_", "azure_scheduled_events_")
+    for name, vm in (("{NEXT", "vm-2"), ("{VM", "vm-1")):
+        text = text.replace(name, f'{{job="azure-scheduled-events-exporter", instance="{vm}"')
+    (tmp_path / "test.yml").write_text(text)
+    tool("promtool", "test", "rules", tmp_path / "test.yml")
 
 
 def test_rule_groups_keep_the_limits_of_azure() -> None:

@@ -7,12 +7,11 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
 from exporter.cli import main
 from exporter.health import DegradedReason
 from exporter.model.events import EVENT_TYPES
-from tests.alerts.support import ALERTS, PROMTOOL_TESTS, alerts, rules
+from tests.alerts.support import ALERTS, alerts, firing, rules
 from tests.alerts.test_rules import exposed
 from tests.end_to_end.program import free_port, get, running
 
@@ -26,18 +25,6 @@ PLACES = {
     "HOOK": "hook",
     "REASON": "reason",
 }
-
-
-def firing(name: str) -> list[dict[str, str]]:
-    """Return the labels of the alert, each time that it fires in the promtool tests."""
-    return [
-        {"alertname": name, **alert["exp_labels"]}
-        for file in PROMTOOL_TESTS
-        for test in yaml.safe_load(file.read_text())["tests"]
-        for case in test.get("alert_rule_test", [])
-        if case["alertname"] == name
-        for alert in case["exp_alerts"]
-    ]
 
 
 def commands(text: str, program: str) -> list[list[str]]:

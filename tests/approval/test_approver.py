@@ -1,203 +1,170 @@
-"""Tests of `exporter.approval.approver`: what it acts on, and what it waits for."""
+"""Approvals on the bench: what is approved, what is waited for, and what is only shown."""
 
 import logging
-import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from exporter.config import Hook, Mode, Rule
-from exporter.config.match import Match
-from exporter.metrics import ApprovalOutcome
-from exporter.model.jobs import Finding, HookOutcome, note
-from exporter.model.lifecycle import Occurrence, Transition
-from exporter.timefmt import Duration
-from tests.approval.support import RULE, VM, ApproverFixture
-from tests.builders import FREEZE_ID, body, raw_event, scheduled
-from tests.end_to_end.program import eventually
+from exporter.hooks.command import Command
+from exporter.model.jobs import CommandResult, HookOutcome
+from tests.approval.support import DRAIN, RULE, approving, state, states, transitions
+from tests.bench import Build
+from tests.bench.bench import SUCCEEDED
+from tests.builders import FREEZE_ID, raw_event
+
+FAILED = CommandResult(HookOutcome.FAILED, 1, 0.0, "exit status 1")
 
 
-def test_an_event_is_approved_once(fixture: ApproverFixture) -> None:
-    """The document is fetched again; the approval is sent, counted, traced, logged and reported once."""
-    assert fixture.view() == ("due", "the rule approves it")
-    assert fixture.approver.look()
-    fixture.approver.look()
-    assert fixture.azure.asked == [(), (FREEZE_ID,)]
-    assert fixture.counted == [("all", ApprovalOutcome.APPROVED)]
-    assert fixture.traced == [f"{FREEZE_ID.lower()} by all"]
-    assert fixture.view() == ("approved", "this exporter approved it")
-    assert fixture.reported == [
-        Finding(FREEZE_ID.lower(), Transition.APPROVED, fixture.clock.now(), instance=VM)
-    ]
+def test_an_event_is_approved_once(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """The document of the poll is enough; it is logged and shown, also once approvals are switched off."""
+    caplog.set_level(logging.INFO)
+    bench = build(approving())
+    bench.show(raw_event(), wait=5)
+    (at, ids) = bench.posts[0]
+    assert (ids, bench.approved) == ((FREEZE_ID,), [FREEZE_ID])
+    assert bench.asked[bench.asked.index((at, ids)) - 1] == (at, ())
+    assert transitions(bench) == ["scheduled", "approved"]
+    assert [vars(record)["rule"] for record in caplog.records if record.getMessage() == "approved"] == ["all"]
+    bench.reload(approving(approval={"mode": "off"}))
+    bench.show(raw_event(), raw_event(EventId="b"), wait=5)
+    assert state(bench) == ("approved", "this exporter approved it")
+    assert (states(bench)["b"], bench.approved) == (None, [FREEZE_ID])
 
 
 @pytest.mark.parametrize(
-    "fresh",
+    "fields",
     [
-        body(),
-        body(raw_event(EventStatus="Started", NotBefore="")),
-        body(raw_event(EventType="Reboot")),
-        body(raw_event(Resources=["other"])),
-        body(raw_event(Resources=[])),
+        {"EventStatus": "Started", "NotBefore": ""},
+        {"EventType": "Reboot"},
+        {"Resources": ["other"]},
+        {"Resources": []},
+        {"EventStatus": "Advisory"},
+        {"EventId": "b", "DurationInSeconds": 7.9},
+        {"EventType": 17},
     ],
 )
-def test_what_changed_meanwhile_is_not_approved(fixture: ApproverFixture, fresh: bytes) -> None:
-    """The newest document counts, not the one at the time of the decision."""
-    fixture.azure.body = fresh
-    fixture.approver.look()
-    assert fixture.azure.posts == []
-    assert fixture.store.approvals.find(FREEZE_ID.lower()) is None
+def test_the_newest_document_counts(build: Build, fields: dict[str, Any]) -> None:
+    """What was to be approved after a delay is not, if it has changed by then."""
+    bench = build(approving({"delay": "10s"}))
+    bench.show(raw_event(), wait=9)
+    bench.show(raw_event(**fields), wait=30)
+    assert bench.posts == []
 
 
-def test_an_id_in_other_letters(fixture: ApproverFixture) -> None:
-    """The id is sent as the newest document writes it, once the watch has seen it."""
-    fixture.azure.body = body(raw_event(EventId=FREEZE_ID.lower()))
-    fixture.approver.look()
-    assert (fixture.azure.posts, fixture.polls) == ([], 1)
-    fixture.show(scheduled(event_id=FREEZE_ID.lower()))
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID.lower()]
+@pytest.mark.parametrize("interval", ["200ms", "1s", "1h"])
+def test_a_delay_ends_with_a_fresh_document(build: Build, interval: str) -> None:
+    """Whatever the interval, the document is fetched right before the request; it has the id's spelling."""
+    bench = build(approving({"delay": "60s"}))
+    bench.show(raw_event(), wait=2)
+    bench.reload(approving({"delay": "60s"}, imds={"poll_interval": interval}))
+    bench.advance(56)
+    bench.simulator.set_document({"DocumentIncarnation": 2, "Events": [raw_event(EventId=FREEZE_ID.lower())]})
+    assert (state(bench)[0], bench.posts) == ("waiting", [])
+    bench.advance(4)
+    ((at, ids),) = bench.posts
+    assert ids == (FREEZE_ID.lower(),)
+    assert bench.asked[bench.asked.index((at, ids)) - 1] == (at, ())
 
 
-def test_a_required_hook(fixture: ApproverFixture) -> None:
-    """An event waits for its hook, and is approved once that has succeeded."""
-    fixture.change(rules=(replace(RULE, require_hooks=("drain",)),))
-    fixture.approver.look()
-    assert fixture.view() == ("waiting", "the hook drain did not run for it")
-    occurrence = Occurrence(fixture.snapshot.current[0], Transition.SCHEDULED, fixture.clock.now())
-    fixture.queue_hooks([Hook("drain", ("true",))], [occurrence])
-    assert fixture.view() == ("waiting", "the hook drain has not ended yet")
-    fixture.end_hook(HookOutcome.SUCCEEDED)
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID]
+def test_required_hooks(build: Build) -> None:
+    """An event waits for its hook, and is approved at once when it has succeeded."""
+    bench = build(approving({"require_hooks": ["drain"]}, hooks=[DRAIN]))
+    ended = []
+
+    def drain(_: Command) -> CommandResult:
+        bench.clock.pass_seconds(3)
+        ended.append((bench.clock.monotonic(), state(bench)))
+        return SUCCEEDED
+
+    bench.command_result = drain
+    bench.show(raw_event(), wait=10)
+    assert [post for post, _ in bench.posts] == [at for at, _ in ended]
+    assert [shown for _, shown in ended] == [("waiting", "the hook drain has not ended yet")]
 
 
-def test_a_required_hook_that_runs_again_for_its_failure(fixture: ApproverFixture) -> None:
+def test_a_required_hook_that_runs_again_for_its_failure(build: Build) -> None:
     """A hook that failed holds the approval, also if it succeeds when it runs for `hook_failed`."""
-    fixture.change(rules=(replace(RULE, require_hooks=("drain",)),))
-    transitions = (Transition.SCHEDULED, Transition.HOOK_FAILED)
-    hooks = [Hook("drain", ("true",), Match(transitions=transitions))]
-    occurrence = Occurrence(fixture.snapshot.current[0], Transition.SCHEDULED, fixture.clock.now())
-    fixture.queue_hooks(hooks, [occurrence])
-    fixture.end_hook(HookOutcome.FAILED)
-    step = note(fixture.known, fixture.store.findings()[0], VM)
-    assert step is not None
-    fixture.record(step)
-    fixture.queue_hooks(hooks, step.hookable)
-    fixture.end_hook(HookOutcome.SUCCEEDED)
-    fixture.approver.look()
-    assert fixture.view() == ("hold", "the hook drain failed")
+    bench = build(approving({"require_hooks": ["drain"]}, hooks=[DRAIN]))
+    bench.command_result = lambda _: SUCCEEDED if len(bench.commands) > 1 else FAILED
+    bench.show(raw_event(), wait=5)
+    bench.restart()
+    bench.advance(5)
+    assert len(bench.commands) == 2
+    assert transitions(bench) == ["scheduled", "hook_failed"]
+    assert (state(bench), bench.posts) == (("hold", "the hook drain failed"), [])
 
 
-def test_what_the_fresh_document_brings_about_comes_first(fixture: ApproverFixture) -> None:
-    """An event that changed since the last poll is approved only after the hooks for the change have run."""
-    hooks = (Hook("prepare", ("true",), Match(transitions=(Transition.UPDATED,))),)
-    fixture.change(hooks)
-    moved = scheduled(description="another host")
-    fixture.azure.body = body(raw_event(Description="another host"))
-    fixture.approver.look()
-    assert (fixture.azure.posts, fixture.polls) == ([], 1)
-    step = fixture.show(moved)
-    fixture.queue_hooks(hooks, step.hookable)
-    fixture.approver.look()
-    assert fixture.view() == ("waiting", "the hooks for its last update have not ended yet")
-    fixture.end_hook(HookOutcome.FAILED)
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID]
+def test_hooks_for_what_the_document_changed_come_first(build: Build) -> None:
+    """An event that changed is approved only after the hooks for the change have ended, however they end."""
+    prepare = {"name": "prepare", "command": ["true"], "match": {"transitions": ["updated"]}}
+    bench = build(approving({"delay": "10s"}, hooks=[prepare]))
+    shown = []
+
+    def run(_: Command) -> CommandResult:
+        bench.clock.pass_seconds(20)
+        bench.loops.turn("poller")
+        shown.append((state(bench), len(bench.posts)))
+        return FAILED
+
+    bench.command_result = run
+    bench.show(raw_event(), wait=2)
+    bench.show(raw_event(Description="another host"), wait=5)
+    assert shown == [(("waiting", "the hooks for its last update have not ended yet"), 0)]
+    assert bench.approved == [FREEZE_ID]
 
 
-def test_a_new_life_needs_its_own_hooks_and_delay(fixture: ApproverFixture) -> None:
+def test_a_new_life_needs_its_own_hooks_and_delay(build: Build) -> None:
     """Approvals and delays before an event ended do not affect the event that returned."""
-    rule = replace(RULE, delay=Duration(60), require_hooks=("drain",))
-    fixture.change(rules=(rule,))
-    fixture.clock.pass_seconds(3600)
-    fixture.show()
-    fixture.show(scheduled())
-    assert fixture.snapshot.current[0].life == 2
-    assert fixture.view()[0] == "waiting"
-    fixture.clock.pass_seconds(60)
-    assert fixture.view() == ("waiting", "the hook drain did not run for it")
+    bench = build(approving())
+    bench.show(raw_event(), wait=60)
+    bench.show()
+    never = DRAIN | {"match": {"transitions": ["vanished"]}}
+    bench.reload(approving({"delay": "60s", "require_hooks": ["drain"]}, hooks=[never]))
+    bench.show(raw_event())
+    assert state(bench)[0] == "waiting"
+    bench.advance(60)
+    assert state(bench) == ("waiting", "the hook drain did not run for it")
+    assert bench.approved == [FREEZE_ID]
 
 
-def test_a_step_of_the_clock_makes_nothing_come_earlier(fixture: ApproverFixture) -> None:
+@pytest.mark.parametrize("step", [timedelta(hours=5), timedelta(days=-3)])
+def test_a_step_of_the_clock_changes_no_delay(build: Build, step: timedelta) -> None:
     """Delays and the hourly limit count by the monotonic clock while the process lives."""
-    fixture.change(rules=(replace(RULE, delay=Duration(60)),), max_per_hour=1)
-    fixture.clock.set_wall(fixture.clock.now() + timedelta(hours=5))
-    fixture.approver.look()
-    assert (fixture.view()[0], fixture.azure.posts) == ("waiting", [])
-    fixture.clock.pass_seconds(60)
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID]
-    fixture.change(rules=(RULE,))
-    fixture.clock.set_wall(fixture.clock.now() + timedelta(hours=5))
-    fixture.azure.body = body(raw_event(EventId="b"))
-    fixture.show(scheduled(event_id="b"))
-    fixture.approver.look()
-    assert fixture.view()[0] == "limited"
+    later = {"NotBefore": "Thu, 04 Mar 2027 22:15:00 GMT"}
+    bench = build(approving({"delay": "60s"}, approval={"max_per_hour": 1}))
+    bench.show(raw_event(**later), wait=30)
+    bench.clock.set_wall(bench.clock.now() + step)
+    bench.advance(28)
+    assert (state(bench)[0], bench.posts) == ("waiting", [])
+    bench.advance(4)
+    assert bench.approved == [FREEZE_ID]
+    bench.reload(approving(approval={"max_per_hour": 1}))
+    bench.clock.set_wall(bench.clock.now() + step)
+    bench.show(raw_event(EventId="b", **later), wait=5)
+    assert states(bench)["b"] == "limited"
 
 
-def test_a_dry_run_sends_nothing(fixture: ApproverFixture, caplog: pytest.LogCaptureFixture) -> None:
-    """It is counted and logged once, and shown."""
+@pytest.mark.parametrize("delay", ["0s", "60s"])
+def test_a_dry_run_sends_nothing(build: Build, caplog: pytest.LogCaptureFixture, delay: str) -> None:
+    """It is counted once, when the delay is over, and shown; nothing is sent and there is no transition."""
     caplog.set_level(logging.INFO)
-    fixture.change(mode=Mode.DRY_RUN)
-    fixture.approver.look()
-    fixture.approver.look()
-    assert fixture.azure.asked == []
-    assert fixture.counted == [("all", ApprovalOutcome.DRY_RUN)]
-    assert fixture.view()[0] == "dry_run"
-    assert [record.getMessage() for record in caplog.records] == ["approval"]
+    bench = build(approving({"delay": delay}, approval={"mode": "dry_run"}))
+    bench.show(raw_event(), wait=59)
+    assert bench.metric("approvals_total", outcome="dry_run") == (delay == "0s")
+    bench.advance(10)
+    assert bench.metric("approvals_total", outcome="dry_run") == 1
+    assert state(bench) == ("dry_run", "it would be approved now; approval.mode is dry_run")
+    assert (bench.posts, transitions(bench)) == ([], ["scheduled"])
+    logged = [vars(record)["state"] for record in caplog.records if record.getMessage() == "approval"]
+    assert logged == (["dry_run"] if delay == "0s" else ["waiting", "dry_run"])
 
 
-def test_the_reason_is_logged_once(fixture: ApproverFixture, caplog: pytest.LogCaptureFixture) -> None:
-    """Why an event is held is said once, and again when it changes."""
-    caplog.set_level(logging.INFO)
-    fixture.change(rules=())
-    for _ in range(3):
-        fixture.approver.look()
-    fixture.change(rules=(Rule("none", "hold"),))
-    for _ in range(3):
-        fixture.approver.look()
-    assert [vars(record)["reason"] for record in caplog.records] == ["no rule matches", "the rule holds it"]
-
-
-def has_thread() -> bool:
-    """Return whether an approver works."""
-    return any(thread.name == "approver" for thread in threading.enumerate())
-
-
-def test_off_does_nothing(fixture: ApproverFixture) -> None:
-    """With approvals off there is no thread, no request, and nothing is said."""
-    fixture.change(mode=Mode.OFF)
-    fixture.approver.wake()
-    assert not has_thread()
-    assert not fixture.approver.look()
-    assert fixture.view() == (None, None)
-
-
-def test_the_thread_works_when_something_is_pending(fixture: ApproverFixture) -> None:
-    """It starts with the first event, approves it, and ends when stopped."""
-    empty, fixture.snapshot = fixture.snapshot, replace(fixture.snapshot, current=())
-    fixture.approver.configure(fixture.settings, fixture.azure)
-    assert not has_thread()
-    fixture.snapshot = empty
-    fixture.approver.wake()
-    eventually(lambda: fixture.azure.posts == [FREEZE_ID])
-    eventually(lambda: fixture.view()[0] == "approved")
-    assert fixture.approver.stop(10)
-
-
-def test_an_error_of_ours_ends_no_thread(fixture: ApproverFixture) -> None:
-    """A bug is logged, and the next look may go well."""
-    fixture.azure.fetch_error = KeyError("x")
-    fixture.approver.configure(fixture.settings, fixture.azure)
-    eventually(lambda: fixture.azure.asked)
-    fixture.azure.fetch_error = None
-
-    def posted() -> bool:
-        # It would look again by itself, but not at once.
-        fixture.approver.wake()
-        return fixture.azure.posts == [FREEZE_ID]
-
-    eventually(posted)
-    assert fixture.approver.stop(10)
+def test_a_reload_while_imds_fails_is_shown(build: Build) -> None:
+    """The page shows decisions by the new rules before the next document has arrived."""
+    bench = build(approving(approval={"rules": []}))
+    bench.show(raw_event())
+    assert state(bench) == ("hold", "no rule matches")
+    bench.outage(5)
+    bench.reload(approving(approval={"mode": "dry_run", "rules": [RULE]}))
+    assert state(bench)[0] == "dry_run"

@@ -1,281 +1,263 @@
-"""Tests of `exporter.approval.approver`: errors of IMDS, several events at once, limits, crashes."""
+"""Approvals on the bench: errors of IMDS, several events at once, limits, crashes."""
 
 import itertools
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from exporter.config import Rule
-from exporter.errors import ImdsError, PollOutcome
-from exporter.health import DegradedReason, Health
-from exporter.metrics import ApprovalOutcome
-from exporter.model.jobs import note
-from exporter.model.lifecycle import Known
-from exporter.state.directory import FILE_NAME
+from exporter.inbox import Inbox
 from exporter.timefmt import rfc3339
-from tests.approval.support import REFUSED, VM, ApproverFixture
-from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, body, raw_event, scheduled
+from tests.approval.support import REFUSED, SILENT, approving, failing, state, states, transitions, tries
+from tests.bench import Bench, Build
+from tests.builders import FREEZE_ID, raw_event
 from tests.clocks import NOW
 from tests.state_support import no_room_for_files, on_disk
 
-SILENT = ImdsError(PollOutcome.TIMEOUT, "no answer")
-FAILED = ApprovalOutcome.FAILED
 IDS = ("a", "b", "c")
+THREE = [raw_event(EventId=event_id) for event_id in IDS]
+ONE_AN_HOUR = {"max_per_hour": 1}
+SLOWLY = {"poll_interval": "1m"}
+OPEN = {"NotBefore": ""}
 
 
-def test_errors_are_tried_again(fixture: ApproverFixture, caplog: pytest.LogCaptureFixture) -> None:
-    """Soon at first, at most 20 s apart, each time after a fetch; said once; and then it is approved once."""
+def counted(bench: Bench, outcome: str) -> float | None:
+    """Return how many approvals ended so."""
+    return bench.metric("approvals_total", rule="all", outcome=outcome)
+
+
+def test_errors_are_tried_again(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """Soon at first, at most 20 s apart, each after a fetch, and after a reload; logged once."""
     caplog.set_level(logging.INFO)
-    fixture.azure.error = REFUSED
-    fixture.look_for(90)
-    assert fixture.azure.tries == [0, 1, 3, 7, 15, 31, 51, 71]
-    assert fixture.azure.asked == [(), (FREEZE_ID,)] * 8
-    assert fixture.view() == ("failed", "POST: status 400")
+    bench = build(approving())
+    bench.before_answer = failing(REFUSED)
+    bench.show(raw_event(**OPEN), wait=80)
+    assert tries(bench) == pytest.approx([0, 1, 3, 7, 15, 31, 51, 71], abs=0.01)
+    posts = [number for number, (_, ids) in enumerate(bench.asked) if ids]
+    assert all(bench.asked[number - 1][1] == () for number in posts)
+    assert state(bench) == ("failed", "POST: status 400")
     assert caplog.text.count("approval failed; trying again") == 1
-    fixture.azure.error = None
-    fixture.clock.pass_seconds(20)
-    fixture.approver.look()
-    assert fixture.view()[0] == "approved"
-    assert fixture.counted == [("all", FAILED)] * 8 + [("all", ApprovalOutcome.APPROVED)]
-    assert len(fixture.reported) == 1
+    bench.before_answer = lambda _: None
+    bench.reload()
+    bench.advance(1)
+    assert (state(bench)[0], bench.approved) == ("approved", [FREEZE_ID])
+    assert (counted(bench, "failed"), counted(bench, "approved")) == (8, 1)
+
+
+def test_a_fault_of_this_program_is_tried_again(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged with its traceback, shown, and ends nothing."""
+    bench = build(approving())
+    bench.before_answer = lambda _: (_ for _ in ()).throw(ZeroDivisionError("ours"))
+    bench.show(raw_event())
+    assert state(bench) == ("failed", "ours")
+    assert "ZeroDivisionError: ours" in caplog.text
+    bench.before_answer = lambda _: None
+    bench.advance(20)
+    assert bench.approved == [FREEZE_ID]
 
 
 @pytest.mark.parametrize("takes", [10.0, 30.0])
-def test_tries_are_at_most_20_s_apart(fixture: ApproverFixture, takes: float) -> None:
+@pytest.mark.parametrize("interval", ["1s", "1h"])
+def test_tries_are_at_most_20_s_apart(build: Build, takes: float, interval: str) -> None:
     """From one try to the next, however long IMDS keeps a try waiting, unless that alone is longer."""
-    fixture.azure.error, fixture.azure.takes = SILENT, takes
-    fixture.look_for(300)
-    gaps = [later - earlier for earlier, later in itertools.pairwise(fixture.azure.tries)]
+    bench = build(approving())
+
+    def wait(_: Sequence[str]) -> None:
+        bench.clock.pass_seconds(takes)
+        raise SILENT
+
+    bench.before_answer = wait
+    bench.show(raw_event())
+    bench.reload(approving(imds={"poll_interval": interval}))
+    bench.advance(300)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tries(bench))]
     assert len(gaps) > 5
-    # The thread looks once a second.
     assert max(gaps) <= max(20.0, takes + 1) + 1
-    assert fixture.counted == [("all", FAILED)] * len(fixture.azure.tries)
+    assert counted(bench, "failed") == len(gaps) + 1
 
 
-def test_errors_end_with_not_before(fixture: ApproverFixture, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_end_with_not_before(build: Build, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is sent once NotBefore has passed, which is logged once, until Azure puts the event off."""
-    fixture.azure.error = REFUSED
-    fixture.look_for(15 * 60 + 60)
-    assert NOW.timestamp() + fixture.azure.tries[-1] < NOT_BEFORE.timestamp()
-    assert fixture.view() == ("failed", "given up, as NotBefore has passed: POST: status 400")
+    bench = build(approving())
+    bench.before_answer = failing(REFUSED)
+    bench.show(raw_event(NotBefore=(NOW + timedelta(minutes=2)).isoformat()), wait=180)
+    assert 60 < tries(bench)[-1] < 119
+    assert state(bench) == ("failed", "given up, as NotBefore has passed: POST: status 400")
     assert caplog.text.count("approval failed until NotBefore; given up") == 1
-    tries = len(fixture.azure.tries)
-    later = NOT_BEFORE + timedelta(hours=1)
-    fixture.azure.body = body(raw_event(NotBefore=later.isoformat()))
-    fixture.show(scheduled(not_before=later))
-    fixture.look_for(60)
-    assert len(fixture.azure.tries) >= tries + 2
-    assert fixture.view() == ("failed", "POST: status 400")
+    before = len(bench.posts)
+    bench.show(raw_event(NotBefore=(NOW + timedelta(hours=1)).isoformat()), wait=60)
+    assert len(bench.posts) >= before + 2
+    assert state(bench) == ("failed", "POST: status 400")
 
 
-def test_a_fetch_that_fails_is_a_failure(fixture: ApproverFixture) -> None:
-    """Without a fresh document nothing is sent."""
-    fixture.azure.body = b"{"
-    fixture.approver.look()
-    assert fixture.azure.posts == []
-    assert fixture.counted == [("all", FAILED)]
+def test_without_a_fresh_document_nothing_is_sent(build: Build) -> None:
+    """An event that is due while IMDS fails is a failure, which is tried again at most 20 s later."""
+    bench = build(approving({"delay": "60s"}))
+    bench.show(raw_event(), wait=59)
+    bench.outage(300)
+    assert bench.posts == []
+    assert state(bench)[0] == "failed"
+    assert 12 <= (counted(bench, "failed") or 0) <= 30
+    bench.advance(20)
+    assert bench.approved == [FREEZE_ID]
 
 
-def test_the_limit_counts_across_restarts(tmp_path: Path) -> None:
+def test_the_limit_counts_across_restarts(build: Build) -> None:
     """Only as many as allowed in an hour; an hour later approvals continue."""
-    fixture = ApproverFixture(tmp_path, max_per_hour=1)
-    fixture.approver.look()
-    fixture.show(scheduled(), scheduled(event_id=REBOOT_ID))
-    fixture.azure.body = body(raw_event(), raw_event(EventId=REBOOT_ID))
-    fixture.restart()
-    fixture.approver.look()
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID]
-    assert fixture.counted[1:] == [("all", ApprovalOutcome.LIMITED)]
-    fixture.clock.pass_seconds(3601)
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID, REBOOT_ID]
-    fixture.store.close()
+    bench = build(approving(approval=ONE_AN_HOUR, imds=SLOWLY))
+    bench.show(raw_event(), wait=60)
+    bench.restart()
+    bench.show(raw_event(), raw_event(EventId="b", **OPEN), wait=60)
+    assert (bench.approved, counted(bench, "limited")) == ([FREEZE_ID], 1)
+    (reason,) = (one["approval"]["reason"] for one in bench.api("current") if one["id"] == "b")
+    assert reason == "1 approval within 1h; approval.max_per_hour is 1"
+    bench.advance(3600)
+    assert bench.approved == [FREEZE_ID, "b"]
 
 
-def test_the_limit_counts_what_the_state_file_has_once_it_can_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize(("error", "second"), [(REFUSED, "approved"), (SILENT, "limited")])
+def test_what_uses_up_the_limit(build: Build, error: Exception, second: str, *, kill: bool) -> None:
+    """A request that was refused for good has approved nothing; one without an answer may have."""
+    bench = build(approving(approval=ONE_AN_HOUR))
+
+    def answer(ids: Sequence[str]) -> None:
+        if FREEZE_ID in ids:
+            raise error
+
+    bench.before_answer = answer
+    bench.show(raw_event(), wait=5)
+    if kill:
+        bench.kill()
+    bench.show(raw_event(), raw_event(EventId="b"), wait=5)
+    assert states(bench)["b"] == second
+
+
+def test_one_document_and_one_request(build: Build) -> None:
+    """What is due at the same time goes together, the oldest first, and once; the limit counts each."""
+    bench = build(approving(approval={"max_per_hour": 2}))
+    bench.show(*THREE, wait=10)
+    assert [ids for _, ids in bench.posts] == [("a", "b")]
+    assert states(bench) == {"a": "approved", "b": "approved", "c": "limited"}
+
+
+def test_an_id_that_is_refused_holds_back_no_other(build: Build) -> None:
+    """Where Azure refuses a request, each id is decided anew and sent by itself; only the bad one failed."""
+    bench = build(approving())
+
+    def answer(ids: Sequence[str]) -> None:
+        if "b" in ids:
+            raise REFUSED
+
+    bench.before_answer = answer
+    bench.show(*THREE)
+    asked = [ids for _, ids in bench.asked]
+    assert asked[asked.index(IDS) :][:7] == [IDS, (), ("a",), (), ("b",), (), ("c",)]
+    assert states(bench) == {"a": "approved", "b": "failed", "c": "approved"}
+    assert counted(bench, "failed") == asked.count(("b",))
+
+
+def test_silence_is_waited_for_once(build: Build) -> None:
+    """An IMDS that does not answer costs one timeout for all, not one for each."""
+    bench = build(approving())
+    bench.before_answer = failing(SILENT)
+    bench.show(*THREE)
+    assert [ids for _, ids in bench.posts] == [IDS]
+    assert states(bench) == dict.fromkeys(IDS, "failed")
+    assert counted(bench, "failed") == 3
+
+
+def test_a_crash_between_the_answer_and_its_transition(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An approval that is not a transition yet when the process dies becomes one after the restart, once."""
+    bench = build(approving())
+    with monkeypatch.context() as patch:
+        patch.setattr(Inbox, "put", lambda *_: None)
+        bench.show(raw_event())
+        assert transitions(bench) == ["scheduled"]
+        bench.kill()
+    for _ in range(2):
+        bench.kill()
+        bench.advance(3)
+        assert transitions(bench) == ["scheduled", "approved"]
+    assert bench.approved == [FREEZE_ID]
+
+
+def test_it_is_known_before_it_is_sent(build: Build) -> None:
+    """At the moment of the request the disk has it already."""
+    bench = build(approving())
+    found = []
+
+    def look(_: Sequence[str]) -> None:
+        (record,) = on_disk(bench.state, "approval").values()
+        found.append((record["key"], record["sent"]))
+
+    bench.before_answer = look
+    bench.show(raw_event())
+    assert (found, state(bench)[0]) == ([(FREEZE_ID.lower(), None)], "approved")
+
+
+def test_a_disk_that_takes_nothing(build: Build) -> None:
+    """What could not be remembered is not sent, and the reason is shown; later it is."""
+    bench = build(approving())
+    with no_room_for_files():
+        bench.show(raw_event())
+    assert bench.posts == []
+    assert state(bench) == ("failed", "the state cannot be written, so nothing would remember it")
+    bench.advance(30)
+    assert bench.approved == [FREEZE_ID]
+
+
+def lose_the_state(bench: Bench) -> None:
+    """Start again with a file that is damaged."""
+    bench.app.stop()
+    (bench.state / "state.db").write_bytes(b"garbage" * 1000)
+    bench.start()
+    bench.show(raw_event(**OPEN))
+
+
+def test_a_lost_state_holds_rules_for_an_hour(build: Build) -> None:
+    """What was approved before is not known to the limit; a restart does not shorten the hour."""
+    bench = build(approving(imds=SLOWLY))
+    until = rfc3339(bench.clock.now() + timedelta(hours=1))
+    lose_the_state(bench)
+    reason = f"the state was lost, and with it what was approved in the last hour; held until {until}"
+    for _ in range(3):
+        bench.advance(1150)
+        assert state(bench) == ("hold", reason)
+        (problem,) = bench.api("problems")
+        assert problem.endswith(f"rules approve nothing until {until}")
+        bench.restart()
+    assert bench.posts == []
+    bench.advance(160)
+    assert bench.approved == [FREEZE_ID]
+
+
+def test_a_clock_that_is_set_does_not_shorten_the_hour(build: Build) -> None:
+    """Within a process the hour is one of time; a clock that was set back by a day does not make it a day."""
+    bench = build(approving(imds=SLOWLY))
+    lose_the_state(bench)
+    bench.clock.set_wall(bench.clock.now() + timedelta(hours=2))
+    bench.advance(60)
+    assert bench.posts == []
+    bench.clock.set_wall(bench.clock.now() - timedelta(days=1))
+    bench.restart()
+    bench.advance(3602)
+    assert bench.approved == [FREEZE_ID]
+
+
+def test_the_limit_counts_what_the_state_file_has_once_it_can_be_read(build: Build) -> None:
     """A file that could not be read at the start brings its approvals later."""
-    fixture = ApproverFixture(tmp_path, max_per_hour=1)
-    fixture.approver.look()
-    fixture.store.close()
-    path = tmp_path / FILE_NAME
-    hidden = path.rename(tmp_path / "hidden")
+    bench = build(approving(approval=ONE_AN_HOUR))
+    bench.show(raw_event())
+    bench.app.stop()
+    path = bench.state / "state.db"
+    hidden = path.rename(bench.folder / "hidden")
     path.mkdir()
-    fixture.open()
-    fixture.show(scheduled(event_id=REBOOT_ID))
-    fixture.azure.body = body(raw_event(EventId=REBOOT_ID))
+    bench.start()
     path.rmdir()
     hidden.rename(path)
-    fixture.clock.pass_seconds(60)
-    fixture.store.retry()
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID]
-    assert fixture.view()[0] == "limited"
-    fixture.store.close()
-
-
-@pytest.fixture
-def three(fixture: ApproverFixture) -> ApproverFixture:
-    """List three events at once."""
-    fixture.list(*IDS)
-    fixture.show(*(scheduled(event_id=event_id) for event_id in IDS))
-    return fixture
-
-
-def test_one_document_and_one_request(three: ApproverFixture) -> None:
-    """What is due at the same time goes together, the oldest first, and once."""
-    three.approver.look()
-    three.approver.look()
-    assert three.azure.asked == [(), IDS]
-    assert three.states == ["approved"] * 3
-    assert [finding.key for finding in three.reported] == list(IDS)
-
-
-def test_the_limit_holds_within_a_request(three: ApproverFixture) -> None:
-    """What goes together counts one by one."""
-    three.change(max_per_hour=2)
-    three.approver.look()
-    assert three.azure.asked == [(), ("a", "b")]
-    assert three.states == ["approved", "approved", "limited"]
-
-
-def test_only_what_the_fresh_document_lists_goes(three: ApproverFixture) -> None:
-    """An event that has gone meanwhile is no part of the request; with none left there is none."""
-    three.list("a", "c")
-    three.approver.look()
-    assert three.azure.asked == [(), ("a", "c")]
-    three.list()
-    three.approver.look()
-    assert three.azure.asked[2:] == [()]
-
-
-def test_an_id_that_is_refused_holds_back_no_other(three: ApproverFixture) -> None:
-    """Where Azure refuses a request, each id is decided anew and sent by itself; only the bad one failed."""
-    three.azure.bad = {"b"}
-    three.approver.look()
-    assert three.azure.asked == [(), IDS, (), ("a",), (), ("b",), (), ("c",)]
-    assert three.states == ["approved", "failed", "approved"]
-    assert three.counted.count(("all", FAILED)) == 1
-
-
-@pytest.mark.parametrize("step", ["fetch_error", "error"])
-def test_silence_is_waited_for_once(three: ApproverFixture, step: str) -> None:
-    """An IMDS that does not answer costs one timeout for all, not one for each."""
-    setattr(three.azure, step, SILENT)
-    three.approver.look()
-    assert three.azure.asked == ([()] if step == "fetch_error" else [(), IDS])
-    assert three.states == ["failed"] * 3
-    assert three.counted == [("all", FAILED)] * 3
-
-
-def test_a_crash_before_the_answer(fixture: ApproverFixture) -> None:
-    """What was sent without an answer is known, counts for the limit, and is sent again after the restart."""
-    fixture.azure.error = REFUSED
-    fixture.approver.look()
-    fixture.restart()
-    (known,) = [fixture.store.approvals.find(FREEZE_ID.lower())]
-    assert known is not None
-    assert known.sent is None
-    assert [approval.event_id for approval in fixture.store.approvals.known()] == [FREEZE_ID]
-    fixture.azure.error = None
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID, FREEZE_ID]
-    assert fixture.view()[0] == "approved"
-
-
-def test_a_crash_before_the_answer_and_rules_that_changed(fixture: ApproverFixture) -> None:
-    """What was decided before a restart is decided again after it."""
-    fixture.azure.error = REFUSED
-    fixture.approver.look()
-    fixture.restart()
-    fixture.change(rules=(Rule("none", "hold"),))
-    fixture.clock.pass_seconds(20)
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID]
-    assert fixture.view() == ("hold", "the rule holds it")
-
-
-def test_a_crash_after_the_answer(fixture: ApproverFixture) -> None:
-    """An approval that is not a transition yet when the process dies becomes one after the restart, once."""
-    fixture.approver.look()
-    fixture.restart()
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID]
-    (finding,) = fixture.store.findings()
-    step = note(fixture.known, finding, VM)
-    assert step is not None
-    fixture.store.record(step)
-    fixture.known = Known()
-    fixture.restart()
-    assert fixture.store.findings() == [finding]
-    assert note(fixture.known, finding, VM) is None
-
-
-def test_it_is_known_before_it_is_sent(fixture: ApproverFixture) -> None:
-    """At the moment of the request the disk has it already."""
-
-    def look_from_outside() -> None:
-        (approval,) = on_disk(fixture.directory, "approval").values()
-        assert (approval["key"], approval["sent"]) == (FREEZE_ID.lower(), None)
-
-    fixture.azure.before_answer = look_from_outside
-    fixture.approver.look()
-    assert fixture.view()[0] == "approved"
-
-
-def test_a_disk_that_takes_nothing(fixture: ApproverFixture) -> None:
-    """What could not be remembered is not sent, and the reason is shown; later it is."""
-    with no_room_for_files():
-        fixture.approver.look()
-    assert fixture.azure.posts == []
-    assert fixture.view() == ("failed", "the state cannot be written, so nothing would remember it")
-    fixture.clock.pass_seconds(30)
-    fixture.store.retry()
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID]
-
-
-def _lose_the_state(fixture: ApproverFixture) -> None:
-    fixture.store.close()
-    (fixture.directory / "state.db").write_bytes(b"garbage" * 1000)
-    fixture.open()
-    fixture.show(scheduled())
-
-
-def test_a_lost_state_holds_rules_for_an_hour(fixture: ApproverFixture) -> None:
-    """What was approved before is not known to the limit; a restart does not shorten the hour."""
-    _lose_the_state(fixture)
-    until = fixture.clock.now() + timedelta(hours=1)
-    reason = (
-        f"the state was lost, and with it what was approved in the last hour; held until {rfc3339(until)}"
-    )
-    for _ in range(3):
-        assert fixture.view() == ("hold", reason)
-        (problem,) = fixture.health.problems()
-        assert problem.reason is DegradedReason.STATE_CORRUPT
-        assert problem.message.endswith(f"rules approve nothing until {rfc3339(until)}")
-        fixture.clock.pass_seconds(1199)
-        fixture.approver.look()
-        fixture.health = Health(fixture.clock)
-        fixture.restart()
-    assert fixture.azure.posts == []
-    fixture.clock.pass_seconds(4)
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID]
-    fixture.restart()
-    assert fixture.health.problems()[1:] == ()
-
-
-def test_a_clock_that_is_set_does_not_shorten_the_hour(fixture: ApproverFixture) -> None:
-    """Within a process the hour is one of time; a clock that was set back by a day does not make it a day."""
-    _lose_the_state(fixture)
-    fixture.clock.set_wall(fixture.clock.now() + timedelta(hours=2))
-    fixture.approver.look()
-    assert fixture.azure.posts == []
-    fixture.clock.set_wall(fixture.clock.now() - timedelta(days=1))
-    fixture.restart()
-    fixture.clock.pass_seconds(3601)
-    fixture.approver.look()
-    assert fixture.azure.posts == [FREEZE_ID]
+    bench.show(wait=60)
+    bench.show(raw_event(EventId="b"))
+    assert bench.approved == [FREEZE_ID]
+    assert state(bench)[0] == "limited"

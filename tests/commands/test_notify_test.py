@@ -1,20 +1,22 @@
-"""Tests of `notify-test`: which samples go to which target, and what is said of it."""
+"""Tests of `notify-test`: which samples go to which target, and the output."""
 
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from exporter.commands.notify_test import run
-from exporter.config import Config, Endpoint, Imds, Instance, Route, Templates
+from exporter.commands.notify_test import Trial
+from exporter.config import Config, Imds, Instance, Route, Templates
+from exporter.config.addresses import Address
 from exporter.config.match import Match
 from exporter.errors import ConfigurationError
 from exporter.model.lifecycle import Transition
-from exporter.model.messages import Backlog, Delivery
+from exporter.model.messages import Backlog, Delivery, WatchChange
 from exporter.notifications.planning import Plan
-from exporter.notifications.rendering import Renderer
-from exporter.notifications.templating import SAMPLE_ID
+from exporter.notifications.samples import SAMPLE_ID
 from tests.clocks import HandClock
-from tests.notifications.workbench import REFUSED, ScriptedSender
+from tests.notifications.senders import MemorySender
+from tests.notifications.workbench import REFUSED
 
 ALL = Route(targets=("all",))
 ENDS = Route(
@@ -22,33 +24,36 @@ ENDS = Route(
     match=Match(event_types=("Freeze",), transitions=(Transition.CANCELLED, Transition.COMPLETED)),
 )
 # Nothing answers there; a name makes up for that.
-SETTINGS = Config(imds=Imds(endpoint=Endpoint("http://127.0.0.1:9")), instance=Instance(name="vm_0"))
+SETTINGS = Config(imds=Imds(endpoint="http://127.0.0.1:9"), instance=Instance(name="vm_0"))
 
 
 class Bench:
     """Three targets: one gets everything, one the ends of freezes, and one nothing."""
 
-    def __init__(self) -> None:
-        self.senders = {name: ScriptedSender() for name in ("all", "ends", "none")}
+    def __init__(self, backlog: Backlog = Backlog.DIGEST) -> None:
+        names = ("all", "ends", "none")
+        self.sender = MemorySender()
+        self.senders = {name: self.sender.target(name) for name in names}
         self.plan = Plan(
             routes=(ENDS, ALL),
-            senders={name: lambda sender=sender: sender for name, sender in self.senders.items()},  # type: ignore[misc]  # a default, not a parameter
-            renderer=lambda: Renderer(Templates(title="{{ event.type }} {{ transition }}")),
+            addresses={name: Address(name, url="json://h.test/") for name in names},
+            templates=dict.fromkeys(names, Templates(title="{{ event.type }} {{ transition }}")),
+            backlogs=dict.fromkeys(names, backlog),
         )
 
     def run(self, **choice: Any) -> int:
         """Run the command."""
-        return run(SETTINGS, self.plan, HandClock(), **choice)
+        return Trial(SETTINGS, self.plan, self.sender, HandClock()).run(**choice)
 
     def sent(self, name: str) -> list[str]:
         """Return what a target got, by type and transition."""
-        return [rendered.title.removeprefix("(test) ") for rendered in self.senders[name].sent]
+        return [title.removeprefix("(test) ") for title in self.senders[name].titles]
 
 
 def test_every_target_gets_one_sample_that_its_routes_let_through(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It is of `scheduled`, or else of the first; the output has what a target gets, or a warning."""
+    """It is of `scheduled`, or else of the first transition; the output lists what a target gets."""
     bench = Bench()
     assert bench.run() == 0
     assert [bench.sent(name) for name in bench.senders] == [
@@ -57,14 +62,14 @@ def test_every_target_gets_one_sample_that_its_routes_let_through(
         ["Reboot scheduled"],
     ]
     assert capsys.readouterr().err.splitlines() == [
-        "all: its routes let through every transition",
-        "ends: its routes let through completed, cancelled",
+        "all: gets every transition",
+        "ends: gets completed, cancelled",
         "warning: none: no route leads to it; it gets no messages about events",
     ]
 
 
 def test_all_sends_every_transition_that_the_routes_let_through() -> None:
-    """In the order of a life, and no other."""
+    """They come in the order of an event's life."""
     bench = Bench()
     assert bench.run(every=True) == 0
     last = ["completed", "cancelled", "vanished"]
@@ -74,7 +79,7 @@ def test_all_sends_every_transition_that_the_routes_let_through() -> None:
 
 
 def test_a_target_and_a_transition_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is sent that no route lets through; it is a failure if nothing is left."""
+    """Only transitions that a route matches are sent; if there are none, the command fails."""
     bench = Bench()
     assert bench.run(target="ends", transition=Transition.CANCELLED) == 0
     assert [bench.sent(name) for name in bench.senders] == [[], ["Freeze cancelled"], []]
@@ -87,9 +92,7 @@ def test_a_target_and_a_transition_can_be_chosen(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("backlog", [Backlog.EACH, Backlog.LAST])
 def test_no_incident_of_a_test_stays_open(backlog: Backlog) -> None:
     """A service with incidents gets the end, too, under the same key."""
-    bench = Bench()
-    for sender in bench.senders.values():
-        sender.backlog = backlog
+    bench = Bench(backlog)
     assert bench.run() == 0
     assert bench.sent("all") == ["Reboot scheduled", "Reboot completed"]
     assert bench.sent("ends") == ["Freeze completed"]
@@ -107,9 +110,9 @@ def test_what_a_service_has_no_use_for_is_not_called_arrived(capsys: pytest.Capt
 
 
 def test_an_unknown_target_is_a_mistake() -> None:
-    """The error names those that there are."""
+    """The error lists the valid ones."""
     with pytest.raises(
-        ConfigurationError, match="--target: 'nobody' is not a target; there are: all, ends, none"
+        ConfigurationError, match="--target: 'nobody' is not a target; the targets are: all, ends, none"
     ):
         Bench().run(target="nobody")
 
@@ -122,3 +125,15 @@ def test_one_that_does_not_arrive_is_a_failure(capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr()
     assert [line.split()[3] for line in shown.out.splitlines()[1:]] == ["yes", "NO", "yes"]
     assert "1 of 3 messages did not arrive." in shown.err
+
+
+@pytest.mark.parametrize("choice", [{"transition": WatchChange.BLIND}, {"every": True, "target": "all"}])
+def test_messages_about_the_watch(choice: dict[str, Any]) -> None:
+    """The targets of `watch` get samples of outages, and a service with incidents gets the end, too."""
+    bench = Bench(Backlog.LAST)
+    bench.plan = replace(bench.plan, watch_targets=("all",))
+    assert bench.run(**choice) == 0
+    assert [title.split(": ")[0] for title in bench.senders["all"].titles[-2:]] == [
+        "(test) [WARNING] Blind",
+        "(test) [SUCCESS] Recovered",
+    ]

@@ -1,15 +1,10 @@
 """Tests of asking the running exporter, by `events` and alone."""
 
 import json
-import os
-import pty
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import bcrypt
 import pytest
@@ -26,7 +21,7 @@ from tests.commands.test_events import NAME, TWO, Azure, settings
 from tests.end_to_end.program import free_port
 from tests.http_server import answer, serving
 from tests.web.certificates import Pki
-from tests.web.support import freeze, served, site, snapshot, tracked
+from tests.web.support import freeze, life, served, site, snapshot
 
 PROGRAM = [sys.executable, "-m", "exporter", "events"]
 
@@ -34,7 +29,7 @@ PROGRAM = [sys.executable, "-m", "exporter", "events"]
 @contextmanager
 def running(**fields: object) -> Iterator[str]:
     """Serve an exporter with a Freeze; return its address."""
-    picture = snapshot(**{"current": (tracked(freeze()),)} | fields)
+    picture = snapshot(**{"current": (life(freeze()),)} | fields)
     with served(site(picture)) as port:
         yield f"http://127.0.0.1:{port}"
 
@@ -63,18 +58,9 @@ def test_the_exporter_knows_when(capsys: pytest.CaptureFixture[str]) -> None:
     assert [one["transition"] for one in event["transitions"]] == ["scheduled"]
 
 
-def test_the_table_names_the_exporter(capsys: pytest.CaptureFixture[str]) -> None:
-    """Above the events stands who was asked; all of it fits on 80 columns."""
-    with running() as url:
-        output, _ = shown(url, capsys)
-    assert output.startswith(f"WestNO_0: the exporter at {url}\nAt ")
-    assert FREEZE_ID in output
-    assert max(map(len, output.splitlines())) <= 80
-
-
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_blind_exporter_is_a_warning(capsys: pytest.CaptureFixture[str], *, as_json: bool) -> None:
-    """What it knew last is shown, and it is said that this may be out of date."""
+    """The last known events are shown, with a warning that they may be out of date."""
     with running(up=False, last_error="no answer within 10 s") as url:
         output, warnings = shown(url, capsys, as_json=as_json)
     assert FREEZE_ID in output
@@ -85,12 +71,12 @@ def test_a_blind_exporter_is_a_warning(capsys: pytest.CaptureFixture[str], *, as
 
 
 def test_without_an_exporter_imds_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    """If no exporter responds the events are from IMDS, with a note on what is missing."""
+    """If no exporter responds, the events are from IMDS, with a note on what is missing."""
     url = f"http://127.0.0.1:{free_port()}"
     with serving(Azure(answer(TWO), NAME)) as imds:
         output, _ = shown(url, capsys, config=settings(imds.url))
         assert f"WestNO_0: IMDS at {imds.url}" in output
-        expected = f"no exporter answers at {url}; IMDS does not tell when an event was first seen or started"
+        expected = f"no exporter answers at {url}; IMDS does not know when an event was first seen or started"
         assert expected in " ".join(output.split())
         assert json.loads(shown(url, capsys, as_json=True, config=settings(imds.url))[0])["source"] == "imds"
 
@@ -113,7 +99,7 @@ def test_a_password_in_the_url_lets_in() -> None:
 
 
 def test_tls(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TLS works where the certificate can be verified; each other case names its remedy."""
+    """TLS works if the certificate can be verified; every other error names its remedy."""
     file = pki.folder / "web.yml"
     file.write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
     context = WebSettings.load(file).tls
@@ -137,39 +123,11 @@ def test_tls(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_not_an_exporter_is_an_error(document: bytes, message: str) -> None:
-    """Another service on the port is not silently passed over."""
+    """A response of another service on the port is an error."""
     with serving(Azure(document)) as other, pytest.raises(ExporterError, match=message) as caught:
         RunningExporter(other.url).status()
     assert not isinstance(caught.value, NoExporterError)
     assert "--imds.endpoint" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("words", "unbuffered"),
-    [
-        (["events"], ""),
-        (["events"], "1"),
-        (["events", "--json"], ""),
-        (["events", "--watch"], ""),
-        (["--version"], "1"),
-    ],
-)
-def test_an_output_that_takes_nothing_is_an_error(words: list[str], unbuffered: str) -> None:
-    """A full disk is a line and exit status 1, however the output is buffered."""
-    with SimulatorServer(Simulator(requests_per_second=0)) as imds, Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "exporter", *words],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=120,
-            check=False,
-            env=os.environ | {"SCHEDULED_EVENTS_IMDS_ENDPOINT": imds.url, "PYTHONUNBUFFERED": unbuffered},
-        )
-    assert done.returncode == 1
-    assert done.stderr == (
-        "azure-scheduled-events-exporter: the output cannot be written: No space left on device\n"
-    )
 
 
 def test_imds_is_asked_if_its_endpoint_is_given() -> None:
@@ -178,53 +136,3 @@ def test_imds_is_asked_if_its_endpoint_is_given() -> None:
         words = ["--exporter.url", url, "--imds.endpoint", imds.url, "--json"]
         done = subprocess.run([*PROGRAM, *words], capture_output=True, timeout=120, check=True)
     assert json.loads(done.stdout)["source"] == "imds"
-
-
-@pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}])
-def test_watching_on_a_terminal_repaints(more: dict[str, str]) -> None:
-    """The screen is painted in place, in colour unless NO_COLOR is set, and left as it was."""
-    with running() as url:
-        master, slave = pty.openpty()
-        usual = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-        process = subprocess.Popen(
-            ["env", "--default-signal=INT", *PROGRAM, "--exporter.url", url, "--watch"],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=usual | {"TERM": "xterm-256color", "COLUMNS": "80"} | more,
-        )
-        os.close(slave)
-        seen = b""
-        try:
-            while seen.count(FREEZE_ID.encode()) < 2:
-                seen += os.read(master, 4096)
-            process.send_signal(signal.SIGINT)
-            seen += rest(master)
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
-            process.wait()
-            os.close(master)
-    assert b"\x1b[?1049h" in seen
-    assert b"\x1b[?1049l" in seen
-    assert (b"\x1b[36m" in seen) is (not more)
-
-
-def rest(terminal: int) -> bytes:
-    """Read the rest, until the other end is closed."""
-    seen = b""
-    try:
-        while piece := os.read(terminal, 4096):
-            seen += piece
-    except OSError:  # Linux's way to say so
-        pass
-    return seen
-
-
-def test_a_silent_server_does_not_hold_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that accepts and never answers counts as none."""
-    monkeypatch.setattr("exporter.commands.events._SECONDS", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(NoExporterError, match="no exporter answers"):
-            RunningExporter(url).status()

@@ -7,7 +7,7 @@ import pytest
 
 from exporter.commands import terminal
 from exporter.model.events import ScheduledEvent
-from exporter.model.lifecycle import TrackedEvent
+from exporter.model.lifecycle import Life
 from exporter.model.views import event_view
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
@@ -15,8 +15,8 @@ from tests.clocks import NOW
 
 def rendered(event: ScheduledEvent, **fields: Any) -> list[str]:
     """Render a table of one event."""
-    tracked = TrackedEvent(event, (event.event_id,), first_seen=NOW, **fields)
-    return terminal.render([event_view(tracked)], NOW)
+    life = Life(event, (event.event_id,), first_seen=NOW, **fields)
+    return terminal.render([event_view(life)], NOW)
 
 
 def test_a_row() -> None:
@@ -41,13 +41,6 @@ def test_a_row() -> None:
 def test_when_it_starts(event: ScheduledEvent, fields: dict[str, Any], expected: str) -> None:
     """The time left is in words; what is not known is not guessed."""
     assert expected in rendered(event, **fields)[1]
-
-
-def test_time_passes_faster_in_a_demo() -> None:
-    """With a speed, times are those of the simulation."""
-    event = scheduled(not_before=NOW + timedelta(seconds=15))
-    tracked = TrackedEvent(event, (event.event_id,), first_seen=NOW)
-    assert "in 15m " in terminal.render([event_view(tracked)], NOW, speed=60)[1]
 
 
 def test_nothing_that_azure_says_steers_the_terminal() -> None:
@@ -75,15 +68,10 @@ def test_it_fits_on_80_columns(fields: dict[str, Any]) -> None:
 
 
 def test_many_resources_do_not_widen_the_table() -> None:
-    """As many as fit are named, and the rest is counted; if Azure names none, that is said."""
+    """As many as fit are listed, and the rest is counted; an empty list is stated."""
     names = tuple(f"vm_{number}" for number in range(100))
     whom = rendered(scheduled(resources=names))[2]
     assert whom.startswith("  affects this VM: vm_0, vm_1, vm_2")
     assert whom.endswith(" more; requested by Platform")
     assert rendered(scheduled(resources=("v" * 70,)))[2] == "  affects this VM: 1 VM; requested by Platform"
     assert "Azure names none" in rendered(scheduled(resources=()))[2]
-
-
-def test_an_unknown_duration_is_not_guessed() -> None:
-    """A missing duration is shown as unknown."""
-    assert "  unknown  " in rendered(scheduled(duration_seconds=None))[1]

@@ -1,120 +1,22 @@
 """Tests of `exporter.config`, its loading and checks: the whole file, its defaults, and what is refused."""
 
 from pathlib import Path
-from zoneinfo import ZoneInfo
+from typing import Any
 
-import msgspec
 import pytest
+from click.testing import CliRunner
 
 from exporter import config
-from exporter.config import Config, Endpoint, Mode, Overrides, PollInterval, loading
-from exporter.config.match import Whom
+from exporter.cli import main
+from exporter.config import Config, Mode, Overrides, loading
 from exporter.errors import ConfigurationError, Mistakes
-from exporter.timefmt import Duration
-
-EVERYTHING = """
-imds:
-  endpoint: http://169.254.169.254
-  api_version: "2020-07-01"
-  poll_interval: 1s
-  timeout: 10s
-instance:
-  name: ""
-metrics:
-  events: self
-  resources: false
-state:
-  directory: ""
-notifications:
-  apprise_config: ""
-  targets:
-    - name: oncall
-      url: ${ONCALL_URL}
-  routes:
-    - match: {event_types: [Reboot, Redeploy, Preempt, Terminate]}
-      targets: [oncall]
-  templates: {title: "{{ event.type }}", body: "{{ event.id }}", format: markdown}
-  retry_for: 24h
-approval:
-  mode: off
-  leader: first
-  failover_after: 60s
-  max_per_hour: 10
-  rules:
-    - name: short-freeze
-      match: {event_types: [Freeze], max_duration: 8s}
-      action: approve
-      delay: 0s
-      require_hooks: []
-hooks:
-  - name: drain
-    match: {event_types: [Reboot], transitions: [scheduled]}
-    command: ["/usr/local/bin/drain"]
-    timeout: 5m
-in_service:
-  match: {event_types: [Reboot, Redeploy, Preempt, Terminate], max_notice: 5m}
-tracing:
-  enabled: auto
-web:
-  external_url: ""
-"""
 
 
-def read(folder: Path, text: str, **overrides: object) -> Config:
+def read(folder: Path, text: str, **overrides: Any) -> Config:
     """Load a file with this text."""
     file = folder / "c.yml"
     file.write_text(text)
-    return loading.load(file, msgspec.convert(overrides, Overrides, dec_hook=lambda kind, value: kind(value)))
-
-
-def test_every_key(tmp_path: Path) -> None:
-    """Each documented key is read; what is written out as the default is the default."""
-    settings = read(tmp_path, EVERYTHING)
-    assert settings.imds == Config().imds
-    assert settings.instance == Config().instance
-    assert settings.metrics == Config().metrics
-    assert settings.state == Config().state
-    assert settings.in_service == Config().in_service
-    assert settings.tracing == Config().tracing
-    assert settings.web == Config().web
-    assert msgspec.structs.replace(settings.approval, rules=()) == Config().approval
-    assert settings.notifications.retry_for == Config().notifications.retry_for == Duration(86400)
-    assert settings.notifications.targets[0].url == "${ONCALL_URL}"
-    assert settings.notifications.routes[0].targets == ("oncall",)
-    assert settings.approval.rules[0].match.max_duration == Duration(8)
-    assert settings.hooks[0].command == ("/usr/local/bin/drain",)
-    assert settings.hooks[0].timeout == config.Hook("a", ("b",)).timeout == Duration(300)
-
-
-def test_a_match_with_every_key(tmp_path: Path) -> None:
-    """Each key of a match is read."""
-    text = """
-in_service:
-  match:
-    event_types: [Freeze]
-    event_sources: [User]
-    statuses: [Started]
-    target: any
-    resources: ["web_*"]
-    min_duration: 1s
-    max_duration: 1m
-    min_notice: 0s
-    max_notice: 7d
-    windows: [{days: [mon, tue], from: "22:00", to: "06:00", timezone: Europe/Berlin}]
-"""
-    match = read(tmp_path, text).in_service.match
-    assert (match.event_types, match.event_sources, match.statuses) == (("Freeze",), ("User",), ("Started",))
-    assert (match.target, match.resources) == (Whom.ANY, ("web_*",))
-    assert (match.min_duration, match.max_duration, match.min_notice, match.max_notice) == tuple(
-        map(Duration, (1, 60, 0, 604800))
-    )
-    assert match.windows is not None
-    assert (match.windows[0].days, match.windows[0].start, match.windows[0].end) == (
-        ("mon", "tue"),
-        1320,
-        360,
-    )
-    assert match.windows[0].timezone.info() == ZoneInfo("Europe/Berlin")
+    return loading.load(file, Overrides(**overrides))
 
 
 @pytest.mark.parametrize(
@@ -145,18 +47,12 @@ def test_flags_lie_over_the_file(tmp_path: Path) -> None:
     """Flags take precedence over the file, which has all other values."""
     text = "imds: {endpoint: discover, poll_interval: 5s}\ninstance: {name: a}\nstate: {directory: /a}"
     settings = read(tmp_path, text, imds_endpoint="http://b", state_directory="/b")
-    assert [str(settings.imds.endpoint), str(settings.imds.poll_interval)] == ["http://b", "5s"]
+    assert (settings.imds.endpoint, settings.imds.poll_interval) == ("http://b", 5)
     assert (settings.instance.name, settings.state.directory) == ("a", "/b")
-    settings = read(tmp_path, text, poll_interval=PollInterval(2), instance_name="")
-    assert [str(settings.imds.endpoint), str(settings.imds.poll_interval)] == ["discover", "2s"]
+    settings = read(tmp_path, text, poll_interval=2, instance_name="")
+    assert (settings.imds.endpoint, settings.imds.poll_interval) == ("discover", 2)
     assert settings.instance.name == ""
-    assert loading.load(None, Overrides(imds_endpoint=Endpoint("http://c"))).imds.endpoint == "http://c"
-
-
-def test_a_name_that_is_no_text() -> None:
-    """A VM name with bytes that no encoding has is refused, before it can do harm."""
-    with pytest.raises(ConfigurationError, match=r"instance\.name: .* is not valid UTF-8"):
-        loading.load(None, Overrides(instance_name="vm-\udcff"))
+    assert loading.load(None, Overrides(imds_endpoint="http://c")).imds.endpoint == "http://c"
 
 
 @pytest.mark.parametrize("letter", ["a", "ä", "𝄞"])
@@ -188,14 +84,39 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
     assert str(caught.value) == f"{tmp_path / 'c.yml'}:{message}"
 
 
-def test_errors_found_later_name_the_line_too(tmp_path: Path) -> None:
-    """Errors found after reading have the same form; without a file, only the key."""
-    file = tmp_path / "c.yml"
-    file.write_text("notifications:\n  targets: []\n")
-    _, locate = loading.load_located(file, Overrides(), Mistakes())
-    assert str(locate(("notifications", "targets"), "is odd")) == f"{file}:2: notifications.targets: is odd"
-    _, locate = loading.load_located(None, Overrides(), Mistakes())
-    assert str(locate(("notifications", "targets"), "is odd")) == "notifications.targets: is odd"
+def test_a_name_that_is_no_text() -> None:
+    """A flag or a variable may hold bytes that are no UTF-8."""
+    with pytest.raises(ConfigurationError, match=r"^instance\.name: 'vm.*' is not valid UTF-8$"):
+        loading.load(None, Overrides(instance_name="vm\udc80"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "never"),
+    [
+        ("", "max_duration: 8s", True),
+        ("max_duration: 8s", "", False),
+        ("max_duration: 8s", "max_duration: 8s", True),
+        ("max_duration: 4s", "max_duration: 8s", False),
+        ("max_duration: 8s", "min_duration: 4s", False),
+        ("min_duration: 4s", "min_duration: 8s", True),
+        ("min_duration: 8s", "min_duration: 4s", False),
+        ("event_types: [Freeze, Reboot]", "event_types: [Freeze]", True),
+        ("event_types: [Freeze]", "event_types: [Freeze, Reboot]", False),
+        ("event_types: [Freeze]", "", False),
+        ("target: any", "", True),
+        ("", "target: any", False),
+        ("windows: [{days: [mon]}]", "", False),
+    ],
+)
+def test_a_rule_that_never_decides(tmp_path: Path, first: str, second: str, never: bool) -> None:
+    """check-config warns where a rule above matches all that a rule matches, and only there."""
+    rules = "".join(
+        f"{{name: {name}, action: hold, match: {{{text}}}}}, " for name, text in (("a", first), ("b", second))
+    )
+    (tmp_path / "c.yml").write_text(f"approval: {{mode: dry_run, rules: [{rules}]}}")
+    done = CliRunner().invoke(main, ["check-config", str(tmp_path / "c.yml")])
+    assert done.exit_code == 0
+    assert ("never decides" in done.output) is never
 
 
 def test_where_the_state_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +139,7 @@ def test_where_the_state_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("reboot", "did you mean Reboot?"),
         ("Frezze", "did you mean Freeze?"),
-        ("Evacuate", "known are Freeze, Reboot, Redeploy, Preempt, Terminate"),
+        ("Evacuate", "known are Freeze, Reboot, Redeploy, Preempt, Terminate, SpotRebalanceRecommendation"),
     ],
 )
 def test_an_unknown_event_type_is_taken_and_warned_of(
@@ -236,9 +157,3 @@ def test_an_unknown_event_type_is_taken_and_warned_of(
     assert record.__dict__["problem"] == (
         f"{file}:3: in_service.match.event_types[1]: '{word}' is not a known event type; {hint}"
     )
-
-
-def test_an_external_url_is_a_page(tmp_path: Path) -> None:
-    """A path is possible, as a proxy may add one."""
-    for url in ("https://vm-1.example.com:9843/", "http://10.0.0.4:9843", "https://proxy.example.com/vm-1/"):
-        assert read(tmp_path, f"web: {{external_url: '{url}'}}").web.external_url == url

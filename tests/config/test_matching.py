@@ -1,15 +1,17 @@
 """Tests of `exporter.config.match`: every key of `match`, and its absence."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from exporter.config.match import Match, TimeOfDay, Whom, Window, Zone, notice
+from exporter.config import loading, yamlfile
+from exporter.config.match import Match, Whom, Window, notice, parse_time_of_day, parse_zone
 from exporter.model.events import ScheduledEvent, Target
 from exporter.model.lifecycle import Transition
-from exporter.timefmt import Duration
 from tests.builders import scheduled, started
 from tests.clocks import NOW
 
@@ -41,21 +43,21 @@ def holds(event: ScheduledEvent, instance: str | None = "WestNO_0", **keys: Any)
         (FREEZE, {"resources": ("_WestNO_1",)}, True),
         (FREEZE, {"resources": ("East*",)}, False),
         (scheduled(resources=()), {"resources": ("*",)}, False),
-        (FREEZE, {"min_duration": Duration(5)}, True),
-        (FREEZE, {"min_duration": Duration(6)}, False),
-        (FREEZE, {"max_duration": Duration(5)}, True),
-        (FREEZE, {"max_duration": Duration(4)}, False),
-        (UNKNOWN, {"min_duration": Duration(0)}, False),
-        (UNKNOWN, {"max_duration": Duration(9999)}, False),
-        (scheduled(duration_seconds=0), {"max_duration": Duration(8)}, True),
-        (FREEZE, {"min_notice": Duration(900)}, True),
-        (FREEZE, {"min_notice": Duration(901)}, False),
-        (FREEZE, {"max_notice": Duration(900)}, True),
-        (FREEZE, {"max_notice": Duration(899)}, False),
-        (started(), {"max_notice": Duration(0)}, True),
-        (started(), {"min_notice": Duration(1)}, False),
-        (scheduled(not_before=NOW - timedelta(hours=1)), {"max_notice": Duration(0)}, True),
-        (FREEZE, {"event_types": ("Freeze",), "max_duration": Duration(4)}, False),
+        (FREEZE, {"min_duration": 5}, True),
+        (FREEZE, {"min_duration": 6}, False),
+        (FREEZE, {"max_duration": 5}, True),
+        (FREEZE, {"max_duration": 4}, False),
+        (UNKNOWN, {"min_duration": 0}, False),
+        (UNKNOWN, {"max_duration": 9999}, False),
+        (scheduled(duration_seconds=0), {"max_duration": 8}, True),
+        (FREEZE, {"min_notice": 900}, True),
+        (FREEZE, {"min_notice": 901}, False),
+        (FREEZE, {"max_notice": 900}, True),
+        (FREEZE, {"max_notice": 899}, False),
+        (started(), {"max_notice": 0}, True),
+        (started(), {"min_notice": 1}, False),
+        (scheduled(not_before=NOW - timedelta(hours=1)), {"max_notice": 0}, True),
+        (FREEZE, {"event_types": ("Freeze",), "max_duration": 4}, False),
     ],
 )
 def test_each_key(event: ScheduledEvent, keys: dict[str, Any], expected: bool) -> None:
@@ -82,7 +84,7 @@ def test_target(instance: str | None, resources: tuple[str, ...], expected: dict
 
 def window(**keys: Any) -> Window:
     """Read a window as a configuration file writes it."""
-    return msgspec.convert(keys, Window, dec_hook=lambda kind, value: kind.parse(value))
+    return loading.convert(yamlfile.parse(json.dumps(keys), Path("some.yml")), Window)
 
 
 NIGHT = {"days": ["mon"], "from": "22:00", "to": "06:00"}
@@ -142,14 +144,14 @@ def test_one_window_of_several_is_enough() -> None:
 def test_no_time_of_day(text: object) -> None:
     """What is not a valid time of day is refused with an example."""
     with pytest.raises(ValueError, match='write it like "22:00"'):
-        TimeOfDay.parse(text)
+        parse_time_of_day(text)
 
 
 @pytest.mark.parametrize("text", ["Mars/Olympus", "", "../../etc/passwd", "Europe"])
 def test_no_time_zone(text: str) -> None:
     """What is no zone is refused with an example."""
     with pytest.raises(ValueError, match="is not a known time zone; write it like Europe/Berlin or UTC"):
-        Zone.parse(text)
+        parse_zone(text)
 
 
 def test_notice() -> None:
@@ -157,3 +159,12 @@ def test_notice() -> None:
     assert notice(FREEZE, NOW) == 900
     assert notice(FREEZE, NOW + timedelta(hours=1)) == 0
     assert notice(started(), NOW) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(Match, {"event_type": ["Freeze"]}), (Window, {"day": ["mon"]}), (Match, {"a": None})]
+)
+def test_an_unknown_key_is_a_mistake(kind: type, text: dict[str, Any]) -> None:
+    """A condition with a wrong name would otherwise match everything."""
+    with pytest.raises(msgspec.ValidationError, match="unknown field"):
+        msgspec.convert(text, kind)

@@ -1,7 +1,7 @@
 """Tests of `exporter.config.yamlfile`: every mistake is reported with file, line, key and remedy."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ class Part(msgspec.Struct, forbid_unknown_fields=True):
     """One of a list."""
 
     name: str
-    wait: Positive = Positive(1)
+    wait: Positive = 1
     kind: Literal["small", "large"] = "small"
 
 
@@ -44,8 +44,8 @@ def convert(text: str) -> Whole:
         ("when: [7]", "some.yml:1: when: must be text, but is a list"),
         ("count: 010", "some.yml:1: count: must be a whole number, but is text"),
         ("count: 1.5", "some.yml:1: count: must be a whole number, but is a number"),
-        ("sure: 'true'", "some.yml:1: sure: true stands in quotes; leave them out"),
-        ("sure: maybe", "some.yml:1: sure: 'maybe' is not possible; known here: auto, true, false"),
+        ("sure: 'true'", "some.yml:1: sure: true is in quotes; remove them"),
+        ("sure: maybe", "some.yml:1: sure: 'maybe' is not supported; must be one of: auto, true, false"),
         ("parts: a", "some.yml:1: parts: must be a list, but is text"),
         ("parts:\n- {name: a}\n-", "some.yml:3: parts[1]: must be a mapping, but is nothing"),
         ("parts: [{name: }]", "some.yml:1: parts[0]: name is missing; add it"),
@@ -53,31 +53,40 @@ def convert(text: str) -> Whole:
         ("- count", "some.yml:1: must be a mapping, but is a list"),
         ("words", "some.yml:1: must be a mapping, but is text"),
         ("\n\nconut: 1", "some.yml:3: conut: unknown key; did you mean count?"),
-        ("colour: 1", "some.yml:1: colour: unknown key; known here: parts, count, when, sure"),
-        ("count: 1\non: 2", "some.yml:2: on: unknown key; known here: parts, count, when, sure"),
-        ("1: 2", "some.yml:1: 1: unknown key; known here: parts, count, when, sure"),
+        ("colour: 1", "some.yml:1: colour: unknown key; must be one of: parts, count, when, sure"),
+        ("count: 1\non: 2", "some.yml:2: on: unknown key; must be one of: parts, count, when, sure"),
+        ("1: 2", "some.yml:1: 1: unknown key; must be one of: parts, count, when, sure"),
         (
             "json://u:p@h/x: 1",
-            "some.yml:1: (a key of 14 characters): unknown key; known here: parts, count, when, sure",
+            "some.yml:1: (a key of 14 characters): unknown key; must be one of: parts, count, when, sure",
         ),
         ("parts:\n  - wait: 1s", "some.yml:2: parts[0]: name is missing; add it"),
         ("parts:\n  - name: a\n    nam: b", "some.yml:3: parts[0].nam: unknown key; did you mean name?"),
         (
             "parts:\n- {name: a}\n- {name: b, kind: Large}",
-            "some.yml:3: parts[1].kind: 'Large' is not possible; did you mean large?",
+            "some.yml:3: parts[1].kind: 'Large' is not supported; did you mean large?",
         ),
         ("parts: [{name: a, wait: 0s}]", "some.yml:1: parts[0].wait: 0s is too short; write more than 0s"),
-        ("count: 1\ncount: 2", "some.yml:2: count: is given twice, first on line 1; keep one"),
+        ("count: 1\ncount: 2", "some.yml:2: count: is set twice, first on line 1; keep one"),
         ("count: [1", "some.yml:1: is not valid YAML: expected ',' or ']', but got '<stream end>'"),
-        ("\tcount: 1", "some.yml:1: is not valid YAML: found character '\\t' that cannot start any token"),
+        ("\tcount: 1", "some.yml:1: is not valid YAML: is indented with a tab; use spaces"),
+        (
+            "parts:\n  - name: a\n count: 1",
+            "some.yml:3: is not valid YAML: is indented unlike the lines above; align the keys of a mapping",
+        ),
+        ('count: 1\nurl: "x', "some.yml:2: is not valid YAML: the quotation mark is not closed"),
+        (
+            "url: a: b",
+            "some.yml:1: is not valid YAML: has a colon in its value, or is indented too far; use quotes",
+        ),
         (
             "count: !run 1",
             "some.yml:1: is not valid YAML: could not determine a constructor for the tag ...",
         ),
-        ("a: &a [*a]", "some.yml:1: is not valid YAML: is nested too deeply, or an anchor holds itself"),
+        ("a: &a [*a]", "some.yml:1: is not valid YAML: is nested too deeply, or an anchor contains itself"),
         (
             "count: 1\nwhen: a\x01",
-            "some.yml:2: is not valid YAML: the character U+0001 must not stand there",
+            "some.yml:2: is not valid YAML: the character U+0001 is not allowed",
         ),
         (
             "count: !!bool 7",
@@ -89,16 +98,10 @@ def convert(text: str) -> Whole:
     ],
 )
 def test_mistakes(text: str, message: str) -> None:
-    """A mistake is told with its line, its key, and how to mend it."""
+    """A mistake is reported with its line, its key and the remedy."""
     with pytest.raises(ConfigurationError) as caught:
         convert(text)
     assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("text", ["", "# nothing", "---", "null", "{}", "parts:\ncount:", "parts: ~"])
-def test_what_is_not_given_has_its_default(text: str) -> None:
-    """An empty file, and keys with nothing behind them, leave the defaults."""
-    assert convert(text) == Whole()
 
 
 @pytest.mark.parametrize("text", ["2020-07-01", "22:00", "2026-01-02T03:04:05Z", "1:30", "007", "08", '"1"'])
@@ -107,28 +110,10 @@ def test_dates_and_times_stay_text(text: str) -> None:
     assert convert(f"when: {text}").when == text.strip('"')
 
 
-@pytest.mark.parametrize(("text", "count"), [("0", 0), ("10", 10), ("-3", -3), ("+3", 3)])
-def test_numbers(text: str, count: int) -> None:
-    """A number without leading zeros is one."""
-    assert convert(f"count: {text}").count == count
-
-
-def test_keys_are_names() -> None:
-    """A key is what the user wrote, also where YAML 1.1 reads a number or a boolean."""
-    names = msgspec.json.decode(b'{"on": 1, "7": 2, "a": 3}')
-    assert loading.convert(yamlfile.parse("on: 1\n7: 2\na: 3", FILE), dict[str, int]) == names
-
-
 def test_anchors_and_merge_keys() -> None:
     """Repetition can be spared as YAML allows."""
     file = convert("parts:\n- &a {name: a, wait: 5s}\n- {<<: *a, name: b}")
-    assert [(part.name, str(part.wait)) for part in file.parts] == [("a", "5s"), ("b", "5s")]
-
-
-def test_deep_nesting() -> None:
-    """Brackets without end are an error, not the end of the program."""
-    with pytest.raises(ConfigurationError, match=r"some\.yml:1: is not valid YAML"):
-        convert("parts: " + "[" * 5000)
+    assert [(part.name, part.wait) for part in file.parts] == [("a", 5), ("b", 5)]
 
 
 @pytest.mark.parametrize(
@@ -164,18 +149,3 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     file = tmp_path / "bom.yml"
     file.write_bytes(b"\xef\xbb\xbfcount: 2")
     assert loading.convert(yamlfile.read(file), Whole).count == 2
-
-
-@pytest.mark.parametrize(
-    ("keys", "place"),
-    [
-        ((), "1"),
-        (("count",), "3: count"),
-        (("parts", 0, "name"), "2: parts[0].name"),
-        (("parts", 0, "wait"), "2: parts[0].wait"),
-    ],
-)
-def test_lines(keys: Any, place: str) -> None:
-    """A key has its line; one that is not in the file has that of what is around it."""
-    file = yamlfile.parse("parts:\n- name: a\ncount: 1", FILE)
-    assert str(file.error(keys, "is odd")) == f"some.yml:{place}: is odd"

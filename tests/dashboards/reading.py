@@ -77,6 +77,7 @@ def spans(seconds: int, *, interval: float, scrape: float, instance: str = ".*")
     rate = max(interval + scrape, 4 * scrape)
     return {
         "job": "azure-scheduled-events-exporter",
+        "cluster": ".*",
         "instance": instance,
         "event_type": ".*",
         "resource_group": ".*",

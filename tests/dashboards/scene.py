@@ -97,6 +97,19 @@ class Scene:
         """Wait until an expression has a value."""
         return eventually(lambda: self.now(expression), within=within)
 
+    def stand_still(self, vm: str, seconds: float, counter: str = "observed_pause_seconds_count") -> None:
+        """Pause a VM until that is counted: a pause within a request is not noticed."""
+        total = f'sum(azure_scheduled_events_{counter}{{instance="{vm}"}})'
+        before = self.now(total)[0]["value"][1]
+
+        def counted() -> bool:
+            self.exporters[vm].pause(seconds)
+            with contextlib.suppress(AssertionError):
+                return bool(self.until(f"{total} > {before}", within=5))
+            return False
+
+        eventually(counted)
+
     def ask(self, asked: Asked, *, instance: str = ".*", points: int = 120) -> list[dict[str, Any]]:
         """Ask a query of a dashboard for the time since the beginning, as Grafana would.
 

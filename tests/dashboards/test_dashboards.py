@@ -13,7 +13,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards.build import build, encode
 from dashboards.source.frame import JOB
-from tests.dashboards.reading import FOLDER, NAMES, interpolate, load, panels, queries, spans
+from tests.dashboards.reading import FOLDER, NAMES, load, panels, queries
 
 GRID = 24
 
@@ -152,22 +152,3 @@ def test_the_commands_of_the_instructions_do_what_they_say(tmp_path: Path) -> No
         assert {"selected": True, "text": ["my-job"], "value": ["my-job"]} in [
             v.get("current") for v in renamed
         ]
-
-
-def test_every_expression_is_promql(tmp_path: Path) -> None:
-    """Prometheus' own tool reads every query as a rule."""
-    promtool = shutil.which("promtool")
-    assert promtool, "promtool is not installed; make test installs it"
-    values = spans(3600, interval=15, scrape=15)
-    rules = [
-        {"record": "test:rule", "expr": interpolate(asked.expression, values), "labels": {"n": f"{name} {i}"}}
-        for name in NAMES
-        for i, asked in enumerate(queries(load(name)))
-    ]
-    file = tmp_path / "rules.yml"
-    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboards", "rules": rules}]}))
-    done = subprocess.run(
-        [promtool, "check", "rules", str(file)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(rules)} rules found" in done.stdout

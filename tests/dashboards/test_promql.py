@@ -21,6 +21,8 @@ from dashboards.source.promql import (
     status,
     watch,
 )
+from dashboards.source.style import OUTCOMES
+from exporter.model.lifecycle import Transition
 from tests.dashboards.reading import interpolate, spans
 
 JOB = "azure-scheduled-events-exporter"
@@ -158,6 +160,23 @@ def test_a_vm_that_is_down_keeps_its_event_and_comes_first(tmp_path: Path) -> No
     _check(tmp_path, f"max by (instance) {status(ALL)}", series, shown)
     _check(tmp_path, f"count by (scale_set) ({hit(ALL, True)})", series, {'{scale_set="web"}': 1})
     _check(tmp_path, f"count by (scale_set) ({hit(ALL, False)})", series, {'{scale_set="web"}': 1})
+
+
+def test_an_announced_event_keeps_its_time_while_its_vm_is_down(tmp_path: Path) -> None:
+    """Its last NotBefore counts; that of an event that has started does not."""
+    series = []
+    for event in ("announced", "started"):
+        labels = {"event_id": event, "event_type": "Reboot"}
+        series.append(_series("event_not_before_timestamp_seconds", "900x5 stale", **labels))
+        series.append(_recorded("vm_event", "300x10", event=event, event_status="Scheduled", **labels))
+    series.append(_recorded("vm_event_started", "300x10", event="started", **labels))
+    seen = {'{event_id="announced"}': 900}
+    _check(tmp_path, f"max by (event_id) ({ALL.not_before()})", series, seen)
+
+
+def test_every_transition_has_a_colour() -> None:
+    """A series that is named for a transition is not drawn in one that Grafana happens to choose."""
+    assert {transition.value for transition in Transition} <= OUTCOMES.keys()
 
 
 def test_no_exporter_is_not_zero_events(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from exporter.simulator import EventPlan
-from exporter.timefmt import Duration
 from tests.dashboards.reading import NAMES, Asked, asked, interpolate, load, panels, queries, spans
 from tests.dashboards.scene import Scene, scene
 from tests.end_to_end.program import eventually, get
@@ -52,15 +51,13 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         eventually(lambda: {title: _stat(stage, title) for title in IDLE} == IDLE)
         every, pair = ("demo_0", "demo_1", "demo_2", "demo_3"), ("demo_2", "demo_3")
         stage.play(
-            EventPlan(
-                type="Reboot", vms=every, notice=Duration(2), impact=Duration(4), duration_in_seconds=60
-            ),
+            EventPlan(type="Reboot", vms=every, notice=2, impact=4, duration_in_seconds=60),
             EventPlan(
                 type="Redeploy",
                 vms=pair,
-                notice=Duration(60),
-                impact=Duration(1),
-                cancelled_after=Duration(4),
+                notice=60,
+                impact=1,
+                cancelled_after=4,
             ),
         )
         stage.until(f'sum({P}transitions_total{{transition="completed"}}) == 4')
@@ -69,21 +66,20 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             EventPlan(
                 type="Freeze",
                 vms=("demo_0",),
-                notice=Duration(600),
-                impact=Duration(600),
+                notice=600,
+                impact=600,
                 duration_in_seconds=5,
             ),
             EventPlan(
                 type="Reboot",
                 vms=("demo_0", "demo_1"),
-                notice=Duration(600),
-                impact=Duration(60),
+                notice=600,
+                impact=60,
                 duration_in_seconds=60,
             ),
         )
         stage.until(f'{P}event_info{{event_type="Freeze", event_status="Started"}}')
-        stage.exporters["demo_0"].pause(1.4)
-        stage.until(f'sum({P}observed_pause_seconds_count{{event_type="Freeze"}}) > 0')
+        stage.stand_still("demo_0", 2.0)
         stage.until(f"count({P}event_info) == 3")
         stage.until(f'sum({P}notifications_total{{outcome="delivered"}}) > 15')
         stage.until(f'sum({P}hooks_total{{outcome="failed"}}) == 2')

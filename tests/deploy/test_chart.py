@@ -1,35 +1,27 @@
 """The Helm chart, by its values and by what Helm made of it: ``make renderings`` renews that."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
 
-from exporter import __version__
 from exporter.cli import main
 from exporter.config import Overrides
 from exporter.notifications import planning
 from exporter.web.app import WebApp
-from scripts.renderings import CHART, KUBERNETES, RENDERINGS, heading
+from scripts.renderings import CHART, KUBERNETES, VALUES, rendering
 from tests.web.support import site, snapshot
 
-VALUES = sorted(RENDERINGS.glob("*.values.yaml"))
 # No schema of Kubernetes covers what others define.
-FOREIGN = {"PodMonitor", "PrometheusRule"}
-
-
-def rendering(values: Path) -> Path:
-    """Return the rendering that belongs to a file of values."""
-    return values.with_name(values.name.replace(".values", ""))
+FOREIGN = {"PodMonitor", "PrometheusRule", "ServiceMonitor"}
 
 
 def documents(name: str) -> list[dict[str, Any]]:
     """Return all objects of a rendering."""
-    return [one for one in yaml.safe_load_all((RENDERINGS / f"{name}.yaml").read_text()) if one]
+    (path,) = (path for values in VALUES if (path := rendering(values)).stem == name)
+    return [one for one in yaml.safe_load_all(path.read_text()) if one]
 
 
 def only(name: str, kind: str) -> dict[str, Any]:
@@ -49,20 +41,6 @@ each_values = pytest.mark.parametrize("values", VALUES, ids=lambda path: path.na
 each = pytest.mark.parametrize("name", [rendering(values).stem for values in VALUES])
 
 
-def test_the_chart_has_the_shipped_rules_and_dashboards() -> None:
-    """Its files are links to them: a copy of the text of a link would be rendered as it is."""
-    sources = {"rules.yml": Path("alerts/scheduled-events.rules.yml")}
-    sources |= {path.name: path for path in Path("dashboards").glob("*.json")}
-    found = {path.name: path.read_text() for path in (CHART / "files").iterdir()}
-    assert found == {name: path.read_text() for name, path in sources.items()}
-
-
-@each_values
-def test_renderings_are_of_this_chart(values: Path) -> None:
-    """Whoever changes the chart runs make renderings."""
-    assert rendering(values).read_text().startswith(heading(values))
-
-
 @each_values
 def test_values_keep_to_the_schema(values: Path) -> None:
     """The defaults and the values of the renderings are valid, unknown values are not."""
@@ -76,7 +54,7 @@ def test_values_keep_to_the_schema(values: Path) -> None:
         jsonschema.validate(one, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(given | {"no_such_value": 1}, schema)
-    assert set(schema["properties"]) - {"global"} == set(defaults)
+    assert set(schema["properties"]) == set(defaults)
 
 
 @each
@@ -90,20 +68,16 @@ def test_kubernetes_accepts_it(name: str) -> None:
         kubernetes_validate.validate(one, KUBERNETES.rpartition(".")[0], strict=True)
 
 
-def test_versions_agree() -> None:
-    """Chart and image have the version of the program."""
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["version"] == chart["appVersion"] == __version__
-
-
 def test_the_pod_has_no_privilege() -> None:
-    """Not root, no capability, a root that is read-only, no account of the cluster."""
+    """Not root, no capability, a root that is read-only; without conditions and drain no token either."""
     found = pod("default")
     (container,) = found["containers"]
     assert found["securityContext"]["runAsNonRoot"] is True
     assert found["securityContext"]["runAsUser"] > 0
     assert found["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert found["automountServiceAccountToken"] is False
+    assert found["automountServiceAccountToken"] is True
+    assert pod("windows")["automountServiceAccountToken"] is False
+    assert not {"ClusterRole", "Role"} & {one["kind"] for one in documents("windows")}
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -138,13 +112,6 @@ def test_the_pod_fits_together(name: str) -> None:
         assert way.get("path", "/") in WebApp(site(snapshot())).routes
 
 
-def test_every_variable_exists() -> None:
-    """A variable of the program that a template sets is one of `run`."""
-    options = [option for option in main.commands["run"].params if isinstance(option, click.Option)]
-    text = "".join(path.read_text() for path in CHART.glob("templates/*.yaml"))
-    assert set(re.findall(r"SCHEDULED_EVENTS_[A-Z_]+", text)) <= {str(option.envvar) for option in options}
-
-
 @each
 def test_the_configuration_is_good(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is valid, and with the modes that the pod gives to secrets nothing is warned of."""
@@ -159,34 +126,61 @@ def test_the_configuration_is_good(name: str, tmp_path: Path, caplog: pytest.Log
     assert caplog.records == []
 
 
-def test_the_monitor_finds_the_pods() -> None:
-    """By their labels and their port, under the job that rules and dashboards take, within Azure's limits."""
-    monitor = only("everything", "PodMonitor")
+@pytest.mark.parametrize(
+    ("kind", "key"), [("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")]
+)
+def test_the_monitors_find_the_pods(kind: str, key: str) -> None:
+    """By labels and port, under the job that rules and dashboards take; series do not name the pod."""
+    monitor = only("everything", kind)
     labels = only("everything", "DaemonSet")["spec"]["template"]["metadata"]["labels"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert labels[monitor["spec"]["jobLabel"]] == "azure-scheduled-events-exporter"
-    assert [endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]] == ["metrics"]
-    assert monitor["spec"]["labelLimit"] == 63
+    (endpoint,) = monitor["spec"][key]
+    assert endpoint["port"] == "metrics"
+    assert {"action": "labeldrop", "regex": "pod|container|endpoint|service"} in endpoint["relabelings"]
+    assert ("labelLimit" in monitor["spec"]) is (kind == "PodMonitor")
+
+
+def rules(name: str) -> set[tuple[str, str]]:
+    """Return the resources and verbs that a rendering allows in the whole cluster."""
+    found = only(name, "ClusterRole")["rules"]
+    return {(resource, verb) for rule in found for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def test_what_is_allowed() -> None:
+    """For conditions alone the Node, and more only where Nodes are drained."""
+    conditions = {("nodes", "get"), ("nodes", "patch"), ("nodes/status", "patch")}
+    assert rules("default") == conditions
+    drain = {("pods", "list"), ("pods/eviction", "create"), ("events", "create")}
+    assert rules("manifests") == conditions | drain
+    assert only("default", "Role")["metadata"]["namespace"] == "default"
+
+
+def test_the_network_policy_lets_the_api_server_through() -> None:
+    """At the given address and port."""
+    egress = only("everything", "NetworkPolicy")["spec"]["egress"]
+    assert {"ports": [{"port": 443}], "to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]} in egress
 
 
 def test_windows_nodes() -> None:
-    """They have their own DaemonSet and configuration, which match and need no privileges."""
-    found = {one["kind"]: one for one in documents("windows") if one["metadata"]["name"].endswith("-windows")}
-    template = found["DaemonSet"]["spec"]["template"]
-    (container,) = template["spec"]["containers"]
-    assert template["spec"]["nodeSelector"] == {"kubernetes.io/os": "windows"}
-    assert template["spec"]["securityContext"]["windowsOptions"] == {"runAsUserName": "ContainerUser"}
-    assert (
-        found["DaemonSet"]["spec"]["selector"]["matchLabels"].items()
-        <= template["metadata"]["labels"].items()
+    """They have their own DaemonSet, which says its system, matches and needs no privileges."""
+    found = next(
+        one
+        for one in documents("windows")
+        if one["kind"] == "DaemonSet" and one["metadata"]["name"].endswith("-windows")
     )
-    linux = only("windows", "DaemonSet")["spec"]["selector"]["matchLabels"]
-    assert not linux.items() <= template["metadata"]["labels"].items()
+    template = found["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert template["spec"]["os"] == {"name": "windows"}
+    assert template["spec"]["nodeSelector"] == {"kubernetes.io/os": "windows"}
+    assert template["spec"]["securityContext"] == {"windowsOptions": {"runAsUserName": "ContainerUser"}}
+    assert "securityContext" not in container
+    labels = template["metadata"]["labels"]
+    assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert not only("windows", "DaemonSet")["spec"]["selector"]["matchLabels"].items() <= labels.items()
     flags = dict(argument.split("=") for argument in container["args"][1:])
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     folder, _, file = flags["--config.file"].rpartition("/")
     assert mounts[folder] == "config"
-    assert list(found["ConfigMap"]["data"]) == [file]
+    assert list(only("windows", "ConfigMap")["data"]) == [file]
     assert mounts[flags["--state.directory"].rpartition("/")[0]] == "state"
-    volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
-    assert volumes["config"]["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""The unit and the image of `deploy/`: their paths and flags exist, and they expose no secrets."""
+"""The unit, the image and the custom data of `deploy/`: what they run, and with which rights."""
 
 import re
 import shutil
@@ -6,11 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
-import pytest
 import yaml
 
-from exporter.cli import main
+from exporter.config import Overrides
+from exporter.notifications import planning
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 UNIT = DEPLOY / "systemd" / "azure-scheduled-events-exporter.service"
@@ -27,38 +26,6 @@ def directives() -> dict[str, str]:
     return {
         key: value for key, _, value in (line.partition("=") for line in service if line[:1] != "#") if key
     }
-
-
-@pytest.mark.parametrize(
-    "path",
-    [UNIT, DOCKERFILE, DOCKERFILE.with_name("compose.yml"), QUADLET, README],
-    ids=lambda path: path.name,
-)
-def test_flags_and_variables_exist(path: Path) -> None:
-    """Every flag and variable of the program that is named is one of `run`."""
-    run = main.commands["run"]
-    options = [option for option in run.params if isinstance(option, click.Option)]
-    flags = {flag for option in options for flag in option.opts}
-    variables = {str(option.envvar) for option in options}
-    text = path.read_text()
-    assert set(re.findall(r"--(?:config|imds|instance|log|notify|poll|state|web)[a-z.-]*", text)) <= flags
-    assert set(re.findall(r"SCHEDULED_EVENTS_[A-Z_]+", text)) <= variables
-
-
-def test_the_unit_leaves_no_core() -> None:
-    """A core of the exporter would have the secrets of its memory."""
-    assert directives()["LimitCORE"] == "0"
-
-
-def test_nothing_here_lasts_for_ever_or_allows_everything() -> None:
-    """No token in a Secret, which never ends; no wildcard for a resource, a verb or a group."""
-    root = DEPLOY.parent
-    files = [*(root / "examples").rglob("*.yml"), *(DEPLOY / "helm").rglob("templates/*.yaml")]
-    assert len(files) > 10
-    for file in files:
-        text = file.read_text()
-        assert "service-account-token" not in text, file
-        assert not re.search(r"(resources|verbs|apiGroups):.*\*", text), file
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
@@ -87,23 +54,10 @@ def test_the_unit_gives_no_privilege() -> None:
     assert found["RestrictAddressFamilies"] == "AF_INET AF_INET6 AF_UNIX"
 
 
-def test_the_image_is_built_of_what_there_is() -> None:
-    """What is copied exists and is not kept out of the build; packages are hashed; the user is not root."""
-    text = DOCKERFILE.read_text()
-    root = DEPLOY.parent
-    copied = [
-        source.rstrip("/")
-        for sources in re.findall(r"(?m)^COPY (?!--)(.+) \S+$", text)
-        for source in sources.split()
-    ]
-    kept = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text().splitlines()
-    assert {"exporter", "alerts", "dashboards", "deploy", "README.md"} <= set(copied)
-    assert all((root / source).exists() and f"!{source}" in kept for source in copied)
-    assert "--require-hashes" in text
-    (user,) = re.findall(r"(?m)^USER (\d+):\d+$", text)
-    assert int(user) > 0
-    assert f"EXPOSE {PORT}" in text
-    assert re.search(r"(?m)^ARG BASE=\S+@sha256:[0-9a-f]{64}$", text)
+def test_the_unit_ends_what_grows_or_hangs() -> None:
+    """Its memory has a backstop, and systemd starts it again if it hangs for half a minute."""
+    found = directives()
+    assert (found["MemoryMax"], found["WatchdogSec"], found["Restart"]) == ("512M", "30s", "on-failure")
 
 
 def test_every_way_to_run_the_image_agrees() -> None:
@@ -126,12 +80,13 @@ def test_every_way_to_run_the_image_agrees() -> None:
         assert one == ["run", f"--config.file=/etc/{NAME}/exporter.yml"]
 
 
-def test_files_that_are_named_exist() -> None:
-    """Links, and paths of this project in commands, lead somewhere."""
-    text = README.read_text()
-    links = re.findall(r"\]\((?!https:)([^)#]+)\)", text)
-    paths = re.findall(r"(?:deploy|requirements)/[\w./-]+\w", text)
-    assert links
-    assert paths
-    assert all((DEPLOY / link).exists() for link in links)
-    assert all((DEPLOY.parent / path).exists() for path in paths)
+def test_the_configuration_in_the_custom_data_is_good(tmp_path: Path) -> None:
+    """It is valid, and lies where the unit reads it."""
+    text = (DEPLOY / "cloud-init" / "azure-scheduled-events-exporter.yml").read_text()
+    assert text.startswith("#cloud-config\n")
+    (file,) = yaml.safe_load(text)["write_files"]
+    assert f"--config.file {file['path']}" in UNIT.read_text()
+    written = tmp_path / "exporter.yml"
+    written.write_text(file["content"])
+    written.chmod(int(file["permissions"], 8))
+    planning.load(written, Overrides(), (), {})

@@ -44,9 +44,10 @@ def test_it_is_valid_with_every_key_in_use(tmp_path: Path) -> None:
     text = uncommented().replace("/etc/azure-scheduled-events-exporter/chat", str(url))
     file = tmp_path / "exporter.yml"
     file.write_text(text)
-    settings, plan = planning.load(file, Overrides(), (), {"ONCALL_URL": "json://localhost"})
-    assert set(plan.senders) == {"oncall", "chat"}
-    defaults = Config()
+    environ = {"ONCALL_URL": "json://localhost"}
+    loaded, plan = planning.load(file, Overrides(), (), environ)
+    assert set(plan.addresses) == {"oncall", "chat", "automation"}
+    settings, defaults = loaded.config, Config()
     for section in ("imds", "instance", "metrics", "state", "in_service", "tracing"):
         assert getattr(settings, section) == getattr(defaults, section)
         assert section in yaml.safe_load(text)

@@ -21,14 +21,14 @@ EVENT = "5EF2334A-50C6-4550-B556-FBB54014D990"
 # What cannot run here, and why. In its place a program that does nothing is run with the same arguments.
 NOT_HERE = {
     "ansible-playbook": "is not installed for the tests",
+    "apt": "needs a package index",
     "az": "needs a subscription of Azure",
     "cloud-init": "is not installed for the tests",
-    "docker": "needs its daemon",
     "helm": "needs a cluster",
     "kubectl": "needs a cluster",
-    "make": "installs packages",
     "pip": "needs a package index",
     "systemctl": "needs systemd",
+    "vmalert": "is not installed for the tests",
 }
 # Directories of the machine that commands write to; they are below the stage here.
 _OURS = ("/opt/", "/etc/", "/var/")
@@ -57,7 +57,7 @@ sys.exit(process.returncode)
 
 @dataclass
 class Stage:
-    """The folder that commands run in, and what answers them."""
+    """The directory in which commands run, and the services that they use."""
 
     folder: Path
     simulator: Simulator
@@ -84,6 +84,7 @@ class Stage:
             "slack://TOKEN_A/TOKEN_B/TOKEN_C": self.target,
             "localhost:9843": f"127.0.0.1:{self.port}",
             "http://127.0.0.1:9844": self.imds,
+            "127.0.0.1:9845": "127.0.0.1:0",
             "http://169.254.169.254": self.imds,
             **{f" {name}": f" {self.folder}{name}" for name in _OURS},
             **{f'"{name}': f'"{self.folder}{name}' for name in _OURS},
@@ -139,6 +140,10 @@ def _furnish(folder: Path, target: str) -> None:
     _program(folder / "bin" / NAME, _PROGRAM.format(python=sys.executable, script=script))
     for name in NOT_HERE:
         _program(folder / "bin" / name, "#!/bin/sh\n[ -t 0 ] || cat >/dev/null\n")
+    # The service runs by the configuration here; there is no exporter of its own to ask.
+    run = f"{folder / 'bin' / NAME} run --config.file {folder / 'exporter.yml'}"
+    shown = f"LoadState=loaded\nExecStart={{ path=x ; argv[]={run} ; pid=0 }}"
+    _program(folder / "bin" / "systemctl", f"#!/bin/sh\ncat <<'END'\n{shown}\nEND\n")
     # A real one would bring a pip of its own.
     _program(folder / "bin" / "python3", '#!/bin/sh\n[ "$1 $2" = "-m venv" ] && mkdir -p "$3/bin"\n')
     (folder / "opt/scheduled-events/bin/pip").symlink_to(folder / "bin" / "pip")

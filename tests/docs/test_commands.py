@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, Block, blocks
+from tests.docs.pages import Block, blocks
 from tests.docs.stage import NOT_HERE, Stage, stage
 
 
@@ -19,7 +18,7 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("block", blocks("sh"), ids=str)
 def test_commands_succeed(block: Block, theatre: Stage) -> None:
-    """Each block runs as it stands, but for addresses and directories; what cannot run here is replaced."""
+    """Each block runs, with other addresses and directories; programs that cannot run here are replaced."""
     done = theatre.run(block)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -28,10 +27,3 @@ def test_what_is_replaced_is_used() -> None:
     """Programs that cannot run here are listed only if the documentation names them."""
     text = "".join(block.text for block in blocks("sh"))
     assert [name for name in NOT_HERE if not re.search(rf"(^|[\s/]){name}\s", text, re.MULTILINE)] == []
-
-
-def test_targets_of_make_exist() -> None:
-    """What the documentation has one make is a target."""
-    text = "".join(page.read_text() for page in [ROOT / "README.md", *Path(ROOT / "docs").glob("*.md")])
-    targets = set(re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"(?:^|`)make ([\w-]+)", text, re.MULTILINE)) <= targets

@@ -8,13 +8,14 @@ import msgspec
 from exporter.cli import main
 from exporter.config import Config
 from exporter.config.match import Match, Window
-from exporter.health import DegradedReason
-from exporter.metrics import SnapshotCollector
+from exporter.health import DegradedReason, Health
+from exporter.metrics import EventCollector, SnapshotCollector
 from exporter.model.lifecycle import Transition
-from exporter.notifications.engine import FILTERS, NAMES, Vm
+from exporter.model.views import Snapshot
+from exporter.notifications.templates import FILTERS, NAMES, Vm
 from tests.alerts.test_rules import exposed
-from tests.docs.pages import DOCS, README
-from tests.watch_fixture import WatchFixture
+from tests.clocks import HandClock
+from tests.docs.pages import DOCS, README, ROOT
 
 PREFIX = "azure_scheduled_events_"
 
@@ -29,12 +30,26 @@ def names(page: str) -> set[str]:
     return {name for cell in cells(page) for name in re.findall("`([^`]+)`", cell)}
 
 
+def test_recipes_name_what_exists() -> None:
+    """Each file and directory in the recipes of CONTRIBUTING.md is there, and each target of make."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Recipes\n")[2].partition("\n## ")[0]
+    paths = [path for path in re.findall(r"`([\w./-]+)`", text) if "/" in path or path.endswith(".py")]
+    assert len(paths) > 20
+    missing = [path for path in paths if not any((ROOT / top / path).exists() for top in ("", "exporter"))]
+    assert missing == ["alerts/runbooks/NAME.md"]
+    targets = re.findall("`make ([a-z-]+)`", text)
+    assert set(targets) <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
 def test_every_metric_with_its_labels() -> None:
     """The page about metrics has each metric that is exposed, with its labels, and no other."""
     rows = re.findall(r"^\| `(\w+)` \| \w+ \|(.*?)\|", (DOCS / "metrics.md").read_text(), re.MULTILINE)
     shown = {PREFIX + name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
-    fixture = WatchFixture()
-    possible = SnapshotCollector(lambda: fixture.watch.snapshot, fixture.health, fixture.clock).describe()
+    clock = HandClock()
+    possible = [
+        *SnapshotCollector(Snapshot, Health(clock), clock).describe(),
+        *EventCollector(Snapshot).describe(),
+    ]
     real: dict[str, set[str]] = {}
     for sample, used in exposed().items():
         name = re.sub("_(bucket|sum|count)$", "", sample)

@@ -5,7 +5,6 @@ import contextlib
 import json
 import subprocess
 import threading
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -13,73 +12,50 @@ from typing import Any
 
 import msgspec
 
-from exporter.serving import Handler, HangUpError, Request, Response, Server, listen
+from exporter.serving import Handler, Request, Response, Server, listen
 from exporter.simulator import EventPlan, Scenario, Simulator
 from exporter.simulator.server import Application
-from exporter.timefmt import Duration
 from tests.end_to_end.program import exporter, free_port, get
 
 HALL = ("web_0", "web_1", "web_2")
-# What an approval rests on is among a VM's newest answers; its poller asks beside its approver.
-_ANSWERS = 3
 
 
 class Post(msgspec.Struct, frozen=True):
     """One id that a VM let proceed.
 
-    ``at`` is wall-clock time in seconds since 1970, ``effective`` is whether that started the event, and
-    ``listed`` whether one of the VM's newest answers had the event as Scheduled.
+    ``at`` is wall-clock time in seconds since 1970.
     """
 
     vm: str
     event_id: str
     at: float
-    effective: bool
-    listed: bool
 
 
 class Group(Simulator):
     """A simulator with a door for each VM.
 
-    ``received`` has the VM and the id of every POST, at once. While ``answers`` is unset a POST takes no
-    effect and gets no answer, ever; ``delays`` are the seconds before it takes effect, and until its answer.
+    ``received`` has the VM and the id of every POST, at once. ``delays`` are the seconds before a POST takes
+    effect, and until its answer.
     With ``starts`` False approvals start nothing: Azure may wait for other tenants.
     """
 
     def __init__(self, scenarios: Sequence[Scenario] = (), vm_name: str = HALL[0], **options: Any) -> None:
         super().__init__(scenarios, vm_name=vm_name, requests_per_second=0, **options)
-        self.answers = threading.Event()
-        self.answers.set()
         self.starts = True
         self.delays = (0.0, 0.0)
         self.posts: list[Post] = []
         self.received: list[tuple[str, str]] = []
         self._caller: ContextVar[str] = ContextVar("caller", default="")
-        self._seen: dict[str, deque[bytes]] = {}
         self._noting = threading.Lock()
 
     def approve(self, event_ids: Sequence[str]) -> None:
         """Take an approval in, and note whose it is and what it does."""
         vm = self._caller.get()
         with self._noting:
-            picture = self.picture()
-            pending = {event.event_id for event in picture.events if not event.started}
-            for event_id in event_ids:
-                listed = any(_lists(body, event_id) for body in self._seen.get(vm, ()))
-                effective = self.starts and event_id in pending
-                self.posts.append(Post(vm, event_id, picture.now.timestamp(), effective, listed))
+            now = self.picture().now.timestamp()
+            self.posts += [Post(vm, event_id, now) for event_id in event_ids]
             if self.starts:
                 super().approve(event_ids)
-
-    def document(self, version: str) -> bytes:
-        """Return the document, and remember who got it."""
-        body = super().document(version)
-        self._seen.setdefault(self._caller.get(), deque(maxlen=_ANSWERS)).append(body)
-        return body
-
-    def posted(self, event_id: str | None = None) -> int:
-        """Count the POSTs that were received, of all events or of one."""
-        return sum(event_id in (None, one) for _, one in self.received)
 
     def door(self, vm: str) -> Handler:
         """Return the application that one VM asks."""
@@ -91,10 +67,6 @@ class Group(Simulator):
                 return await app(request)
             asked = json.loads(request.body)["StartRequests"]
             self.received += [(vm, one["EventId"]) for one in asked]
-            if not self.answers.is_set():
-                while not self.answers.is_set():
-                    await asyncio.sleep(0.01)
-                raise HangUpError
             before, after = self.delays
             await asyncio.sleep(before)
             response = await app(request)
@@ -166,17 +138,12 @@ def virtual_machines(group: Group, folder: Path, *names: str) -> Iterator[list[V
             vms.append(Vm(name, server.url, folder))
             # asyncio drops, unclosed, a connection that it accepts as it is stopped: let none be on its way.
             stack.callback(vms[-1].settle)
-        # Requests that wait must not hold up the end.
-        stack.callback(group.answers.set)
         yield vms
 
 
 def plan(kind: Any = "Freeze", vms: Sequence[str] = HALL, **facts: Any) -> EventPlan:
     """Return an event of 15 minutes' notice that lasts for 10, by the names that the VMs have."""
     values = {"notice": 900, "impact": 600, "duration_in_seconds": 5} | facts
-    for name in ("notice", "impact", "after"):
-        if name in values:
-            values[name] = Duration(values[name])
     return EventPlan(type=kind, vms=tuple(vms), **values)
 
 
@@ -189,8 +156,3 @@ def approving(*rules: Mapping[str, Any], **approval: Any) -> dict[str, Any]:
     """Return a configuration with these rules; without any, it approves every event of this VM."""
     given = list(rules) or [{"name": "all", "action": "approve"}]
     return {"approval": {"mode": "on", "rules": given, "max_per_hour": 1000} | approval}
-
-
-def _lists(body: bytes, event_id: str) -> bool:
-    events = json.loads(body)["Events"]
-    return any(event["EventId"] == event_id and event["EventStatus"] == "Scheduled" for event in events)

@@ -12,8 +12,7 @@ from typing import Any
 
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import body, raw_event
-from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.end_to_end.test_notifications import metric
+from tests.end_to_end.program import eventually, exporter, free_port, get, metric
 from tests.hooks.support import MARK, kill, marked
 
 NAME = "demo_0"

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -42,6 +43,15 @@ def get(url: str) -> str:
     with urllib.request.urlopen(url, timeout=20) as answer:
         text: str = answer.read().decode()
         return text
+
+
+def metric(url: str, name: str, **labels: str) -> float:
+    """Read a sample from /metrics."""
+    wanted = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+    series = f"azure_scheduled_events_{name}{{{wanted}}}" if labels else f"azure_scheduled_events_{name}"
+    line = re.search(rf"^{re.escape(series)} (\S+)$", get(f"{url}/metrics"), re.MULTILINE)
+    assert line, f"{name} {wanted}"
+    return float(line[1])
 
 
 def eventually(condition: Callable[[], T], *, within: float = 60.0, every: float = 0.05) -> T:
@@ -100,22 +110,6 @@ def running(program: str, port: int, *flags: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
-
-
-@contextlib.contextmanager
-def prometheus(target: int, folder: Path, *flags: str) -> Iterator[str]:
-    """Run a real Prometheus that scrapes a port every 500 ms; return its URL."""
-    port = free_port()
-    file = folder / "prometheus.yml"
-    file.write_text(
-        "global: {scrape_interval: 500ms, scrape_timeout: 500ms}\n"
-        "scrape_configs:\n"
-        "  - job_name: azure-scheduled-events-exporter\n"
-        f"    static_configs: [{{targets: ['127.0.0.1:{target}']}}]\n"
-    )
-    storage = f"--storage.tsdb.path={folder / 'tsdb'}"
-    with running("prometheus", port, f"--config.file={file}", storage, *flags) as url:
-        yield url
 
 
 def query(server: str, expression: str) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """The program as process 1, as in a container without an init, in its own PID namespace."""
 
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,15 +72,6 @@ def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...
         assert not Path(f"/proc/{program}").exists()
     assert "stopped" in log.read_text()
     assert "raceback" not in log.read_text()
-
-
-def test_its_status_is_that_of_the_program(tmp_path: Path, prefix: tuple[str, ...], imds: HttpServer) -> None:
-    """A program that is killed ends the container, with the status that a shell would give."""
-    with exporter(imds.url, tmp_path / "state", free_port(), prefix=prefix) as process:
-        eventually(lambda: first_process(process.pid) and children(first_process(process.pid)))
-        (program,) = children(first_process(process.pid))
-        subprocess.run([*sudo(prefix), "kill", "-KILL", str(program)], check=True)
-        assert process.wait(30) == 128 + signal.SIGKILL
 
 
 def sudo(prefix: tuple[str, ...]) -> tuple[str, ...]:

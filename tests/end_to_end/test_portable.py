@@ -26,7 +26,7 @@ def exporter_at(imds: str, folder: Path, config: dict[str, Any]) -> Iterator[str
     with log.open("wb") as stream:
         process = subprocess.Popen([*command, "--log.format", "json"], stderr=stream)
     try:
-        lines = eventually(lambda: re.findall(r'^.*"url".*$', log.read_text(encoding="utf-8"), re.MULTILINE))
+        lines = eventually(lambda: re.findall(r'^.*"url".*\n', log.read_text(encoding="utf-8"), re.MULTILINE))
         url: str = json.loads(lines[0])["url"]
         eventually(lambda: get(f"{url}/-/ready"))
         yield url

@@ -1,15 +1,48 @@
 """Inputs for the probes: the corpus, and recombinations of its parts."""
 
 import json
+import random
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import yaml
 from hypothesis import strategies as st
 
 from tests.builders import raw_event
+from tests.deploy.test_sample import uncommented
 
 CORPUS = Path(__file__).parent / "corpus"
+# Stands wherever a secret may stand.
+CANARY = "h4nd3lC4n4ry77"
+_URL = f"json://alice:p@{CANARY}@{CANARY}.example/{CANARY}"
+# What may have come to stand in the place of any value or key.
+_MISPLACED = (
+    CANARY,
+    _URL,
+    f"'{_URL}'",
+    f"https://alice:{CANARY}@example.com/events",
+    f"json//{CANARY}",
+    f"{CANARY}://a",
+    f"${{{CANARY}}}",
+    f"${{{CANARY}:-{_URL}}}",
+    f"!{CANARY} x",
+    f"*{CANARY}",
+    f"&{CANARY} x",
+    f"[{CANARY}]",
+    f"[/bin/curl -u alice:{CANARY} https://example.com]",
+    f"{{{CANARY}: {_URL}}}",
+    f'"{_URL}',
+    f'"\\q{CANARY}"',
+    f"{{{{ {CANARY} }}}}",
+    f"'{{{{ {CANARY} }}}}'",
+    f"'{{{{ event.{CANARY} }}}}'",
+    f"'{{% {CANARY} %}}'",
+    f"!!int {CANARY}",
+    f"!!binary {CANARY}=",
+)
 
 _JSON = rb"""{ } [ ] , : " \ null true -1 0 1e999 9999999999999999999 "\ud800" "\ud83d\ude00" "\u0000" NaN"""
 _YAML = rb"""!!binary !!set !!omap !!pairs !!timestamp !!int !!float !!null !!bool !!merge !!str !!seq !!map
@@ -42,6 +75,36 @@ _LANGUAGES = {
     "secrets": _YAML,
     "requests": _HTTP,
 }
+
+
+@cache
+def _sample(name: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return a valid file, and where its keys and values begin and end."""
+    text = uncommented() if name == "config.yml" else (CORPUS / "web-configurations" / "full.yml").read_text()
+    return text, list(_scalars(yaml.compose(text)))
+
+
+def _scalars(node: Any) -> Iterator[tuple[int, int]]:
+    if node.id == "scalar":
+        yield node.start_mark.index, node.end_mark.index
+    for child in node.value if node.id != "scalar" else ():
+        for one in child if isinstance(child, tuple) else (child,):
+            yield from _scalars(one)
+
+
+def with_secrets(name: str, seed: int) -> bytes:
+    """Return ``config.yml`` or ``web.yml`` with secrets in wrong places; every other one is damaged, too."""
+    chance = random.Random(f"{name} {seed}")
+    text, places = _sample(name)
+    chosen = {places[seed // 2 % len(places)], *chance.sample(places, chance.choice((0, 0, 1, 3)))}
+    for start, end in sorted(chosen, reverse=True):
+        text = text[:start] + chance.choice(_MISPLACED) + text[end:]
+    content = text.encode()
+    for _ in range(seed % 2 and chance.randint(1, 4)):
+        start = chance.randrange(len(content))
+        piece = chance.choice((b"", *_BREAKS, *_YAML.split(), content[start : start + 40]))
+        content = content[:start] + piece + content[start + chance.choice((0, 1, 4, 20)) :]
+    return content
 
 
 @cache

@@ -3,13 +3,17 @@
 A probe takes bytes, as a file of the corpus holds them. It may be called any number of times.
 """
 
+import io
 import logging
+import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import cache
+from logging.handlers import BufferingHandler
 from pathlib import Path
+from unittest.mock import patch
 
 import bcrypt
 import msgspec
@@ -18,83 +22,102 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter import config
+from exporter.commands import check_config
 from exporter.config import Hook, Overrides, Route, Rule, Templates, loading
-from exporter.errors import ConfigurationError, Mistakes
-from exporter.health import DegradedReason
+from exporter.errors import ConfigurationError, ImdsError
+from exporter.health import Health
 from exporter.logs import FieldsFormatter
-from exporter.metrics import Metrics
+from exporter.metrics import EventCollector, Metrics, SnapshotCollector
+from exporter.model.advance import advance
+from exporter.model.documents import decode_document
 from exporter.model.events import Target
-from exporter.notifications import addresses, templating
-from exporter.notifications.rendering import Renderer
+from exporter.model.lifecycle import Known, Step
+from exporter.model.messages import Message
+from exporter.model.views import Snapshot, by_urgency
+from exporter.notifications import planning
+from exporter.notifications.planning import Plan
 from exporter.serving import Server, listen
 from exporter.state import Store
+from exporter.watch.logged import log_transition
 from exporter.web.app import WebApp
 from exporter.web.settings import WebSettings
 from tests.builders import body, scheduled
-from tests.clocks import NOW
-from tests.watch_fixture import WatchFixture
+from tests.clocks import NOW, HandClock
+from tests.faults.fuzz_inputs import CANARY
+from tests.notifications.renderers import Renderer
+from tests.notifications.senders import MemorySender
 from tests.web import support
 from tests.web.certificates import Pki
 
 Owner = Route | Rule | Hook
 Probe = Callable[[bytes], None]
 LONGEST_MESSAGE = 10_000
-# Stands in the corpus wherever a secret may stand.
-CANARY = "h4nd3lC4n4ry77"
+_MOST_RECORDS = 1_000_000
+# The sample's file with a URL.
+CHAT = "/etc/azure-scheduled-events-exporter/chat"
+PLAN = Plan([Route(("someone",))])
 HEALTHY = b"GET /-/healthy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 def document(answer: bytes) -> None:
     """Go all the way of a document: state, metrics in both formats, page, API, messages, log lines."""
-    fixture = WatchFixture(metrics=config.Metrics(events="all", resources=True))
+    clock = HandClock()
+    known, steps, messages = Known(), list[Step](), list[Message]()
     with logged("exporter", logging.INFO) as log:
-        fixture.poll(body())
-        fixture.poll(answer)
-        _look(fixture)
-        fixture.poll(body(incarnation=9))
-        _look(fixture)
+        for listed in (body(), answer, body(incarnation=9)):
+            try:
+                found = decode_document(listed)
+            except ImdsError:
+                continue
+            steps.append(advance(known, found, NOW, instance="WestNO_0", watching=True))
+            known = steps[-1].known
+            messages += PLAN.compose(steps[-1].occurrences, instance="WestNO_0", now=NOW)
+            for occurrence in steps[-1].occurrences:
+                log_transition(occurrence, "WestNO_0")
+            _look(known, clock)
     for record in log:
         for style in ("logfmt", "json"):
             line = FieldsFormatter(style).format(record)
             assert line.isprintable(), line
             assert record.exc_info is None, line
-    _write_down(fixture)
+    _write_down(steps, messages, clock)
     renderers = [Renderer(Templates(format=style)) for style in ("markdown", "html", "text")]
-    for message in fixture.memory.messages:
+    for message in messages:
         for renderer in renderers:
             rendered = renderer.render(message, NOW)
             (rendered.title + rendered.body).encode()
-    if fixture.memory.messages:
-        renderers[0].digest(fixture.memory.messages, NOW, limit=2000)
+    if messages:
+        renderers[0].digest(messages, NOW, limit=2000)
 
 
-def _look(fixture: WatchFixture) -> None:
-    snapshot = fixture.watch.snapshot
-    list(text_string_to_metric_families(generate_latest(fixture.registry).decode()))
-    list(
-        openmetrics_parser.text_string_to_metric_families(
-            openmetrics.generate_latest(fixture.registry).decode()
-        )
+def _look(known: Known, clock: HandClock) -> None:
+    past = tuple(reversed(known.past.values()))
+    snapshot = Snapshot(
+        current=by_urgency(known.current.values()), past=past, all_events=True, resources=True
     )
-    site = support.site(snapshot, health=fixture.health)
+    registry = CollectorRegistry()
+    registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))
+    registry.register(EventCollector(lambda: snapshot))
+    list(text_string_to_metric_families(generate_latest(registry).decode()))
+    list(openmetrics_parser.text_string_to_metric_families(openmetrics.generate_latest(registry).decode()))
+    site = support.site(snapshot)
     assert support.ask(site, "/").status == 200
     for path in ("/api/v1/events", "/api/v1/status"):
         msgspec.json.decode(support.ask(site, path).body)
 
 
-def _write_down(fixture: WatchFixture) -> None:
+def _write_down(steps: Sequence[Step], messages: Sequence[Message], clock: HandClock) -> None:
+    health = Health(clock)
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(Path(folder), health=fixture.health, clock=fixture.clock)
+        store = Store.open(Path(folder), health=health, clock=clock)
         try:
-            for step in fixture.memory.steps:
-                store.record(step, fixture.memory.messages)
-            assert store.load() == fixture.memory.steps[-1].known
-            store.outbox.waiting("someone", 1000)
+            for step in steps:
+                store.record(step, messages)
+            assert store.load() == steps[-1].known
+            store.outbox.first("someone", 1000)
         finally:
             store.close()
-    reasons = {reason for reason, _ in fixture.problems()}
-    assert not reasons & {DegradedReason.STATE_CORRUPT, DegradedReason.STATE_UNWRITABLE}, fixture.problems()
+    assert health.problems() == ()
 
 
 def configuration(text: bytes) -> None:
@@ -136,42 +159,46 @@ def _is_told(error: ConfigurationError, file: Path) -> None:
 
 
 def secrets(text: bytes) -> None:
-    """Read what has canaries for its secrets as both kinds of configuration: no error repeats one."""
-    for name, load in (("config.yml", _load_all), ("web.yml", WebSettings.load)):
-        file = _written(text, name)
-        with logged("exporter", logging.DEBUG) as log:
-            try:
-                load(file)
-            except ConfigurationError as error:
-                message = str(error)
-            else:
-                message = ""
-        said = [message, *map(FieldsFormatter("logfmt").format, log)]
-        assert CANARY not in "\n".join(said), said
+    """Check what has canaries for its secrets as both kinds of configuration: nothing repeats one."""
+    text = text.replace(CHAT.encode(), str(_written(b"json://a", "chat")).encode())
+    file, web_file = _written(text, "config.yml"), _written(text, "web.yml")
+    sender, said = _sender(), io.StringIO()
+    with (
+        logged("exporter", logging.DEBUG) as log,
+        patch.object(planning, "SenderProcess", lambda *_: sender),
+        patch.dict(os.environ, {"ONCALL_URL": f"json://alice:{CANARY}@example.com/{CANARY}"}),
+        redirect_stdout(said),
+        redirect_stderr(said),
+    ):
+        check_config.check_files([file], web_file)
+    lines = said.getvalue().splitlines()
+    lines += [FieldsFormatter(style).format(record) for record in log for style in ("logfmt", "json")]
+    for line in lines:
+        assert line.isprintable(), line
+        assert CANARY not in line, line
+    assert not any(record.exc_info for record in log), lines
 
 
-def _load_all(file: Path) -> None:
-    mistakes = Mistakes()
-    found, locate = loading.load_located(file, Overrides(), mistakes)
-    with mistakes:
-        templating.check(found.notifications.templates, locate)
-    for address in addresses.resolve(found.notifications, (), locate, {}, mistakes):
-        assert CANARY not in addresses.shown(address.url)
-    mistakes.check()
+@cache
+def _sender() -> MemorySender:
+    """Make a sender process, once: it is this process, which saves its start for each file."""
+    return MemorySender(is_real=True)
 
 
 def request(sent: bytes) -> None:
-    """Send bytes to the web server, open to all and with a password: it answers in HTTP, and goes on."""
+    """Send bytes to the web server, open to all and with a password: it answers in HTTP, and continues."""
     with logged("", logging.WARNING) as log:
-        for port in _ports():
-            answer = _exchange(port, sent)
+        for port in ports():
+            answer = exchange(port, sent)
             assert not answer or answer.startswith(b"HTTP/1.1 "), answer[:200]
             assert b"HTTP/1.1 5" not in answer, answer[:200]
-            assert _exchange(port, HEALTHY).startswith((b"HTTP/1.1 200", b"HTTP/1.1 401"))
-    assert not log, [record.getMessage() for record in log]
+            assert exchange(port, HEALTHY).startswith((b"HTTP/1.1 200", b"HTTP/1.1 401"))
+    said = {record.getMessage() for record in log}
+    # Whoever sends a password may have guessed it.
+    assert said <= {"failed logins"}, said
 
 
-def _exchange(port: int, sent: bytes) -> bytes:
+def exchange(port: int, sent: bytes) -> bytes:
     """Send, listen for a moment, say that no more comes, and take what there is to the end."""
     answer = b""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as peer, suppress(ConnectionError):
@@ -189,7 +216,7 @@ def _exchange(port: int, sent: bytes) -> bytes:
 
 
 @cache
-def _ports() -> tuple[int, int]:
+def ports() -> tuple[int, int]:
     """Start both servers, once in a process; they end with it."""
     users = {"alice": bcrypt.hashpw(b"secret", bcrypt.gensalt(4))}
     sites = [
@@ -215,26 +242,17 @@ def _written(text: bytes, name: str) -> Path:
     return file
 
 
-class _Gatherer(logging.Handler):
-    def __init__(self, found: list[logging.LogRecord], level: int) -> None:
-        super().__init__(level)
-        self._found = found
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._found.append(record)
-
-
 @contextmanager
 def logged(name: str, level: int) -> Iterator[list[logging.LogRecord]]:
     """Gather what is logged from a level on."""
-    found: list[logging.LogRecord] = []
-    handler = _Gatherer(found, level)
+    handler = BufferingHandler(_MOST_RECORDS)
+    handler.setLevel(level)
     logger = logging.getLogger(name)
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(level)
     try:
-        yield found
+        yield handler.buffer
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)

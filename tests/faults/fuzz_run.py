@@ -11,11 +11,13 @@ import time
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.faults.fuzz_inputs import CORPUS, inputs
+from tests.faults.fuzz_inputs import CORPUS, inputs, with_secrets
 from tests.faults.fuzz_probes import PROBES
 
 SECONDS = 300.0
 EXAMPLES = 200
+# Of each kind: configurations and web configurations with secrets in wrong places, half of them damaged.
+FILES = 2000
 
 
 class BrokenPromiseError(Exception):
@@ -51,14 +53,30 @@ def search(name: str, number: int, until: float) -> int:
         probe()
     except Exception as error:
         # Hypothesis ends with the smallest input that it found.
-        raise BrokenPromiseError(f"{_keep(name, last)}: {type(error).__name__}: {error}") from error
+        raise BrokenPromiseError(_keep(name, last, error)) from error
     return tried
 
 
-def _keep(name: str, content: bytes) -> str:
+def misplace_secrets(number: int) -> None:
+    """Check files with secrets in every place, made from a seed.
+
+    Raises:
+        BrokenPromiseError: something that was printed or logged has a secret.
+    """
+    for name in ("config.yml", "web.yml"):
+        for each in range(number, number + FILES):
+            content = with_secrets(name, each)
+            try:
+                PROBES["secrets"](content)
+            except Exception as error:
+                raise BrokenPromiseError(_keep("secrets", content, error)) from error
+    say(f"{FILES} configurations and {FILES} web configurations repeat no secret")
+
+
+def _keep(name: str, content: bytes, error: Exception) -> str:
     file = CORPUS / name / f"found-{hashlib.sha256(content).hexdigest()[:12]}"
     file.write_bytes(content)
-    return str(file)
+    return f"{file}: {type(error).__name__}: {error}"
 
 
 def say(line: str) -> None:
@@ -72,17 +90,17 @@ def main() -> int:
     seconds = float(os.environ.get("FUZZ_SECONDS") or SECONDS)
     first = int(os.environ.get("FUZZ_SEED") or random.SystemRandom().randrange(2**32))
     say(f"FUZZ_SEED={first} FUZZ_SECONDS={seconds:g}")
-    until = time.monotonic() + seconds
-    tried = dict.fromkeys(PROBES, 0)
-    number = first
-    while time.monotonic() < until:
-        for name in PROBES:
-            try:
+    number, tried = first, dict.fromkeys(PROBES, 0)
+    try:
+        misplace_secrets(first)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for name in PROBES:
                 tried[name] += search(name, number, until)
-            except BrokenPromiseError as error:
-                say(f"{name}: FUZZ_SEED={number}: {error}")
-                return 1
-        number += 1
+            number += 1
+    except BrokenPromiseError as error:
+        say(f"FUZZ_SEED={number}: {error}")
+        return 1
     counts = ", ".join(f"{count} {name}" for name, count in tried.items())
     say(f"{number - first} rounds, no promise broken: {counts}")
     return 0

@@ -1,15 +1,18 @@
 """Peers that take all they can get of the web server: its connections, its patience, its memory."""
 
 import socket
-import threading
-from contextlib import ExitStack
+import ssl
+import time
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from exporter.serving import Request, Response, Server
 from exporter.serving import server as serving_module
 from tests.end_to_end.program import eventually
-from tests.serving.support import GET, is_closed, serving
+from tests.faults.attackers import HELLO
+from tests.faults.test_hostile_fuzz import resident_mib
+from tests.serving.support import GET, answer, connect, is_closed, serving
 
 LARGE = b"#" * 2**20
 
@@ -61,30 +64,38 @@ def test_who_does_not_read_makes_room() -> None:
             assert read_all(server) == len(LARGE)
 
 
-def test_a_stop_waits_for_who_is_reading() -> None:
-    """An answer that is being read when the server stops, more than the kernel takes in, arrives whole."""
-    size = 16 * len(LARGE)
+def test_a_flood_of_half_open_handshakes(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """32 are in progress and take 24 MiB at most; probes are answered, and others' handshakes continue."""
+    mine, theirs = tls
+    with serving(tls=lambda: mine, max_connections=400) as server, ExitStack() as stack:
 
-    async def huge(_: Request) -> Response:
-        return Response(LARGE * 16)
+        def begin() -> ssl.SSLSocket:
+            peer = theirs.wrap_socket(
+                connect(server), server_hostname="127.0.0.1", do_handshake_on_connect=False
+            )
+            return stack.enter_context(peer)
 
-    with serving(huge) as server, deaf(server, 1) as peer:
-        stopping = threading.Thread(target=server.stop, args=(10,))
-        stopping.start()
-        taken = 0
-        while part := peer.recv(65536):
-            taken += part.count(b"#")
-        stopping.join()
-    assert taken == size
+        def scrape(peer: ssl.SSLSocket) -> None:
+            peer.settimeout(30)
+            peer.do_handshake()
+            peer.sendall(GET)
+            assert answer(peer)
 
-
-def test_who_reads_slowly_gets_it_all() -> None:
-    """A large answer that is read in pieces arrives whole, and the connection can be used again."""
-    with serving(large) as server, deaf(server, 2) as peer:
-        taken = 0
-        while taken < 2 * len(LARGE):
-            part = peer.recv(65536)
-            assert part
-            taken += part.count(b"#")
-        peer.sendall(GET)
-        assert peer.recv(100).startswith(b"HTTP/1.1 200")
+        scrape(begin())
+        early = begin()
+        early.setblocking(False)
+        with suppress(ssl.SSLWantReadError):
+            early.do_handshake()
+        before, flood = resident_mib(), []
+        for number in range(300):
+            source, there = ("127.0.0.2", 0), ("127.0.0.1", server.port)
+            flood.append(stack.enter_context(socket.create_connection(there, 30, source)))
+            with suppress(OSError):
+                flood[-1].sendall(HELLO)
+            if number % 50 == 49:
+                begun = time.monotonic()
+                scrape(begin())
+                assert time.monotonic() - begun < 2
+        assert all(is_closed(peer) for peer in flood[:-32])
+        assert resident_mib() - before < 24
+        scrape(early)

@@ -1,6 +1,7 @@
 """Configuration files that are made to break their reader, beside what people get wrong."""
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -28,11 +29,14 @@ def test_json_is_read_with_its_escapes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('"\\ud800"', "1: holds half a character; write it whole"),
-        ('\ninstance: {name: "\\udc00"}', "2: holds half a character; write it whole"),
-        ('hooks:\n- {name: "a\\ud83d", command: [b]}', "2: holds half a character; write it whole"),
-        ('state: {directory: "a\\0b"}', "1: holds a NUL character; leave it out"),
-        ('imds: {"\\udfff": 1}', "1: holds half a character; write it whole"),
+        ('"\\ud800"', "1: contains half of a surrogate pair; write the whole character"),
+        ('\ninstance: {name: "\\udc00"}', "2: contains half of a surrogate pair; write the whole character"),
+        (
+            'hooks:\n- {name: "a\\ud83d", command: [b]}',
+            "2: contains half of a surrogate pair; write the whole character",
+        ),
+        ('state: {directory: "a\\0b"}', "1: contains a NUL character; remove it"),
+        ('imds: {"\\udfff": 1}', "1: contains half of a surrogate pair; write the whole character"),
         ('"\\e[2Jimds": 1', "1: �[2Jimds: unknown key; did you mean imds?"),
         ('imds: {timeout: "a\\e]0;x\\a\\u202e"}', "1: imds.timeout: 'a\\x1b]0;x"),
     ],
@@ -47,10 +51,20 @@ def test_texts_that_do_harm_are_refused(tmp_path: Path, text: str, message: str)
 
 
 def test_an_endless_file_is_refused(tmp_path: Path) -> None:
-    """What has no end, or over 256 KiB, is not read to it, be it a certificate."""
-    with pytest.raises(ConfigurationError) as caught:
-        loading.load(Path("/dev/zero"), Overrides())
-    assert str(caught.value) == "/dev/zero: has more than 262144 characters"
+    """What is waited for, has no end, or over 256 KiB, is not read to it, be it a certificate."""
+    fifo, long = tmp_path / "fifo", tmp_path / "long.yml"
+    os.mkfifo(fifo)
+    long.write_text("#" * 262_145)
+    not_regular = "cannot be read: it is not a regular file"
+    for path, problem in (
+        (fifo, not_regular),
+        (Path("/dev/zero"), not_regular),
+        (long, "has more than 262144 characters"),
+    ):
+        for read in (lambda path: loading.load(path, Overrides()), WebSettings.load):
+            with pytest.raises(ConfigurationError) as caught:
+                read(path)
+            assert str(caught.value) == f"{path}: {problem}"
     file = tmp_path / "web.yml"
     file.write_text("tls_server_config: {cert_file: /dev/zero, key_file: /dev/zero}")
     with pytest.raises(ConfigurationError) as caught:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.faults.fuzz_inputs import corpus, inputs
-from tests.faults.fuzz_probes import PROBES
+from tests.faults.fuzz_probes import PROBES, exchange, ports
 
 KEPT = [(name, file) for name in PROBES for file, _ in corpus(name)]
 short = settings(max_examples=60, suppress_health_check=list(HealthCheck))
@@ -18,6 +18,13 @@ short = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_the_corpus(name: str, file: str) -> None:
     """What once did harm, and what looks as if it could, does none."""
     PROBES[name](dict(corpus(name))[file])
+
+
+@pytest.mark.parametrize("file", [file for file, _ in corpus("requests") if "." in file])
+def test_the_status_of_a_request(file: str) -> None:
+    """Where the name of a kept request ends with a status, that is the answer."""
+    answer = exchange(ports()[0], dict(corpus("requests"))[file])
+    assert answer.startswith(b"HTTP/1.1 " + file.rpartition(".")[2].encode())
 
 
 @pytest.mark.parametrize("name", PROBES)

@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
-from exporter.timefmt import Duration
 from tests.alerts.support import ALERTS, RULE_FILES
 from tests.end_to_end.program import eventually, exporter, free_port, query, running
 from tests.notifications.receivers import Receiver, http_receiver
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 VMS = 50
 HIT = ("vm_0", "vm_1", "vm_2")
 RULE = {"name": "reboots", "match": {"event_types": ["Reboot"]}, "action": "approve", "delay": "30s"}
-PLAN = EventPlan(type="Reboot", vms=HIT, notice=Duration(600), impact=Duration(60))
+PLAN = EventPlan(type="Reboot", vms=HIT, notice=600, impact=60)
 
 
 Target = dict[str, list[str] | dict[str, str]]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from exporter.simulator import EventPlan
-from exporter.timefmt import Duration
 from tests.dashboards.reading import NAMES, Asked, asked, load, panels
 from tests.dashboards.scene import Scene, scene
 
@@ -27,8 +26,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with scene(tmp_path_factory.mktemp("scene")) as stage:
         pair = ("demo_0", "demo_1")
         stage.play(
-            EventPlan(type="Reboot", vms=pair, notice=Duration(0), impact=Duration(600)),
-            EventPlan(type="Redeploy", vms=("demo_2",), notice=Duration(600), impact=Duration(60)),
+            EventPlan(type="Reboot", vms=pair, notice=0, impact=600),
+            EventPlan(type="Redeploy", vms=("demo_2",), notice=600, impact=60),
         )
         stage.until("count(azure_scheduled_events:vm_event_state) == 3")
         stage.until("count(azure_scheduled_events:vm_event_state == 2) == 2")

@@ -14,7 +14,7 @@ from typing import Any
 from exporter.clock import SystemClock
 from exporter.hooks.command import Command, run
 from exporter.model.jobs import CommandResult
-from exporter.model.lifecycle import Occurrence, TrackedEvent, Transition, TransitionRecord
+from exporter.model.lifecycle import Life, Occurrence, Transition, TransitionRecord
 from tests.builders import scheduled
 from tests.clocks import NOW
 from tests.end_to_end.program import eventually
@@ -147,5 +147,5 @@ def occurrence(
     """Return the so-and-so-manyth transition of an event."""
     records = tuple(TransitionRecord(transition, NOW) for _ in range(number))
     event = scheduled(event_id=event_id, **fields)
-    tracked = TrackedEvent(event, (event_id,), first_seen=NOW, affects=event.target(VM), transitions=records)
-    return Occurrence(tracked, transition, NOW)
+    life = Life(event, (event_id,), first_seen=NOW, affects=event.target(VM), transitions=records)
+    return Occurrence(life, transition, NOW)

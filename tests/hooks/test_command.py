@@ -11,7 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporter.hooks import command, process
-from exporter.hooks.command import MOST_BYTES, MOST_LINE_BYTES, MOST_LINES, Lines, status_in_words
+from exporter.hooks.command import (
+    END_BYTES,
+    MOST_BYTES,
+    MOST_LINE_BYTES,
+    MOST_LINES,
+    Lines,
+    status_in_words,
+)
 from exporter.model.jobs import HookOutcome
 from tests.hooks.support import printed, python, ran, shell
 
@@ -126,7 +133,7 @@ def test_a_lost_status_is_no_success() -> None:
 
 
 def test_lines_come_as_they_are_written(tmp_path: Path) -> None:
-    """A line is handed on while the command goes on: here it waits for what the line brings about."""
+    """A line is passed on while the command still runs: here the command waits for its effect."""
     file = tmp_path / "seen"
     code = f"print('first', flush=True)\nwhile not os.path.exists({str(file)!r}): time.sleep(0.01)"
     done = ran(*python(code), output=lambda _: file.touch())
@@ -272,3 +279,26 @@ def test_pieces_do_not_matter(parts: list[bytes]) -> None:
     if len(whole) < MOST_LINE_BYTES and whole.count(b"\n") < MOST_LINES:
         expected = whole.removesuffix(b"\n").split(b"\n") if whole else []
         assert found == [line.decode(errors="replace").removesuffix("\r") for line in expected]
+
+
+@pytest.mark.parametrize(
+    ("output", "end"),
+    [
+        (b"", ""),
+        (b"one\n\n  two\t2 \nthree", "one / two 2 / three"),
+        (b"\x1b[1;31mno\x1b[0m \x07\x00\xe2\x80\xaeway\xff\n", "no way\ufffd"),
+        (b"10%\r50%\rfailed\n", "10% / 50% / failed"),
+        (b"\n".join(b"%d" % number for number in range(9)), "4 / 5 / 6 / 7 / 8"),
+        (b"x" * 600 + b"\nlast\n", "last"),
+        (b"x" * 600 + "ü".encode(), "x" * (END_BYTES - 2) + "ü"),
+        (b"line\n" * 2 * MOST_LINES + b"failed\n", "line / line / line / line / failed"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_the_end_of_the_output(output: bytes, end: str, size: int) -> None:
+    """A message has the last few lines without control characters, however the output arrives."""
+    lines = Lines(lambda _: None)
+    for start in range(0, len(output), size):
+        lines.feed(output[start : start + size])
+    lines.close()
+    assert lines.end() == end

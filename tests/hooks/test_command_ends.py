@@ -89,7 +89,7 @@ def test_who_leaves_the_group_does_not_hold_up_the_end() -> None:
     """A process in its own session continues with the pipe open, and is not waited for."""
     done = ran(*shell("setsid sh -c 'echo; exec sleep 600' & sleep 600"), late=ready)
     assert done.result.outcome is HookOutcome.TIMED_OUT
-    assert done.lines[1:] == ["(something that it started still holds its output; no more of that is read)"]
+    assert done.lines[1:] == ["(a process that it started keeps the output open; the rest is not read)"]
     assert len(done.left) == 1
     kill(done.left)
 
@@ -127,7 +127,7 @@ def test_what_merely_holds_the_output_holds_up_nothing() -> None:
     assert done.result.outcome is HookOutcome.SUCCEEDED
     assert done.lines == [
         "started",
-        "(something that it started still holds its output; no more of that is read)",
+        "(a process that it started keeps the output open; the rest is not read)",
     ]
     assert len(done.left) == 1
     kill(done.left)
@@ -196,7 +196,7 @@ def test_a_command_is_not_begun_after_a_stop() -> None:
 
 
 def test_a_failing_callback_leaves_no_process() -> None:
-    """Whatever goes wrong here, the command does not run on without anybody to look after it."""
+    """After any error in the exporter, the command does not keep running unsupervised."""
     seen: list[str] = []
 
     def fail(line: str) -> None:
@@ -243,7 +243,7 @@ def test_all_that_a_command_wrote_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(command, "start", lambda *_: Ended(b"last\n", b"of another\n"))
     assert ran("anything").lines == [
         "last",
-        "(something that it started still holds its output; no more of that is read)",
+        "(a process that it started keeps the output open; the rest is not read)",
     ]
 
 

@@ -24,6 +24,8 @@ def test_a_missing_program() -> None:
     assert refused("/no/such/drain", "now") == "no such file: /no/such/drain"
     assert refused("./no/such/drain") == "no such file: ./no/such/drain"
     assert refused("no-such-drain") == "no such program in PATH: no-such-drain"
+    assert refused("/no/such/drain -u alice:secret") == "no such file: /no/such/drain ..."
+    assert refused("json://alice:secret@a/b") == "no such file: a text of 23 characters"
     assert refused("/etc/passwd/drain") == "/etc/passwd/drain: Not a directory"
 
 

@@ -1,28 +1,42 @@
 """Tests of `exporter.hooks.runner`: which command runs when, how often, beside which others."""
 
-import json
 import logging
 import os
 import threading
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from exporter.clock import SystemClock
 from exporter.config import Hook
 from exporter.health import Health
 from exporter.hooks.runner import MOST_AT_ONCE, HookRunner
-from exporter.model.jobs import CommandResult, Finding, HookOutcome, Job, Span
+from exporter.inbox import Inbox
+from exporter.metrics import Metrics
+from exporter.model.jobs import Finding, HookOutcome
 from exporter.model.lifecycle import Known, Occurrence, Step, Transition
 from exporter.state import Store
-from exporter.timefmt import Duration
+from exporter.tracing import Tracer
 from tests.clocks import NOW
 from tests.end_to_end.program import eventually
 from tests.hooks.support import VM, occurrence
 from tests.state_support import alter, queue
+
+
+class Ended(Metrics):
+    """Keeps the runs that have ended, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(CollectorRegistry())
+        self.ended: list[tuple[str, HookOutcome]] = []
+
+    def hook_ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
+        """Keep it."""
+        assert seconds >= 0
+        self.ended.append((hook, outcome))
 
 
 class HooksFixture:
@@ -31,27 +45,23 @@ class HooksFixture:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = SystemClock()
-        self.ended: list[tuple[str, HookOutcome]] = []
-        self.reported: list[Finding] = []
+        self.metrics = Ended()
         self.hooks: tuple[Hook, ...] = ()
         self.open()
 
     def open(self) -> None:
         """Start as a new process does."""
         self.store = Store.open(self.folder / "state", health=Health(self.clock), clock=self.clock)
-        self.runner = HookRunner(
-            self.store.hook_jobs,
-            self.clock,
-            traceparent=lambda job: f"trace of {job.key}",
-            trace=self.trace,
-            ended=self.hook_ended,
-        )
+        self.inbox = Inbox()
+        health = Health(self.clock)
+        tracer = Tracer(self.store.spans, self.metrics, health, self.clock, vm=lambda: None, environ={})
+        self.runner = HookRunner(self.store.hook_jobs, self.metrics, tracer, self.inbox, self.clock)
         self.runner.configure(self.hooks, os.environ)
 
     def use(self, **scripts: str) -> None:
         """Configure a hook for each script, in this order."""
         self.hooks = tuple(
-            Hook(name, ("/bin/sh", "-c", f"cd {self.folder} || exit 9; {script}"), timeout=Duration(20))  # type: ignore[arg-type]  # a duration is what the file gives
+            Hook(name, ("/bin/sh", "-c", f"cd {self.folder} || exit 9; {script}"), timeout=20)
             for name, script in scripts.items()
         )
         self.runner.configure(self.hooks, os.environ)
@@ -65,18 +75,10 @@ class HooksFixture:
         """Return whether nothing runs or waits any more."""
         return not self.runner._busy and not self.store.hook_jobs.counts()
 
-    def hook_ended(self, hook: str, result: CommandResult, failure: Finding | None) -> None:
-        """Note the end of a run."""
-        assert result.seconds >= 0
-        self.ended.append((hook, result.outcome))
-        if failure is not None:
-            self.reported.append(failure)
-
-    def trace(self, _job: Job, begun: datetime, ended: datetime, result: CommandResult) -> list[Span]:
-        """Trace nothing."""
-        assert begun <= ended
-        assert result.outcome in HookOutcome
-        return []
+    @property
+    def ended(self) -> list[tuple[str, HookOutcome]]:
+        """The runs that have ended."""
+        return self.metrics.ended
 
     def lines(self, file: str) -> list[str]:
         """Return what was written to a file."""
@@ -157,30 +159,9 @@ def test_hooks_of_two_lives_of_an_event_run_in_order(fixture: HooksFixture) -> N
     fixture.use(a="sleep 0.05; echo $EVENT_TRANSITION >> log")
     ending = occurrence(transition=Transition.CANCELLED)
     again = occurrence(transition=Transition.SCHEDULED)
-    fixture.happen(ending, Occurrence(msgspec.structs.replace(again.tracked, life=2), again.transition, NOW))
+    fixture.happen(ending, Occurrence(msgspec.structs.replace(again.life, number=2), again.transition, NOW))
     eventually(fixture.idle)
     assert fixture.lines("log") == ["cancelled", "scheduled"]
-
-
-def test_what_a_hook_is_told(fixture: HooksFixture) -> None:
-    """The API's EVENT with transition, time and VM on standard input; the same in variables."""
-    fixture.use(tell="cat > input; env > variables")
-    fixture.happen(occurrence(description="x\ny"))
-    eventually(fixture.idle)
-    told = json.loads((fixture.folder / "input").read_text())
-    assert told["id"] == "a"
-    assert told["resources"] == ["WestNO_0", "WestNO_1"]
-    assert told["not_before"] == "2026-03-04T22:15:00Z"
-    assert (told["transition"], told["at"], told["instance"]) == ("started", "2026-03-04T22:00:00Z", VM)
-    variables = fixture.lines("variables")
-    assert {
-        "EVENT_ID=a",
-        "EVENT_TRANSITION=started",
-        "EVENT_ATTEMPT=1",
-        "EVENT_RESOURCETYPE=VirtualMachine",
-        "TRACEPARENT=trace of a",
-        f"INSTANCE_NAME={VM}",
-    } <= set(variables)
 
 
 def test_a_failure_holds_up_nothing(fixture: HooksFixture, caplog: pytest.LogCaptureFixture) -> None:
@@ -208,8 +189,9 @@ def test_a_failure_holds_up_nothing(fixture: HooksFixture, caplog: pytest.LogCap
     ]
     assert [vars(r)["line"] for r in caplog.records if r.getMessage() == "hook output"] == ["oops"]
     assert fixture.store.hook_jobs.results("a") == dict(fixture.ended)
-    assert [(one.hook, one.run, one.detail, one.instance) for one in fixture.reported] == [
-        ("bad", 1, "hook bad failed: exit status 3", VM),
+    reported = [one for one in fixture.inbox.take() if isinstance(one, Finding)]
+    assert [(one.hook, one.run, one.detail, one.instance) for one in reported] == [
+        ("bad", 1, "hook bad failed: exit status 3; output: oops", VM),
         ("gone", 1, "hook gone failed: cannot be started: no such file: /no/such", VM),
     ]
     assert [(one.transition, one.hook, one.detail) for one in fixture.store.findings()] == [

@@ -20,7 +20,7 @@ DOCUMENT = b'{"DocumentIncarnation": 2, "Events": []}'
 def make_client(server: HttpServer | str, *, timeout: float = 5.0, first_timeout: float = 5.0) -> ImdsClient:
     """Return a client without a rate limit."""
     clock = HandClock()
-    limiter = RateLimiter(clock, clock.pass_seconds)
+    limiter = RateLimiter(clock)
     url = server if isinstance(server, str) else server.url
     return ImdsClient(url, timeout=timeout, first_timeout=first_timeout, clock=clock, limiter=limiter)
 
@@ -35,17 +35,26 @@ def failure(call: Callable[[], object]) -> ImdsError:
     pytest.fail("no error")
 
 
-def test_fetch() -> None:
-    """A fetch returns the body unchanged, and its request is as Azure requires."""
-    with serving(answer(DOCUMENT)) as server:
+def test_requests() -> None:
+    """Each request is as Azure requires; bodies come unchanged, facts only from a document that has some."""
+    replies = iter([DOCUMENT, b"", b'{"compute": {"name": "web_3"}}', b"<html>"])
+    ids = ["C7061BAC-AFDC-4513-B24B-AA5F13A16123", 'odd "id"']
+    with serving(lambda c, _: c.send(answer(next(replies)))) as server:
         client = ImdsClient(server.url + "/", api_version="2019-08-01", clock=SystemClock())
         assert client.fetch() == DOCUMENT
+        client.approve(ids)
+        assert client.instance() == VirtualMachine(name="web_3")
+        assert failure(client.instance).reason is PollOutcome.INVALID_DOCUMENT
         client.close()
-    [request] = server.requests
-    assert (request.method, request.path) == ("GET", "/metadata/scheduledevents?api-version=2019-08-01")
-    assert request.headers["metadata"] == "true"
-    assert request.headers["host"] == f"127.0.0.1:{server.port}"
     assert client.endpoint == server.url
+    events, facts = "scheduledevents?api-version=2019-08-01", "instance?api-version=2021-12-13"
+    paths = [("GET", events), ("POST", events), ("GET", facts), ("GET", facts)]
+    assert [(one.method, one.path.removeprefix("/metadata/")) for one in server.requests] == paths
+    headers = [one.headers for one in server.requests]
+    assert {(one["metadata"], one["host"]) for one in headers} == {("true", f"127.0.0.1:{server.port}")}
+    assert headers[1]["content-type"] == "application/json"
+    expected = {"StartRequests": [{"EventId": event_id} for event_id in ids]}
+    assert json.loads(server.requests[1].body) == expected
 
 
 def test_keep_alive() -> None:
@@ -61,29 +70,37 @@ def test_keep_alive() -> None:
     assert (server.connections, len(server.requests)) == (1, 12)
 
 
-def test_chunked_body() -> None:
-    """A body in chunks is put together."""
-    chunks = b"".join(b"%x;a=b\r\n%b\r\n" % (len(part), part) for part in (DOCUMENT[:7], DOCUMENT[7:]))
-    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with serving(head + chunks + b"0\r\nTrailer: x\r\n\r\n") as server:
-        client = make_client(server)
-        assert [client.fetch(), client.fetch()] == [DOCUMENT, DOCUMENT]
-        client.close()
-    assert server.connections == 1
+CHUNKS = b"".join(b"%x;a=b\r\n%b\r\n" % (len(part), part) for part in (DOCUMENT[:7], DOCUMENT[7:]))
 
 
-@pytest.mark.parametrize("head", ["HTTP/1.0 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"])
-def test_body_up_to_the_end_of_the_connection(head: str) -> None:
-    """A body without a length ends with the connection; the next fetch opens another."""
+@pytest.mark.parametrize(
+    ("reply", "connections"),
+    [
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS + b"0\r\nTrailer: x\r\n\r\n",
+            1,
+            id="chunks",
+        ),
+        pytest.param(b"HTTP/1.1 103 Early Hints\r\n\r\n" + answer(DOCUMENT), 1, id="announcement"),
+        pytest.param(answer(DOCUMENT) + answer(b"late"), 3, id="a second answer"),
+        pytest.param(answer(DOCUMENT, headers="Connection: close\r\n"), 3, id="close"),
+        pytest.param(b"HTTP/1.0 200 OK\r\n\r\n" + DOCUMENT, 3, id="HTTP/1.0"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + DOCUMENT, 3, id="no length"),
+    ],
+)
+def test_framing(reply: bytes, connections: int) -> None:
+    """A body is taken as it is framed, and a connection is used again only if it certainly can be."""
 
     def respond(connection: Connection, _: Request) -> None:
-        connection.send(head.encode() + DOCUMENT)
-        connection.hang_up()
+        connection.send(reply)
+        if b"close" in reply or b"HTTP/1.0" in reply:
+            connection.hang_up()
 
     with serving(respond) as server:
         client = make_client(server)
-        assert [client.fetch(), client.fetch()] == [DOCUMENT, DOCUMENT]
+        assert [client.fetch() for _ in range(3)] == [DOCUMENT] * 3
         client.close()
+    assert server.connections == connections
 
 
 def test_connection_closed_between_polls() -> None:
@@ -104,47 +121,22 @@ def test_connection_closed_between_polls() -> None:
         client.close()
 
 
-def test_approve() -> None:
-    """An approval posts all ids in one request."""
-    with serving(answer()) as server:
-        client = make_client(server)
-        client.approve(["C7061BAC-AFDC-4513-B24B-AA5F13A16123", 'odd "id"'])
-        client.close()
-    [request] = server.requests
-    assert (request.method, request.path) == ("POST", "/metadata/scheduledevents?api-version=2020-07-01")
-    assert request.headers["metadata"] == "true"
-    assert request.headers["content-type"] == "application/json"
-    ids = ["C7061BAC-AFDC-4513-B24B-AA5F13A16123", 'odd "id"']
-    assert json.loads(request.body) == {"StartRequests": [{"EventId": event_id} for event_id in ids]}
-
-
-def test_instance() -> None:
-    """The facts about this VM are those of the document, and nothing is made of one that is none."""
-    bodies = iter([b'{"compute": {"name": "web_3"}}', b"<html>"])
-    with serving(lambda c, _: c.send(answer(next(bodies)))) as server:
-        client = make_client(server)
-        assert client.instance() == VirtualMachine(name="web_3")
-        error = failure(client.instance)
-        client.close()
-    assert error.reason is PollOutcome.INVALID_DOCUMENT
-    assert server.requests[0].path == "/metadata/instance?api-version=2021-12-13"
-    assert server.requests[0].headers["metadata"] == "true"
-
-
-@pytest.mark.parametrize("call", ["fetch", "approve", "instance"])
-@pytest.mark.parametrize("status", [201, 204, 400, 404, 405, 410, 429, 500, 503])
-def test_refusals(call: str, status: int) -> None:
-    """Any status but 200 is a failure that names it, and only 429 is a throttle."""
-    with serving(answer(b"" if status == 204 else b"why", f"{status} Any")) as server:
-        client = make_client(server)
-        error = failure(
-            {"fetch": client.fetch, "approve": lambda: client.approve(["a"]), "instance": client.instance}[
-                call
-            ]
-        )
-        client.close()
-    assert error.reason is (PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR)
-    assert f": status {status}" in str(error)
+@pytest.mark.parametrize("status", [201, 204, 301, 302, 303, 307, 308, 400, 404, 405, 410, 429, 500, 503])
+def test_refusals(status: int) -> None:
+    """Any status but 200 is a failure that names it; only 429 is a throttle, and no redirect is followed."""
+    with serving(answer(DOCUMENT)) as other:
+        location = f"Location: {other.url}/metadata/scheduledevents\r\n" if 300 <= status < 400 else ""
+        reply = answer(b"" if status == 204 else b"why", f"{status} Any", location)
+        with serving(reply) as server:
+            client = make_client(server)
+            calls = (client.fetch, lambda: client.approve(["a"]), client.instance)
+            errors = [failure(call) for call in calls]
+            client.close()
+    expected = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
+    assert [error.reason for error in errors] == [expected] * 3
+    assert all(f": status {status}" in str(error) for error in errors)
+    # The first 400 or 404 may be about the API version.
+    assert (len(server.requests) - 3 in (0, 1), other.requests) == (True, [])
 
 
 def test_refusal_in_words() -> None:
@@ -161,22 +153,10 @@ def test_refusal_in_words() -> None:
     assert len(message) < 250
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_redirects(status: int) -> None:
-    """A redirect is a failure, and is not followed, for reading and approving alike."""
-    with serving(answer(DOCUMENT)) as other:
-        location = f"Location: {other.url}/metadata/scheduledevents\r\n"
-        with serving(answer(b"", f"{status} Gone", location)) as server:
-            client = make_client(server)
-            errors = [failure(client.fetch), failure(lambda: client.approve(["a"]))]
-            client.close()
-    assert [error.reason for error in errors] == [PollOutcome.HTTP_ERROR] * 2
-    assert (len(server.requests), len(other.requests)) == (2, 0)
-
-
 def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Proxies and credentials in the environment are for others."""
-    with serving(answer(b"", "502 Proxy")) as proxy, serving(answer(DOCUMENT)) as server:
+    """Proxies and credentials in the environment are for others; a cookie is not sent back."""
+    cookie = answer(DOCUMENT, headers="Set-Cookie: a=b; Path=/\r\n")
+    with serving(answer(b"", "502 Proxy")) as proxy, serving(cookie) as server:
         for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
         monkeypatch.delenv("NO_PROXY", raising=False)
@@ -189,17 +169,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         client.approve(["a"])
         client.close()
     assert proxy.connections == 0
-    assert all("authorization" not in request.headers for request in server.requests)
-
-
-def test_cookies() -> None:
-    """A cookie is neither kept nor sent back."""
-    with serving(answer(DOCUMENT, headers="Set-Cookie: a=b; Path=/\r\n")) as server:
-        client = make_client(server)
-        client.fetch()
-        client.fetch()
-        client.close()
-    assert "cookie" not in server.requests[1].headers
+    assert not any({"authorization", "cookie"} & request.headers.keys() for request in server.requests)
 
 
 def test_slow_fetch_does_not_hold_up_an_approval() -> None:
@@ -226,24 +196,6 @@ def test_slow_fetch_does_not_hold_up_an_approval() -> None:
     assert bodies == [DOCUMENT]
 
 
-def test_request_within_the_handling_of_an_error() -> None:
-    """The reason is that of this request, whatever the caller was handling when it sent it."""
-    with serving(answer(b"", "500 Oops")) as server:
-        client = make_client(server)
-        url = server.url
-
-    def fail() -> None:
-        raise TimeoutError("of the caller")
-
-    try:
-        fail()
-    except TimeoutError:
-        error = failure(client.fetch)
-    client.close()
-    assert error.reason is PollOutcome.CONNECTION_ERROR
-    assert str(error) == f"GET {url}/metadata/scheduledevents: Connection refused"
-
-
 def test_close() -> None:
     """Closing ends idle connections; a later request still works, and leaves none behind."""
     ended = threading.Semaphore(0)
@@ -261,3 +213,47 @@ def test_close() -> None:
         assert ended.acquire(timeout=30)
         client.fetch()
         assert ended.acquire(timeout=30)
+
+
+def versions_asked(server: HttpServer) -> list[str]:
+    """Return the API versions of the requests."""
+    return [request.path.partition("=")[2] for request in server.requests]
+
+
+@pytest.mark.parametrize("status", ["400 Bad Request", "404 Not Found"])
+def test_a_version_that_imds_does_not_know(status: str) -> None:
+    """An older version is used instead, at the cost of one request; a day later the newest is tried again."""
+    known = {"2020-07-01"}
+
+    def respond(connection: Connection, request: Request) -> None:
+        asked = request.path.partition("=")[2]
+        connection.send(answer(DOCUMENT) if asked in known else answer(status=status))
+
+    clock = HandClock()
+    with serving(respond) as server:
+        client = ImdsClient(server.url, clock=clock)
+        client.fetch()
+        clock.pass_seconds(86_399)
+        client.fetch()
+        client.approve(["a"])
+        assert client.api_version == "2020-07-01"
+        known.add("2024-07-09")
+        clock.pass_seconds(2)
+        client.fetch()
+        client.close()
+        assert versions_asked(server) == ["2024-07-09", *["2020-07-01"] * 3, "2024-07-09"]
+    assert client.api_version == "2024-07-09"
+
+
+@pytest.mark.parametrize("status", ["404 Not Found", "429 Too Many Requests", "500 Internal Server Error"])
+def test_an_imds_that_knows_no_version(status: str) -> None:
+    """Where the older version fails, too, the newest is asked for again at the next poll."""
+    clock = HandClock()
+    with serving(answer(status=status)) as server:
+        client = ImdsClient(server.url, clock=clock)
+        for _ in range(2):
+            assert failure(client.fetch).reason is not PollOutcome.SUCCESS
+            clock.pass_seconds(10)
+        client.close()
+        asked = ["2024-07-09", "2020-07-01"] if status.startswith("404") else ["2024-07-09"]
+        assert versions_asked(server) == asked * 2

@@ -1,222 +1,219 @@
-"""Tests of `exporter.metrics`: what Prometheus gets to see."""
+"""Tests of `exporter.metrics` on the bench: what Prometheus gets to see."""
 
+import re
 import subprocess
+import urllib.request
 from datetime import timedelta
 from itertools import product
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter import config
 from exporter.errors import PollOutcome
-from exporter.health import DegradedReason
-from exporter.metrics import SnapshotCollector
+from exporter.health import DegradedReason, Health
+from exporter.metrics import EventCollector, SnapshotCollector
+from exporter.model.documents import decode_document
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target, trace_id
-from exporter.model.lifecycle import Transition
-from exporter.model.views import ApprovalView
+from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
+from tests.bench import Build
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, body, raw_event
-from tests.clocks import NOW
-from tests.watch_fixture import WatchFixture
+from tests.clocks import NOW, HandClock
+from tests.lives import Story
 
-ALL = config.Metrics(events="all", resources=True)
+ALL = "metrics: {events: all, resources: true}"
 ODD = ['a"b\\c\nd', "\x00\x1b[31m", "\ud800", "é€𝄞", "x" * 10_000, "", "{}=,"]
+EVENT = {"event_id": FREEZE_ID, "event_type": "Freeze"}
+STARTED = {"EventStatus": "Started", "NotBefore": ""}
 
 
-def test_promtool_has_nothing_to_say() -> None:
+def test_promtool_has_nothing_to_say(build: Build) -> None:
     """Names, types and help texts keep to Prometheus' rules."""
-    fixture = WatchFixture(metrics=ALL)
-    fixture.poll(body(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Levitate", EventStatus="Odd")))
-    fixture.poll(body(incarnation=2))
-    done = subprocess.run(
-        ["promtool", "check", "metrics"],
-        input=generate_latest(fixture.registry),
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    bench = build(ALL)
+    bench.show(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Levitate", EventStatus="Odd"))
+    for _ in range(2):
+        text = bench.request("/metrics")[1].encode()
+        done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        bench.show()
 
 
-def test_pending_has_every_combination() -> None:
-    """Alerts need series that are there before anything happens: five types, two statuses, two targets."""
-    fixture = WatchFixture()
-    fixture.poll()
-    for event_type, status, target in product(EVENT_TYPES, EVENT_STATUSES, Target):
-        labels = {"event_type": event_type, "event_status": status, "target": target.value}
-        assert fixture.value("pending", **labels) == 0
-
-
-def test_unknown_types_and_statuses_are_there_while_they_last() -> None:
-    """What Azure may add later is counted, and leaves nothing behind."""
-    fixture = WatchFixture()
+def test_pending_has_every_combination(build: Build) -> None:
+    """Alerts need series that are there before anything happens; what is unknown is there while it lasts."""
+    bench = build()
+    combinations = [
+        {"event_type": event_type, "event_status": status, "target": target.value}
+        for event_type, status, target in product(EVENT_TYPES, EVENT_STATUSES, Target)
+    ]
+    assert [bench.metric("pending", **labels) for labels in combinations] == [0] * 20
     labels = {"event_type": "Levitate", "event_status": "Paused", "target": "self"}
-    fixture.poll(body(raw_event(EventType="Levitate", EventStatus="Paused")))
-    assert fixture.value("pending", **labels) == 1
-    fixture.poll(body(incarnation=2))
-    assert fixture.value("pending", **labels) is None
+    bench.show(raw_event(EventType="Levitate", EventStatus="Paused"))
+    assert bench.metric("pending", **labels) == 1
+    bench.show()
+    assert bench.metric("pending", **labels) is None
 
 
-def test_an_event_has_series_while_it_is_listed() -> None:
+def test_an_event_has_series_while_it_is_listed(build: Build) -> None:
     """Every fact about an event has its own series, which disappears with the event."""
-    fixture = WatchFixture(metrics=ALL)
-    fixture.poll()
-    fixture.poll(body(raw_event()))
-    event = {"event_id": FREEZE_ID, "event_type": "Freeze"}
-    left = (NOT_BEFORE - NOW).total_seconds()
-    assert fixture.value("event_not_before_timestamp_seconds", **event) == NOT_BEFORE.timestamp()
-    assert fixture.value("event_seconds_to_not_before", **event) == left - 2
-    fixture.clock.pass_seconds(left)
-    assert fixture.value("event_seconds_to_not_before", **event) == -2
-    assert fixture.value("event_duration_seconds", **event) == 5
-    assert fixture.value("event_resources", **event) == 2
-    assert (
-        fixture.value("event_first_seen_timestamp_seconds", **event)
-        == (NOW + timedelta(seconds=2)).timestamp()
-    )
-    assert fixture.value("event_started_timestamp_seconds", **event) is None
-    assert fixture.value("event_resource_info", **event, resource="WestNO_1") == 1
-    fixture.poll(body(incarnation=2))
-    assert FREEZE_ID not in generate_latest(fixture.registry).decode()
-
-
-def test_what_azure_does_not_say_is_absent() -> None:
-    """A blank NotBefore, an unknown duration and a start that was not watched have no series."""
-    fixture = WatchFixture()
-    fixture.poll(body(raw_event(NotBefore="", DurationInSeconds=-1, EventStatus="Started")))
-    event = {"event_id": FREEZE_ID, "event_type": "Freeze"}
+    bench = build()
+    bench.show(raw_event(Resources=["WestNO_9"]))
+    assert bench.metric("event_info") is None
+    bench.restart(ALL)
+    info = {"event_status": "Scheduled", "event_source": "Platform", "resource_type": "VirtualMachine"}
+    told = {"target": "other", "description": "Virtual machine is being paused."}
+    assert bench.metric("event_info", **EVENT, **info, **told) == 1
+    bench = build(ALL)
+    bench.show(raw_event())
+    assert bench.metric("event_not_before_timestamp_seconds", **EVENT) == NOT_BEFORE.timestamp()
+    left = (NOT_BEFORE - NOW).total_seconds() - 1
+    assert bench.metric("event_seconds_to_not_before", **EVENT) == left
+    assert bench.metric("event_duration_seconds", **EVENT) == 5
+    assert bench.metric("event_resources", **EVENT) == 2
+    first_seen = (NOW + timedelta(seconds=1)).timestamp()
+    assert bench.metric("event_first_seen_timestamp_seconds", **EVENT) == first_seen
+    assert bench.metric("event_started_timestamp_seconds", **EVENT) is None
+    assert bench.metric("event_resource_info", **EVENT, resource="WestNO_1") == 1
+    bench.show(raw_event(Description="x"), wait=10)
+    assert bench.metric("event_seconds_to_not_before", **EVENT) == left - 10
+    bench.clock.pass_seconds(left)
+    assert bench.metric("event_seconds_to_not_before", **EVENT) == -10
+    bench.show(raw_event(**STARTED, DurationInSeconds=-1))
     absent = ("not_before_timestamp_seconds", "seconds_to_not_before", "duration_seconds")
-    for name in (*absent, "started_timestamp_seconds"):
-        assert fixture.value(f"event_{name}", **event) is None
-    fixture.poll(body(incarnation=2))
-    fixture.poll(body(raw_event(NotBefore="", EventStatus="Started"), incarnation=3))
-    assert fixture.value("event_started_timestamp_seconds", **event) is not None
+    assert [bench.metric(f"event_{name}", **EVENT) for name in absent] == [None] * 3
+    bench.show()
+    bench.show(raw_event(EventId="b", **STARTED))
+    assert bench.metric("event_started_timestamp_seconds", event_id="b") is not None
+    assert FREEZE_ID not in bench.request("/metrics")[1]
 
 
-@pytest.mark.parametrize(("events", "expected"), [("self", None), ("all", 1)])
-def test_events_of_other_vms_have_series_where_wanted(events: Any, expected: float | None) -> None:
-    """One VM's event costs series on that VM alone, unless all are asked for."""
-    fixture = WatchFixture(metrics=config.Metrics(events=events))
-    fixture.poll(body(raw_event(Resources=["WestNO_9"])))
-    info = {
-        "event_id": FREEZE_ID,
-        "event_type": "Freeze",
-        "event_status": "Scheduled",
-        "event_source": "Platform",
-        "resource_type": "VirtualMachine",
-        "target": "other",
-        "description": "Virtual machine is being paused.",
+def test_labels_are_short(build: Build) -> None:
+    """Azure's managed Prometheus refuses a whole scrape for a label of more than 1,023 bytes."""
+    bench = build(ALL)
+    for letter in "d\u20ac\U0001f600":
+        bench.show(raw_event(Description=letter * 70_000))
+        families = text_string_to_metric_families(bench.request("/metrics")[1])
+        samples = next(f for f in families if f.name.endswith("_event_info")).samples
+        (label,) = {sample.labels["description"] for sample in samples}
+        assert set(label) == {letter}
+        assert 240 < len(label) <= 500
+        assert len(label.encode()) <= 1023
+
+
+def test_buckets(build: Build) -> None:
+    """Queries of users select them, so that another bound would break these."""
+    target = "notifications: {targets: [{name: a, url: 'json://receiver.test'}]}"
+    text = build(f"{target}\nhooks: [{{name: a, command: [a]}}]").request("/metrics")[1]
+    found: dict[str, list[str]] = {}
+    for name, bound in re.findall(
+        r'^azure_scheduled_events_(\w+)_bucket{.*?le="([^"]+)".*$', text, re.MULTILINE
+    ):
+        if bound not in found.setdefault(name, []):
+            found[name].append(bound)
+    assert found == {
+        "poll_duration_seconds": ["0.01", "0.03", "0.1", "1.0", "10.0", "+Inf"],
+        "hook_duration_seconds": ["1.0", "10.0", "60.0", "300.0", "3600.0", "+Inf"],
+        "notice_seconds": ["30.0", "300.0", "900.0", "86400.0", "604800.0", "+Inf"],
+        "impact_seconds": ["1.0", "60.0", "600.0", "3600.0", "+Inf"],
+        "observed_pause_seconds": ["1.0", "5.0", "10.0", "30.0", "3600.0", "+Inf"],
+        "notification_delay_seconds": [
+            *("0.3", "1.0", "3.0", "10.0", "60.0", "600.0", "3600.0", "86400.0", "+Inf"),
+        ],
     }
-    assert fixture.value("event_info", **info) == expected
 
 
-def test_counters_begin_at_zero() -> None:
-    """Rates are right from the first event on: every known series is there before."""
-    fixture = WatchFixture()
-    for outcome in PollOutcome:
-        assert fixture.value("polls_total", outcome=outcome.value) == 0
-    for event_type, transition in product(EVENT_TYPES, Transition):
-        assert fixture.value("transitions_total", event_type=event_type, transition=transition.value) == 0
-        for histogram in ("notice_seconds", "impact_seconds", "observed_pause_seconds"):
-            assert fixture.value(f"{histogram}_count", event_type=event_type) == 0
-            assert fixture.value(f"{histogram}_bucket", event_type=event_type, le="+Inf") == 0
-    assert fixture.value("invalid_events_total") == 0
+def test_what_is_to_be_expected_begins_at_zero(build: Build) -> None:
+    """Rates are right from the first event on. A fleet pays for each series: rare ones come when possible."""
+    bench = build()
+
+    def zeros(name: str, **labels: str) -> int:
+        return [bench.metric(name, event_type=kind, **labels) for kind in EVENT_TYPES].count(0)
+
+    for transition in ("scheduled", "started", "updated", "completed"):
+        assert zeros("transitions_total", transition=transition) == 5
+    for histogram in ("notice_seconds", "impact_seconds", "observed_pause_seconds"):
+        assert (zeros(f"{histogram}_count"), zeros(f"{histogram}_bucket", le="+Inf")) == (5, 5)
+    failures = [one for one in PollOutcome if one is not PollOutcome.SUCCESS]
+    assert {bench.metric("polls_total", outcome=one.value) for one in failures} == {0}
+    assert bench.metric("invalid_events_total") == 0
+    rare = ("advised", "approved", "hook_failed")
+    assert [zeros("transitions_total", transition=name) for name in rare] == [1, 0, 0]
+    text = bench.request("/metrics")[1]
+    assert sum(line.startswith("azure_scheduled_events_") for line in text.splitlines()) <= 207
+    bench.reload("approval: {rules: [{name: a, action: hold}]}\nhooks: [{name: a, command: [a]}]")
+    assert [zeros("transitions_total", transition=name) for name in rare] == [1, 5, 5]
 
 
-def test_transitions_carry_the_trace_id() -> None:
-    """The exemplar of a transition leads to its trace."""
-    fixture = WatchFixture()
-    fixture.poll(body(raw_event()))
-    families = openmetrics_parser.text_string_to_metric_families(
-        openmetrics.generate_latest(fixture.registry).decode()
-    )
+def test_forms_of_a_scrape(build: Build) -> None:
+    """OpenMetrics has the trace of a transition as its exemplar; by name, only the named series are given."""
+    bench = build(ALL)
+    bench.show(raw_event())
+
+    def scraped(query: str = "", accept: str = "") -> str:
+        request = urllib.request.Request(f"{bench.app.url}/metrics{query}", headers={"Accept": accept})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    text = scraped(accept="application/openmetrics-text")
+    families = openmetrics_parser.text_string_to_metric_families(text)
     exemplars = [s.exemplar.labels for family in families for s in family.samples if s.exemplar]
     assert exemplars == [{"trace_id": trace_id(FREEZE_ID)}]
-
-
-def _collected(fixture: WatchFixture, **sources: Any) -> dict[str, list[dict[str, str]]]:
-    """Return the labels of all samples that are not 0, by the name of the metric without prefix."""
-    collector = SnapshotCollector(lambda: fixture.watch.snapshot, fixture.health, fixture.clock, **sources)
-    return {
-        family.name.removeprefix("azure_scheduled_events_"): [s.labels for s in family.samples if s.value]
-        for family in collector.collect()
-    }
+    names = [f"azure_scheduled_events_{name}" for name in ("up", "event_resource_info")]
+    lines = scraped("?name[]=" + "&name[]=".join(names)).splitlines()
+    assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(names)
 
 
 def test_the_vm_is_described_once_imds_has_told() -> None:
     """One series has the VM's location; the Node's name is a label if there is one."""
-    fixture = WatchFixture()
-    assert _collected(fixture)["instance_info"] == []
-    fixture.imds.facts = VirtualMachine(
-        name="set_0", computer_name="set00", scale_set="set", zone="2", size="D2"
-    )
-    fixture.poll()
-    known = {
+
+    def described(node: str = "", **facts: Any) -> list[dict[str, str]]:
+        snapshot = Snapshot(**facts)
+        collector = SnapshotCollector(lambda: snapshot, Health(HandClock()), HandClock(), node=node)
+        (family,) = (one for one in collector.collect() if one.name.endswith("_instance_info"))
+        return [sample.labels for sample in family.samples]
+
+    assert described() == []
+    vm = VirtualMachine(name="set_0", computer_name="set00", scale_set="set", zone="2", size="D2")
+    known = dict.fromkeys(("priority", "resource_group", "location", "fault_domain"), "") | {
         "instance_name": "set_0",
         "computer_name": "set00",
-        "resource_group": "",
         "scale_set": "set",
-        "location": "",
         "zone": "2",
-        "fault_domain": "",
         "vm_size": "D2",
     }
-    assert _collected(fixture)["instance_info"] == [known]
-    assert _collected(fixture, node="pool-0")["instance_info"] == [known | {"node": "pool-0"}]
+    assert described(vm=vm, instance="set_0") == [known]
+    assert described("pool-0", vm=vm, instance="set_0") == [known | {"node": "pool-0"}]
 
 
-def test_in_service_is_what_the_probe_says() -> None:
-    """It is 1 without a reason to take the VM out, 0 with one."""
-    fixture = WatchFixture()
-    assert _collected(fixture)["in_service"] == [{}]
-    assert _collected(fixture, out_of_service=lambda: "a Reboot")["in_service"] == []
-
-
-def test_approvals_have_a_series_for_each_event_that_has_a_state() -> None:
+def test_approvals_have_a_series_for_each_event_that_has_a_state(build: Build) -> None:
     """The state is a label; where approval is off, there is none."""
-    fixture = WatchFixture()
-    fixture.poll(body(raw_event()))
-    assert _collected(fixture)["event_approval"] == []
-    view = ApprovalView("waiting", "short-freeze", "its turn comes")
-    found = _collected(fixture, approval=lambda _: view)["event_approval"]
-    assert found == [{"event_id": FREEZE_ID, "state": "waiting"}]
-    fixture.poll(body(incarnation=2))
-    assert _collected(fixture, approval=lambda _: view)["event_approval"] == []
+    bench = build()
+    bench.show(raw_event())
+    assert bench.metric("event_approval") is None
+    bench.reload("approval: {mode: 'on', rules: [{name: a, action: approve, delay: 1h}]}")
+    assert bench.metric("event_approval", event_id=FREEZE_ID, state="waiting") == 1
+    bench.show()
+    assert bench.metric("event_approval") is None
 
 
-@pytest.mark.parametrize("reason", DegradedReason)
-def test_reasons_are_seen(reason: DegradedReason) -> None:
-    """Each kind of trouble is a series that is 0 until it is there."""
-    fixture = WatchFixture()
-    assert fixture.value("degraded", reason=reason.value) == 0
-    fixture.health.report(reason, "something")
-    assert fixture.value("degraded", reason=reason.value) == 1
+def test_reasons_are_seen(build: Build) -> None:
+    """Each kind of trouble is a series that is 0 until it is there, and so is being out of service."""
+    bench = build()
+    assert bench.metric("in_service") == 1
+    for reason in DegradedReason:
+        assert bench.metric("degraded", reason=reason.value) == 0
+        bench.app.health.report(reason, "something")
+        assert bench.metric("degraded", reason=reason.value) == 1
+    bench.show(raw_event(EventType="Reboot", **STARTED))
+    assert bench.metric("in_service") == 0
 
 
-@pytest.mark.parametrize("text", ODD)
-def test_odd_texts_are_shown(text: str) -> None:
-    """No text that Azure might send makes a scrape fail."""
-    fixture = WatchFixture(metrics=ALL)
-    fields = ("EventId", "EventType", "EventStatus", "EventSource", "Description")
-    fixture.poll(body(raw_event(**dict.fromkeys(fields, text))))
-    readable(fixture)
-
-
-def test_series_can_be_asked_for_by_name() -> None:
-    """Of what is worked out at the scrape, too, only the named series are given."""
-    fixture = WatchFixture(metrics=ALL)
-    fixture.poll(body(raw_event()))
-    names = [f"azure_scheduled_events_{name}" for name in ("up", "event_resource_info")]
-    lines = generate_latest(fixture.registry.restricted_registry(names)).decode().splitlines()
-    assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(names)
-
-
-texts = st.text(max_size=20)
+texts = st.sampled_from(ODD) | st.text(max_size=20)
 raw_events = st.builds(
     raw_event,
     EventId=texts,
@@ -232,18 +229,15 @@ raw_events = st.builds(
 @given(st.lists(raw_events, max_size=4))
 def test_any_events_can_be_scraped(events: list[Any]) -> None:
     """Whatever the document says, both formats can be read, and no series is there twice."""
-    fixture = WatchFixture(metrics=ALL)
-    fixture.poll(body(*events))
-    readable(fixture)
-
-
-def readable(fixture: WatchFixture) -> None:
-    """Read both formats as Prometheus' own library does, and look for series that are there twice."""
-    plain = generate_latest(fixture.registry).decode()
-    modern = openmetrics.generate_latest(fixture.registry).decode()
+    story = Story()
+    story.feed(*decode_document(body(*events)).events)
+    snapshot = Snapshot(current=tuple(story.current), all_events=True, resources=True)
+    registry = CollectorRegistry()
+    registry.register(SnapshotCollector(lambda: snapshot, Health(HandClock()), HandClock()))
+    registry.register(EventCollector(lambda: snapshot))
     for families in (
-        text_string_to_metric_families(plain),
-        openmetrics_parser.text_string_to_metric_families(modern),
+        text_string_to_metric_families(generate_latest(registry).decode()),
+        openmetrics_parser.text_string_to_metric_families(openmetrics.generate_latest(registry).decode()),
     ):
         series = [(s.name, tuple(sorted(s.labels.items()))) for family in families for s in family.samples]
         assert len(series) == len(set(series))

@@ -35,7 +35,7 @@ def told_of(*steps: Step) -> list[list[Told]]:
     """Return the reports about each answer, which are the same for model and product."""
     found = difference(steps)
     assert found is None, report(steps, found)
-    return [after[1] for after in follow(steps) if after]
+    return [told for _, told in follow(steps)]
 
 
 def story(*steps: Step) -> str:

@@ -1,4 +1,4 @@
-"""The model and the product side by side: where they disagree on a history, in as few words as possible."""
+"""The model and the product side by side: where they disagree on a history."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,10 +11,15 @@ from exporter.errors import ImdsError
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.events import ScheduledEvent
-from exporter.model.lifecycle import Known, Occurrence, TrackedEvent
+from exporter.model.imminent import pass_time
+from exporter.model.lifecycle import Known, Occurrence
+from exporter.model.lifecycle import Life as ProgramLife
+from exporter.model.lifecycle import Step as Effects
 from tests.model import life
-from tests.model.histories import NAME, Step
+from tests.model.histories import Step
 from tests.model.reading import Event, plain_name
+
+SECONDS = tuple(threshold.total_seconds() for threshold in life.THRESHOLDS)
 
 
 class Line(NamedTuple):
@@ -53,18 +58,13 @@ class Difference(NamedTuple):
 def difference(steps: Sequence[Step]) -> Difference | None:
     """Return where model and product disagree, or None."""
     for number, (expected, got) in enumerate(zip(_by_model(steps), _by_product(steps), strict=True)):
-        if expected is None or got is None:
-            if expected is not got:
-                return Difference(
-                    number, [], [], f"read by {'product' if expected is None else 'model'} only"
-                )
-        elif len(expected) != len(got) or set(expected) != set(got):
+        if len(expected) != len(got) or set(expected) != set(got):
             return Difference(
                 number,
                 [line for line in expected if line not in got],
                 [line for line in got if line not in expected],
             )
-        elif (ranks := [_rank(line) for line in got]) != sorted(ranks):
+        if (ranks := [_rank(line) for line in got]) != sorted(ranks):
             return Difference(number, expected, got, "told in another order")
     return None
 
@@ -74,25 +74,23 @@ def _rank(line: Line) -> int:
     return next((i for i, words in enumerate(life.ORDER) if line.transition in words), len(life.ORDER))
 
 
-def _by_model(steps: Iterable[Step]) -> Iterator[Lines | None]:
+def _by_model(steps: Iterable[Step]) -> Iterator[Lines]:
     """Yield the reports and the current lives after each answer, and at the end the past ones."""
     state = life.State()
     for step, after in zip(steps, life.follow(steps), strict=True):
-        if after is None:
-            yield None
-            continue
         state, told = after
-        current = [_expected(each) for each in state.lives if not each.over]
+        current = [expected_line(each) for each in state.lives if not each.over]
         yield [_expected_word(each, step.at) for each in told] + current
-    yield [_expected(each) for each in state.lives if each.over and not each.silent]
+    yield [expected_line(each) for each in state.lives if each.over and not each.silent]
 
 
 def _expected_word(each: life.Told, at: datetime) -> Line:
-    line = _expected(each.life)
+    line = expected_line(each.life)
     return line._replace(transition=each.transition, at=at, changes=_plain(each.changes), impact=each.impact)
 
 
-def _expected(each: life.Life) -> Line:
+def expected_line(each: life.Life) -> Line:
+    """Return a life of the model."""
     happened = tuple((moment.transition or "", moment.at) for moment in each.transitions)
     end = each.transitions[-1] if each.over else None
     return Line(
@@ -108,7 +106,7 @@ def _expected(each: life.Life) -> Line:
     )
 
 
-def _by_product(steps: Iterable[Step]) -> Iterator[Lines | None]:
+def _by_product(steps: Iterable[Step]) -> Iterator[Lines]:
     known, watching = Known(), False
     for step in steps:
         if step.restart:
@@ -117,27 +115,30 @@ def _by_product(steps: Iterable[Step]) -> Iterator[Lines | None]:
         try:
             document = decode_document(step.body)
         except ImdsError:
-            yield None
-            continue
-        after = advance(known, document, step.at, instance=step.instance, watching=watching)
-        watching = True
-        known = msgspec.structs.replace(after.known, last_success=step.at)
+            after = pass_time(known, step.at, SECONDS, step.instance) or Effects(known)
+            known = after.known
+        else:
+            after = advance(
+                known, document, step.at, instance=step.instance, watching=watching, thresholds=SECONDS
+            )
+            watching = True
+            known = msgspec.structs.replace(after.known, last_success=step.at)
         yield [_got_word(each) for each in after.occurrences] + [
-            _got(each) for each in known.current.values()
+            line_of(each) for each in known.current.values()
         ]
-    yield [_got(each) for each in known.past.values()]
+    yield [line_of(each) for each in known.past.values()]
 
 
 def _got_word(each: Occurrence) -> Line:
     changes = tuple((change.field, change.old, change.new) for change in each.changes)
-    line = _got(each.tracked)
+    line = line_of(each.life)
     return line._replace(
         transition=each.transition.value, at=each.at, changes=_plain(changes), impact=each.impact
     )
 
 
 def _plain(changes: life.Changes) -> life.Changes:
-    """Return changes with names that count; which of two spellings was told before is of no interest."""
+    """Return changes with names that count; which of two spellings was reported before does not matter."""
     return tuple(
         (field, _names(old), _names(new)) if field == "resources" else (field, old, new)
         for field, old, new in changes
@@ -149,10 +150,11 @@ def _names(resources: object) -> tuple[str, ...]:
     return tuple(sorted(map(plain_name, resources)))
 
 
-def _got(each: TrackedEvent) -> Line:
+def line_of(each: ProgramLife) -> Line:
+    """Return a life of the product."""
     return Line(
         tuple(event_id.lower() for event_id in each.ids),
-        each.life,
+        each.number,
         each.target.value,
         _event(each.event),
         each.first_seen,
@@ -174,35 +176,6 @@ def _event(event: ScheduledEvent) -> Event:
         event.duration_seconds,
         event.description,
     )
-
-
-def shrink(steps: Sequence[Step]) -> Sequence[Step]:
-    """Return a history with as little in it as possible about which the two disagree still."""
-    while smaller := next((each for each in _smaller(steps) if difference(each)), None):
-        steps = smaller
-    return steps
-
-
-def _smaller(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    for i, step in enumerate(steps):
-        before, after = list(steps[:i]), list(steps[i + 1 :])
-        yield before + after
-        yield from ([*before, simpler, *after] for simpler in _simpler(step))
-
-
-def _simpler(step: Step) -> Iterator[Step]:
-    if step.restart:
-        yield step._replace(restart=False)
-    if step.instance != NAME:
-        yield step._replace(instance=NAME)
-    try:
-        content = json.loads(step.body)
-        events = content["Events"]
-    except (ValueError, TypeError):
-        return
-    for i in range(len(events)):
-        left = content | {"Events": events[:i] + events[i + 1 :]}
-        yield step._replace(body=json.dumps(left).encode())
 
 
 def report(steps: Sequence[Step], found: Difference) -> str:

@@ -7,14 +7,39 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any, NamedTuple
 
+from tests.model.reading import ADVICE
+
 NAME = "vm_0"
 BEGINNING = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 
 _SPELLINGS = (NAME, "VM_0", "_vm_0", "_Vm_0")
 _OTHERS = ("vm_1", "_VM_1", "vm_2", "__vm_0", "vm_00")
-_TYPES = ("Freeze", "Reboot")
+_TYPES = ("Freeze", "Reboot", "Freeze", "Reboot", ADVICE)
 _SOURCES = ("Platform", "User")
-_GAPS = (1, 1, 1, 1, 5, 29, 30, 31, 59, 60, 61, 300, 86_399, 86_400, 86_401, 172_800, -1, -45, -7200, -90_000)
+_GAPS = (
+    1,
+    1,
+    1,
+    1,
+    5,
+    90,
+    600,
+    29,
+    30,
+    31,
+    59,
+    60,
+    61,
+    300,
+    86_399,
+    86_400,
+    86_401,
+    172_800,
+    -1,
+    -45,
+    -7200,
+    -90_000,
+)
 _TIMES = ("soon", "", None, "Mon, 04 Mar 2026 22:15:00 GMT")
 _DURATIONS = (-1, 0, 5, 9, None, "unknown")
 _DESCRIPTIONS = ("", "", "Maintenance.", None)
@@ -34,7 +59,7 @@ class Step(NamedTuple):
 def history(seed: int | str) -> list[Step]:
     """Return a history of 3 to 17 answers."""
     chance = random.Random(f"{seed} history")
-    azure = _Azure(chance)
+    azure = Azure(chance)
     names = chance.choices((_always, _sometimes), (3, 1))[0]
     now = BEGINNING
     steps: list[Step] = []
@@ -52,7 +77,7 @@ def _sometimes(chance: random.Random) -> str | None:
     return NAME if chance.random() < 0.5 else None
 
 
-class _Azure:
+class Azure:
     """The events that there are, were and had another id, and how they are served."""
 
     def __init__(self, chance: random.Random) -> None:
@@ -96,7 +121,13 @@ class _Azure:
     def _spoilt(self, event: Raw) -> Raw:
         """Return an event with a field that cannot be read, now and then without its id."""
         spoilt = event | self._chance.choice(
-            ({"EventType": 17}, {"EventType": None}, {"EventStatus": 17}, {"NotBefore": "tomorrow"})
+            (
+                {"EventType": 17},
+                {"EventType": None},
+                {"EventStatus": 17},
+                {"EventStatus": ""},
+                {"NotBefore": "tomorrow"},
+            )
         )
         if self._chance.random() < 0.2:
             del spoilt["EventId"]
@@ -131,7 +162,7 @@ class _Azure:
         return self._chance.choice((word, word, word, word.lower(), word.upper()))
 
     def _time(self) -> str | None:
-        at = BEGINNING + timedelta(minutes=self._chance.randrange(4))
+        at = BEGINNING + timedelta(minutes=self._chance.choice((0, 2, 3, 11, 12, 15, 30)))
         right = (format_datetime(at, usegmt=True), at.strftime("%Y-%m-%dT%H:%M:%SZ"))
         return self._chance.choice((*right, *right, *_TIMES))
 
@@ -193,6 +224,7 @@ class _Azure:
                     ("Description", chance.choice(_DESCRIPTIONS)),
                     ("Resources", list(dict.fromkeys([*(event["Resources"] or ()), "vm_3"]))),
                     ("EventSource", chance.choice(_SOURCES)),
+                    ("EventType", chance.choice(_TYPES)),
                 )
             )
             event[name] = value

@@ -5,16 +5,18 @@ All lives are kept, each with its whole story, and every question is answered by
 Nothing of the product is used.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
 from tests.model.histories import Step
-from tests.model.reading import Document, Event, plain_name, read, same_name
+from tests.model.reading import ADVICE, Document, Event, plain_name, read, same_name
 
 ENDINGS = ("completed", "cancelled", "vanished")
-ORDER = (ENDINGS, ("started",), ("updated",), ("scheduled", "advised"))
+ORDER = (ENDINGS, ("started",), ("updated",), ("imminent",), ("scheduled", "advised"))
+
+THRESHOLDS = tuple(timedelta(seconds=seconds) for seconds in (600, 60))
 
 WATCHED = timedelta(seconds=30)
 FOLDED = timedelta(seconds=60)
@@ -99,15 +101,16 @@ class Told(NamedTuple):
     impact: timedelta | None = None
 
 
-def follow(steps: Iterable[Step]) -> Iterator[tuple[State, list[Told]] | None]:
-    """Yield the state after each answer and its reports; None if it is not a document."""
+def follow(steps: Iterable[Step]) -> Iterator[tuple[State, list[Told]]]:
+    """Yield the state after each answer, and the reports."""
     state, watching = State(), False
     for step in steps:
         watching = watching and not step.restart
         try:
             document = read(step.body)
         except ValueError:
-            yield None
+            state, told = pass_time(state, step.at)
+            yield state, told
             continue
         state, told = advance(state, Poll(document, step.at, step.instance, watching))
         watching = True
@@ -116,13 +119,14 @@ def follow(steps: Iterable[Step]) -> Iterator[tuple[State, list[Told]] | None]:
 
 def advance(state: State, poll: Poll) -> tuple[State, list[Told]]:
     """Return the state after a poll, and its reports, in order."""
-    heirs = _heirs(state, poll.document)
+    heirs = _heirs(state, poll)
     lives = [life if life.over else _go_on(life, heirs, state, poll) for life in state.lives]
     for event in poll.document.events.values():
         if event is not None and not any(event.id in life.ids for life in lives if not life.over):
             earlier = [life for life in lives if event.id in life.ids or heirs.get(life.ids) == event]
             begun = _begin(event, earlier[-1] if earlier else None, state, poll)
             lives += [begun] if begun else []
+    lives = [_by_now(life, poll.at) for life in lives]
     told = []
     for index, life in enumerate(lives):
         before = len(state.lives[index].transitions) if index < len(state.lives) else 0
@@ -131,30 +135,83 @@ def advance(state: State, poll: Poll) -> tuple[State, list[Told]]:
     return State(tuple(lives), poll.document, poll.at), told
 
 
+def pass_time(state: State, now: datetime) -> tuple[State, list[Told]]:
+    """Return the state after an answer that is no document, and the reports."""
+    lives = tuple(_by_now(life, now) for life in state.lives)
+    told = [Told("imminent", life) for life in lives if life not in state.lives]
+    return state._replace(lives=lives), told
+
+
+def _by_now(life: Life, now: datetime) -> Life:
+    """Return the life with a report if its start has come near."""
+    event = life.event
+    if life.over or event.kind != "scheduled" or event.not_before is None:
+        return life
+    left, ahead = event.not_before - now, _notice(life)
+    if not any(left <= threshold < ahead for threshold in THRESHOLDS):
+        return life
+    return life._replace(story=(*life.story, Moment(now, event, "imminent")))
+
+
+def _notice(life: Life) -> timedelta:
+    """Return the notice at the last report that the start is near, or the longest announced since."""
+    announced, notice = None, None
+    for moment in life.story:
+        if moment.event.not_before is None:
+            continue
+        if moment.event.kind == "scheduled":
+            left = moment.event.not_before - moment.at
+            if notice is None or moment.transition == "imminent":
+                notice = left
+            elif moment.event.not_before != announced:
+                notice = max(notice, left)
+        announced = moment.event.not_before
+    assert notice is not None
+    return notice
+
+
 def _told(life: Life, moment: Moment, poll: Poll) -> Told:
     impact = None
     if moment.transition == "completed" and poll.watching and life.started:
         impact = max(poll.at - life.started, timedelta(0))
+    life = life._replace(story=life.story[: life.story.index(moment) + 1])
     return Told(moment.transition or "", life, moment.changes, impact)
 
 
-def _heirs(state: State, document: Document) -> dict[tuple[str, ...], Event]:
-    """Return the events that go on under a new id, by the ids they had."""
-    dropped = [
-        life for life in state.lives if not life.over and not any(i in document.events for i in life.ids)
-    ]
+def _heirs(state: State, poll: Poll) -> dict[tuple[str, ...], Event]:
+    """Return the events that continue under a new id, by the ids they had."""
+    events = poll.document.events
+    dropped = [life for life in state.lives if not life.over and not any(i in events for i in life.ids)]
     known = [i for life in state.lives for i in life.ids]
-    brought = [e for e in document.events.values() if e and e.kind == "started" and e.id not in known]
+    brought = [e for e in events.values() if e and e.status == "started" and e.id not in known]
+    heirs = _alike(dropped, brought, _nature)
+    own_dropped = [life for life in dropped if life.ids not in heirs and _hits(life.event, poll)]
+    own_brought = [event for event in brought if event not in heirs.values() and _hits(event, poll)]
+    heirs |= _alike(own_dropped, own_brought, lambda event: (event.type, event.source))
+    renewable = [
+        life.ids
+        for life in dropped
+        if life.event.status == "scheduled"
+        or (life.event.status == "started" and _very_next(state, poll.document))
+    ]
+    return {ids: event for ids, event in heirs.items() if ids in renewable}
+
+
+def _alike(
+    dropped: Iterable[Life], brought: Iterable[Event], nature: Callable[[Event], object]
+) -> dict[tuple[str, ...], Event]:
+    """Return the new event for each life, where no other is like either."""
     heirs = {}
     for life in dropped:
-        rivals = [other for other in dropped if _nature(other.event) == _nature(life.event)]
-        alike = [event for event in brought if _nature(event) == _nature(life.event)]
-        renewable = life.event.kind == "scheduled" or (
-            life.event.kind == "started" and _very_next(state, document)
-        )
-        if len(rivals) == len(alike) == 1 and renewable:
+        rivals = [other for other in dropped if nature(other.event) == nature(life.event)]
+        alike = [event for event in brought if nature(event) == nature(life.event)]
+        if len(rivals) == len(alike) == 1:
             heirs[life.ids] = alike[0]
     return heirs
+
+
+def _hits(event: Event, poll: Poll) -> bool:
+    return _target(event, poll.instance) == "self"
 
 
 def _nature(event: Event) -> tuple[str, str, list[str]]:
@@ -186,13 +243,14 @@ def _gone(life: Life, state: State, poll: Poll) -> str:
     """Return how a life ends whose event is no longer listed."""
     if life.has("started"):
         return "completed"
-    if not life.has("scheduled"):
+    if not life.has("scheduled") or life.event.type == ADVICE:
         return "vanished" if poll.document.incarnation is None else "cancelled"
     if poll.document.nameless:
         return "vanished"
     assert state.document is not None
     assert state.at is not None
-    readable = any(state.document.events.get(i) for i in life.ids)
+    listed = [event for i in life.ids if (event := state.document.events.get(i))]
+    readable = any(event.status != "unknown" for event in listed)
     recent = abs(poll.at - state.at) < SWITCHED_OFF
     return "cancelled" if readable and recent and _very_next(state, poll.document) else "vanished"
 
@@ -254,17 +312,17 @@ def _with(life: Life, poll: Poll, event: Event, transition: str | None, changes:
 
 
 def _last_told(life: Life) -> Event:
-    """Return the event as it was at the last transition, or when it last fell back from Started."""
+    """Return the event as last reported, or as it was when it last fell back from Started."""
     told = life.story[0].event
     for before, moment in pairwise(life.story):
-        if moment.transition or _starts_or_falls_back(before.event, moment.event):
+        if moment.transition not in (None, "imminent") or _starts_or_falls_back(before.event, moment.event):
             told = moment.event
     return told
 
 
 def _starts_or_falls_back(before: Event, after: Event) -> bool:
-    """Return whether the status changes to or from Started: changes with it are not reported."""
-    return before.kind != after.kind and "started" in (before.kind, after.kind)
+    """Return whether the status alone changes to or from Started: changes with it are not reported."""
+    return before.type == after.type and before.kind != after.kind and "started" in (before.kind, after.kind)
 
 
 def _held_back(life: Life, now: datetime) -> bool:
@@ -273,7 +331,7 @@ def _held_back(life: Life, now: datetime) -> bool:
 
 
 def _changes(old: Event, new: Event) -> Changes:
-    fields = ("not_before", "duration_seconds", "resources", "description")
+    fields = ("type", "not_before", "duration_seconds", "resources", "description")
     return tuple((f, getattr(old, f), getattr(new, f)) for f in fields if not _same(f, old, new))
 
 

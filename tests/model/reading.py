@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 _MEANING = ("scheduled", "started", "completed", "canceled")
+ADVICE = "SpotRebalanceRecommendation"
 
 
 class Event(NamedTuple):
@@ -23,8 +24,9 @@ class Event(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Return one of the four statuses that mean something, or "other"."""
-        return self.status if self.status in _MEANING else "other"
+        """Return one of the four statuses that mean something, or "other"; advice does not start."""
+        is_advice = self.type == ADVICE and self.status in ("scheduled", "started")
+        return self.status if self.status in _MEANING and not is_advice else "other"
 
 
 class Document(NamedTuple):
@@ -64,13 +66,15 @@ def _incarnation(value: object) -> int | None:
 
 
 def _event(item: dict[str, Any]) -> Event | None:
-    if not isinstance(item.get("EventType"), str) or not isinstance(item.get("EventStatus"), str):
+    if not isinstance(item.get("EventType"), str):
         return None
+    status = item.get("EventStatus")
+    status = status.lower() if isinstance(status, str) and status.strip() else "unknown"
     duration = item.get("DurationInSeconds")
     return Event(
         id=item["EventId"].lower(),
         type=item["EventType"],
-        status=item["EventStatus"].lower().replace("cancelled", "canceled"),
+        status=status.replace("cancelled", "canceled"),
         source=item.get("EventSource") or "",
         resources=tuple(item.get("Resources") or ()),
         not_before=_time(item.get("NotBefore") or ""),

@@ -1,4 +1,4 @@
-"""The long run: many random histories, and each on which model and product disagree, made small.
+"""The long run: many random histories, and each on which model and product disagree.
 
 python -m tests.model.run --histories 100000 --seed 1
 """
@@ -7,7 +7,7 @@ import argparse
 import sys
 import time
 
-from tests.model.compare import difference, report, shrink
+from tests.model.compare import difference, report
 from tests.model.histories import history
 
 
@@ -16,11 +16,8 @@ def disagreements(seed: int | str, histories: int, most: int) -> list[str]:
     found: list[str] = []
     for number in range(histories):
         steps = history(f"{seed}-{number}")
-        if difference(steps):
-            small = shrink(steps)
-            last = difference(small)
-            assert last is not None
-            found.append(f"history {seed}-{number}\n{report(small, last)}")
+        if where := difference(steps):
+            found.append(f"history {seed}-{number}\n{report(steps, where)}")
         if len(found) == most:
             break
     return found

@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
+from exporter.model.advance import advance
+from exporter.model.documents import decode_document
+from exporter.model.lifecycle import Known
 from tests.model.cases import (
-    EARLIER,
-    FOR_OTHERS,
-    OTHERS,
     STARTED,
     UNREADABLE,
     A,
@@ -15,7 +15,8 @@ from tests.model.cases import (
     story,
     told_of,
 )
-from tests.model.histories import BEGINNING, NAME
+from tests.model.histories import BEGINNING, NAME, Step
+from tests.model.reading import ADVICE
 
 
 def test_advised() -> None:
@@ -32,16 +33,6 @@ def test_advised_and_gone() -> None:
     assert last(advice, poll(1, None)) == "vanished a"
 
 
-def test_scheduled_started_completed() -> None:
-    """The usual life."""
-    assert story(poll(0, 1, A), poll(1, 2, STARTED), poll(2, 3)) == "scheduled a | started a | completed a"
-
-
-def test_started_first_of_all() -> None:
-    """An event may be Started when it is first seen."""
-    assert story(poll(0, 1, STARTED), poll(1, 2)) == "started a | completed a"
-
-
 def test_updated() -> None:
     """A change of NotBefore, duration, resources or description is reported, with old and new values."""
     changed = event(NotBefore=None, DurationInSeconds=-1, Resources=[NAME, "vm_1"], Description="Soon.")
@@ -55,22 +46,6 @@ def test_updated() -> None:
     )
 
 
-def test_resources_that_change() -> None:
-    """One name more, less or none at all is an update; without any the event is still this VM's."""
-    both = poll(0, 1, event(Resources=[NAME, "vm_1"]))
-    for names in ([NAME], [NAME, "vm_1", "vm_1"], []):
-        assert story(both, poll(1, 2, event(Resources=names))) == "scheduled a | updated a"
-
-
-def test_what_is_no_update() -> None:
-    """Other fields, other spellings and another order of names change nothing."""
-    both = event(Resources=[NAME, "vm_1"])
-    same = event(
-        "a", "SCHEDULED", Resources=["_VM_1", "VM_0"], EventSource="User", NotBefore="Mon, " + EARLIER[5:]
-    )
-    assert story(poll(0, 1, both), poll(1, 2, same)) == "scheduled a | -"
-
-
 def test_cancelled_with_proof() -> None:
     """Readable and not Started just before, and the very next incarnation."""
     assert story(poll(0, 1, A), poll(1, 2)) == "scheduled a | cancelled a"
@@ -80,12 +55,6 @@ def test_vanished() -> None:
     """An incarnation that was missed, repeated or set back proves nothing."""
     for incarnation in (1, 3, 0):
         assert last(poll(0, 1, A), poll(1, incarnation)) == "vanished a"
-
-
-def test_cancelled_beside_a_field_that_cannot_be_read() -> None:
-    """A defect without a lost event does not affect which events are listed."""
-    odd = event("B", DurationInSeconds="soon")
-    assert last(poll(0, 1, A), poll(1, 2, odd)) == "cancelled a, scheduled b"
 
 
 def test_vanished_unreadable_just_before() -> None:
@@ -102,30 +71,12 @@ def test_vanished_after_a_day() -> None:
         assert last(poll(0, 1, A), poll(-day, 2, restart=restart)) == "vanished a"
 
 
-def test_cancelled_after_days() -> None:
-    """The 24 hours count from the last document, however long the event has been Scheduled."""
-    steps = [poll(hours * 3600, 1, A) for hours in (0, 20, 40, 60)]
-    assert last(*steps, poll(79 * 3600, 2)) == "cancelled a"
-
-
 def test_once_in_a_life() -> None:
     """Started back to Scheduled, Started again, and a status of no meaning are not transitions."""
     paused = event(status="Paused")
     first = poll(0, 1, A), poll(1, 2, STARTED), poll(2, 3, A), poll(3, 4, paused)
     told = story(*first, poll(4, 5, STARTED), poll(5, 6, A), poll(6, 9))
     assert told == "scheduled a | started a | - | - | - | - | completed a"
-
-
-def test_once_across_restarts() -> None:
-    """A restart reports nothing again."""
-    steps = poll(0, 1, A), poll(1, 1, A, restart=True), poll(2, 2, STARTED, restart=True)
-    assert story(*steps) == "scheduled a | - | started a"
-
-
-def test_updates_under_unknown_statuses() -> None:
-    """Between two unknown statuses there is no transition for the change."""
-    steps = poll(0, 1, event(status="Advisory")), poll(1, 2, event(status="Paused", Description="Soon."))
-    assert story(*steps) == "advised a | updated a"
 
 
 def test_updates_are_folded() -> None:
@@ -138,21 +89,6 @@ def test_updates_are_folded() -> None:
     assert changes == [[()], [(one,)], [], [], [(two,)], []]
 
 
-def test_a_folded_update_that_was_taken_back() -> None:
-    """Content that equals the last reported one is not an update."""
-    first, second = event(DurationInSeconds=6), event(DurationInSeconds=7)
-    steps = poll(0, 1, A), poll(1, 2, first), poll(2, 3, second), poll(3, 4, first), poll(99, 4, first)
-    assert story(*steps) == "scheduled a | updated a | - | - | -"
-
-
-def test_a_folded_update_before_the_start() -> None:
-    """A start reports the pending update."""
-    first, second = event(DurationInSeconds=6), event(DurationInSeconds=7)
-    begun = event(status="Started", DurationInSeconds=7, NotBefore="")
-    steps = poll(0, 1, A), poll(1, 2, first), poll(2, 3, second), poll(3, 4, begun), poll(99, 4, begun)
-    assert story(*steps) == "scheduled a | updated a | - | started a | -"
-
-
 def test_listed_again() -> None:
     """An event that is listed again after its end begins a new life."""
     first = poll(0, 1, A), poll(1, 2), poll(2, 3, A)
@@ -161,44 +97,12 @@ def test_listed_again() -> None:
     assert told.endswith(" | started a/2 | completed a/2 | started a/3")
 
 
-def test_this_vm_joins() -> None:
-    """A document that adds this VM begins a life; the life for others ends without a transition."""
-    assert story(poll(0, 1, FOR_OTHERS), poll(1, 2, A)) == "scheduled a other | scheduled a/2"
-    begun = event(status="Started", Resources=OTHERS)
-    assert story(poll(0, 1, begun), poll(1, 2, STARTED)) == "started a other | started a/2"
-    to_and_fro = poll(0, 1, A), poll(1, 2, FOR_OTHERS), poll(2, 3, A), poll(3, 4, FOR_OTHERS)
-    assert last(*to_and_fro) == "cancelled a/3, scheduled a/4 other"
-
-
-def test_this_vm_leaves() -> None:
-    """A document that drops this VM ends its life; the event continues as a separate life for others."""
-    begun = event(status="Started", Resources=OTHERS)
-    steps = poll(0, 1, A), poll(1, 2, FOR_OTHERS), poll(2, 3)
-    assert story(*steps) == "scheduled a | cancelled a, scheduled a/2 other | cancelled a/2 other"
-    assert last(poll(0, 1, STARTED), poll(1, 2, begun)) == "completed a, started a/2 other"
-    assert last(poll(0, 1, A), poll(1, 2, begun)) == "cancelled a, started a/2 other"
-    told = told_of(poll(0, 1, A), poll(1, 2, FOR_OTHERS))[1]
-    assert [each.life.event.resources for each in told] == [(NAME,), tuple(OTHERS)]
-
-
-def test_this_vm_leaves_and_the_event_ends() -> None:
-    """The event's continuation for others, also in the same document, does not affect this VM's life."""
-    assert last(poll(0, 1, A), poll(1, 2, event(status="Completed", Resources=OTHERS))) == "cancelled a"
-    assert last(poll(0, 1, STARTED), poll(1, 2, event(status="Canceled", Resources=OTHERS))) == "completed a"
-
-
 def test_order() -> None:
     """Endings come first, then what started, was updated, is scheduled or advised."""
     before = [event("new", "Advisory"), event("upd"), event("sta"), event("end", EventType="Freeze")]
     after = [event("fresh"), event("upd", Description="x"), event("sta", "Started"), event("new", "Advisory")]
     told = last(poll(0, 1, *before), poll(1, 2, *after))
     assert told == "cancelled end, started sta, updated upd, scheduled fresh"
-
-
-def test_statuses_in_any_case() -> None:
-    """Statuses are compared without regard to case."""
-    steps = poll(0, 1, event(status="SCHEDULED")), poll(1, 2, event(status="started")), poll(2, 3)
-    assert story(*steps) == "scheduled a | started a | completed a"
 
 
 def test_azure_says_so() -> None:
@@ -210,11 +114,6 @@ def test_azure_says_so() -> None:
         told = story(*first, poll(3, 10, said), poll(4, 11, A), poll(5, 12))
         assert told == f"- | scheduled a | {outcome} a | - | scheduled a/2 | cancelled a/2"
     assert last(poll(0, 1, STARTED), poll(1, 2, event(status="Canceled"))) == "cancelled a"
-
-
-def test_the_start_alone() -> None:
-    """Becoming Started is not also an update, nor is going back."""
-    assert story(poll(0, 1, A), poll(1, 2, STARTED), poll(2, 3, A)) == "scheduled a | started a | -"
 
 
 def test_starts_that_were_watched() -> None:
@@ -235,8 +134,77 @@ def test_impact() -> None:
     assert back[2][0].impact == timedelta(0)
 
 
-def test_gone_while_the_exporter_was_down() -> None:
-    """A restart alone takes away no proof, but a missed incarnation does."""
-    assert last(poll(0, 1, A), poll(99, 2, restart=True)) == "cancelled a"
-    assert last(poll(0, 1, A), poll(99, 3, restart=True)) == "vanished a"
-    assert last(poll(0, 1, STARTED), poll(99, 3, restart=True)) == "completed a"
+NEAR = "Wed, 04 Mar 2026 22:11:00 GMT"
+NOT_A_DOCUMENT = Step(BEGINNING + timedelta(seconds=70), b"<html>")
+
+
+def test_imminent() -> None:
+    """Each threshold below the notice is reported once, several passed at once as one, by the time alone."""
+    coming = event(NotBefore=NEAR)
+    told = story(
+        poll(0, 1, coming),
+        poll(59, 1, coming),
+        NOT_A_DOCUMENT,
+        poll(80, 1, coming, restart=True),
+        poll(605, 1, coming),
+    )
+    assert told == "scheduled a | - | imminent a | - | imminent a"
+    assert story(poll(0, 1, coming), poll(640, 1, coming)) == "scheduled a | imminent a"
+    assert (
+        story(poll(300, 1, coming), poll(599, 1, coming), poll(600, 1, coming))
+        == "scheduled a | - | imminent a"
+    )
+
+
+def test_imminent_after_a_postponement() -> None:
+    """A postponement beyond a threshold makes it count again; a clock that was set back does not."""
+    coming, later = event(NotBefore=NEAR), event(NotBefore="Wed, 04 Mar 2026 22:22:00 GMT")
+    again = story(poll(0, 1, coming), poll(61, 1, coming), poll(65, 2, later), poll(721, 2, later))
+    assert again == "scheduled a | imminent a | updated a | imminent a"
+    back = story(poll(0, 1, coming), poll(61, 1, coming), poll(-60, 1, coming), poll(62, 1, coming))
+    assert back == "scheduled a | imminent a | - | -"
+    earlier = event(NotBefore="Wed, 04 Mar 2026 22:05:00 GMT")
+    assert last(poll(0, 1, coming), poll(1, 2, earlier)) == "updated a, imminent a"
+
+
+def test_what_is_never_imminent() -> None:
+    """Only what is Scheduled and has a readable NotBefore is, and no recommendation."""
+    for fields in ({"status": "Advisory"}, {"EventType": ADVICE}, {"NotBefore": ""}, {"status": "Started"}):
+        found = event(**({"NotBefore": NEAR} | fields))
+        assert last(poll(0, 1, found), poll(700, 1, found)) == "-"
+
+
+def test_a_changed_type_is_an_update() -> None:
+    """It is one of the changes, and the life continues; a start in the same document is the start alone."""
+    freeze = event(EventType="Freeze")
+    told = told_of(poll(0, 1, freeze), poll(1, 2, A))
+    assert [(each.transition, each.changes) for each in told[1]] == [
+        ("updated", (("type", "Freeze", "Reboot"),))
+    ]
+    assert last(poll(0, 1, freeze), poll(1, 2, STARTED)) == "started a"
+
+
+def test_a_recommendation_is_advice() -> None:
+    """It is advised whatever its status, and cancelled when it goes, also after Started."""
+    advice = event(EventType=ADVICE)
+    started = event(EventType=ADVICE, status="Started")
+    assert story(poll(0, 1, advice), poll(1, 2, started), poll(2, 9)) == "advised a | - | cancelled a"
+    preempt = event(EventType="Preempt")
+    assert story(poll(0, 1, advice), poll(1, 2, preempt)) == "advised a | scheduled a"
+
+
+def test_no_status() -> None:
+    """An event without a status is advised; what was scheduled and then had none may have started."""
+    for status in ("", None, 7):
+        unknown = event() | {"EventStatus": status}
+        assert story(poll(0, 1, unknown), poll(1, 2, A)) == "advised a | scheduled a"
+        assert story(poll(0, 1, A), poll(1, 2, unknown), poll(2, 3)) == "scheduled a | - | vanished a"
+
+
+def test_the_gravest_comes_first() -> None:
+    """Of one document, within each kind of transition."""
+    events = [event(kind, EventType=kind) for kind in ("Freeze", "Reboot", "Preempt")]
+    told = advance(
+        Known(), decode_document(poll(0, 1, *events).body), BEGINNING, instance=NAME, watching=False
+    )
+    assert [each.life.event.event_type for each in told.occurrences] == ["Preempt", "Reboot", "Freeze"]

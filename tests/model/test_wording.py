@@ -1,8 +1,11 @@
 """Durations and effects in words."""
 
+from datetime import timedelta
+
 import pytest
 
 from exporter.model import wording as words
+from tests.clocks import NOW
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,9 @@ from exporter.model import wording as words
         (3599.7, "1 h"),
         (86_390, "1 day"),
         (7140, "1 h 59 min"),
+        (60, "1 min"),
+        (3600, "1 h"),
+        (169_200, "1 day 23 h"),
     ],
 )
 def test_durations_are_said_in_two_units(seconds: float | None, expected: str) -> None:
@@ -42,6 +48,27 @@ def test_durations_are_said_in_two_units(seconds: float | None, expected: str) -
 def test_expected_durations_are_said_plainly(seconds: int | None, expected: str) -> None:
     """Unknown, none and some are three things."""
     assert words.impact(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected", "rough"),
+    [
+        (0.4, "now", "under 1 min"),
+        (-0.4, "now", "under 1 min"),
+        (29, "in 29 s", "under 1 min"),
+        (-3, "3 s ago", "under 1 min"),
+        (31, "in 31 s", "1 min"),
+        (7140, "in 1 h 59 min", "119 min"),
+        (7200, "in 2 h", "2 h"),
+        (169_200, "in 1 day 23 h", "47 h"),
+        (172_800, "in 2 days", "2 days"),
+    ],
+)
+def test_times_are_said_from_now(seconds: float, expected: str, rough: str) -> None:
+    """In both directions, and in one unit where room is short."""
+    ahead = timedelta(seconds=seconds)
+    assert (words.relative(NOW + ahead, NOW), words.roughly(ahead)) == (expected, rough)
+    assert words.relative(None, NOW) == "unknown"
 
 
 def test_an_unknown_type_is_admitted() -> None:

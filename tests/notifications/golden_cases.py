@@ -29,6 +29,10 @@ VM = VirtualMachine(
     scale_set="web",
     size="Standard_D4s_v5",
     environment="AzurePublicCloud",
+    computer_name="web000000",
+    node="aks-web-12345678-vmss000000",
+    priority="Regular",
+    tags={"owner": "ops"},
 )
 # Notice in seconds, expected impact in seconds, and Azure's words, as each type has them in the field.
 _TYPES: dict[str, tuple[int, int | None, str]] = {
@@ -79,7 +83,8 @@ def of(transition: Transition, event_type: str, **fields: Any) -> Message:
     changes: tuple[Change, ...] = ()
     if transition is Transition.UPDATED:
         changes = (Change("not_before", due + timedelta(minutes=10), due),)
-    detail = "hook drain failed: exit status 3" if transition is Transition.HOOK_FAILED else ""
+    detail = "hook drain failed: exit status 3; output: draining / 2 pods are left"
+    detail = detail if transition is Transition.HOOK_FAILED else ""
     return replace(
         Message("oncall", "c7061bac", 1, transition, NOW, "web_0", event, changes, detail, vm=VM),
         event=replace(event, **fields),

@@ -13,10 +13,10 @@ import pytest
 from exporter.config import Templates
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Rendered, TextFormat
-from exporter.notifications.rendering import Renderer
-from exporter.notifications.templating import samples
+from exporter.notifications.samples import samples
 from tests.clocks import NOW
 from tests.notifications.golden_cases import EXPORTER_URL, VM, of, ordinary, special
+from tests.notifications.renderers import Renderer
 
 FOLDER = Path(__file__).parent / "golden"
 FORMATS: dict[TextFormat, str] = {"markdown": "md", "text": "txt", "html": "html"}
@@ -31,8 +31,7 @@ def rendered(text_format: TextFormat) -> Iterator[str]:
     """Return all messages of a format."""
     renderer = Renderer(Templates(format=text_format), EXPORTER_URL)
     for heading, message, now in (*ordinary(), *special()):
-        late = (now - message.at).total_seconds() > 5
-        yield written(heading, renderer.render(message, now, late=late))
+        yield written(heading, renderer.render(message, now, failed="failed before" in heading))
     yield written("a sample of notify-test", renderer.render(samples(VM, NOW)[1], NOW))
     several = [message for _, message, _ in (*ordinary(), *special())]
     yield written("a digest", renderer.digest(several, NOW + timedelta(hours=1))[0])
@@ -60,6 +59,6 @@ def test_a_long_name_keeps_its_ends() -> None:
     name = "aks-nodepool1-12345678-vmss_000012"
     found = next(m for heading, m, _ in special() if heading == "a long name")
     sent = Renderer(Templates()).render(found, NOW)
-    assert sent.title == "[WARNING] Reboot scheduled: aks-nodep...mss_000012 in 15 min"
+    assert sent.title == "[WARNING] Reboot scheduled: aks-node...s_000012 at 22:15 UTC"
     assert name in sent.body
     assert of(Transition.SCHEDULED, "Reboot").instance == "web_0"

@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from exporter.config import Templates
+from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import AnyMessage, Backlog, Delivery, Message, WatchChange, WatchMessage
-from exporter.notifications.addresses import Address
-from exporter.notifications.rendering import Renderer
-from exporter.notifications.sending import AppriseSender
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW
 from tests.notifications.messages import message
 from tests.notifications.receivers import Received, TlsProxy, http_receiver
+from tests.notifications.senders import Direct
 
 KEY = f"{REBOOT_ID}/vm_0"
 TOKEN = "0123456789abcdef" * 2
@@ -66,10 +64,9 @@ def told(transition: Transition, event_type: str = "Reboot", incident: str = KEY
     return replace(message(transition, type=event_type), incident=incident)
 
 
-def tell(sender: AppriseSender, *messages: AnyMessage) -> list[Delivery]:
+def tell(target: Direct, *messages: AnyMessage) -> list[Delivery]:
     """Send messages as a worker does."""
-    writer = Renderer(Templates())
-    return [sender.send(writer.render(one, NOW, limit=sender.body_limit).about(one)) for one in messages]
+    return [target.send(one) for one in messages]
 
 
 def states(service: str, requests: list[Received]) -> list[State]:
@@ -91,7 +88,7 @@ def test_one_incident_per_event(
     proxy: TlsProxy, service: str, event_type: str, life: tuple[Transition, ...]
 ) -> None:
     """All messages of a life have one key; the end closes it, whatever its severity, and only the end."""
-    sender = AppriseSender(Address("oncall", url=URLS[service]))
+    sender = Direct(URLS[service])
     assert all(one.delivered for one in tell(sender, *(told(one, event_type) for one in life)))
     found = states(service, proxy.requests)
     assert [key for key, _ in found] == [KEY] * len(life)
@@ -103,9 +100,9 @@ def test_one_incident_per_event(
 
 
 def test_goalert_has_a_server_of_its_own() -> None:
-    """It is told as the others are."""
+    """Its messages are like those of the others."""
     with http_receiver() as receiver:
-        sender = AppriseSender(Address("oncall", url=f"goalert://{receiver.authority}/{REBOOT_ID}"))
+        sender = Direct(f"goalert://{receiver.authority}/{REBOOT_ID}")
         tell(sender, told(Transition.SCHEDULED), told(Transition.COMPLETED))
     bodies = [request.json for request in receiver.requests]
     assert [(body["dedup"], body.get("action")) for body in bodies] == [(KEY, None), (KEY, "close")]
@@ -115,8 +112,8 @@ def test_goalert_has_a_server_of_its_own() -> None:
 def test_services_that_close_what_they_opened(proxy: TlsProxy, service: str, tmp_path: Path) -> None:
     """An alert is opened, noted on and closed, also after a restart; without one nothing is sent."""
 
-    def start() -> AppriseSender:
-        return AppriseSender(Address("oncall", url=f"{service}://{TOKEN}"), storage=tmp_path / "apprise")
+    def start() -> Direct:
+        return Direct(f"{service}://{TOKEN}", storage=str(tmp_path / "apprise"))
 
     life = (Transition.SCHEDULED, Transition.APPROVED, Transition.STARTED)
     assert [one.skipped for one in tell(start(), *map(told, life))] == [False] * 3
@@ -133,13 +130,13 @@ def test_services_that_close_what_they_opened(proxy: TlsProxy, service: str, tmp
 def test_what_the_url_says_comes_first(proxy: TlsProxy) -> None:
     """A key or an action of the URL stays."""
     url = f"{URLS['pagerduty']}?dedup=mine&action=trigger"
-    tell(AppriseSender(Address("oncall", url=url)), told(Transition.SCHEDULED), told(Transition.COMPLETED))
+    tell(Direct(url), told(Transition.SCHEDULED), told(Transition.COMPLETED))
     assert states("pagerduty", proxy.requests) == [("mine", "trigger"), ("mine", "trigger")]
 
 
 def test_an_entity_of_the_url_stays(proxy: TlsProxy) -> None:
     """Splunk On-Call takes one for all messages in its URL."""
-    tell(AppriseSender(Address("oncall", url=f"{URLS['splunk']}/mine")), told(Transition.COMPLETED))
+    tell(Direct(f"{URLS['splunk']}/mine"), told(Transition.COMPLETED))
     assert states("splunk", proxy.requests) == [("mine", "RECOVERY")]
 
 
@@ -147,7 +144,7 @@ def test_the_watch_is_an_incident_of_its_own(proxy: TlsProxy) -> None:
     """Blind opens it, recovered closes it."""
     outage = WatchMessage("oncall", "outage", 1, WatchChange.BLIND, NOW, "vm_0", NOW, incident="watch/vm_0")
     over = WatchMessage("oncall", "outage", 2, WatchChange.RECOVERED, NOW, "vm_0", NOW, incident="watch/vm_0")
-    tell(AppriseSender(Address("oncall", url=URLS["pagerduty"])), outage, over)
+    tell(Direct(URLS["pagerduty"]), outage, over)
     assert states("pagerduty", proxy.requests) == [("watch/vm_0", "trigger"), ("watch/vm_0", "resolve")]
 
 
@@ -159,7 +156,7 @@ def test_a_backlog_for_services_with_incidents(tmp_path: Path) -> None:
     )
 
     def backlog(address: Address) -> Backlog:
-        return AppriseSender(address).backlog
+        return Direct(address).backlog
 
     assert backlog(Address("a", url=URLS["pagerduty"])) is Backlog.LAST
     assert backlog(Address("a", url="json://127.0.0.1/")) is Backlog.DIGEST

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from exporter.health import DegradedReason
-from exporter.model.lifecycle import HISTORY, Change, Known, Step, TrackedEvent, Transition
+from exporter.model.lifecycle import HISTORY, Change, Known, Life, Step, Transition
 from exporter.model.messages import Message, Outcome
 from tests.builders import NOT_BEFORE, scheduled
 from tests.notifications.messages import message
-from tests.notifications.workbench import DOWN, Workbench
+from tests.notifications.workbench import DOWN, Workbench, bodies
 from tests.state_support import alter, no_room_for_files, on_disk
 
 _WITHOUT_ZONE = b'{"work": %s}' % msgspec.json.encode(message()).replace(b'00Z"', b'00"')
@@ -29,7 +29,7 @@ def keys(workbench: Workbench) -> list[str]:
 
 def test_messages_and_transitions_are_written_together(workbench: Workbench) -> None:
     """If the transitions cannot be stored, no messages are sent about them."""
-    changed = (cast(TrackedEvent, object()),)
+    changed = (cast(Life, object()),)
     step = Step(Known(1, workbench.clock.now()), (), (), changed, (), new_incarnation=True)
     with pytest.raises(AttributeError):
         workbench.store.record(step, [message()])
@@ -49,22 +49,8 @@ def test_messages_come_back_as_they_were(workbench: Workbench) -> None:
     step = Step(Known(1, workbench.clock.now()), (), (), (), (), new_incarnation=True)
     workbench.store.record(step, [written])
     workbench.restart()
-    (waiting,) = workbench.store.outbox.waiting("oncall", 10)
-    assert waiting.message == written
-
-
-def test_messages_of_version_1_are_about_events(workbench: Workbench) -> None:
-    """What an older exporter left waiting is sent."""
-    workbench.post("a")
-    workbench.store.close()
-    alter(
-        workbench.directory,
-        """UPDATE entries SET value = replace(value, '"type":"event","target"', '"target"')""",
-    )
-    alter(workbench.directory, "PRAGMA user_version = 1")
-    workbench.open()
-    workbench.work()
-    assert workbench.sender.bodies == ["a/1"]
+    ((_, record),) = workbench.store.outbox.first("oncall", 10)
+    assert record.work == written
 
 
 def test_what_is_done_with_is_remembered_without_its_content(workbench: Workbench) -> None:
@@ -79,7 +65,7 @@ def test_marks_are_kept_as_long_as_the_history(workbench: Workbench) -> None:
     """After 90 days the next message that is written clears them away; what still waits stays."""
     workbench.post("a")
     workbench.work()
-    workbench.sender.answer = lambda _: DOWN
+    workbench.oncall.answer = lambda _: DOWN
     workbench.post("b")
     workbench.clock.pass_seconds(HISTORY.total_seconds())
     workbench.post("c")
@@ -91,12 +77,12 @@ def test_marks_are_kept_as_long_as_the_history(workbench: Workbench) -> None:
 
 def test_order_is_that_of_writing(workbench: Workbench) -> None:
     """A clock that is set back does not put a later message first."""
-    workbench.sender.answer = lambda _: DOWN
+    workbench.oncall.answer = lambda _: DOWN
     workbench.post("a")
     workbench.clock.set_wall(workbench.clock.now() - timedelta(hours=1))
     workbench.post("b")
     workbench.restart()
-    assert [waiting.key for waiting in workbench.store.outbox.waiting("oncall", 10)] == ["a", "b"]
+    assert [key.life for key, _ in workbench.store.outbox.first("oncall", 10)] == ["a", "b"]
 
 
 def test_counts_survive_a_restart(workbench: Workbench) -> None:
@@ -121,11 +107,11 @@ def test_a_full_disk_loses_and_repeats_nothing(workbench: Workbench) -> None:
     assert workbench.health.problems() == ()
     workbench.restart()
     workbench.work()
-    assert workbench.sender.bodies == ["a/1", "b/1"]
+    assert bodies(workbench.oncall) == ["a/1", "b/1"]
 
 
 def test_marks_go_with_their_lives(workbench: Workbench) -> None:
-    """What was told of a life that is forgotten is no reason not to tell of another with the same key."""
+    """Messages about a forgotten life do not suppress those about another with the same key."""
     workbench.post("a", "b")
     workbench.work()
     step = Step(Known(2, workbench.clock.now()), (), (), (), ("a",), new_incarnation=True)
@@ -133,7 +119,7 @@ def test_marks_go_with_their_lives(workbench: Workbench) -> None:
     assert keys(workbench) == ["b"]
     workbench.post("a", "b")
     workbench.work()
-    assert workbench.sender.bodies == ["a/1", "b/1", "a/1"]
+    assert bodies(workbench.oncall) == ["a/1", "b/1", "a/1"]
 
 
 def test_what_waits_outlives_its_life(workbench: Workbench) -> None:
@@ -141,7 +127,7 @@ def test_what_waits_outlives_its_life(workbench: Workbench) -> None:
     workbench.post("a")
     workbench.store.record(Step(Known(2, workbench.clock.now()), (), (), (), ("a",), new_incarnation=True))
     workbench.work()
-    assert workbench.sender.bodies == ["a/1"]
+    assert bodies(workbench.oncall) == ["a/1"]
 
 
 @pytest.mark.parametrize(
@@ -155,17 +141,17 @@ def test_what_cannot_be_read_is_given_up(workbench: Workbench, damaged: bytes) -
     alter(workbench.directory, "UPDATE entries SET value = ? WHERE key LIKE '%\"a\"%'", damaged)
     workbench.open()
     workbench.work()
-    assert workbench.sender.bodies == ["b/1"]
+    assert bodies(workbench.oncall) == ["b/1"]
     assert workbench.tally.lost[Outcome.EXPIRED] == 1
     assert workbench.store.outbox.counts() == {}
 
 
 @pytest.mark.parametrize("outcome", [Transition.COMPLETED, Transition.CANCELLED])
 def test_a_late_message_knows_that_its_event_is_over(workbench: Workbench, outcome: Transition) -> None:
-    """What was written down before the end is told with the end; the facts of its time stay."""
+    """What was recorded before the end is sent with the end; the facts of its time stay."""
     now = workbench.clock.now()
     sent = message()
-    life = TrackedEvent(
+    life = Life(
         scheduled(event_id=sent.event.id),
         (sent.event.id,),
         now,
@@ -182,4 +168,4 @@ def test_a_late_message_knows_that_its_event_is_over(workbench: Workbench, outco
     assert found.event.not_before == sent.event.not_before
     assert found.severity is sent.severity
     workbench.work()
-    assert workbench.sender.sent[0].resolves
+    assert workbench.oncall.sent[0].resolves

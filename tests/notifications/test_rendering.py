@@ -1,6 +1,8 @@
 """Tests of `exporter.notifications.rendering`: rules behind the words; the golden files have the words."""
 
+import re
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import msgspec
@@ -9,10 +11,10 @@ import pytest
 from exporter.config import Templates
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import AnyMessage, Message, TextFormat, WatchChange, WatchMessage
-from exporter.notifications.rendering import Renderer
 from tests.builders import NOT_BEFORE
 from tests.clocks import NOW
 from tests.notifications.messages import message
+from tests.notifications.renderers import Renderer
 
 
 def body(sent: Message, **templates: Any) -> str:
@@ -33,12 +35,11 @@ def test_all_formats_say_the_same(transition: Transition) -> None:
         Renderer(Templates(format=form)).render(sent, NOW) for form in ("text", "markdown", "html")
     )
     head, _, *facts = text.body.split("\n")
-    assert markdown.body == "\n".join([head, "", *(f"- {fact}" for fact in facts)])
+    plain = re.sub("<(https[^>]*)>", r"\1", markdown.body)
+    assert plain == "\n".join([head, "", *(f"- {fact}" for fact in facts)])
     items = "".join(f"<li>{fact}</li>\n" for fact in facts)
-    assert (
-        html.body.replace("-&gt;", "->").replace("&#39;", "'").replace("&#34;", '"')
-        == f"<p>{head}</p>\n<ul>\n{items}</ul>"
-    )
+    shown = re.sub('<a href="[^"]*">([^<]*)</a>', r"\1", unescape(html.body))
+    assert shown == f"<p>{head}</p>\n<ul>\n{items}</ul>"
     assert text.title == markdown.title == html.title
     assert [found.format for found in (text, markdown, html)] == ["text", "markdown", "html"]
 
@@ -88,17 +89,18 @@ def test_many_vms_are_counted() -> None:
 def test_a_late_message_begins_with_when_it_happened(text_format: TextFormat, start: str) -> None:
     """With any template, a late message has a note in its first line."""
     renderer = Renderer(Templates(body="own", format=text_format))
-    found = renderer.render(message(), NOW + timedelta(minutes=12), late=True)
-    words = "This happened at 2026-03-04 22:00:00 UTC, 12 min ago; the message could not be delivered before."
+    found = renderer.render(message(), NOW + timedelta(minutes=12), failed=True)
+    words = "This happened at 2026-03-04 22:00:00 UTC, 12 min ago; it could not be delivered before."
     assert found.body == start.format(words)
-    assert found.title == "[WARNING] Reboot scheduled: vm_0 in 3 min"
+    assert found.title == "[WARNING] Reboot scheduled: vm_0 at 22:15 UTC (3 min)"
+    assert "could not be delivered" not in renderer.render(message(), NOW + timedelta(minutes=13)).body
 
 
 def test_a_late_html_document_stays_a_document() -> None:
     """Where a template writes a whole HTML document, the line goes into its body."""
     renderer = Renderer(Templates(body="<html><BODY class=x>own</BODY></html>", format="html"))
-    found = renderer.render(message(), NOW, late=True).body
-    assert found.startswith("<html><BODY class=x><p>This happened at 2026-03-04 22:00:00 UTC, now; ")
+    found = renderer.render(message(), NOW + timedelta(seconds=9)).body
+    assert found.startswith("<html><BODY class=x><p>This happened at 2026-03-04 22:00:00 UTC, 9 s ago.</p>")
 
 
 @pytest.mark.parametrize("text_format", ["markdown", "html"])
@@ -134,8 +136,8 @@ RECOVERED = msgspec.structs.replace(
 def test_what_imds_said_is_data(text_format: TextFormat) -> None:
     """The text of an error is no markup; a VM without a name is worded."""
     odd = msgspec.structs.replace(BLIND, instance=None, error="<b>@all `x`")
-    found = Renderer(Templates(format=text_format)).render(odd, NOW, late=True)
-    assert found.title == "[WARNING] Watch blind: this VM (name unknown) for 5 min"
+    found = Renderer(Templates(format=text_format)).render(odd, NOW, failed=True)
+    assert found.title == "[WARNING] Blind: scheduled events of this...nown) unknown for 5 min"
     assert "@" not in found.body
     assert text_format != "html" or "<b>" not in found.body
 
@@ -149,10 +151,10 @@ def test_templates_of_the_user_are_for_events() -> None:
 def test_a_digest_has_them_too() -> None:
     """Blind and recovered stand among the other messages that waited."""
     found, number = Renderer(Templates()).digest([message(), BLIND, RECOVERED], NOW)
-    assert found.title == "[WARNING] 3 messages from vm_0: 1 scheduled, 1 blind, 1 recovered"
+    assert found.title == "[WARNING] 3 messages from vm_0: 1 scheduled, 1 blind, ..."
     assert found.body.splitlines()[-2:] == [
-        "- 2026-03-04 22:00:00 UTC: Watch blind: vm_0 for 5 min",
-        "- 2026-03-04 22:07:00 UTC: Watch recovered: vm_0 after 12 min",
+        "- 2026-03-04 22:00:00 UTC: Blind: scheduled events of vm_0 unknown for 5 min",
+        "- 2026-03-04 22:07:00 UTC: Recovered: scheduled events of vm_0 known again",
     ]
     assert number == 3
 

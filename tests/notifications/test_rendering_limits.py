@@ -6,9 +6,10 @@ from msgspec.structs import replace
 from exporter.config import Templates
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Severity, TextFormat
-from exporter.notifications.rendering import CUT, Renderer, fit_body, fit_title
+from exporter.notifications.fitting import CUT, fit_body, fit_title
 from tests.clocks import NOW
 from tests.notifications.messages import message
+from tests.notifications.renderers import Renderer
 
 LINES = "\n".join(f"line {number}" for number in range(100))
 
@@ -33,10 +34,11 @@ def test_html_is_cut_into_paragraphs_of_text() -> None:
     """Cut HTML has closed elements only, escaped text, and nothing that a browser would not show."""
     html = "<head><title>t</title></head><style>s</style><h1>a &amp; b</h1><ul>" + "<li>&lt;c&gt; d</li>" * 99
     found = fit_body(html, 300, "html")
-    assert found.startswith("<p>a &amp; b</p>\n<p>&lt;c&gt; d</p>\n<p>&lt;c&gt; d</p>\n")
-    assert found.endswith(f"</p>\n<p>{CUT}</p>")
+    assert found.startswith("<p>a &amp; b</p>\n<p>&lt;c&gt; d</p>\n<p>&lt;c&gt; d</p>\n<p>")
+    assert found.endswith(f"d</p>\n<p>{CUT}</p>")
     assert len(found) <= 300
-    assert fit_body("<p>" + "&lt;" * 999, 30, "html") == "<p>" + "&lt;" * 5 + "</p>\n"
+    assert fit_body("<p>" + "&lt;" * 999, 30, "html") == "<p>" + "&lt;" * 5 + "</p>"
+    assert fit_body("<p>a<br>b<script>" + "x" * 999, 20, "html") == "<p>a</p>\n<p>b</p>"
     assert fit_body("<p>" + "x" * 999, 3, "html") == ""
 
 
@@ -75,7 +77,7 @@ def test_a_rendered_message_keeps_the_limit(text_format: TextFormat, late: bool)
     """Title and body together stay within what the service takes, down to a short message."""
     renderer = Renderer(Templates(format=text_format))
     for limit in (1, 2, 40, 160, 280, 400):
-        found = renderer.render(message(), NOW, limit=limit, late=late)
+        found = renderer.render(message(), NOW, limit=limit, failed=late)
         assert found.title
         assert len(found.title) + len(found.body) <= limit
 
@@ -116,9 +118,3 @@ def test_the_severity_is_of_those_that_are_in() -> None:
     messages = [message(), message(Transition.STARTED)]
     found, number = Renderer(Templates()).digest(messages, NOW, limit=300)
     assert (number, found.severity) == (1, Severity.WARNING)
-
-
-def test_nothing_has_no_digest() -> None:
-    """No message at all is a mistake of the caller."""
-    with pytest.raises(ValueError, match="no messages"):
-        Renderer(Templates()).digest([], NOW)

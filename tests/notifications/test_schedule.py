@@ -14,9 +14,9 @@ from exporter.notifications.schedule import (
     MOST_SINGLE,
     SLOW_SECONDS,
     Ids,
-    Item,
     Schedule,
 )
+from exporter.state.outbox import Item, Lane
 from tests.clocks import HandClock
 
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
@@ -29,7 +29,8 @@ class Desk:
     def __init__(self, *items: Item, recovering: bool = False, backlog: Backlog = Backlog.DIGEST) -> None:
         self.clock = HandClock()
         self.schedule = Schedule(self.clock, recovering=recovering, chance=lambda: 0.0)
-        self.waiting = list(items)
+        self.lane = Lane()
+        self.post(*items)
         self.backlog = backlog
         self.answer: Callable[[Ids], Answer] = lambda _: None
         self.sent: list[Ids] = []
@@ -38,7 +39,7 @@ class Desk:
 
     def begin(self) -> Ids | float | None:
         """Begin what is next; return it, or the seconds until something may be."""
-        turn = self.schedule.next(self.waiting, self.backlog)
+        turn = self.schedule.next(self.lane, self.backlog)
         if not turn.items:
             return turn.delay
         ids = tuple(item.id for item in turn.items)
@@ -49,12 +50,13 @@ class Desk:
     def end(self, ids: Ids, failure: Answer) -> None:
         """End an attempt; what was delivered, or failed too often, waits no more."""
         if failure is None:
-            self.schedule.delivered(ids)
+            self.schedule.delivered(ids, len(ids))
             self.got.append(ids)
             self._remove(ids)
             return
-        self.schedule.failed(ids, failure)
-        if failure is Failure.TARGET or (failure is Failure.REFUSED and len(ids) > 1):
+        self.schedule.failed(ids, len(ids), failure)
+        split = len(ids) > 1 and failure in (Failure.REFUSED, Failure.ENDED)
+        if failure is Failure.TARGET or split:
             return
         for one in ids:
             self.tries[one] = self.tries.get(one, 0) + 1
@@ -63,7 +65,18 @@ class Desk:
         self._remove(lost)
 
     def _remove(self, ids: Ids) -> None:
-        self.waiting = [item for item in self.waiting if item.id not in ids]
+        for life, sequence in ids:
+            self.lane.remove(life, sequence)
+
+    def post(self, *items: Item) -> None:
+        """Add messages."""
+        for one in items:
+            self.lane.put(one.life, one.sequence, one.severity)
+
+    @property
+    def waiting(self) -> list[Item]:
+        """What waits."""
+        return [one for items in self.lane.lives.values() for one in items.values()]
 
     def work(self) -> float | None:
         """Do all that is due now; return the seconds until there is more."""
@@ -98,7 +111,7 @@ def refusing(life: str, failure: Failure) -> Callable[[Ids], Answer]:
 
 
 def test_a_target_that_is_well_is_told_in_order() -> None:
-    """What happened first is told first, however grave."""
+    """What happened first is sent first, regardless of severity."""
     desk = Desk(item("a"), item("b", CRITICAL), item("a", CRITICAL, 2))
     desk.work()
     assert desk.order == ["a", "b", "a"]
@@ -113,7 +126,7 @@ def test_what_waited_goes_out_gravest_first() -> None:
 
 
 def test_a_message_that_is_refused_holds_up_its_event_alone() -> None:
-    """It is tried three times within ten minutes, while all others go out; then its event goes on."""
+    """It is tried three times within ten minutes, while others are sent; then its event continues."""
     desk = Desk(item("bad"), item("bad", CRITICAL, 2), item("a"), item("b", CRITICAL))
     desk.answer = lambda ids: Failure.REFUSED if ids == (("bad", 1),) else None
     desk.work()
@@ -130,7 +143,7 @@ def test_a_message_that_makes_the_target_fail_holds_up_no_other() -> None:
     desk.work()
     assert desk.order == [f"{n}" for n in range(5)]
     desk.run(200)
-    desk.waiting.append(item("new"))
+    desk.post(item("new"))
     desk.work()
     assert desk.order[-1] == "new"
 
@@ -169,7 +182,7 @@ def test_no_message_waits_behind_one_that_is_not_answered() -> None:
             assert turn <= SLOW_SECONDS
             desk.clock.pass_seconds(turn)
     assert begun == ["0", "1", "2"]
-    desk.waiting.insert(0, item("x", CRITICAL))
+    desk.post(item("x", CRITICAL))
     desk.clock.pass_seconds(SLOW_SECONDS)
     assert desk.begin() == (("x", 1),)
 
@@ -180,7 +193,7 @@ def test_more_than_ten_that_waited_are_a_digest() -> None:
     desk = Desk(*items, recovering=True)
     desk.answer = lambda _: Failure.TARGET
     desk.work()
-    desk.waiting.append(item("new"))
+    desk.post(item("new"))
     desk.answer = lambda _: None
     desk.run(60)
     whole = tuple(one.id for one in items)
@@ -215,7 +228,7 @@ def test_one_event_that_waited_for_its_incident_service() -> None:
     desk = Desk(item("a"), backlog=Backlog.LAST)
     desk.answer = lambda _: Failure.TARGET
     desk.work()
-    desk.waiting += [item("a", CRITICAL, 2), item("a", INFO, 3)]
+    desk.post(item("a", CRITICAL, 2), item("a", INFO, 3))
     desk.answer = lambda _: None
     desk.run(60)
     assert desk.got == [(("a", 1), ("a", 2), ("a", 3))]
@@ -234,7 +247,7 @@ class Driver(Desk):
         if what == "post":
             life = str(number)
             self.posted[life] = self.posted.get(life, 0) + 1
-            self.waiting.append(Item(life, self.posted[life], Severity(str(value))))
+            self.post(Item(life, self.posted[life], Severity(str(value))))
         elif what == "begin":
             turn = self.begin()
             if isinstance(turn, tuple):
@@ -273,7 +286,7 @@ STEPS = st.lists(
 @settings(max_examples=300)
 @given(steps=STEPS, backlog=st.sampled_from(Backlog))
 def test_whatever_happens(steps: list[tuple[str, int, object]], backlog: Backlog) -> None:
-    """No event has two attempts at once or goes back, attempts are bounded, and all is told in the end."""
+    """No event has two attempts at once or goes back, attempts are bounded, and all is sent in the end."""
     driver = Driver(backlog)
     for step in steps:
         driver.do(*step)
@@ -294,6 +307,6 @@ def test_what_is_not_answered_outlasts_minutes_of_silence() -> None:
     desk.run(200)
     assert len(desk.sent) == 2
     desk.answer = lambda _: None
-    desk.waiting.append(item("b"))
+    desk.post(item("b"))
     desk.work()
     assert desk.order == ["b", "a"]

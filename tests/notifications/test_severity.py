@@ -15,6 +15,7 @@ TABLE = """
 advised    before  info     warning   warning
 scheduled  before  info     warning   critical
 updated    before  info     warning   critical
+imminent   before  info     warning   critical
 started    after   info     critical  critical
 updated    after   info     critical  critical
 completed  after   success  success   info
@@ -25,7 +26,7 @@ hook_failed before warning  critical  critical
 hook_failed after  warning  warning   warning
 """
 TYPES = (("Freeze",), ("Reboot", "Redeploy", "Evacuate"), ("Preempt", "Terminate"))
-PHASED = ("scheduled", "started", "updated")
+PHASED = ("scheduled", "started", "updated", "imminent")
 CASES = [
     (transition, event_type, phase == "after", expected)
     for transition, phase, *row in map(str.split, TABLE.strip().splitlines())
@@ -61,7 +62,7 @@ def test_a_message_knows_its_severity() -> None:
 @pytest.mark.parametrize(
     ("label", "transition", "phases"),
     [
-        ("`scheduled`, `updated` before the start", "updated", (False,)),
+        ("`scheduled`, `imminent`, `updated` before the start", "updated", (False,)),
         ("`started`, `updated` after it", "updated", (True,)),
         *((f"`{name}`", name, (False, True)) for name in Transition if name not in PHASED),
     ],

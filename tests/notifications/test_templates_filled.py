@@ -1,21 +1,23 @@
 """Tests of the user's templates: what they can use, and that what Azure sends does no harm in them."""
 
-import logging
+import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import TextFormat
-from exporter.notifications.engine import Vm
-from exporter.notifications.rendering import Renderer
-from exporter.notifications.templating import check
+from exporter.notifications.protocol import Checked
+from exporter.notifications.templates import Vm
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW
 from tests.notifications.golden_cases import EXPORTER_URL, SUBSCRIPTION, VM, of
 from tests.notifications.messages import message
-from tests.notifications.test_templates import LINE, locate, problem
+from tests.notifications.renderers import Renderer, checked
+from tests.notifications.test_templates import LINE
 
 DESCRIPTION = "*a* [b](http://c) <i>d</i> `e` \\f ~~g~~ |h| &lt; _i_ j_k\n# l"
 
@@ -51,7 +53,7 @@ def test_every_variable_can_be_used() -> None:
         "2026-03-04 22:00:00 UTC",
         "900",
         "warning",
-        "Reboot updated: vm_0 in 15 min",
+        "Reboot updated: vm_0 at 22:15 UTC (15 min)",
         "duration_seconds unknown 9",
     ]
 
@@ -144,21 +146,36 @@ def test_a_title_is_one_plain_line() -> None:
     assert found.endswith("x...")
 
 
-def test_a_template_that_fails_later_gives_way_to_ours(caplog: pytest.LogCaptureFixture) -> None:
-    """Should a template fail on what no sample had, ours stands in, and the log says it once."""
+def test_a_template_that_fails_later_gives_way_to_ours() -> None:
+    """If a template fails on what no sample had, the built-in text is sent, with a remark for the log."""
     text = "{% if event.description == 'odd' %}{{ 1 / 0 }}{% endif %}mine"
-    check(Templates(title=text, body=text), locate)
-    renderer = Renderer(Templates(title="{{ 1 / 0 if event.description == 'odd' else 'mine' }}", body=text))
+    assert checked(body=text) == Checked()
+    renderer = Renderer(Templates(title=text, body=text))
     ours = Renderer(Templates()).render(message(description="odd"), NOW)
-    with caplog.at_level(logging.WARNING):
-        assert renderer.render(message(description="odd"), NOW) == ours
-        assert renderer.render(message(description="odd"), NOW) == ours
-    assert [record.__dict__["key"] for record in caplog.records] == [
-        "notifications.templates.title",
-        "notifications.templates.body",
-    ]
-    assert "division by zero" in caplog.records[0].__dict__["reason"]
-    assert renderer.render(message(), NOW).body == "mine"
+    assert renderer.render(message(description="odd"), NOW) == ours
+    assert set(renderer.remarks) == {"title", "body"}
+    assert "division by zero" in renderer.remarks["body"]
+    assert renderer.render(replace(message(), sequence=2), NOW).body == "mine"
+
+
+def test_a_template_that_takes_too_long_is_not_tried_again() -> None:
+    """The first message costs a second; others get the built-in text at once."""
+    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    renderer = Renderer(Templates(body=loop))
+    ours = Renderer(Templates()).render(message(), NOW)
+    assert renderer.render(message(), NOW) == ours
+    began = time.thread_time()
+    assert renderer.render(replace(message(), sequence=2), NOW).body == ours.body
+    assert time.thread_time() - began < 0.5
+    assert renderer.remarks == {"body": "takes more than 1 s of CPU time"}
+
+
+def test_a_template_for_several_targets_is_rendered_once() -> None:
+    """The second target gets the text of the first, if it gets it at about the same time."""
+    renderer = Renderer(Templates(body="{{ now }}"))
+    first = renderer.render(message(), NOW)
+    assert renderer.render(message(), NOW + timedelta(seconds=4)).body == first.body
+    assert renderer.render(message(), NOW + timedelta(seconds=6)).body != first.body
 
 
 def test_a_template_that_says_nothing_gives_way_to_ours() -> None:
@@ -170,8 +187,9 @@ def test_a_template_that_says_nothing_gives_way_to_ours() -> None:
 
 def test_every_fact_about_the_vm_can_be_used() -> None:
     """A template gets the facts about this VM from IMDS, and the links; "" if unknown."""
-    text = "|".join(f"{{{{ vm.{name} }}}}" for name in Vm.__struct_fields__)
-    check(Templates(body=text), locate)
+    names = (*Vm.__struct_fields__[:-1], "tags.owner")
+    text = "|".join(f"{{{{ vm.{name} }}}}" for name in names)
+    assert checked(body=text) == Checked()
     sent = of(Transition.SCHEDULED, "Reboot")
     assert Renderer(Templates(body=text), EXPORTER_URL).render(sent, NOW).body.split("|") == [
         "rg_web",
@@ -184,9 +202,15 @@ def test_every_fact_about_the_vm_can_be_used() -> None:
         VM.resource_id,
         f"https://portal.azure.com/#resource{VM.resource_id}",
         EXPORTER_URL,
+        "aks-web-12345678-vmss000000",
+        "web000000",
+        "Regular",
+        "ops",
     ]
     assert body(text) == "|" * (len(Vm.__struct_fields__) - 1)
-    assert problem(body="{{ vm.name }}").startswith(f"{LINE}vm has no 'name'; it has resource_group, ")
+    assert checked(body="{{ vm.name }}").problem.startswith(
+        f"{LINE}vm has no 'name'; it has resource_group, "
+    )
 
 
 def test_a_change_of_not_before_is_a_datetime() -> None:

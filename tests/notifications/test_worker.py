@@ -6,9 +6,11 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from exporter.model.messages import Delivery, Rendered
-from tests.notifications.workbench import DOWN, OK, Workbench
+from tests.notifications.messages import message
+from tests.notifications.workbench import DOWN, OK, Workbench, bodies
 
 
 def test_messages_go_out_in_order(workbench: Workbench) -> None:
@@ -16,7 +18,7 @@ def test_messages_go_out_in_order(workbench: Workbench) -> None:
     workbench.post("a", "b")
     workbench.post("c")
     workbench.work()
-    assert workbench.sender.bodies == ["a/1", "b/1", "c/1"]
+    assert bodies(workbench.oncall) == ["a/1", "b/1", "c/1"]
     assert workbench.store.outbox.counts() == {}
 
 
@@ -28,52 +30,52 @@ def test_the_same_transition_is_told_once(workbench: Workbench) -> None:
     workbench.restart()
     workbench.post("a")
     workbench.work()
-    assert workbench.sender.bodies == ["a/1"]
+    assert bodies(workbench.oncall) == ["a/1"]
     workbench.post("a", sequence=2)
     workbench.work()
-    assert workbench.sender.bodies == ["a/1", "a/2"]
+    assert bodies(workbench.oncall) == ["a/1", "a/2"]
 
 
 def test_a_target_that_fails_gets_its_messages_in_order(workbench: Workbench) -> None:
     """Once two messages have failed, the others wait with them, and go out in their order."""
-    workbench.sender.answer = lambda _: DOWN
+    workbench.oncall.answer = lambda _: DOWN
     workbench.post("a", "b", "c")
     workbench.work()
-    assert workbench.sender.tried == ["a/1", "b/1"]
-    workbench.sender.answer = lambda _: OK
+    assert [one.body for one in workbench.oncall.tried] == ["a/1", "b/1"]
+    workbench.oncall.answer = lambda _: OK
     workbench.work()
-    assert workbench.sender.bodies == []
+    assert bodies(workbench.oncall) == []
     workbench.clock.pass_seconds(2)
     workbench.work()
-    assert sorted(workbench.sender.bodies) == ["a/1", "b/1", "c/1"]
+    assert sorted(bodies(workbench.oncall)) == ["a/1", "b/1", "c/1"]
     assert workbench.tally.failures == 2
     assert workbench.tally.delays == [2, 2, 2]
 
 
 def test_what_waited_for_a_target_that_was_down_is_one_digest(workbench: Workbench) -> None:
     """More than ten that piled up go out as one, and what comes after goes out by itself again."""
-    workbench.sender.answer = lambda _: DOWN
+    workbench.oncall.answer = lambda _: DOWN
     workbench.post(*"abcdefghijk")
     workbench.work()
-    workbench.sender.answer = lambda _: OK
+    workbench.oncall.answer = lambda _: OK
     workbench.clock.pass_seconds(60)
     workbench.work()
-    assert workbench.sender.bodies == [",".join(f"{key}/1" for key in "abcdefghijk")]
+    assert bodies(workbench.oncall) == [",".join(f"{key}/1" for key in "abcdefghijk")]
     workbench.post(*"lmnopqrstuvw")
     workbench.work()
-    assert workbench.sender.bodies[1:] == [f"{key}/1" for key in "lmnopqrstuvw"]
+    assert bodies(workbench.oncall)[1:] == [f"{key}/1" for key in "lmnopqrstuvw"]
     assert len(workbench.tally.delays) == 23
 
 
 def test_ten_that_waited_go_out_one_by_one(workbench: Workbench) -> None:
     """Up to ten are sent as separate messages."""
-    workbench.sender.answer = lambda _: DOWN
+    workbench.oncall.answer = lambda _: DOWN
     workbench.post(*"abcdefghij")
     workbench.work()
-    workbench.sender.answer = lambda _: OK
+    workbench.oncall.answer = lambda _: OK
     workbench.clock.pass_seconds(60)
     workbench.work()
-    assert len(workbench.sender.bodies) == 10
+    assert len(bodies(workbench.oncall)) == 10
 
 
 def test_what_waited_while_the_exporter_was_down_is_a_digest(workbench: Workbench) -> None:
@@ -81,27 +83,48 @@ def test_what_waited_while_the_exporter_was_down_is_a_digest(workbench: Workbenc
     workbench.post(*"abcdefghijkl")
     workbench.restart()
     workbench.work()
-    assert len(workbench.sender.bodies) == 1
+    assert len(bodies(workbench.oncall)) == 1
 
 
 def test_a_digest_holds_what_the_service_takes(workbench: Workbench) -> None:
     """Where not all fit into one, the next ones follow, and nothing is left out."""
-    workbench.sender.body_limit = 12
+    workbench.oncall.body_limit = 12
     workbench.post(*(f"{number:02}" for number in range(30)))
     workbench.restart()
     workbench.work()
-    assert ",".join(workbench.sender.bodies) == ",".join(f"{number:02}/1" for number in range(30))
-    assert [body.count("/") for body in workbench.sender.bodies] == [12, 12, *[1] * 6]
+    assert ",".join(bodies(workbench.oncall)) == ",".join(f"{number:02}/1" for number in range(30))
+    assert [body.count("/") for body in bodies(workbench.oncall)] == [12, 12, *[1] * 6]
 
 
-def test_a_late_message_says_so(workbench: Workbench) -> None:
-    """A message older than five seconds has the time of its transition."""
+def test_a_message_says_that_it_failed_only_if_it_did(workbench: Workbench) -> None:
+    """One that waited for the exporter was not tried; one of a target that was down was."""
     workbench.post("a")
-    workbench.clock.pass_seconds(5)
-    workbench.post("b")
-    workbench.clock.pass_seconds(1)
+    workbench.clock.pass_seconds(60)
+    workbench.restart()
     workbench.work()
-    assert [rendered.title for rendered in workbench.sender.sent] == ["late", ""]
+    workbench.oncall.answer = lambda _: DOWN
+    workbench.post("b")
+    workbench.work()
+    workbench.oncall.answer = lambda _: OK
+    workbench.clock.pass_seconds(2)
+    workbench.work()
+    assert [rendered.title for rendered in workbench.oncall.sent] == ["", "failed"]
+
+
+def test_a_storm_goes_out_gravest_first(workbench: Workbench) -> None:
+    """What lasts longer than two seconds does not hold up what is critical."""
+    freeze = replace(message(type="Freeze"), target="oncall")
+    workbench.post(*(f"{number}" for number in range(5)), like=freeze)
+
+    def answer(_: Rendered) -> Delivery:
+        workbench.clock.pass_seconds(1)
+        return OK
+
+    workbench.oncall.answer = answer
+    workbench.worker.step()
+    workbench.post("grave", like=message(type="Preempt"))
+    workbench.work()
+    assert bodies(workbench.oncall) == ["0/1", "1/1", "grave/1", "2/1", "3/1", "4/1"]
 
 
 ACTIONS = st.lists(
@@ -124,7 +147,7 @@ def test_whatever_happens(actions: list[str], tmp_path_factory: pytest.TempPathF
             arrived.append(rendered.body)
         return DOWN if failing else OK
 
-    workbench.sender.answer = answer
+    workbench.oncall.answer = answer
     for action in [*actions, "recover", "wait", "work"]:
         if action.startswith("post"):
             post_in_turn(workbench, posted, 13 if "many" in action else 1)
@@ -192,11 +215,11 @@ def test_a_message_carries_its_trace(workbench: Workbench) -> None:
     """A single message does; a digest, which is about several events, does not."""
     workbench.post("a")
     workbench.work()
-    workbench.sender.answer = lambda _: DOWN
+    workbench.oncall.answer = lambda _: DOWN
     workbench.post(*(f"{number:02}" for number in range(12)))
     workbench.work()
-    workbench.sender.answer = lambda _: OK
+    workbench.oncall.answer = lambda _: OK
     workbench.clock.pass_seconds(20)
     workbench.work()
-    assert [rendered.traceparent for rendered in workbench.sender.sent] == ["to a/1", ""]
+    assert [rendered.traceparent for rendered in workbench.oncall.sent] == ["to a/1", ""]
     assert len(workbench.traced.messages) == 13

@@ -1,20 +1,23 @@
 """A store with an outbox, and a worker at it, without threads or a real clock."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
+from exporter.config.addresses import Address
 from exporter.health import Health
 from exporter.metrics import Metrics
 from exporter.model.lifecycle import Known, Step
-from exporter.model.messages import AnyMessage, Backlog, Delivery, Failure, Outcome, Rendered, Severity
+from exporter.model.messages import Backlog, Delivery, Failure, Message, Outcome, Rendered, Severity
 from exporter.notifications.planning import Plan
-from exporter.notifications.worker import Worker
+from exporter.notifications.protocol import Send
+from exporter.notifications.worker import Services, Worker
 from exporter.state import Store
 from tests.clocks import HandClock
 from tests.notifications.messages import message
+from tests.notifications.senders import MemorySender, MemoryTarget
 from tests.tracing.doubles import Traced
 
 OK = Delivery(delivered=True)
@@ -23,52 +26,21 @@ REFUSED = Delivery(delivered=False, reason="it answered 400 (Bad Request)", fail
 UNANSWERED = Delivery(delivered=False, reason="it did not answer in time", failure=Failure.UNANSWERED)
 
 
-class PlainWriter:
+class PlainSender(MemorySender):
     """Renders a message as its event's key and transition, a digest as all of them with commas."""
 
-    def render(
-        self, one: AnyMessage, now: datetime, *, limit: int | None = None, late: bool = False
-    ) -> Rendered:
-        """Write one message."""
-        del now, limit
-        return Rendered("late" if late else "", f"{one.key}/{one.sequence}", "text", Severity.INFO)
-
-    def digest(
-        self, several: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
-    ) -> tuple[Rendered, int]:
-        """Write as many as the limit, taken as their number, allows."""
-        del now
-        taken = several[:limit]
+    def render(self, request: Send, limit: int | None) -> tuple[Rendered, int]:
+        """Write as many as the limit, taken as their number, allows; the title says what is known."""
+        taken = request.messages[:limit] if request.is_digest else request.messages[-1:]
+        words = ["digest"] * request.is_digest + ["failed"] * request.failed
         body = ",".join(f"{one.key}/{one.sequence}" for one in taken)
-        return Rendered("digest", body, "text", Severity.INFO), len(taken)
+        rendered = Rendered(" ".join(words), body, "text", Severity.INFO, request.traceparent)
+        return replace(rendered, resolves=taken[-1].resolves, incident=taken[-1].incident), len(taken)
 
 
-class ScriptedSender:
-    """Records its messages, and returns scripted results."""
-
-    address = "json://receiver.test"
-
-    def __init__(self, body_limit: int | None = None) -> None:
-        self.body_limit = body_limit
-        self.backlog = Backlog.DIGEST
-        self.answer: Callable[[Rendered], Delivery] = lambda _: OK
-        self.sent: list[Rendered] = []
-        self.tried: list[str] = []
-        self.delivered_to: set[str] = set()
-
-    def send(self, rendered: Rendered, delivered_to: set[str] | None = None) -> Delivery:
-        """Answer; what is delivered is kept."""
-        self.tried.append(rendered.body)
-        self.delivered_to = set() if delivered_to is None else delivered_to
-        delivery = self.answer(rendered)
-        if delivery.delivered:
-            self.sent.append(rendered)
-        return delivery
-
-    @property
-    def bodies(self) -> list[str]:
-        """Return the bodies that arrived."""
-        return [rendered.body for rendered in self.sent]
+def bodies(target: MemoryTarget) -> list[str]:
+    """Return the bodies that arrived."""
+    return [rendered.body for rendered in target.sent]
 
 
 class Tally(Metrics):
@@ -95,6 +67,12 @@ class Tally(Metrics):
         self.lost[outcome] += count
 
 
+def plan_to(*targets: str, **fields: Any) -> Plan:
+    """Return a plan for targets that are checked."""
+    addresses = {name: Address(name, url="json://receiver.test/") for name in targets}
+    return Plan(addresses=addresses, backlogs=dict.fromkeys(targets, Backlog.DIGEST), **fields)
+
+
 class Workbench:
     """One target, "oncall", with all that is around its worker."""
 
@@ -104,7 +82,8 @@ class Workbench:
         self.health = Health(self.clock)
         self.tally = Tally()
         self.traced = Traced()
-        self.sender = ScriptedSender()
+        self.sender = PlainSender()
+        self.oncall = self.sender.target("oncall")
         self.retry_for = retry_for
         self.open()
 
@@ -112,33 +91,27 @@ class Workbench:
         """Start as a new process does."""
         self.store = Store.open(self.directory, health=self.health, clock=self.clock)
         self.store.load()
-        self.worker = Worker(
-            "oncall",
-            self.own_plan(),
-            outbox=self.store.outbox,
-            counts=self.tally,
-            tracer=self.traced,
-            health=self.health,
-            clock=self.clock,
-            chance=lambda: 0.0,
-            start=lambda _, work: work(),
+        self.services = Services(
+            self.store.outbox, self.sender, self.tally, self.traced, self.health, self.clock
         )
+        self.worker = Worker("oncall", self.own_plan(), self.services, chance=lambda: 0.0)
 
     def own_plan(self) -> Plan:
         """Return how the worker is to deliver."""
-        return Plan((), {"oncall": lambda: self.sender}, PlainWriter, self.retry_for)
+        return plan_to("oncall", retry_for=self.retry_for)
 
     def restart(self) -> None:
         """End this process, and start another at the same state."""
         self.store.close()
         self.open()
 
-    def post(self, *keys: str, target: str = "oncall", sequence: int = 1) -> None:
+    def post(
+        self, *keys: str, target: str = "oncall", sequence: int = 1, like: Message | None = None
+    ) -> None:
         """Write messages down, each about another event, as the poller does."""
         now = self.clock.now()
         messages = [
-            msgspec.structs.replace(message(), target=target, key=key, sequence=sequence, at=now)
-            for key in keys
+            replace(like or message(), target=target, key=key, sequence=sequence, at=now) for key in keys
         ]
         step = Step(Known(1, now), (), (), (), (), new_incarnation=True)
         self.store.record(step, messages)

@@ -22,7 +22,6 @@ from tests.packaging.debian import root
 
 PROJECT = Path(__file__).parent.parent.parent
 IMAGE = f"localhost/{PROGRAM}-test"
-HOOKS = "/opt/scheduled-events/kubernetes"
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 pytestmark = pytest.mark.timeout(900)
@@ -122,18 +121,3 @@ def test_it_runs(image: str) -> None:
         finally:
             os.kill(init(flags[-1]), signal.SIGTERM)
         assert process.wait(30) == 0
-
-
-def test_the_variant_that_drains(base_argument: str) -> None:
-    """It has kubectl, here one that we built, and the hooks where the chart runs them."""
-    kubectl = Path(os.environ["TOOLS"]) / "kubectl"
-    with container("scratch") as name:
-        buildah("copy", "--quiet", name, kubectl, "/bin/kubectl")
-        buildah("commit", "--quiet", name, "localhost/kubectl")
-    tag = built(f"{IMAGE}-drain", base_argument, "--build-arg=KUBECTL=localhost/kubectl", "--target=drain")
-    with container(tag) as name:
-        run = ["run", "--isolation", "chroot", name, "--", "sh", "-c"]
-        for file in ("/usr/local/bin/kubectl", *(f"{HOOKS}/{hook}" for hook in ("drain", "uncordon"))):
-            buildah(*run, f"test -x {file}")
-        buildah(*run, f"test -r {HOOKS}/node.sh && command -v flock && kubectl version --client")
-    assert configuration(tag)["Entrypoint"] == ["/usr/bin/tini", "--", PROGRAM]

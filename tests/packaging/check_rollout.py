@@ -8,21 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.debian import boot, root
+from tests.packaging.debian import PYTHON, boot, built, root
 
-PROJECT = Path(__file__).parent.parent.parent
-SCRIPT = Path(__file__).with_name("rollout.sh")
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+# debootstrap does not resolve virtual packages, such as those that python3-cffi-backend provides.
+PACKAGES = (*PYTHON, "ansible-core", "cloud-init", "python3-apt", "python3-cffi-backend", "curl")
 
 
 @pytest.mark.timeout(900)
-def test_roll_out(tmp_path: Path) -> None:
+def test_roll_out(check: Path) -> None:
     """Each step of rollout.sh succeeds."""
-    check = tmp_path / "check"
-    (deb,) = (PROJECT / "dist").glob("*.deb")
-    shutil.copytree(PROJECT / "deploy", check / "deploy")
-    shutil.copy(deb, check / "first.deb")
-    shutil.copy(SCRIPT, check)
-    # debootstrap does not resolve virtual packages, such as those that python3-cffi-backend provides.
-    debian = root("rollout", "ansible-core", "cloud-init", "python3-apt", "python3-cffi-backend", "curl")
-    log = boot(debian, check, SCRIPT.name)
-    assert log.endswith("everything was rolled out\n"), log
+    shutil.copytree(DEPLOY, check / "deploy")
+    shutil.copy(built("*.deb"), check / "first.deb")
+    boot(root("rollout", PACKAGES), check, "rollout.sh")

@@ -31,4 +31,4 @@ eventually active
 # An event of which nothing is known changes nothing.
 EVENT_TRANSITION=vanished timeout 60 ./set_health
 active
-echo 'the resource came back'
+echo complete

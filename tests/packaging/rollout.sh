@@ -5,21 +5,27 @@ name=azure-scheduled-events-exporter
 cd "$(dirname "$0")"
 export ANSIBLE_ROLES_PATH=/check/deploy/ansible/roles HOME=/root LC_ALL=C.UTF-8
 
-# Custom data: valid, and installed by the commands in it but for the download.
+# What a release's address serves.
+deb=${name}_$(dpkg-deb --field first.deb Version)_$(dpkg --print-architecture).deb
+sum=$(sha256sum first.deb | cut -d ' ' -f 1)
+mkdir release
+cp first.deb "release/$deb"
+systemd-run --unit release python3 -m http.server --bind 127.0.0.1 --directory /check/release 8000
+
+# Custom data: valid, and its commands install the package, here from loopback.
 cloud-init schema --config-file deploy/cloud-init/$name.yml
-python3 - <<'EOF'
-import pathlib, yaml
+python3 - "$sum" <<'EOF'
+import pathlib, re, sys, yaml
 data = yaml.safe_load(open("/check/deploy/cloud-init/azure-scheduled-events-exporter.yml"))
 (file,) = data["write_files"]
 path = pathlib.Path(file["path"])
 path.parent.mkdir()
 path.write_text(file["content"])
 (command,) = data["runcmd"]
-lines = command[2].splitlines()
-install = [line for line in lines if "apt-get install" in line]
-pathlib.Path("/check/install").write_text("\n".join(["set -eu", "cp /check/first.deb exporter.deb", *install]))
+text = re.sub("from=.*", "from=http://127.0.0.1:8000", command[2]).replace("0" * 64, sys.argv[1])
+pathlib.Path("/check/install").write_text(text)
 EOF
-(cd /tmp && sh /check/install </dev/null)
+sh -x /check/install </dev/null
 systemctl is-active $name
 grep 'resources: true' /etc/$name/exporter.yml
 dpkg --purge $name
@@ -27,10 +33,13 @@ dpkg --purge $name
 # Ansible: installed and configured, nothing to do the second time, and a mistake changes nothing.
 play() {
     ansible-playbook --inventory localhost, --connection local deploy/ansible/playbook.yml \
-        --extra-vars azure_scheduled_events_exporter_package=/check/first.deb --extra-vars "$1"
+        --extra-vars azure_scheduled_events_exporter_url=http://127.0.0.1:8000 \
+        --extra-vars "{\"azure_scheduled_events_exporter_checksums\": {\"amd64\": \"${2:-$sum}\", \"arm64\": \"${2:-$sum}\"}}" \
+        --extra-vars "$1"
 }
 good='{"azure_scheduled_events_exporter_config": {"notifications": {"targets": [{"name": "a", "url": "${A_URL}"}]}},
     "azure_scheduled_events_exporter_environment": {"A_URL": "json://localhost/it'"'"'s"}}'
+if play "$good" "$(printf '%064d' 0)"; then exit 1; fi
 play "$good"
 systemctl is-active $name
 systemctl is-enabled $name
@@ -44,4 +53,4 @@ if play '{"azure_scheduled_events_exporter_config": {"no_such_key": 1}}'; then e
 grep A_URL /etc/$name/exporter.yml
 play '{"azure_scheduled_events_exporter_enabled": false}'
 if systemctl is-active $name; then exit 1; fi
-echo 'everything was rolled out'
+echo complete

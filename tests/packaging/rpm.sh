@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 . ./eventually.sh
 
 ask() {
-    python3 -c 'import urllib.request; urllib.request.urlopen("http://127.0.0.1:9843/-/healthy", timeout=5)'
+    curl --fail --silent --max-time 5 http://127.0.0.1:9843/-/healthy
 }
 
 rpm --install --nodeps exporter.rpm
@@ -24,7 +24,7 @@ grep '# mine' /etc/$name/exporter.yml
 
 rpm --erase $name
 if systemctl is-active $name; then exit 1; fi
-test ! -e /opt/scheduled-events/bin
+test ! -e /usr/lib/$name
 test ! -e /etc/systemd/system/multi-user.target.wants/$name.service
 test -n "$(ls /var/lib/private/$name)"
-echo 'the life of the package is complete'
+echo complete

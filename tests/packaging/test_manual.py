@@ -10,7 +10,6 @@ import pytest
 
 from exporter.cli import main as program
 from exporter.config import PROGRAM
-from scripts import manual
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +39,6 @@ def test_the_page_describes_every_command(directory: Path) -> None:
             assert option.envvar is None or f"Environment: {option.envvar}." in text
 
 
-def test_text_is_not_taken_for_troff() -> None:
-    """Dots, dashes and backslashes at the beginning of help reach the reader."""
-    assert manual._text(r".so -x\n") == r"\&.so \-x\en"
-
-
 def test_bash_completes_commands_and_flags(directory: Path, tmp_path: Path) -> None:
     """What the script makes of the Tab key: commands first, then the flags of one."""
     launcher = tmp_path / PROGRAM
@@ -66,11 +60,3 @@ def test_bash_completes_commands_and_flags(directory: Path, tmp_path: Path) -> N
     assert registered.endswith(f" {PROGRAM}")
     assert commands == "check-config"
     assert flags.split() == ["--web.listen-address", "--web.config.file", "--web.enable-lifecycle"]
-
-
-@pytest.mark.parametrize(
-    ("shell", "sign"), [("zsh", f"#compdef {PROGRAM}"), ("fish", f"--command {PROGRAM}")]
-)
-def test_the_other_shells_have_theirs(directory: Path, shell: str, sign: str) -> None:
-    """Click's script for the shell is there, and registers itself for this program."""
-    assert sign in (directory / shell / PROGRAM).read_text()

@@ -1,7 +1,6 @@
 """Scripts that set up machines as root leave nothing behind, and use pinned versions."""
 
 import os
-import re
 import signal
 import subprocess
 from pathlib import Path
@@ -35,15 +34,3 @@ def test_an_interrupt_leaves_no_policy_behind(tmp_path: Path, number: signal.Sig
         os.killpg(process.pid, number)
         assert process.wait(30) == 128 + number
     assert not policy.exists()
-
-
-# A project that is built: a checkout's folder as the last word of a command of pip.
-BUILDS = re.compile(r"^.*pip\b.* install .*--no-deps.* (?:\.|/build|C:/build|\$project)$", re.MULTILINE)
-
-
-def test_builds_as_root_use_what_is_pinned() -> None:
-    """Whoever installs from a checkout gets a build system with hashes, none that pip picks on the way."""
-    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *filter(Path.is_file, ROOT.glob("deploy/**/*"))]
-    found = [line for file in files for line in BUILDS.findall(file.read_text())]
-    assert len(found) >= 5
-    assert [line for line in found if "--no-build-isolation" not in line] == []

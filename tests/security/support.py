@@ -75,8 +75,3 @@ def rows(state: Path) -> list[str]:
     """Return all that the state file holds, as SQL."""
     with closing(sqlite3.connect(f"{(state / 'state.db').as_uri()}?mode=ro", uri=True)) as connection:
         return list(connection.iterdump())
-
-
-def mode(path: Path) -> int:
-    """Return the permission bits of a file."""
-    return path.stat().st_mode & 0o7777

@@ -9,9 +9,8 @@ from typing import Any
 import requests
 
 from exporter.simulator import EventChange, EventPlan, Scenario, Simulator, SimulatorServer
-from exporter.timefmt import Duration
 
-NEWEST = "2020-07-01"
+NEWEST = "2024-07-09"
 BEGAN = datetime(2026, 3, 4, 22, 0, 0, 400_000, tzinfo=UTC)
 
 
@@ -29,25 +28,21 @@ class HandClock:
         """Return seconds since some moment."""
         return 1000.0 + self.passed
 
+    def sleep(self, seconds: float) -> None:
+        """Advance."""
+        self.passed += seconds
+
 
 def plan(**fields: Any) -> EventPlan:
     """Make an event's plan: a Freeze of vm_0, Scheduled for 100 s, Started for 50 s."""
     values: dict[str, Any] = {"type": "Freeze", "vms": ("vm_0",), "notice": 100, "impact": 50}
     values |= fields
-    return EventPlan(**_with_durations(values))
+    return EventPlan(**values)
 
 
 def change(after: float, **fields: Any) -> EventChange:
     """Make a change of an event, so many seconds after it appeared."""
-    return EventChange(**_with_durations({"after": after, **fields}))
-
-
-def _with_durations(values: dict[str, Any]) -> dict[str, Any]:
-    names = {"notice", "impact", "after", "advisory", "cancelled_after", "returns_after"}
-    return {
-        name: Duration(value) if name in names and value is not None else value
-        for name, value in values.items()
-    }
+    return EventChange(after=after, **fields)
 
 
 def scenario(*plans: EventPlan, name: str = "made-up") -> Scenario:
@@ -57,8 +52,11 @@ def scenario(*plans: EventPlan, name: str = "made-up") -> Scenario:
 
 
 def make(*scenarios: Scenario, clock: HandClock, **options: Any) -> Simulator:
-    """Make a simulator of vm_0 under a clock moved by hand."""
-    return Simulator(scenarios, clock=clock, vm_name="vm_0", **options)
+    """Make a simulator of vm_0 under a clock moved by hand, whose scenarios a first request has begun."""
+    options.setdefault("vm_name", "vm_0")
+    simulator = Simulator(scenarios, clock=clock, **options)
+    simulator.first_call_wait()
+    return simulator
 
 
 def document(simulator: Simulator, version: str = NEWEST) -> Any:
@@ -84,7 +82,7 @@ class Client:
     def ask(
         self, path: str = "/metadata/scheduledevents", method: str = "GET", **options: Any
     ) -> requests.Response:
-        """Send a request with the header and the newest version, where not told otherwise."""
+        """Send a request, by default with the header and the newest version."""
         options.setdefault("headers", {"Metadata": "true"})
         options.setdefault("params", {"api-version": NEWEST})
         return self._session.request(method, self.url + path, timeout=10, **options)

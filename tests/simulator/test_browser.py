@@ -10,9 +10,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.ui import WebDriverWait
 
-from exporter.simulator import Simulator, SimulatorServer
+from exporter.simulator import SimulatorServer
 from tests.browser import chromium
-from tests.simulator.support import HandClock, plan, scenario
+from tests.simulator.support import HandClock, make, plan, scenario
 
 HOSTILE = "<img src=x onerror=alert(1)></code><b>bold</b>"
 
@@ -25,9 +25,9 @@ def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
 
 
 def test_the_page_works(browser: webdriver.Chrome) -> None:
-    """A person starts a scenario, approves its event and causes a fault; what is hostile stays text."""
+    """A scenario can be started, its event approved and a fault injected; hostile names stay text."""
     hostile = scenario(plan(type="Reboot", vms=("vm_0",)), name=HOSTILE)
-    simulator = Simulator([hostile], vm_name=HOSTILE, clock=HandClock())
+    simulator = make(hostile, vm_name=HOSTILE, clock=HandClock())
 
     def text(selector: str) -> str:
         return browser.find_element(By.CSS_SELECTOR, selector).text

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from exporter.simulator import Simulator
-from tests.simulator.support import Client, HandClock, change, gist, plan, scenario, served
+from tests.simulator.support import Client, HandClock, change, gist, make, plan, scenario, served
 
 JSON = {"content-type": "application/json"}
 
@@ -15,7 +15,7 @@ JSON = {"content-type": "application/json"}
 def simulator() -> Simulator:
     """Make a simulator with one event, and one to come."""
     playlist = [scenario(plan(), plan(type="Reboot", after=50)), scenario(name="later")]
-    return Simulator(playlist, vm_name="vm_0", clock=HandClock())
+    return make(*playlist, clock=HandClock())
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def test_the_state_tells_all(client: Client) -> None:
 
 
 def test_only_two_hundred_events_are_shown() -> None:
-    """The count is the number of all."""
-    with served(Simulator([scenario(*(plan() for _ in range(300)))], clock=HandClock())) as client:
+    """The count includes all of them."""
+    with served(make(scenario(*(plan() for _ in range(300))), clock=HandClock())) as client:
         state = client.ask("/api/v1/state").json()
     assert (len(state["events"]), state["event_count"]) == (200, 300)
 
 
 def test_a_scenario_is_started_by_name(simulator: Simulator, client: Client) -> None:
-    """The list names them all, bundled and own; the answer has the ids."""
+    """The list contains bundled and custom ones; the response has the ids."""
     names = [one["name"] for one in client.ask("/api/v1/scenarios").json()]
     assert {"live-migration", "made-up"} <= set(names)
     answer = client.ask("/api/v1/scenarios/hardware-failure/start", "POST", headers=JSON)
@@ -56,7 +56,7 @@ def test_a_scenario_is_started_by_name(simulator: Simulator, client: Client) -> 
 
 
 def test_events_are_approved_and_cancelled(simulator: Simulator, client: Client) -> None:
-    """One by its id, or all at once."""
+    """Events are selected by id, or all at once."""
     event_id = client.ask("/api/v1/state").json()["events"][0]["id"]
     assert client.ask("/api/v1/approve", "POST", json={"ids": [event_id]}).status_code == 200
     assert gist(simulator) == (2, [("Freeze", "Started")])
@@ -70,11 +70,11 @@ def test_events_are_approved_and_cancelled(simulator: Simulator, client: Client)
 
 
 def test_the_state_follows_a_changed_event() -> None:
-    """VMs, description, duration and planned times are those of now, and so is the id."""
+    """VMs, description, duration, planned times and id are the current ones."""
     changed = change(10, vms=("vm_0", "vm_1"), notice=200, description="Later.", duration_in_seconds=9)
     clock = HandClock()
     planned = plan(type="Preempt", advisory=5, renews_id=True, changes=(changed,))
-    with served(Simulator([scenario(planned)], vm_name="vm_0", clock=clock)) as client:
+    with served(make(scenario(planned), clock=clock)) as client:
         (before,) = client.ask("/api/v1/state").json()["events"]
         clock.passed = 10
         (after,) = client.ask("/api/v1/state").json()["events"]
@@ -96,7 +96,7 @@ def test_everything_can_be_stopped(client: Client) -> None:
 
 
 def test_the_service_is_switched_off(client: Client) -> None:
-    """The next request switches it on, with the empty seconds that were asked for, or as before."""
+    """The next request switches it on, with the requested time without events, or the previous one."""
     states = [client.ask("/api/v1/state").json()["service"]]
     for body in ({"empty_seconds": 60}, {}, {"empty_seconds": 0}):
         answer = client.ask("/api/v1/switch-off", "POST", json=body)
@@ -106,12 +106,12 @@ def test_the_service_is_switched_off(client: Client) -> None:
         states.append(client.ask("/api/v1/state").json()["service"])
         assert bool(listed) == (body == {"empty_seconds": 0})
     assert client.ask("/api/v1/switch-off", "POST", headers=JSON).status_code == 200
-    assert states == ["off", "off", "empty", "off", "empty", "off", "on"]
+    assert states == ["on", "off", "empty", "off", "empty", "off", "on"]
 
 
 @pytest.mark.parametrize("body", [{"empty_seconds": -1}, {"empty_seconds": "5m"}, {"seconds": 5}, []])
 def test_an_impossible_switch_off_is_refused(client: Client, body: object) -> None:
-    """400 with the reason, and the service stays on."""
+    """The status is 400, with the reason, and the service stays on."""
     client.ask()
     answer = client.ask("/api/v1/switch-off", "POST", json=body)
     assert answer.status_code == 400
@@ -120,7 +120,7 @@ def test_an_impossible_switch_off_is_refused(client: Client, body: object) -> No
 
 
 def test_faults_are_set_and_removed(client: Client) -> None:
-    """By PUT or POST, and by DELETE or a mode of null."""
+    """PUT and POST set a fault, DELETE and the mode null remove it."""
     for method in ("PUT", "POST"):
         answer = client.ask("/api/v1/faults", method, json={"mode": "error", "status": 503, "count": 1})
         assert answer.json()["status"] == 503
@@ -146,7 +146,7 @@ def test_faults_are_set_and_removed(client: Client) -> None:
     ],
 )
 def test_an_impossible_fault_is_refused(client: Client, fault: object) -> None:
-    """400 with the reason, and no fault."""
+    """The status is 400, with the reason, and no fault is set."""
     answer = client.ask("/api/v1/faults", "PUT", json=fault)
     assert answer.status_code == 400
     assert answer.json()["error"]
@@ -154,7 +154,7 @@ def test_an_impossible_fault_is_refused(client: Client, fault: object) -> None:
 
 
 def test_another_sites_page_can_do_nothing(client: Client) -> None:
-    """What a browser sends across sites without asking first is refused."""
+    """Cross-site requests that browsers send without a preflight are refused."""
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         answer = client.ask("/api/v1/scenarios/live-migration/start", "POST", headers={"content-type": kind})
         assert answer.status_code == 415
@@ -167,7 +167,7 @@ def test_another_sites_page_can_do_nothing(client: Client) -> None:
 
 
 def test_unknown_paths_and_methods(client: Client) -> None:
-    """404, and 405 with what there is."""
+    """The status is 404 or 405, the latter with the allowed methods."""
     assert client.ask("/api/v1/nothing").status_code == 404
     refused = client.ask("/api/v1/state", "POST", headers=JSON)
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")

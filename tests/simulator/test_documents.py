@@ -16,7 +16,7 @@ VERSION = "2021-12-13"
 @pytest.fixture
 def simulator() -> Simulator:
     """Make a simulator with one event of every type, and without a limit on requests."""
-    kinds = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
+    kinds = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate", "SpotRebalanceRecommendation")
     playlist = [scenario(*(plan(type=kind) for kind in kinds))]
     return Simulator(playlist, vm_name="vm_0", clock=HandClock(), requests_per_second=0)
 
@@ -35,18 +35,18 @@ def test_each_version_has_its_fields_and_types(client: Client) -> None:
         events = client.ask(params={"api-version": version}).json()["Events"]
         fields[version] = len(events[0])
         kinds[version] = len(events)
-    assert list(fields.values()) == [6, 6, 6, 6, 7, 8, 9]
-    assert list(kinds.values()) == [3, 3, 4, 5, 5, 5, 5]
+    assert list(fields.values()) == [6, 6, 6, 6, 7, 8, 9, 9]
+    assert list(kinds.values()) == [3, 3, 4, 5, 5, 5, 5, 6]
 
 
 def test_the_preview_writes_underscores_and_needs_no_header(client: Client) -> None:
-    """Version 2017-03-01 is lenient, and names VMs in its own way."""
+    """Version 2017-03-01 needs no header and prefixes VM names with an underscore."""
     answer = client.ask(headers={}, params={"api-version": "2017-03-01"})
     assert answer.json()["Events"][0]["Resources"] == ["_vm_0"]
 
 
 def test_the_instance_document_names_the_vm(client: Client) -> None:
-    """It holds the facts that a client may look for."""
+    """It contains the fields that clients read."""
     compute = client.ask(INSTANCE, params={"api-version": "2021-12-13"}).json()["compute"]
     assert (compute["name"], compute["vmScaleSetName"]) == ("vm_0", "vm")
     assert str(uuid.UUID(compute["vmId"])) == compute["vmId"]
@@ -68,7 +68,7 @@ def test_the_instance_document_names_the_vm(client: Client) -> None:
     ],
 )
 def test_parts_as_text(client: Client, path: str, text: str) -> None:
-    """A value is written alone, and what holds others lists their names."""
+    """A value is returned as it is, and an object as the list of its keys."""
     answer = client.ask(f"{INSTANCE}/{path}", params={"api-version": VERSION, "format": "text"})
     assert (answer.status_code, answer.text) == (200, text)
     assert answer.headers["content-type"].startswith("text/plain")
@@ -85,7 +85,7 @@ def test_parts_as_json(client: Client) -> None:
 
 
 def test_each_version_has_its_facts(client: Client) -> None:
-    """A fact is there from the version on that brought it, and never goes."""
+    """Each field exists in all versions from the one that introduced it."""
     known: set[str] = set()
     for version in INSTANCE_VERSIONS:
         compute = client.ask(INSTANCE, params={"api-version": version}).json()["compute"]

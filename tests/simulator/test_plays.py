@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from exporter.simulator import EventPlan, Scenario, Simulator, load_scenarios
-from tests.simulator.support import HandClock, change, document, plan, scenario
+from exporter.simulator import EventPlan, Scenario, load_scenarios
+from tests.simulator.support import HandClock, change, document, make, plan, scenario
 
 BOTH = ("vm_0", "vm_1")
 # Seconds, incarnation, and of each event: a letter for its id, its status, its VMs.
@@ -17,7 +17,7 @@ class Stage:
 
     def __init__(self, *scenarios: Scenario) -> None:
         self.clock = HandClock()
-        self.simulator = Simulator(scenarios, vm_name="vm_0", clock=self.clock, requests_per_second=0)
+        self.simulator = make(*scenarios, clock=self.clock)
         self.ids: list[str] = []
 
     def look(self, at: float) -> Moment:
@@ -69,15 +69,6 @@ def one(letter: str, status: str, *vms: str) -> list[tuple[str, str, tuple[str, 
             ],
         ),
         (
-            "vm-leaves",
-            [
-                (0, 1, one("a", "Scheduled", *BOTH)),
-                (300, 2, one("a", "Scheduled", "vm_1")),
-                (900, 3, one("a", "Started", "vm_1")),
-                (1500, 4, []),
-            ],
-        ),
-        (
             "postponed-reboot",
             [
                 (0, 1, one("a", "Scheduled")),
@@ -86,35 +77,7 @@ def one(letter: str, status: str, *vms: str) -> list[tuple[str, str, tuple[str, 
                 (2100, 4, []),
             ],
         ),
-        (
-            "returning-event",
-            [
-                (0, 1, one("a", "Scheduled")),
-                (300, 2, []),
-                (480, 3, one("a", "Scheduled")),
-                (1380, 4, one("a", "Started")),
-                (1980, 5, []),
-            ],
-        ),
-        (
-            "spot-advisory",
-            [
-                (0, 1, one("a", "Advisory")),
-                (600, 2, one("a", "Scheduled")),
-                (630, 3, one("a", "Started")),
-                (930, 4, []),
-            ],
-        ),
         ("withdrawn-advisory", [(0, 1, one("a", "Advisory")), (600, 2, [])]),
-        (
-            "renewed-ids",
-            [
-                (0, 1, one("a", "Scheduled")),
-                (900, 2, one("b", "Started")),
-                (1200, 3, one("c", "Started")),
-                (1500, 4, []),
-            ],
-        ),
     ],
 )
 def test_a_bundled_scenario(name: str, moments: list[Moment]) -> None:
@@ -150,42 +113,8 @@ def test_a_change_says_what_it_changes_and_leaves_the_rest() -> None:
     ]
 
 
-def test_a_change_to_what_is_so_already_is_none() -> None:
-    """The incarnation counts changes of the list, not of the plan."""
-    planned = plan(changes=(change(10, vms=("vm_0",), notice=90),))
-    assert Stage(scenario(planned)).watch(99) == [(0, 1, one("a", "Scheduled"))]
-
-
-def test_a_vm_can_join_and_leave_while_the_event_is_started() -> None:
-    """The status stays, and NotBefore stays blank, whatever notice a change would have given."""
-    planned = plan(changes=(change(50, notice=900), change(60, vms=BOTH), change(70, vms=("vm_1",))))
-    stage = Stage(scenario(planned))
-    stage.look(40)
-    stage.simulator.approve(stage.ids)
-    assert [stage.look(at)[1:] for at in (40, 50, 60, 70, 90)] == [
-        (2, one("a", "Started")),
-        (2, one("a", "Started")),
-        (3, one("a", "Started", *BOTH)),
-        (4, one("a", "Started", "vm_1")),
-        (5, []),
-    ]
-
-
-def test_an_approval_starts_a_postponed_event() -> None:
-    """It lasts as planned from then on; neither the old time nor the new one matters any more."""
-    stage = Stage(scenario(plan(changes=(change(10, notice=300),))))
-    stage.look(20)
-    stage.simulator.approve(stage.ids)
-    assert [stage.look(at)[1:] for at in (20, 69, 70, 1000)] == [
-        (3, one("a", "Started")),
-        (3, one("a", "Started")),
-        (4, []),
-        (4, []),
-    ]
-
-
 def test_an_event_returns_once_under_its_id() -> None:
-    """After it ended, it is listed again and takes its whole course once more, with its changes."""
+    """After its end it is listed again and runs through all phases once more, with its changes."""
     planned = plan(returns_after=30, changes=(change(20, vms=BOTH),))
     assert Stage(scenario(planned)).watch(1000) == [
         (0, 1, one("a", "Scheduled")),
@@ -197,19 +126,6 @@ def test_an_event_returns_once_under_its_id() -> None:
         (280, 7, one("a", "Started", *BOTH)),
         (330, 8, []),
     ]
-
-
-def test_an_event_that_is_to_return_is_coming() -> None:
-    """It is shown among those to come; cancelled by hand, before its end or after it, it stays away."""
-    for at in (140, 160):
-        stage = Stage(scenario(plan(returns_after=30)))
-        stage.look(at)
-        assert len(stage.simulator.picture().coming) == (at == 160)
-        ids = [
-            event.event_id for event in (*stage.simulator.picture().coming, *stage.simulator.picture().events)
-        ]
-        assert [stage.simulator.cancel(event_id) for event_id in ids] == [True]
-        assert stage.look(1000)[2] == []
 
 
 def test_an_advisory_has_no_start_and_cannot_be_approved() -> None:
@@ -230,17 +146,8 @@ def test_an_advisory_has_no_start_and_cannot_be_approved() -> None:
     assert stage.look(60)[1:] == (3, one("a", "Started"))
 
 
-def test_an_advisory_can_start_without_notice() -> None:
-    """It becomes Started in one step."""
-    assert Stage(scenario(plan(advisory=60, notice=0))).watch(200) == [
-        (0, 1, one("a", "Advisory")),
-        (60, 2, one("a", "Started")),
-        (110, 3, []),
-    ]
-
-
 def test_ids_are_renewed_at_each_change() -> None:
-    """Of the status as of anything else; the old id goes and the new one comes in one document."""
+    """Changes of the status count, too; one document drops the old id and lists the new one."""
     planned = plan(advisory=20, renews_id=True, changes=(change(50, vms=BOTH), change(150)))
     stage = Stage(scenario(planned))
     assert stage.watch(300) == [
@@ -251,14 +158,6 @@ def test_ids_are_renewed_at_each_change() -> None:
         (150, 5, one("e", "Started", *BOTH)),
         (170, 6, []),
     ]
-
-
-def test_an_approval_renews_the_id_at_once() -> None:
-    """In the document after it, even if the event has only just appeared."""
-    stage = Stage(scenario(plan(renews_id=True)))
-    stage.look(0)
-    stage.simulator.approve(stage.ids)
-    assert stage.look(0)[1:] == (2, one("b", "Started"))
 
 
 def test_the_newest_id_is_approved_and_cancelled() -> None:
@@ -276,11 +175,3 @@ def test_the_newest_id_is_approved_and_cancelled() -> None:
     assert not stage.simulator.cancel(new)
     assert stage.simulator.cancel(stage.ids[-1])
     assert stage.look(20)[1:] == (4, [])
-
-
-def test_an_event_that_is_started_from_the_first_keeps_the_id_that_its_start_returned() -> None:
-    """Renewal begins with the first change that a client can see."""
-    stage = Stage()
-    ids = stage.simulator.start_scenario(scenario(plan(notice=0, renews_id=True)))
-    stage.look(0)
-    assert stage.ids == list(ids)

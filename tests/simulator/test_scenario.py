@@ -1,4 +1,4 @@
-"""Scenario files: the bundled ones, and what is said about wrong ones."""
+"""Scenario files: the bundled ones, and errors in others."""
 
 from pathlib import Path
 
@@ -7,7 +7,6 @@ import pytest
 from exporter.errors import ConfigurationError
 from exporter.simulator import Scenario, Simulator, load_scenarios
 from exporter.simulator.engine import group
-from exporter.timefmt import Duration
 from tests.simulator.support import NEWEST, HandClock, change, document, gist, plan
 
 BUNDLED = {
@@ -26,6 +25,9 @@ BUNDLED = {
     "vm-leaves": ("Reboot", "Platform"),
     "postponed-reboot": ("Reboot", "Platform"),
     "returning-event": ("Freeze", "Platform"),
+    "announced-early": ("Reboot", "Platform"),
+    "spot-rebalance": ("SpotRebalanceRecommendation", "Platform"),
+    "spot-rebalance-alone": ("SpotRebalanceRecommendation", "Platform"),
     "spot-advisory": ("Preempt", "Platform"),
     "withdrawn-advisory": ("Preempt", "Platform"),
     "renewed-ids": ("Reboot", "Platform"),
@@ -54,7 +56,7 @@ def test_all_kinds_are_bundled() -> None:
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_every_scenario_plays_to_its_end(name: str) -> None:
-    """Its first event is listed at once, and in the end the document is empty."""
+    """Its first event is listed immediately, and in the end the document is empty."""
     clock = HandClock()
     simulator = Simulator(load_scenarios([name]), clock=clock)
     assert gist(simulator)[1]
@@ -81,11 +83,11 @@ def test_every_bundled_scenario_affects_the_named_vm(one: Scenario, name: str) -
 def test_details_of_bundled_scenarios() -> None:
     """Notice and duration are as documented; fault domains share no VM, a group shares one event."""
     plans = {one.name: one.events for one in load_scenarios()}
-    assert plans["spot-eviction"][0].notice == Duration(30)
-    assert plans["live-migration"][0].notice == Duration(900)
+    assert plans["spot-eviction"][0].notice == 30
+    assert plans["live-migration"][0].notice == 900
     assert plans["live-migration"][0].duration_in_seconds == 5
     assert plans["platform-redeploy"][0].notice >= 86_400
-    assert plans["hardware-failure"][0].notice == Duration(0)
+    assert plans["hardware-failure"][0].notice == 0
     assert plans["cancelled-maintenance"][0].cancelled_after is not None
     first, second = plans["two-fault-domains"]
     assert not set(first.vms) & set(second.vms)
@@ -107,9 +109,9 @@ def test_in_the_playlist_something_is_always_going_on() -> None:
 
 
 def test_an_unknown_name_is_told_with_those_that_there_are() -> None:
-    """The message helps to the right one."""
+    """The message lists the valid names."""
     with pytest.raises(
-        ConfigurationError, match=r"no scenario is named 'freeze'; there are: live-migration, "
+        ConfigurationError, match=r"no scenario is named 'freeze'; there are live-migration, "
     ):
         load_scenarios(["freeze"])
 
@@ -208,25 +210,10 @@ CHANGES = "events[0].changes"
         ("after: 10m", "after: 5m", f":15: {CHANGES}[1].after: must be more than 5m and less than 27m, when"),
         (
             "after: 10m",
-            "after: 30m",
-            f":15: {CHANGES}[1].after: must be more than 5m and less than 27m, when",
-        ),
-        (
-            "after: 10m",
             "after: 17m",
             f":16: {CHANGES}[1].notice: can change only while the event is Scheduled",
         ),
         ("2m", "12m", f":16: {CHANGES}[1].notice: can change only while the event is Scheduled"),
-        (
-            "vms: [vm_0, vm_1]\n      -",
-            "vms: [vm_7]\n      -",
-            f":14: {CHANGES}[0].vms: vm_7 is not among the scenario's vms; add it there",
-        ),
-        (
-            "_seconds: 9",
-            "_seconds: -2",
-            f":18: {CHANGES}[1].duration_in_seconds: must be -1 (unknown), 0 (none) or more",
-        ),
         (
             "        vms: [vm_0, vm_1]\n",
             "",
@@ -238,11 +225,6 @@ CHANGES = "events[0].changes"
             "returns_after: 3m",
             "cancelled_after: 10m",
             f":15: {CHANGES}[1].after: must be more than 5m and less than 10m, when the event goes",
-        ),
-        (
-            "returns_after: 3m",
-            "cancelled_after: 30m",
-            ":11: events[0].cancelled_after: must be more than 0s and less than 30m, when the event starts",
         ),
     ],
 )
@@ -265,7 +247,7 @@ def test_a_change_may_renew_the_id_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_scenario_without_events_is_refused(tmp_path: Path) -> None:
-    """There would be nothing to play."""
+    """It has nothing to play."""
     path = tmp_path / "own.yaml"
     path.write_text(GOOD.partition("events:")[0] + "events: []\n")
     with pytest.raises(ConfigurationError, match=r":5: events: must hold an event at least"):

@@ -52,15 +52,19 @@ def client(simulator: Simulator) -> Iterator[Client]:
     ],
 )
 def test_a_bad_request_is_refused(client: Client, path: str, options: dict[str, Any]) -> None:
-    """Without the header, through a proxy, or without a known version: 400, with the reason as JSON."""
+    """Without the header, through a proxy, or without a version: 400, with the reason as JSON.
+
+    For a version of Scheduled Events that is not available the status is 404, as clients expect it.
+    """
     options = {"params": {"api-version": "2021-12-13" if path == INSTANCE else NEWEST}} | options
     answer = client.ask(path, **options)
-    assert answer.status_code == 400
+    unknown = path != INSTANCE and options["params"].get("api-version") == "2020-07-02"
+    assert answer.status_code == (404 if unknown else 400)
     assert answer.json()["error"].startswith("Bad request")
 
 
 def test_other_paths_and_methods_are_refused(client: Client) -> None:
-    """404 and 405, the latter with the methods that there are."""
+    """The status is 404 or 405, the latter with the allowed methods."""
     assert client.ask("/metadata").status_code == 404
     assert client.ask("/metadata/scheduledevents/more").status_code == 404
     refused = client.ask(method="PUT")
@@ -69,7 +73,7 @@ def test_other_paths_and_methods_are_refused(client: Client) -> None:
 
 
 def test_an_approval_starts_the_event(client: Client) -> None:
-    """One POST may hold several ids; approving again, or an unknown GUID, is answered 200 as well."""
+    """One POST can contain several ids; repeated approvals and unknown GUIDs return 200 as well."""
     ids = [event["EventId"] for event in client.ask().json()["Events"]]
     body = {"StartRequests": [{"EventId": one} for one in ids[:2]]}
     assert [client.ask(method="POST", json=body).status_code for _ in range(2)] == [200, 200]
@@ -94,13 +98,13 @@ def test_an_approval_starts_the_event(client: Client) -> None:
     ],
 )
 def test_a_malformed_approval_is_refused(client: Client, body: bytes) -> None:
-    """400, and nothing starts."""
+    """The status is 400, and no event starts."""
     assert client.ask(method="POST", data=body).status_code == 400
     assert client.ask().json()["DocumentIncarnation"] == 1
 
 
 def test_ids_of_a_document_set_by_hand_can_be_approved(simulator: Simulator, client: Client) -> None:
-    """Even where they are no GUIDs; the approval is noted."""
+    """They need not be GUIDs; the approval is recorded."""
     simulator.set_document({"DocumentIncarnation": 1, "Events": [{"EventId": "mine"}]})
     body = {"StartRequests": [{"EventId": "mine"}]}
     assert client.ask(method="POST", json=body).status_code == 200
@@ -108,7 +112,7 @@ def test_ids_of_a_document_set_by_hand_can_be_approved(simulator: Simulator, cli
 
 
 def test_the_sixth_request_of_a_second_is_throttled(clock: HandClock) -> None:
-    """Both paths count together; a second later all is well."""
+    """Both paths count together; a second later requests are answered again."""
     with served(Simulator(clock=clock)) as client:
         paths = [INSTANCE, "/metadata/scheduledevents"] * 3
         versions = ["2021-12-13", NEWEST] * 3
@@ -143,7 +147,7 @@ def test_the_first_answer_takes_its_time(clock: HandClock) -> None:
 def test_a_fault_answers_with_its_status(
     simulator: Simulator, client: Client, fault: Fault, status: int
 ) -> None:
-    """On both paths, until it is taken back."""
+    """It applies to both paths until it is removed."""
     simulator.set_fault(fault)
     found = [client.ask(path).status_code for path in ("/metadata/scheduledevents", INSTANCE) * 2]
     assert found == [status] * 4
@@ -152,7 +156,7 @@ def test_a_fault_answers_with_its_status(
 
 
 def test_a_fault_can_be_counted_and_restricted(simulator: Simulator, client: Client) -> None:
-    """It hits only its endpoint and method, and only so many times."""
+    """It applies only to its endpoint and method, and only the given number of times."""
     simulator.set_fault(Fault("error", count=2, endpoint="scheduledevents", method="GET"))
     assert client.ask(method="POST", data=b"").status_code == 400
     assert client.ask(INSTANCE, params={"api-version": "2021-12-13"}).status_code == 200
@@ -160,7 +164,7 @@ def test_a_fault_can_be_counted_and_restricted(simulator: Simulator, client: Cli
 
 
 def test_garbage_is_no_json(simulator: Simulator, client: Client) -> None:
-    """Status 200, and a body that cannot be read."""
+    """The status is 200, and the body cannot be parsed."""
     simulator.set_fault(Fault("garbage"))
     answer = client.ask()
     assert answer.status_code == 200
@@ -169,7 +173,7 @@ def test_garbage_is_no_json(simulator: Simulator, client: Client) -> None:
 
 
 def test_a_dropped_connection_has_no_answer(simulator: Simulator, client: Client) -> None:
-    """The client sees its connection cut, with and without a body on the way; the next request is well."""
+    """The connection is closed, with or without a request body; the next request succeeds."""
     simulator.set_fault(Fault("drop", count=2))
     for method, body in (("GET", None), ("POST", b"{}")):
         with pytest.raises(requests.ConnectionError):
@@ -178,7 +182,7 @@ def test_a_dropped_connection_has_no_answer(simulator: Simulator, client: Client
 
 
 def test_a_delay_holds_the_answer_back(simulator: Simulator, client: Client) -> None:
-    """It comes right, and late."""
+    """The response is correct, but late."""
     simulator.set_fault(Fault("delay", seconds=0.2))
     began = time.monotonic()
     assert client.ask().json()["DocumentIncarnation"] == 1
@@ -186,7 +190,7 @@ def test_a_delay_holds_the_answer_back(simulator: Simulator, client: Client) -> 
 
 
 def test_a_drip_comes_byte_by_byte(simulator: Simulator, client: Client) -> None:
-    """The body is whole in the end."""
+    """The body is complete in the end."""
     simulator.set_document(b"0123456789")
     simulator.set_fault(Fault("drip", seconds=0.02))
     began = time.monotonic()
@@ -217,7 +221,7 @@ def test_stopping_does_not_wait_for_faults(simulator: Simulator) -> None:
 
 
 def test_each_vm_has_its_name_and_all_see_the_same_events() -> None:
-    """The ports differ in who they are, and not in what they list."""
+    """Each port has its own VM, and all list the same events."""
     simulator = Simulator([scenario(plan())], vm_name="vm_0", instances=3, clock=HandClock())
     name = f"{INSTANCE}/compute/name"
     asked = {"api-version": "2021-02-01", "format": "text"}
@@ -237,6 +241,6 @@ def test_each_vm_has_its_own_limit() -> None:
 
 
 def test_ports_that_do_not_exist_are_refused() -> None:
-    """The last port is 65535."""
+    """Ports end at 65535."""
     with pytest.raises(ConfigurationError):
         SimulatorServer(Simulator(instances=2), "127.0.0.1:65535")

@@ -20,21 +20,25 @@ def test_the_document_is_empty_for_a_while_after_the_first_request() -> None:
     clock = HandClock()
     plans = (plan(notice=20, impact=30), plan(), plan(after=70))
     simulator = Simulator([scenario(*plans)], clock=clock, empty_after_switch_on=60)
-    clock.passed = 5
-    seen = [poll(simulator)]
-    for clock.passed in (64.9, 65, 70, 100):
+    seen = []
+    for clock.passed in (5, 64.9, 65, 75, 105):
         seen.append(poll(simulator))
     assert seen == [(0, []), (0, []), (1, SCHEDULED), (2, SCHEDULED * 2), (3, STARTED + SCHEDULED)]
 
 
-def test_nothing_appears_where_nothing_is_pending() -> None:
-    """The end of the empty time does not change an empty document."""
+def test_the_scenarios_begin_with_the_first_answer() -> None:
+    """A client that starts late sees them whole; switching the service off and on repeats none."""
     clock = HandClock()
-    simulator = Simulator([scenario(plan(notice=10, impact=10))], clock=clock, empty_after_switch_on=20)
-    seen = []
-    for clock.passed in (0, 19, 20, 100):
-        seen.append(poll(simulator))
-    assert seen == [(0, [])] * 4
+    simulator = Simulator([scenario(), scenario(name="later")], clock=clock, first_call_delay=10)
+    clock.passed = 1000
+    assert simulator.picture().next_start is None
+    assert simulator.first_call_wait() == 10
+    for clock.passed, expected in ((1010, SCHEDULED), (1109, SCHEDULED), (1110, STARTED), (1160, [])):
+        assert poll(simulator)[1] == expected
+    simulator.switch_off()
+    assert poll(simulator) == (0, [])
+    clock.passed = 1010 + 600
+    assert poll(simulator) == (1, SCHEDULED)
 
 
 def test_the_empty_time_begins_with_the_first_answer() -> None:
@@ -52,23 +56,8 @@ def test_the_empty_time_begins_with_the_first_answer() -> None:
     assert seen == [(0, []), (0, []), (1, SCHEDULED)]
 
 
-def test_it_is_empty_again_after_a_silent_day() -> None:
-    """The events are listed again later, with incarnations from 1."""
-    clock = HandClock()
-    simulator = Simulator([scenario(plan(), plan(notice=1_000_000))], clock=clock, empty_after_switch_on=300)
-    poll(simulator)
-    clock.passed = 300
-    assert poll(simulator) == (1, SCHEDULED)
-    clock.passed += 86_400
-    assert poll(simulator) == (0, [])
-    clock.passed += 299
-    assert poll(simulator) == (0, [])
-    clock.passed += 1
-    assert poll(simulator) == (1, SCHEDULED)
-
-
 def test_it_can_be_switched_off_by_hand() -> None:
-    """The next request switches it on, with the delay, and for as many empty seconds as were said."""
+    """The next request switches it on, with the delay and the given time without events."""
     clock = HandClock()
     simulator = Simulator([scenario(plan(notice=1000))], clock=clock, first_call_delay=10)
     services = [simulator.picture().service]
@@ -92,56 +81,17 @@ def test_it_can_be_switched_off_by_hand() -> None:
     assert poll(simulator) == (0, [])
 
 
-def test_what_is_not_listed_cannot_be_approved() -> None:
-    """While the document is empty an approval has no effect; cancelling by hand has."""
-    clock = HandClock()
-    simulator = Simulator(clock=clock, empty_after_switch_on=60)
-    poll(simulator)
-    first, second = simulator.start_scenario(scenario(plan(notice=900), plan(notice=900)))
-    simulator.approve([first])
-    assert simulator.cancel(second)
-    assert poll(simulator) == (0, [])
-    clock.passed = 60
-    assert poll(simulator) == (1, SCHEDULED)
-
-
 @pytest.mark.parametrize("seconds", [-1, 86_401, float("nan")])
 def test_an_impossible_time_is_refused(seconds: float) -> None:
-    """As an option and by hand."""
+    """Both as an option and in a call."""
     with pytest.raises(ConfigurationError, match="can be empty for 0 to 86400 seconds"):
         Simulator(empty_after_switch_on=seconds)
     with pytest.raises(ConfigurationError, match="can be empty for 0 to 86400 seconds"):
         Simulator().switch_off(seconds)
 
 
-def test_idle() -> None:
-    """Nothing happens by itself; what it was made with can be started."""
-    clock = HandClock()
-    simulator = Simulator([scenario(plan())], clock=clock, idle=True, loop=True)
-    simulator.first_call_wait()
-    clock.passed = 10_000
-    assert gist(simulator) == (0, [])
-    assert simulator.picture().next_start is None
-    assert len(simulator.start_scenario("made-up")) == 1
-    assert gist(simulator) == (1, [("Freeze", "Scheduled")])
-
-
-def test_stop() -> None:
-    """A stop ends the playlist for good; a scenario can still be started."""
-    clock = HandClock()
-    simulator = Simulator([scenario(plan())], clock=clock, loop=True, pause=100)
-    simulator.first_call_wait()
-    assert gist(simulator) == (1, [("Freeze", "Scheduled")])
-    simulator.set_document({"DocumentIncarnation": 99, "Events": []})
-    simulator.stop()
-    clock.passed = 1000
-    assert gist(simulator) == (2, [])
-    simulator.start_scenario("live-migration")
-    assert gist(simulator) == (3, [("Freeze", "Scheduled")])
-
-
 def test_a_silent_day_switches_the_service_off() -> None:
-    """24 simulated hours without a request, and the incarnation begins again; the events go on."""
+    """After 24 simulated hours without a request the incarnation starts again; the events continue."""
     clock = HandClock()
     simulator = make(scenario(), scenario(plan(type="Redeploy", notice=1e6), name="long"), clock=clock)
     simulator.first_call_wait()
@@ -157,7 +107,7 @@ def test_a_silent_day_switches_the_service_off() -> None:
 
 
 def test_the_first_call_waits_and_so_does_the_first_after_a_switch_off() -> None:
-    """The wait runs from the first request, in real seconds whatever the speed."""
+    """The wait starts with the first request, in real seconds regardless of the speed."""
     clock = HandClock()
     simulator = make(clock=clock, first_call_delay=120, speed=60)
     assert simulator.first_call_wait() == 120
@@ -196,6 +146,6 @@ def test_a_document_can_be_set_by_hand() -> None:
 
 @pytest.mark.parametrize("options", [{"speed": 0}, {"pause": 0}, {"vm_name": ""}])
 def test_impossible_options_are_refused(options: dict[str, object]) -> None:
-    """Time has to pass, and a VM has a name."""
+    """Speed and pause are positive, and the VM has a name."""
     with pytest.raises(ConfigurationError):
         Simulator(**options)  # type: ignore[arg-type]  # each is of its option's type

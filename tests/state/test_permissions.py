@@ -1,6 +1,5 @@
 """The store in a directory that permissions keep it from writing, or even reading."""
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from exporter.health import DegradedReason
 from exporter.model.lifecycle import Known
-from tests.state_support import StateFixture, alter, nth_step, replay, unprivileged
+from tests.state_support import StateFixture, nth_step, replay, unprivileged
 
 _RETRY = 10.0
 
@@ -52,22 +51,6 @@ def test_read_only_directory_is_still_read(fixture: StateFixture) -> None:
     assert fixture.open().load() == replay(3)
 
 
-def test_read_only_directory_with_a_log_is_still_read(fixture: StateFixture) -> None:
-    """After a sudden end the last steps are in SQLite's log; a read-only directory gives them, too."""
-    store = fixture.open()
-    store.record(nth_step(Known(), 1))
-    store.record(nth_step(replay(1), 2))
-    killed = fixture.directory.with_name("killed")
-    shutil.copytree(fixture.directory, killed)
-    assert (killed / "state.db-wal").stat().st_size > 0
-    other = StateFixture(killed)
-    _set_mode(other, 0o555, 0o444)
-    with unprivileged():
-        assert other.open().load() == replay(2)
-        other.close()
-    _set_mode(other, 0o755, 0o644)
-
-
 def test_unreadable_file_is_merged_once_it_can_be_read(fixture: StateFixture) -> None:
     """A file that could not even be read loses none of its rows to what was recorded meanwhile."""
     fixture.remember(2)
@@ -84,41 +67,6 @@ def test_unreadable_file_is_merged_once_it_can_be_read(fixture: StateFixture) ->
     loaded = fixture.open().load()
     assert loaded.current == replay(2).current | step.known.current
     assert (loaded.incarnation, loaded.last_success) == (7, step.known.last_success)
-
-
-def test_damaged_file_in_a_read_only_directory(fixture: StateFixture) -> None:
-    """A bad file that cannot be moved is reported, and moved once it can be."""
-    fixture.directory.mkdir()
-    fixture.path.write_bytes(b"garbage" * 1000)
-    _set_mode(fixture, 0o555, 0o444)
-    with unprivileged():
-        store = fixture.open()
-        assert store.load() == Known()
-        store.record(nth_step(Known(), 1))
-        assert fixture.problem(DegradedReason.STATE_CORRUPT).endswith("it cannot be moved aside yet")
-    _set_mode(fixture, 0o755, 0o644)
-    fixture.clock.pass_seconds(_RETRY)
-    store.retry()
-    assert fixture.aside() == ["state.db.corrupt-20261121T013010Z"]
-    assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == ""
-    assert fixture.open().load() == replay(1)
-
-
-def test_senseless_rows_in_a_read_only_directory(fixture: StateFixture) -> None:
-    """A file of senseless rows is never overwritten, however late it can be moved aside."""
-    fixture.remember(1)
-    alter(fixture.directory, "UPDATE entries SET value = 'x'")
-    _set_mode(fixture, 0o555, 0o444)
-    with unprivileged():
-        store = fixture.open()
-        assert store.load() == Known()
-        store.record(nth_step(Known(), 1))
-        assert fixture.aside() == []
-    _set_mode(fixture, 0o755, 0o644)
-    fixture.clock.pass_seconds(_RETRY)
-    store.retry()
-    assert len(fixture.aside()) == 1
-    assert fixture.open().load() == replay(1)
 
 
 def test_directory_taken_meanwhile(fixture: StateFixture) -> None:

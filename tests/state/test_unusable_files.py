@@ -3,10 +3,11 @@
 import json
 import random
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,14 +18,6 @@ from exporter.state.disk import APPLICATION_ID, Row
 from tests.state_support import StateFixture, alter, nth_step, on_disk, replay
 
 _ASIDE = "state.db.corrupt-20261121T013000Z"
-
-
-@pytest.fixture
-def fixture(tmp_path: Path) -> Iterator[StateFixture]:
-    """Return an empty state directory."""
-    fixture = StateFixture(tmp_path)
-    yield fixture
-    fixture.close()
 
 
 def _assert_begun_anew(fixture: StateFixture, reason: str, aside: str = _ASIDE) -> None:
@@ -42,70 +35,18 @@ def _assert_begun_anew(fixture: StateFixture, reason: str, aside: str = _ASIDE) 
 
 def test_garbage_is_moved_aside(fixture: StateFixture) -> None:
     """A file that is not a SQLite file is kept under another name, with its content, and a new one begun."""
+    fixture.directory.mkdir(parents=True)
     fixture.path.write_bytes(b"no database at all" * 500)
     _assert_begun_anew(fixture, "it is not a SQLite file")
     assert (fixture.directory / _ASIDE).read_bytes() == b"no database at all" * 500
-
-
-def test_name_aside_is_never_reused(fixture: StateFixture) -> None:
-    """A second bad file within the same second gets its own name; companions are renamed with their file."""
-    (fixture.directory / _ASIDE).write_text("the first")
-    fixture.path.write_bytes(b"garbage" * 500)
-    fixture.path.with_name("state.db-wal").write_bytes(b"log")
-    fixture.open()
-    assert fixture.aside() == [_ASIDE, f"{_ASIDE}.1", f"{_ASIDE}.1-wal"]
-    assert (fixture.directory / _ASIDE).read_text() == "the first"
-
-
-def test_foreign_database_is_moved_aside(fixture: StateFixture) -> None:
-    """Another program's SQLite file is left as it was, under another name."""
-    alter(fixture.directory, "CREATE TABLE theirs (a)")
-    alter(fixture.directory, "PRAGMA application_id = 7")
-    before = fixture.path.read_bytes()
-    _assert_begun_anew(fixture, "it belongs to another program")
-    assert (fixture.directory / _ASIDE).read_bytes() == before
 
 
 def test_newer_version_is_moved_aside(fixture: StateFixture) -> None:
     """A newer version's file is kept for it, and named so."""
     fixture.remember(3)
     alter(fixture.directory, "PRAGMA user_version = 99")
-    reason = "a newer exporter wrote it (version 99, this one knows 2)"
+    reason = "a newer exporter wrote it (version 99, this one knows 1)"
     _assert_begun_anew(fixture, reason, "state.db.newer-20261121T013000Z")
-
-
-def test_former_layout_is_moved_aside(fixture: StateFixture) -> None:
-    """A file in the layout of development versions is kept, and the message has the reason."""
-    alter(fixture.directory, "CREATE TABLE events (a)")
-    alter(fixture.directory, "PRAGMA application_id = 0x617A7365")
-    _assert_begun_anew(fixture, "it has the layout of an earlier, unreleased version of the exporter")
-
-
-def test_damaged_pages_are_found_at_the_start(fixture: StateFixture) -> None:
-    """Damage in the middle of the file is found when it is opened, not when the row is needed."""
-    fixture.remember(3)
-    content = bytearray(fixture.path.read_bytes())
-    content[4096:8192] = b"\xa5" * 4096
-    fixture.path.write_bytes(content)
-    store = fixture.open()
-    assert store.load() == Known()
-    assert fixture.aside() == [_ASIDE]
-    assert "it is damaged: " in fixture.problem(DegradedReason.STATE_CORRUPT)
-
-
-def test_truncated_file_is_moved_aside(fixture: StateFixture) -> None:
-    """A file that lost its end is not trusted."""
-    fixture.remember(3)
-    fixture.path.write_bytes(fixture.path.read_bytes()[:5000])
-    assert fixture.open().load() == Known()
-    assert fixture.aside() == [_ASIDE]
-
-
-def test_missing_table_is_damage(fixture: StateFixture) -> None:
-    """A file of ours without one of its tables is not trusted."""
-    fixture.remember(3)
-    alter(fixture.directory, "DROP TABLE entries")
-    _assert_begun_anew(fixture, "it is damaged: no such table: entries")
 
 
 @pytest.mark.parametrize(
@@ -153,21 +94,29 @@ def test_damage_during_the_run_costs_nothing(fixture: StateFixture) -> None:
     assert fixture.open().load() == replay(4)
 
 
-def test_alien_change_during_the_run_costs_nothing(fixture: StateFixture) -> None:
-    """A table dropped behind the exporter's back is noticed at the next write, and nothing is lost."""
-    fixture.remember(3)
-    store = fixture.open()
-    alter(fixture.directory, "DROP TABLE entries")
-    store.record(nth_step(replay(3), 4))
-    assert "no such table: entries" in fixture.problem(DegradedReason.STATE_CORRUPT)
-    assert fixture.open().load() == replay(4)
-
-
-def test_empty_file_is_a_new_one(fixture: StateFixture) -> None:
-    """A file of no bytes, as a crash at the very first start leaves it, is no cause for complaint."""
+def test_an_empty_file_is_damage(fixture: StateFixture) -> None:
+    """A file of no bytes is moved aside like a damaged one, so that rules approve nothing for an hour."""
+    fixture.directory.mkdir(parents=True)
     fixture.path.touch()
-    assert fixture.open().load() == Known()
+    store = fixture.open()
+    assert "it is empty; it was moved to" in fixture.problem(DegradedReason.STATE_CORRUPT)
+    assert store.approvals.unknown_until() is not None
+    assert len(fixture.aside()) == 1
+
+
+def test_a_full_disk_leaves_no_empty_file(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one moved aside later: the exporter creates the file again when there is room."""
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_FULL, "SQLITE_FULL"
+    with monkeypatch.context() as patch:
+        patch.setattr("exporter.state.disk.Disk._connect", Mock(side_effect=error))
+        store = fixture.open()
+        assert not fixture.path.exists()
+    fixture.clock.pass_seconds(60)
+    store.record(nth_step(Known(), 1))
     assert fixture.health.problems() == ()
+    assert fixture.open().load() == replay(1)
+    assert fixture.aside() == []
 
 
 def test_upgrades_keep_what_is_known(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> None:

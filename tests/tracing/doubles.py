@@ -1,11 +1,8 @@
-"""Test doubles of the tracer and its dependencies."""
+"""A test double of the tracer."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry
-
-from exporter.metrics import Metrics
 from exporter.model.jobs import Span, TraceJobs
 from exporter.model.lifecycle import Occurrence
 from exporter.model.messages import Message, Outcome
@@ -38,26 +35,3 @@ class Traced(Tracer):
         """Keep a message by its key and number."""
         self.messages.append((f"{message.key}/{message.sequence}", at, outcome))
         return []
-
-
-class SpanTally(Metrics):
-    """Metrics whose counters of spans a test can read."""
-
-    def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        super().__init__(self._registry)
-
-    @property
-    def exported(self) -> int:
-        """The number of spans that a receiver accepted."""
-        return self._count("exported")
-
-    @property
-    def dropped(self) -> int:
-        """The number of spans that were rejected or given up."""
-        return self._count("dropped")
-
-    def _count(self, outcome: str) -> int:
-        found = self._registry.get_sample_value("azure_scheduled_events_spans_total", {"outcome": outcome})
-        assert found is not None
-        return int(found)

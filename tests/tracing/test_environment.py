@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 
 from exporter.errors import ConfigurationError
-from exporter.tracing.environment import endpoint, selected, timeout
+from exporter.tracing.environment import endpoint, sampled_share, selected, timeout
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -35,6 +35,9 @@ NO_GRPC = (
             OTLP | CONSOLE,
         ),
         ("auto", {"OTEL_SDK_DISABLED": "TRUE", ENDPOINT: HERE}, {}),
+        ("auto", {"OTEL_TRACES_SAMPLER": "parentbased_always_off", ENDPOINT: HERE}, {}),
+        # Without a receiver, it does not matter.
+        ("auto", {"OTEL_TRACES_SAMPLER": "xray"}, {}),
         ("auto", {"OTEL_SDK_DISABLED": "no", ENDPOINT: HERE}, OTLP),
         (True, {}, OTLP),
         (True, {"OTEL_SDK_DISABLED": "true"}, {}),
@@ -79,6 +82,14 @@ def test_what_is_wanted(
             {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_HEADERS": "a=b, CANARY,"},
             "OTEL_EXPORTER_OTLP_HEADERS: an entry is not of the form name=value",
         ),
+        (
+            {ENDPOINT: HERE, "OTEL_TRACES_SAMPLER": "xray"},
+            "OTEL_TRACES_SAMPLER: 'xray' is not supported; use always_on, always_off or traceidratio",
+        ),
+        (
+            {ENDPOINT: HERE, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "1.5"},
+            "OTEL_TRACES_SAMPLER_ARG: '1.5' is not a number from 0 to 1",
+        ),
     ],
 )
 def test_what_cannot_be_followed(environ: dict[str, str], message: str) -> None:
@@ -88,14 +99,13 @@ def test_what_cannot_be_followed(environ: dict[str, str], message: str) -> None:
     assert str(caught.value) == message
 
 
-def test_the_protocol_for_traces_beats_the_general_one() -> None:
-    """A fleet may speak gRPC for everything else."""
-    environ = {
-        ENDPOINT: HERE,
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
-    }
-    assert selected("auto", environ) == OTLP
+@pytest.mark.parametrize(
+    ("sampler", "ratio", "share"),
+    [("", "0", 1), ("always_on", "", 1), ("TraceIdRatio", "0.25", 0.25), ("parentbased_traceidratio", "", 1)],
+)
+def test_how_many_events_are_traced(sampler: str, ratio: str, share: float) -> None:
+    """All, unless a sampler says otherwise."""
+    assert sampled_share({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": ratio}) == share
 
 
 @pytest.mark.parametrize(
@@ -121,10 +131,3 @@ def test_where_spans_go(environ: dict[str, str], url: str) -> None:
 def test_how_long_a_try_may_take(given: str, seconds: float) -> None:
     """Every try ends, and soon enough, whatever the variable says."""
     assert timeout({"OTEL_EXPORTER_OTLP_TIMEOUT": given}) == seconds
-
-
-def test_the_timeout_for_traces_beats_the_general_one() -> None:
-    """It does unless it is blank."""
-    general = {"OTEL_EXPORTER_OTLP_TIMEOUT": "3"}
-    assert timeout(general | {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "2"}) == 2
-    assert timeout(general | {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": " "}) == 3

@@ -9,26 +9,27 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 
 from exporter.health import Health
 from exporter.model.events import STARTED, ScheduledEvent
-from exporter.model.lifecycle import TrackedEvent, Transition, TransitionRecord
+from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.views import Snapshot
 from exporter.serving import Handler, Request
 from exporter.web.app import WebApp
+from exporter.web.exposition import Exposition
 from exporter.web.site import Site
 from tests.builders import scheduled
 from tests.clocks import NOW, HandClock
 from tests.serving.support import serving
 
 
-def tracked(event: ScheduledEvent, *, ago: float = 60, at: datetime = NOW) -> TrackedEvent:
+def life(event: ScheduledEvent, *, ago: float = 60, at: datetime = NOW) -> Life:
     """Make an event that was first seen ``ago`` seconds before ``at``, and has been in its status since."""
     seen = at - timedelta(seconds=ago)
     started = seen if event.event_status == STARTED else None
     transition = Transition.STARTED if started else Transition.SCHEDULED
-    return TrackedEvent(
+    return Life(
         event,
         (event.event_id,),
         seen,
@@ -38,12 +39,12 @@ def tracked(event: ScheduledEvent, *, ago: float = 60, at: datetime = NOW) -> Tr
     )
 
 
-def past(event: ScheduledEvent, outcome: Transition, *, ago: float, at: datetime = NOW) -> TrackedEvent:
+def past(event: ScheduledEvent, outcome: Transition, *, ago: float, at: datetime = NOW) -> Life:
     """Make an event that ended ``ago`` seconds before ``at``, 20 minutes after it was seen."""
     ended = at - timedelta(seconds=ago)
     seen = ended - timedelta(minutes=20)
     started = ended - timedelta(minutes=9) if outcome is Transition.COMPLETED else None
-    return TrackedEvent(
+    return Life(
         event,
         (event.event_id,),
         seen,
@@ -68,6 +69,7 @@ def snapshot(**fields: Any) -> Snapshot:
     """Make the picture of a watch that works, with other values where given."""
     values: dict[str, Any] = {
         "endpoint": "http://169.254.169.254",
+        "api_version": "2020-07-01",
         "instance": "WestNO_0",
         "up": True,
         "ready": True,
@@ -102,7 +104,8 @@ def site(picture: Snapshot, **fields: Any) -> Site:
         "snapshot": lambda: picture,
         "health": fields.pop("health", None) or Health(clock),
         "clock": clock,
-        "registry": CollectorRegistry(),
+        "metrics": Exposition(fields.pop("registry", CollectorRegistry()), clock),
+        "failed_logins": Counter("failed_logins", "For tests.", registry=None),
         "reload": Reloads(),
     }
     return Site(**(values | fields))
@@ -122,26 +125,16 @@ class Answer:
         return self.body.decode()
 
 
-async def call(
-    app: Handler, path: str, method: str = "GET", query: str = "", *, leave: bool = False, **headers: str
-) -> Answer:
-    """Ask an application without a server; a header's name has underscores for its hyphens.
-
-    With ``leave`` the client disconnects after the request.
-    """
-
-    async def disconnected() -> None:
-        if not leave:
-            await asyncio.Event().wait()
-
+async def call(app: Handler, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
+    """Ask an application without a server; a header's name has underscores for its hyphens."""
     encoded = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())
-    response = await app(Request(method, path, query, encoded, b"", disconnected))
+    response = await app(Request(method, path, query, encoded, b"", "192.0.2.1"))
     return Answer(response.status, response.all_headers(), response.body)
 
 
 def ask(where: Site | Handler, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
     """Ask a site once."""
-    return asyncio.run(call(_app(where), path, method, query, leave=False, **headers))
+    return asyncio.run(call(_app(where), path, method, query, **headers))
 
 
 @contextmanager

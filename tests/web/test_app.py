@@ -1,20 +1,26 @@
 """The routes: what answers, with what status and headers, to whom."""
 
+import asyncio
 import gzip
 import json
 import logging
+import threading
+from collections.abc import Iterator
 
 import pytest
 import requests
 from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import GaugeMetricFamily
 
 from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import DegradedReason, Health
 from exporter.model.lifecycle import Transition
+from exporter.web.app import WebApp
+from exporter.web.rendering import MOST_IN_WORK
 from exporter.web.settings import WebSettings
 from tests.builders import FREEZE_ID
 from tests.clocks import HandClock
-from tests.web.support import Reloads, ask, freeze, past, served, site, snapshot, tracked
+from tests.web.support import Answer, Reloads, ask, call, freeze, life, past, served, site, snapshot
 
 PATHS = ("/", "/metrics", "/api/v1/events", "/api/v1/status", "/-/healthy", "/-/ready", "/-/in-service")
 
@@ -30,86 +36,64 @@ def registry() -> CollectorRegistry:
     return registry
 
 
-def test_every_page_answers_get_and_head_alike() -> None:
-    """HEAD gives the status and headers of GET, Content-Length included, and no body."""
+def test_no_answer_is_cached_or_sniffed() -> None:
+    """Every answer forbids caching and guessing of types; HEAD has status and headers of GET, and no body."""
     with served(site(snapshot())) as port, requests.Session() as session:
-        for path in PATHS:
+        for path in (*PATHS, "/nowhere"):
             get, head = (session.request(way, f"http://127.0.0.1:{port}{path}") for way in ("GET", "HEAD"))
-            assert (get.status_code, head.status_code, head.content) == (200, 200, b"")
+            assert (head.status_code, head.content) == (get.status_code, b"")
             assert {**get.headers, "date": ""} == {**head.headers, "date": ""}
             assert get.headers["content-length"] == str(len(get.content))
-
-
-@pytest.mark.parametrize("path", [*PATHS, "/nowhere"])
-def test_no_answer_is_cached_or_sniffed(path: str) -> None:
-    """Every answer forbids caching and guessing of types, and names its character set."""
-    headers = ask(site(snapshot()), path).headers
-    assert headers["cache-control"] == "no-store"
-    assert headers["x-content-type-options"] == "nosniff"
-    assert "charset=utf-8" in headers["content-type"]
+            assert get.headers["cache-control"] == "no-store"
+            assert get.headers["x-content-type-options"] == "nosniff"
+            assert "charset=utf-8" in get.headers["content-type"]
 
 
 @pytest.mark.parametrize(
-    ("path", "methods", "allowed"),
-    [("/metrics", "POST DELETE OPTIONS", "GET, HEAD"), ("/-/reload", "GET PUT OPTIONS", "POST")],
+    ("method", "paths", "status", "text"),
+    [
+        ("GET", "/ // /?x=1 /-/healthy/ /-/healthy?x=1&y", 200, ""),
+        ("GET", "/nowhere /metrics/x /api /-", 404, "404 Not Found; / lists what there is\n"),
+        ("POST", "/metrics /", 405, "GET, HEAD"),
+        ("DELETE", "/metrics", 405, "GET, HEAD"),
+        ("OPTIONS", "/metrics", 405, "GET, HEAD"),
+        ("GET", "/-/reload", 405, "POST"),
+        ("PUT", "/-/reload", 405, "POST"),
+        ("OPTIONS", "/-/reload", 405, "POST"),
+    ],
 )
-def test_a_wrong_method_is_told_the_right_ones(path: str, methods: str, allowed: str) -> None:
-    """405 comes with Allow, and nothing is reloaded."""
+def test_routes(method: str, paths: str, status: int, text: str) -> None:
+    """Slashes at the end and unknown queries do not matter; 405 comes with Allow, and reloads nothing."""
     reloads = Reloads()
-    for method in methods.split():
-        answer = ask(site(snapshot(), reload=reloads, lifecycle_enabled=True), path, method)
-        assert (answer.status, answer.headers["allow"]) == (405, allowed)
+    where = site(snapshot(), reload=reloads, lifecycle_enabled=True)
+    for path, _, query in (one.partition("?") for one in paths.split()):
+        answer = ask(where, path, method, query)
+        assert answer.status == status
+        assert text in (answer.headers.get("allow"), answer.text, "")
     assert reloads.count == 0
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/metrics/x", "/api", "//", "/-"])
-def test_unknown_paths_are_not_found(path: str) -> None:
-    """404 is plain text; several slashes alone are still the landing page."""
-    answer = ask(site(snapshot()), path)
-    if path == "//":
-        assert answer.status == 200
-    else:
-        assert (answer.status, answer.text) == (404, "404 Not Found; / lists what there is\n")
-
-
-def test_slashes_and_queries_do_not_matter() -> None:
-    """A slash at the end and an unknown query change nothing."""
-    answer = ask(site(snapshot()), "/-/healthy/", query="x=1&y")
-    assert (answer.status, answer.text) == (200, "The exporter is healthy.\n")
-
-
-def test_metrics_come_as_prometheus_text_by_default(registry: CollectorRegistry) -> None:
-    """Without an Accept header the classic text format comes, uncompressed."""
-    answer = ask(site(snapshot(), registry=registry), "/metrics")
+@pytest.mark.parametrize(
+    "accept", ["", "application/openmetrics-text;version=abc", "text/plain;version=x.y", "\xff"]
+)
+def test_metrics_come_as_prometheus_text_by_default(registry: CollectorRegistry, accept: str) -> None:
+    """Uncompressed; a version that is not a number is the client's mistake, and no failure of the scrape."""
+    answer = ask(site(snapshot(), registry=registry), "/metrics", accept=accept)
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert "a_small 1.0\n" in answer.text
 
 
 def test_metrics_come_as_openmetrics_and_gzip_where_asked(registry: CollectorRegistry) -> None:
-    """Prometheus' own headers get OpenMetrics, compressed, and complete to its end mark."""
+    """Prometheus' own headers get OpenMetrics, complete to its end mark, compressed unless it is small."""
+    where = site(snapshot(), registry=registry)
     accept = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
-    answer = ask(site(snapshot(), registry=registry), "/metrics", accept=accept, accept_encoding="gzip")
+    answer = ask(where, "/metrics", accept=accept, accept_encoding="gzip")
     assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
     assert answer.headers["content-encoding"] == "gzip"
-    text = gzip.decompress(answer.body).decode()
-    assert text.endswith('b_many{n="199"} 199.0\n# EOF\n')
-
-
-def test_small_answers_are_not_compressed(registry: CollectorRegistry) -> None:
-    """What fits a packet stays as it is, and name[] leaves only what it names."""
-    answer = ask(
-        site(snapshot(), registry=registry), "/metrics", query="name[]=a_small", accept_encoding="gzip"
-    )
+    assert gzip.decompress(answer.body).decode().endswith('b_many{n="199"} 199.0\n# EOF\n')
+    answer = ask(where, "/metrics", query="name[]=a_small", accept_encoding="gzip")
     assert "content-encoding" not in answer.headers
     assert answer.text.splitlines() == ["# HELP a_small One.", "# TYPE a_small gauge", "a_small 1.0"]
-
-
-@pytest.mark.parametrize(
-    "accept", ["application/openmetrics-text;version=abc", "text/plain;version=x.y", "\xff"]
-)
-def test_a_strange_accept_header_gets_the_default(registry: CollectorRegistry, accept: str) -> None:
-    """A version that is not a number is the client's mistake, and no failure of the scrape."""
-    assert ask(site(snapshot(), registry=registry), "/metrics", accept=accept).status == 200
 
 
 def test_a_failing_scrape_is_500_and_logged(
@@ -120,32 +104,43 @@ def test_a_failing_scrape_is_500_and_logged(
     broken.set_function(lambda: 1 // 0)
     with caplog.at_level(logging.ERROR):
         answer = ask(site(snapshot(), registry=registry), "/metrics")
-    assert (answer.status, answer.text) == (500, "500 Internal Server Error; the exporter's log says why\n")
+    assert (answer.status, answer.text) == (500, "500 Internal Server Error; see the exporter's log\n")
     assert caplog.records[0].exc_info
     assert "division" not in answer.text
 
 
-def test_readiness_waits_for_the_first_document() -> None:
-    """Before it, ready is 503 with the reason, while healthy is 200."""
-    waiting = site(snapshot(ready=False, up=False, last_error="timeout: no answer within 150s"))
+def test_probes_say_why_not() -> None:
+    """Ready is 503 before the first document, in-service where there is a reason; healthy is 200."""
+    waiting = site(
+        snapshot(ready=False, up=False, last_error="timeout: no answer within 150s"),
+        in_service=lambda: "Reboot in 4 min",
+    )
     answer = ask(waiting, "/-/ready")
     assert answer.status == 503
     assert "http://169.254.169.254 yet: timeout: no answer within 150s" in answer.text
     assert ask(waiting, "/-/healthy").status == 200
-
-
-def test_in_service_says_why_not() -> None:
-    """A reason makes it 503."""
-    answer = ask(site(snapshot(), in_service=lambda: "Reboot in 4 min"), "/-/in-service")
+    answer = ask(waiting, "/-/in-service")
     assert (answer.status, answer.text) == (503, "Out of service: Reboot in 4 min\n")
 
 
-@pytest.mark.parametrize(("enabled", "status", "count"), [(False, 403, 0), (True, 200, 1)])
-def test_reload_needs_the_flag(enabled: bool, status: int, count: int) -> None:
-    """Without --web.enable-lifecycle nothing is reloaded."""
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"origin": "https://vm:9843", "host": "VM:9843", "sec_fetch_site": "same-origin"}, 200),
+        ({"sec_fetch_site": "none"}, 200),
+        ({"sec_fetch_site": "cross-site"}, 403),
+        ({"origin": "http://evil.example", "host": "vm:9843"}, 403),
+        ({"origin": "http://vm:80", "host": "vm:9843"}, 403),
+        ({"origin": "null", "host": "vm:9843"}, 403),
+    ],
+)
+def test_pages_of_other_sites_cannot_reload(headers: dict[str, str], status: int) -> None:
+    """Browsers say which site's page sends a request, other clients nothing; without the flag nobody can."""
     reloads = Reloads()
-    answer = ask(site(snapshot(), reload=reloads, lifecycle_enabled=enabled), "/-/reload", "POST")
-    assert (answer.status, reloads.count) == (status, count)
+    assert ask(site(snapshot(), reload=reloads), "/-/reload", "POST", **headers).status == 403
+    answer = ask(site(snapshot(), reload=reloads, lifecycle_enabled=True), "/-/reload", "POST", **headers)
+    assert (answer.status, reloads.count) == (status, status == 200)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +159,7 @@ def test_a_reload_that_fails_is_answered_with_the_reason(error: Exception, statu
 
 def test_events_have_the_documented_shape() -> None:
     """Every field is there, times end in Z, what is unknown is null."""
-    current = tracked(freeze(duration_seconds=None))
+    current = life(freeze(duration_seconds=None))
     ended = past(freeze(event_id="b", resources=("x",)), Transition.COMPLETED, ago=60)
     answer = ask(site(snapshot(current=(current,), past=(ended,))), "/api/v1/events")
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
@@ -197,6 +192,58 @@ def test_events_have_the_documented_shape() -> None:
     assert body["past"][0]["ended"] == "2026-03-04T21:59:00Z"
 
 
+def test_past_events_come_in_pages() -> None:
+    """A hundred at a time, newest first; a page that is not a number is refused."""
+    gone = tuple(past(freeze(event_id=str(n)), Transition.VANISHED, ago=n) for n in range(250))
+    where = site(snapshot(past=gone))
+    answers = [ask(where, "/api/v1/events", query=f"page={n}") for n in (1, 2, 3, 4)]
+    pages = [json.loads(answer.text) for answer in answers]
+    assert [len(page["past"]) for page in pages] == [100, 100, 50, 0]
+    assert [event["id"] for page in pages for event in page["past"]] == [str(n) for n in range(250)]
+    links = [answer.headers.get("link") for answer in answers]
+    assert links == ['<?page=2>; rel="next"', '<?page=3>; rel="next"', None, None]
+    for wrong in ("x", "-1", "1e3", "9" * 100, "\u0663"):
+        assert ask(where, "/api/v1/events", query=f"page={wrong}").status == 400
+
+
+class Slow:
+    """A registry's collector that renders when it is allowed to."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.allowed = threading.Semaphore(0)
+        self.count = 0
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Wait, and give one gauge."""
+        self.begun.release()
+        assert self.allowed.acquire(timeout=30)
+        self.count += 1
+        yield GaugeMetricFamily("turn", "Number of the rendering.", value=self.count)
+
+
+def test_a_flood_of_scrapes_costs_two_renderings(registry: CollectorRegistry) -> None:
+    """Those that arrive during one share the next, which is newer; probes are answered meanwhile."""
+    slow = Slow()
+    app = WebApp(site(snapshot(), registry=registry))
+    registry.register(slow)
+
+    async def flood() -> list[Answer]:
+        first = asyncio.create_task(call(app, "/metrics"))
+        await asyncio.to_thread(slow.begun.acquire, timeout=30)
+        others = [asyncio.create_task(call(app, "/metrics")) for _ in range(MOST_IN_WORK + 9)]
+        assert (await call(app, "/-/healthy")).status == 200
+        others.pop(0).cancel()
+        slow.allowed.release(2)
+        return await asyncio.gather(first, *others)
+
+    answers = asyncio.run(flood())
+    assert slow.count == 2
+    assert [answer.status for answer in answers] == [200] * MOST_IN_WORK + [503] * 9
+    assert {answer.headers.get("retry-after") for answer in answers[-9:]} == {"1"}
+    assert ["turn 1.0" in answer.text for answer in answers[:-9]] == [True] + [False] * (MOST_IN_WORK - 1)
+
+
 def test_status_tells_of_the_watch_and_the_house() -> None:
     """A problem makes it degraded, with its reason."""
     health = Health(HandClock())
@@ -211,9 +258,13 @@ def test_status_tells_of_the_watch_and_the_house() -> None:
         "last_error": "",
         "started": "2026-03-04T22:00:00Z",
         "last_scrape": None,
+        "kubernetes": None,
+        "configuration": None,
+        "targets": [],
         "document_incarnation": 7,
         "instance": "WestNO_0",
         "endpoint": "http://169.254.169.254",
+        "api_version": "2020-07-01",
         "state": "degraded",
         "problems": ["state_unwritable: /x: read-only file system"],
     }

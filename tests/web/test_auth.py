@@ -4,15 +4,14 @@ import ast
 import asyncio
 import base64
 import inspect
-import json
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import bcrypt
 import pytest
+from prometheus_client import Counter
 
-from exporter.timefmt import Duration
 from exporter.web import auth
 from exporter.web.app import WebApp
 from exporter.web.auth import Passwords
@@ -43,14 +42,14 @@ async def _right(
 
 
 @pytest.fixture
-def checks(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Note every password that is really checked."""
-    seen: list[bytes] = []
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, list[int]]]:
+    """Note every password that is really checked, with the costs of the hashes."""
+    seen: list[tuple[bytes, list[int]]] = []
     fits = auth._fits
 
-    def noted(password: bytes, hashed: bytes) -> bool:
-        seen.append(password)
-        return fits(password, hashed)
+    def noted(password: bytes, hashes: Sequence[bytes]) -> bool:
+        seen.append((password, [int(hashed[4:6]) for hashed in hashes]))
+        return fits(password, hashes)
 
     monkeypatch.setattr(auth, "_fits", noted)
     return seen
@@ -68,71 +67,84 @@ def test_every_path_is_protected(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "password"),
-    [("alice", "wonder:land"), ("b\u00f6b", "p\u00e4ss"), ("long", "x" * 72), ("long", "x" * 90)],
-)
-def test_the_right_password_opens(name: str, password: str) -> None:
-    """Colons and UTF-8 are allowed, the scheme's case is free; bcrypt reads 72 bytes at most, as in Go."""
-    header = _header(name, password).replace("Basic", "bAsIc")
-    assert ask(_protected(), "/-/healthy", authorization=header).status == 200
-
-
-@pytest.mark.parametrize(
-    "header",
+    ("header", "status"),
     [
-        "",
-        "Basic",
-        "Basic !!!",
-        "Basic " + base64.b64encode(b"alice").decode(),
-        "Basic " + base64.b64encode(b"\xff:x").decode(),
-        "Bearer abc",
-        _header("alice", "wrong"),
-        _header("alice", ""),
-        _header("alice", "x" * 100),
-        _header("alice", "wonder:land\0"),
-        _header("ALICE", "wonder:land"),
-        _header("nobody", "wonder:land"),
-        _header("", ""),
+        (_header("alice", "wonder:land").replace("Basic", "bAsIc"), 200),
+        (_header("b\u00f6b", "p\u00e4ss"), 200),
+        (_header("long", "x" * 72), 200),
+        (_header("long", "x" * 90), 200),
+        ("", 401),
+        ("Basic", 401),
+        ("Basic !!!", 401),
+        ("Basic " + base64.b64encode(b"alice").decode(), 401),
+        ("Basic " + base64.b64encode(b"\xff:x").decode(), 401),
+        ("Bearer abc", 401),
+        (_header("alice", "wrong"), 401),
+        (_header("alice", ""), 401),
+        (_header("alice", "x" * 100), 401),
+        (_header("alice", "wonder:land\0"), 401),
+        (_header("ALICE", "wonder:land"), 401),
+        (_header("nobody", "wonder:land"), 401),
+        (_header("", ""), 401),
     ],
 )
-def test_anything_else_does_not(header: str) -> None:
-    """Wrong, malformed and over-long credentials are refused, and raise nothing."""
-    assert ask(_protected(), "/-/healthy", authorization=header).status == 401
+def test_only_the_right_password_opens(header: str, status: int) -> None:
+    """Colons and UTF-8 are allowed, the scheme's case is free; bcrypt reads 72 bytes at most, as in Go."""
+    assert ask(_protected(), "/-/healthy", authorization=header).status == status
+    # Without users everybody is let in.
+    assert ask(site(snapshot()), "/-/healthy", authorization=header).status == 200
 
 
-def test_right_passwords_are_checked_once(checks: list[bytes]) -> None:
-    """Scrapes after the first cost no bcrypt; wrong passwords cost it every time."""
+def test_right_passwords_are_checked_once(checks: list[tuple[bytes, list[int]]]) -> None:
+    """Scrapes after the first cost no bcrypt, wrong passwords do every time; a new hash counts at once."""
+    changed = {"alice": bcrypt.hashpw(b"new", bcrypt.gensalt(4))}
 
     async def scrape() -> list[bool]:
         passwords = Passwords()
         given = [b"wonder:land", b"wonder:land", b"wrong", b"wrong", b"wonder:land"]
-        return [await _right(passwords, "alice", password) for password in given]
+        found = [await _right(passwords, "alice", password) for password in given]
+        return found + [await _right(passwords, "alice", word, changed) for word in (b"wonder:land", b"new")]
 
-    assert asyncio.run(scrape()) == [True, True, False, False, True]
-    assert checks == [b"wonder:land", b"wrong", b"wrong"]
-
-
-def test_a_changed_hash_forgets_the_old_password() -> None:
-    """What was right under the old hash is not right under the new."""
-    changed = {"alice": bcrypt.hashpw(b"new", bcrypt.gensalt(4))}
-
-    async def ask_twice() -> tuple[bool, bool, bool]:
-        passwords = Passwords()
-        return (
-            await _right(passwords, "alice", b"wonder:land"),
-            await _right(passwords, "alice", b"wonder:land", changed),
-            await _right(passwords, "alice", b"new", changed),
-        )
-
-    assert asyncio.run(ask_twice()) == (True, False, True)
+    assert asyncio.run(scrape()) == [True, True, False, False, True, False, True]
+    assert [word for word, _ in checks] == [b"wonder:land", b"wrong", b"wrong", b"wonder:land", b"new"]
 
 
-def test_an_unknown_user_is_checked_like_a_known_one(checks: list[bytes]) -> None:
-    """Timing does not reveal names: bcrypt runs for both, and a password is valid only for its user."""
-    for name in ("alice", "nobody"):
-        assert not asyncio.run(_right(Passwords(), name, b"wrong"))
-    assert not asyncio.run(_right(Passwords(), "nobody", b"wonder:land"))
-    assert checks == [b"wrong", b"wrong", b"wonder:land"]
+@pytest.mark.parametrize(
+    ("name", "costs"), [("cheap", [4, 4, 5, 6]), ("dear", [7]), ("nobody", [7]), ("", [7])]
+)
+def test_the_time_of_a_check_reveals_no_name(
+    checks: list[tuple[bytes, list[int]]], name: str, costs: list[int]
+) -> None:
+    """It is that of the most expensive hash for all names: the cost is the logarithm of the time."""
+    hashes = {name: bcrypt.hashpw(b"x", bcrypt.gensalt(cost)) for name, cost in (("dear", 7), ("cheap", 4))}
+    assert asyncio.run(Passwords().check(hashes, name, b"wrong")) is False
+    assert asyncio.run(Passwords().check(hashes, name, b"x")) is (name in hashes)
+    assert checks == [(b"wrong", costs), (b"x", costs)]
+    assert sum(2**cost for cost in costs) == 2**7
+
+
+def test_failed_logins_are_counted_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """Each is counted; the log has the first at once, then one line a minute, without names."""
+    clock, counter = HandClock(), Counter("failed", "Failed.", registry=None)
+    settings = WebSettings(users=USERS)
+    app = WebApp(site(snapshot(), clock=clock, failed_logins=counter, settings=lambda: settings))
+
+    def guess(times: int) -> None:
+        for number in range(times):
+            header = _header(f"canary{number}", "wrong")
+            assert ask(app, "/", authorization=header).status == 401
+
+    guess(3)
+    ask(app, "/")
+    ask(app, "/", authorization=_header("alice", "wonder:land"))
+    clock.pass_seconds(60)
+    guess(1)
+    assert next(iter(counter.collect())).samples[0].value == 4
+    assert [(record.message, record.__dict__["count"]) for record in caplog.records] == [
+        ("failed logins", 1),
+        ("failed logins", 3),
+    ]
+    assert {record.__dict__["last_client"] for record in caplog.records} == {"192.0.2.1"}
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +174,7 @@ class Gate:
         self.begun = threading.Event()
         self.checked: list[bytes] = []
 
-    def __call__(self, password: bytes, _: bytes) -> bool:
+    def __call__(self, password: bytes, _: Sequence[bytes]) -> bool:
         """Wait, then return the scripted decision."""
         self.checked.append(password)
         self.begun.set()
@@ -203,29 +215,6 @@ def test_a_flood_of_wrong_passwords_holds_up_no_right_one(
     assert {(one.headers["connection"], one.headers["retry-after"]) for one in refused} == {("close", "1")}
 
 
-def test_who_has_gone_is_not_checked(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that disconnects while it waits frees its place, and its password is not hashed."""
-    app = _protected()
-    monkeypatch.setattr(auth, "_fits", gate)
-
-    async def visit() -> int:
-        first = asyncio.create_task(call(app, "/", authorization=_header("alice", "first")))
-        await asyncio.to_thread(gate.begun.wait, 30)
-        leaving = [
-            asyncio.create_task(call(app, "/", authorization=_header("alice", f"gone{n}"), leave=True))
-            for n in range(16)
-        ]
-        await asyncio.wait(leaving)
-        assert all(one.cancelled() for one in leaving)
-        last = asyncio.create_task(call(app, "/", authorization=_header("alice", "last")))
-        gate.open.set()
-        await first
-        return (await last).status
-
-    assert asyncio.run(visit()) == 401
-    assert gate.checked == [b"first", b"last"]
-
-
 def test_a_request_behind_one_that_is_checked_is_answered(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,38 +233,23 @@ def test_a_request_behind_one_that_is_checked_is_answered(
     assert found.count(b"200 OK") == 2
 
 
-def test_guesses_do_not_use_up_the_rate_limit_of_who_is_known() -> None:
-    """Requests with a password that was right before have a bucket of their own, of the same size."""
-    clock = HandClock()
-    settings = WebSettings(users=USERS, rate_limit=RateLimit(Duration(60.0), 2))
-    app = WebApp(site(snapshot(), clock=clock, settings=lambda: settings))
-    known = _header("alice", "wonder:land")
-    assert ask(app, "/-/healthy", authorization=known).status == 200
-    statuses = [ask(app, "/-/healthy", authorization=_header("alice", "wrong")).status for _ in range(3)]
-    assert statuses == [401, 429, 429]
-    assert [ask(app, "/-/healthy", authorization=known).status for _ in range(3)] == [200, 200, 429]
-
-
 def test_the_rate_limit_refuses_and_recovers() -> None:
-    """A burst passes, then one request per interval; the others get 429."""
+    """A burst passes, then one request per interval; the others get 429. Who is known has a bucket apart."""
     clock = HandClock()
-    settings = WebSettings(rate_limit=RateLimit(Duration(2.0), 3))
+    settings = WebSettings(users=USERS, rate_limit=RateLimit(2.0, 3))
     app = WebApp(site(snapshot(), clock=clock, settings=lambda: settings))
 
-    def statuses(number: int) -> list[int]:
-        return [ask(app, "/-/healthy").status for _ in range(number)]
+    def statuses(number: int, word: str = "wrong") -> list[int]:
+        header = _header("alice", word)
+        return [ask(app, "/-/healthy", authorization=header).status for _ in range(number)]
 
-    assert statuses(4) == [200, 200, 200, 429]
+    assert statuses(1, "wonder:land") == [200]
+    assert statuses(4) == [401, 401, 429, 429]
+    assert statuses(4, "wonder:land") == [200, 200, 200, 429]
     clock.pass_seconds(2)
-    assert statuses(2) == [200, 429]
+    assert statuses(2) == [401, 429]
     clock.pass_seconds(1000)
-    assert statuses(4) == [200, 200, 200, 429]
-
-
-def test_without_users_everybody_is_let_in() -> None:
-    """No configuration, no password; an Authorization header does no harm."""
-    answer = ask(site(snapshot()), "/api/v1/status", authorization=_header("a", "b"))
-    assert json.loads(answer.text)["state"] == "ok"
+    assert statuses(4) == [401, 401, 401, 429]
 
 
 def test_what_is_remembered_cannot_be_guessed_at() -> None:

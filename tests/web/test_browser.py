@@ -1,6 +1,5 @@
 """The landing page in a real browser: headless Chromium, driven by selenium."""
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -11,21 +10,41 @@ import msgspec
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.ui import WebDriverWait
 
 from exporter.clock import SystemClock
-from exporter.model.lifecycle import Transition
+from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import Minute, Snapshot, WorkView
 from exporter.web.site import Site
 from tests.browser import chromium
-from tests.web.support import freeze, past, served, site, snapshot, tracked
+from tests.web.support import freeze, life, past, served, site, snapshot
 
 HOSTILE = "</bdi><script>alert(1)</script><img src=x onerror=alert(2)><b>bold</b>" + "x" * 400
 _TOLD = """
 window.told = [];
 for (const kind of ["error", "unhandledrejection", "securitypolicyviolation"])
   addEventListener(kind, (e) => told.push(kind + ": " + (e.message || e.violatedDirective || e.reason)));
+"""
+
+# Notes the answers to what the page asks from now on, and asks now.
+_COUNTED = """
+window.statuses = [];
+window.asked = 0;
+const ask = fetch;
+window.fetch = async (...given) => {
+  window.asked += 1;
+  const answer = await ask(...given);
+  window.statuses.push(answer.status);
+  return answer;
+};
+document.dispatchEvent(new Event("visibilitychange"));
+"""
+# Pretends that the tab is hidden for a moment.
+_HIDDEN = """
+window.asked = 0;
+Object.defineProperty(document, "hidden", { value: true, configurable: true });
+document.dispatchEvent(new Event("visibilitychange"));
+delete document.hidden;
 """
 
 # The contrast of every piece of text with what is behind it, as WCAG 2.1 works it out.
@@ -83,7 +102,7 @@ class Stage:
         ended = past(freeze(event_id=HOSTILE), Transition.COMPLETED, ago=9000, at=now)
         self.picture: Snapshot = snapshot(
             last_success=now,
-            current=(tracked(own, at=now), tracked(hostile, at=now)),
+            current=(life(own, at=now), life(hostile, at=now)),
             past=(ended,),
         )
 
@@ -94,13 +113,28 @@ class Stage:
             WorkView("message", "chat", Transition.SCHEDULED, "delivered", self.now),
             WorkView("hook", "drain", Transition.SCHEDULED, "running", None),
         ]
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             site(snapshot(), clock=SystemClock()),
             snapshot=lambda: self.picture,
             in_service=lambda: HOSTILE,
             work=lambda lives: dict.fromkeys(lives, work),
             polls=lambda: (Minute(self.now, 60), Minute(self.now, 59, 1, "timeout")),
             notice="Simulated events.",
+        )
+
+    def sixty(self) -> tuple[Life, ...]:
+        """Return sixty events of this VM and others, a minute apart."""
+        names = (("WestNO_0",), ("other", HOSTILE))
+        return tuple(
+            life(
+                freeze(
+                    event_id=f"{number}",
+                    resources=names[number % 2],
+                    not_before=self.now + timedelta(minutes=number),
+                ),
+                at=self.now,
+            )
+            for number in range(60)
         )
 
     def change(self, **fields: Any) -> None:
@@ -141,8 +175,8 @@ def port(stage: Stage) -> Iterator[int]:
         yield port
 
 
-def test_the_countdown_ticks(browser: webdriver.Chrome, port: int) -> None:
-    """The time left goes down by itself, in the words that the server used."""
+def test_times_are_told_to_the_reader(browser: webdriver.Chrome, port: int, stage: Stage) -> None:
+    """The time left goes down by the second, and beside UTC stands the time in the browser's own zone."""
     browser.get(f"http://127.0.0.1:{port}/")
     seen: list[int] = []
 
@@ -155,22 +189,28 @@ def test_the_countdown_ticks(browser: webdriver.Chrome, port: int) -> None:
 
     _until(browser, three)
     assert seen == sorted(seen, reverse=True)
-
-
-def test_times_are_told_in_the_readers_zone_too(browser: webdriver.Chrome, port: int, stage: Stage) -> None:
-    """Beside UTC stands the browser's own time, with the name of its zone."""
-    browser.get(f"http://127.0.0.1:{port}/")
     starts = (stage.now + timedelta(minutes=12, seconds=30)).astimezone(ZoneInfo("Europe/Berlin"))
     shown = _text(browser, "#own .when small")
     assert re.search(rf"\d\d:\d\d:\d\d UTC \((\w+,? )?{starts:%H:%M} CES?T, your time\)", shown)
 
 
-def test_hostile_text_stays_text(browser: webdriver.Chrome, port: int) -> None:
+def test_the_time_left_is_by_the_clock_of_the_exporter(browser: webdriver.Chrome, port: int) -> None:
+    """A browser whose clock is an hour fast shows the same."""
+    fast = "{ const now = Date.now; Date.now = () => now() + 3600e3; }"
+    added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": fast})
+    try:
+        browser.get(f"http://127.0.0.1:{port}/")
+        _until(browser, lambda b: _text(b, "#own .when time").startswith("in 12 min"))
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+
+
+def test_hostile_text_stays_text(browser: webdriver.Chrome, port: int, stage: Stage) -> None:
     """Azure's fields open no element, run nothing, and break no policy, after a refresh either."""
     browser.get(f"http://127.0.0.1:{port}/")
-    before = browser.find_element(By.ID, "main")
+    stage.change(last_error="x")
     _refresh(browser)
-    _until(browser, lambda b: b.find_element(By.ID, "main") != before)
+    _until(browser, lambda b: "Last error" in _text(b, "#watch"))
     for selector in ("#others dl", "#past td:nth-child(2)"):
         assert HOSTILE in _text(browser, selector)
     assert browser.find_elements(By.CSS_SELECTOR, "main :is(img, script, b, iframe, object)") == []
@@ -194,9 +234,16 @@ def test_a_change_appears_without_loading_the_page(
     assert _complaints(browser) == []
 
 
-def test_it_refreshes_by_itself(browser: webdriver.Chrome, port: int, stage: Stage) -> None:
-    """The page updates itself."""
+def test_it_asks_for_changes_while_it_is_visible(browser: webdriver.Chrome, port: int, stage: Stage) -> None:
+    """An unchanged page is answered by 304, a hidden tab asks for nothing, and a change appears by itself."""
     browser.get(f"http://127.0.0.1:{port}/")
+    browser.execute_script(_COUNTED)
+    _until(browser, lambda b: 304 in b.execute_script("return window.statuses"))
+    shown = browser.find_element(By.ID, "main")
+    assert browser.execute_script(f"{_HIDDEN} return window.asked") == 0
+    _refresh(browser)
+    _until(browser, lambda b: b.execute_script("return window.statuses.at(-1)") == 304)
+    assert shown.is_displayed()
     stage.change(current=())
     _until(browser, lambda b: b.title.startswith("Nothing pending"))
 
@@ -215,50 +262,48 @@ def test_a_selection_survives(browser: webdriver.Chrome, port: int, stage: Stage
     _until(browser, lambda b: "No events are scheduled" in _text(b, "#own"))
 
 
-def test_what_was_opened_stays_open(browser: webdriver.Chrome, port: int) -> None:
-    """A refresh does not close the messages of a past event, and keeps the focus there."""
+@pytest.mark.parametrize("section", ["own", "past"])
+def test_what_was_opened_stays_open(browser: webdriver.Chrome, port: int, stage: Stage, section: str) -> None:
+    """A change closes neither a pending event nor the messages of a past one, and keeps the focus there."""
+    stage.change(current=stage.sixty())
     browser.get(f"http://127.0.0.1:{port}/")
-    browser.find_element(By.CSS_SELECTOR, "#past summary").click()
-    first = browser.find_element(By.ID, "main")
+    browser.execute_script(_COUNTED)
+    _until(browser, lambda b: 304 in b.execute_script("return window.statuses"))
+    browser.find_element(By.CSS_SELECTOR, f"#{section} summary").click()
+    stage.change(last_error="x")
     _refresh(browser)
-    _until(browser, expected_conditions.staleness_of(first))
-    assert browser.find_element(By.CSS_SELECTOR, "#past details").get_attribute("open") == "true"
+    _until(browser, lambda b: "Last error" in _text(b, "#watch"))
+    assert browser.find_element(By.CSS_SELECTOR, f"#{section} details").get_attribute("open") == "true"
+    assert len(browser.find_elements(By.CSS_SELECTOR, "details[open]")) == 1
     assert browser.switch_to.active_element.tag_name == "summary"
 
 
 def test_a_silent_exporter_makes_the_page_stale(browser: webdriver.Chrome, stage: Stage) -> None:
-    """When the exporter is gone, the page and its title show an alarm."""
+    """Page and title show an alarm while the exporter has an error or is gone, until it answers again."""
     with served(stage.site()) as port:
         browser.get(f"http://127.0.0.1:{port}/")
         assert not browser.find_element(By.ID, "stale").is_displayed()
+        good = stage.picture
+        stage.picture = None  # type: ignore[assignment] # what no exporter does
+        _refresh(browser)
+        _until(browser, lambda b: "the exporter returned status 500" in b.find_element(By.ID, "stale").text)
+        stage.picture = good
+        _refresh(browser)
+        _until(browser, lambda b: not b.find_element(By.ID, "stale").is_displayed())
+        assert not browser.title.startswith("STALE")
     _refresh(browser)
     _until(browser, lambda b: b.find_element(By.ID, "stale").is_displayed())
     banner = browser.find_element(By.ID, "stale")
-    assert re.match(
-        r"No update since \d\d:\d\d:\d\d \(\d+ s ago\): the exporter is not responding\.", banner.text
-    )
+    silence = r"No update since \d\d:\d\d:\d\d \(\d+ s ago\): the exporter is not responding\."
+    assert re.match(silence, banner.text)
     assert banner.get_attribute("role") == "alert"
     assert browser.title.startswith("STALE")
 
 
-def test_a_troubled_exporter_makes_the_page_stale_for_a_while(
-    browser: webdriver.Chrome, port: int, stage: Stage
-) -> None:
-    """An error of the exporter's shows, and goes when it is over."""
-    browser.get(f"http://127.0.0.1:{port}/")
-    good = stage.picture
-    stage.picture = None  # type: ignore[assignment] # what no exporter does
-    _refresh(browser)
-    _until(browser, lambda b: "the exporter returned status 500" in b.find_element(By.ID, "stale").text)
-    stage.picture = good
-    _refresh(browser)
-    _until(browser, lambda b: not b.find_element(By.ID, "stale").is_displayed())
-    assert not browser.title.startswith("STALE")
-
-
 @pytest.mark.parametrize("width", [320, 390, 1200])
-def test_nothing_sticks_out(browser: webdriver.Chrome, port: int, width: int) -> None:
-    """From a small phone up there is no horizontal scrolling, however long the words."""
+def test_nothing_sticks_out(browser: webdriver.Chrome, port: int, stage: Stage, width: int) -> None:
+    """From a small phone up there is no horizontal scrolling, however long the words and many the events."""
+    stage.change(current=(*stage.picture.current, *stage.sixty()))
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get(f"http://127.0.0.1:{port}/")
@@ -270,9 +315,9 @@ def test_nothing_sticks_out(browser: webdriver.Chrome, port: int, width: int) ->
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_can_be_read(browser: webdriver.Chrome, stage: Stage, scheme: str) -> None:
     """In both colour schemes every text has the contrast that WCAG's level AA asks for: 4.5."""
-    started = tracked(freeze(event_status="Started", not_before=None), at=stage.now)
-    other = tracked(freeze(resources=("other",)), at=stage.now)
-    stage.change(up=False, last_error="x", current=(*stage.picture.current, started, other))
+    started = life(freeze(event_status="Started", not_before=None), at=stage.now)
+    other = life(freeze(resources=("other",)), at=stage.now)
+    stage.change(up=False, last_error="x", current=(*stage.picture.current, started, other, *stage.sixty()))
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     with served(stage.site()) as port:
@@ -282,11 +327,13 @@ def test_all_text_can_be_read(browser: webdriver.Chrome, stage: Stage, scheme: s
     assert [pair for pair in found if pair[1] < 4.5] == []
 
 
-def test_it_can_be_read_without_script(browser: webdriver.Chrome, port: int) -> None:
-    """The page is complete without scripts."""
+def test_it_can_be_read_without_script(browser: webdriver.Chrome, port: int, stage: Stage) -> None:
+    """The page is complete without scripts: times are absolute."""
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         browser.get(f"http://127.0.0.1:{port}/")
-        assert re.match(r"Starts in 12 min \d+ s\n", browser.find_element(By.CSS_SELECTOR, "#own .when").text)
+        starts = f"{stage.now + timedelta(minutes=12, seconds=30):%H:%M:%S} UTC"
+        text = " ".join(browser.find_element(By.CSS_SELECTOR, "#own .when").text.split())
+        assert re.fullmatch(rf"Starts not before \w+ \d+ \w+, {starts}", text)
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

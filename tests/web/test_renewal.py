@@ -54,41 +54,32 @@ def _serial(port: int, pki: Pki) -> str:
         return str(certificate["serialNumber"])
 
 
-def test_without_a_file_all_is_open() -> None:
-    """No path: plain HTTP, no users, and a reload that does nothing."""
+def test_without_a_file_all_is_open(tmp_path: Path) -> None:
+    """Plain HTTP, no users, and a reload that does nothing; a bad file ends the start."""
     setting = _House(None)
     setting.config.reload()
     setting.clock.pass_seconds(5)
     assert not setting.config.current().users
     assert setting.config.ssl_contexts() is None
-
-
-def test_a_bad_file_stops_the_start(tmp_path: Path) -> None:
-    """At start there is nothing to fall back to."""
     with pytest.raises(ConfigurationError, match="unknown key"):
         _House(write(tmp_path, "users: {}\n"))
 
 
 def test_changed_users_hold_after_a_second(tmp_path: Path) -> None:
-    """The file's time is looked at once a second, and no oftener."""
+    """The file's time is looked at once a second, and no oftener; an unchanged file is not read again."""
     path = write(tmp_path, _users("alice"))
     setting = _House(path)
+    first = setting.config.current()
+    setting.clock.pass_seconds(60)
+    assert setting.config.current() is first
     _rewrite(path, _users("bob"))
     assert list(setting.config.current().users) == ["alice"]
     setting.clock.pass_seconds(1)
     assert list(setting.config.current().users) == ["bob"]
 
 
-def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
-    """The very same settings are given as long as no file changes."""
-    setting = _House(write(tmp_path, _users("alice")))
-    first = setting.config.current()
-    setting.clock.pass_seconds(60)
-    assert setting.config.current() is first
-
-
 def test_a_broken_file_keeps_the_old_settings(tmp_path: Path) -> None:
-    """It is reported, without secrets, until the file is right again, were it as it was before."""
+    """It, or a missing one, is reported without secrets until the file is right again, were it as before."""
     path = write(tmp_path, _users("alice"))
     setting = _House(path)
     as_it_was = path.stat().st_mtime_ns
@@ -98,21 +89,15 @@ def test_a_broken_file_keeps_the_old_settings(tmp_path: Path) -> None:
     (problem,) = setting.problems()
     assert problem.startswith(f"{path}:2: basic_auth_users.alice: is not a bcrypt hash")
     assert "canary" not in problem
+    path.unlink()
+    setting.clock.pass_seconds(1)
+    assert list(setting.config.current().users) == ["alice"]
+    assert setting.problems() == [f"{path}: cannot be read: No such file or directory"]
     path.write_text(_users("alice"), encoding="utf-8")
     os.utime(path, ns=(as_it_was, as_it_was))
     setting.clock.pass_seconds(1)
     assert list(setting.config.current().users) == ["alice"]
     assert setting.problems() == []
-
-
-def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
-    """Removing the file does not remove the passwords."""
-    path = write(tmp_path, _users("alice"))
-    setting = _House(path)
-    path.unlink()
-    setting.clock.pass_seconds(1)
-    assert list(setting.config.current().users) == ["alice"]
-    assert setting.problems() == [f"{path}: cannot be read: No such file or directory"]
 
 
 def test_a_reload_raises_what_is_wrong(tmp_path: Path) -> None:
@@ -157,41 +142,32 @@ def test_a_renewed_certificate_meets_the_next_connection(pki: Pki) -> None:
         assert setting.problems() == []
 
 
-def test_client_certificates_over_a_real_server(pki: Pki) -> None:
-    """A client is answered only while its certificate is allowed by the newest file."""
-    text = f"{PAIR}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
-    path = write(pki.folder, f"{text}  client_allowed_sans: [prometheus.example]\n")
-    setting = _House(path)
-    app = WebApp(site(snapshot(), clock=setting.clock, settings=setting.config.current))
-    with served(app, setting.config.ssl_contexts()) as port, requests.Session() as session:
-        session.trust_env = False
-        session.verify = str(pki.folder / "ca.pem")
-        url = f"https://127.0.0.1:{port}/-/healthy"
-        with pytest.raises(requests.ConnectionError):
-            session.get(url, timeout=30)
-        session.cert = str(pki.folder / "client.pem")
-        assert session.get(url, timeout=30).status_code == 200
-        _rewrite(path, f"{text}  client_allowed_sans: [other.example]\n")
-        setting.clock.pass_seconds(1)
-        session.close()
-        with pytest.raises(requests.ConnectionError):
-            session.get(url, timeout=30)
-
-
-def test_a_password_over_https(pki: Pki) -> None:
-    """TLS and basic authentication work together, the change of a password included."""
+def test_a_changed_file_holds_for_the_next_request(pki: Pki) -> None:
+    """Over a real server a client needs what the newest file asks for: its certificate and its password."""
     hashed = [bcrypt.hashpw(word, bcrypt.gensalt(4)).decode() for word in (b"one", b"two")]
-    path = write(pki.folder, f"{PAIR}basic_auth_users:\n  alice: {hashed[0]}\n")
+
+    def text(name: str, password: str) -> str:
+        clients = "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
+        users = f"basic_auth_users:\n  alice: {password}\n"
+        return f"{PAIR}{clients}  client_allowed_sans: [{name}]\n{users}"
+
+    path = write(pki.folder, text("prometheus.example", hashed[0]))
     setting = _House(path)
     app = WebApp(site(snapshot(), clock=setting.clock, settings=setting.config.current))
 
-    def status(password: str) -> int:
-        url = f"https://127.0.0.1:{port}/metrics"
-        authority = str(pki.folder / "ca.pem")
-        return requests.get(url, auth=("alice", password), verify=authority, timeout=30).status_code
+    def status(password: str, certificate: str | None = str(pki.folder / "client.pem")) -> int:
+        url, authority = f"https://127.0.0.1:{port}/metrics", str(pki.folder / "ca.pem")
+        auth = ("alice", password)
+        return requests.get(url, auth=auth, verify=authority, cert=certificate, timeout=30).status_code
 
     with served(app, setting.config.ssl_contexts()) as port:
+        with pytest.raises(requests.ConnectionError):
+            status("one", None)
         assert (status("one"), status("two")) == (200, 401)
-        _rewrite(path, f"{PAIR}basic_auth_users:\n  alice: {hashed[1]}\n")
+        _rewrite(path, text("prometheus.example", hashed[1]))
         setting.clock.pass_seconds(1)
         assert (status("one"), status("two")) == (401, 200)
+        _rewrite(path, text("other.example", hashed[1]))
+        setting.clock.pass_seconds(1)
+        with pytest.raises(requests.ConnectionError):
+            status("two")

@@ -1,0 +1,233 @@
+"""The whole program in one process, in front of a simulated IMDS, with a clock that is moved by hand.
+
+`Bench` builds the real `App` from a configuration file. Only its edges are replaced: senders keep messages
+in memory, commands of hooks are noted instead of run, spans go to a list, and requests to IMDS are noted.
+Everything else, with the web server, the state on disk and the client of IMDS, is as in production, and is
+looked at as users do: by HTTP.
+"""
+
+import json
+import random
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from exporter.app import App, Options
+from exporter.config import Overrides
+from exporter.hooks.command import Command
+from exporter.imds import ImdsClient
+from exporter.model.jobs import CommandResult, HookOutcome, Span
+from exporter.model.messages import Rendered
+from exporter.simulator import Fault, Simulator, SimulatorServer
+from exporter.tracing.worker import ExportOutcome
+from tests.bench.loops import HandLoops
+from tests.builders import body
+from tests.clocks import HandClock
+from tests.notifications.senders import MemorySender, MemoryTarget
+
+VM = "WestNO_0"
+SUCCEEDED = CommandResult(HookOutcome.SUCCEEDED, 0, 0.0, "")
+
+
+class MemoryReceiver:
+    """A receiver of traces that keeps the spans."""
+
+    def __init__(self) -> None:
+        self.problem = ""
+        self.answer: Callable[[Sequence[Span]], ExportOutcome] = lambda spans: ExportOutcome(len(spans))
+        self.spans: list[Span] = []
+        self.attributes: Mapping[str, str] = {}
+
+    def export(self, spans: Sequence[Span]) -> ExportOutcome:
+        """Keep a batch."""
+        outcome = ExportOutcome(problem=self.problem) if self.problem else self.answer(spans)
+        self.spans += [] if outcome.problem else spans
+        return outcome
+
+    def shutdown(self) -> None:
+        """Do nothing: the next process uses it again."""
+
+
+class Bench:
+    """The program with this configuration file, at rest; `close` it in the end.
+
+    ``fields`` are those of `Options` and of `Overrides`; the endpoint and the directory of the state are
+    the bench's own unless they are given. With ``real_senders`` messages go to the addresses of the file.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        patch: pytest.MonkeyPatch,
+        text: str = "",
+        *,
+        real_senders: bool = False,
+        **fields: Any,
+    ) -> None:
+        random.seed(0)
+        self.folder = folder
+        self.file = folder / "exporter.yml"
+        self.clock = HandClock()
+        self.loops = HandLoops(self.clock, patch)
+        # The hand clock stands still, so that all requests fall into one second.
+        self.simulator = Simulator(clock=self.clock, idle=True, vm_name=VM, requests_per_second=0)
+        self.senders = MemorySender(is_real=real_senders)
+        self.receiver = MemoryReceiver()
+        self.commands: list[Command] = []
+        self.command_result: Callable[[Command], CommandResult] = lambda _: SUCCEEDED
+        # What the client of IMDS is asked for, and when: () for a document, else the ids of an approval.
+        self.asked: list[tuple[float, tuple[str, ...]]] = []
+        self.before_answer: Callable[[Sequence[str]], None] = lambda _: None
+        self._incarnation = 0
+        self.state = folder / "state"
+        self._options = fields
+        patch.setattr("exporter.hooks.command.run", self._run)
+        # The time for which this machine keeps the test waiting is no part of the clock's.
+        patch.setattr("exporter.watch.pauses.Sleep._run_delay", lambda _: 0.0)
+        patch.setattr("exporter.tracing.export.otlp_exporter", self._receive)
+        self._watch_requests(patch)
+        self.imds = SimulatorServer(self.simulator)
+        self.imds.__enter__()
+        self.start(text)
+
+    def start(self, text: str | None = None) -> None:
+        """Start the program, with another configuration if one is given, and run it until it is at rest."""
+        if text is not None:
+            self.file.write_text(text)
+        names = Overrides.__struct_fields__
+        overrides: dict[str, Any] = {"imds_endpoint": self.imds.url, "state_directory": str(self.state)}
+        overrides |= {name: value for name, value in self._options.items() if name in names}
+        options = {name: value for name, value in self._options.items() if name not in names}
+        settings: dict[str, Any] = {"config_file": self.file, "listen_address": "127.0.0.1:0"} | options
+        given = Options(**settings, enable_lifecycle=True, overrides=Overrides(**overrides))
+        self.app = App(given, self.clock, sender_type=lambda *_: self.senders)
+        self.app.start()
+        self.loops.settle()
+
+    def restart(self, text: str | None = None, *, after: float = 0.0) -> None:
+        """Stop the program, and start it some time later."""
+        self.app.stop()
+        self.clock.pass_seconds(after)
+        self.start(text)
+
+    def kill(self) -> None:
+        """Start the program again with the state as it is on disk now, without an orderly stop."""
+        killed, self.state = self.state, self.folder / f"{self.state.name}+"
+        shutil.copytree(killed, self.state)
+        problem, self.receiver.problem = self.receiver.problem, "killed"
+        self.app.stop()
+        self.receiver.problem = problem
+        self.start()
+
+    def close(self) -> None:
+        """Stop the program and IMDS. No background work may have failed in an unexpected way."""
+        self.app.stop()
+        self.imds.__exit__(None, None, None)
+        assert self.loops.errors == []
+
+    # Azure and time
+
+    def show(self, *events: dict[str, Any], wait: float = 1.0) -> None:
+        """Make IMDS list these events (see `tests.builders.raw_event`), and advance the clock."""
+        self._incarnation += 1
+        self.simulator.set_document(body(*events, incarnation=self._incarnation))
+        self.advance(wait)
+
+    def outage(self, seconds: float) -> None:
+        """Make IMDS answer with errors for some time, and then recover."""
+        self.simulator.set_fault(Fault("error"))
+        self.advance(seconds)
+        self.simulator.set_fault(None)
+
+    def advance(self, seconds: float) -> None:
+        """Advance the clock, and do everything that becomes due."""
+        self.loops.advance(seconds)
+
+    @property
+    def approved(self) -> list[str]:
+        """The ids whose approvals IMDS got, each as often as that was."""
+        return [approval.event_id for approval in self.simulator.approvals]
+
+    @property
+    def posts(self) -> list[tuple[float, tuple[str, ...]]]:
+        """The approvals that were sent, whether or not IMDS accepted them."""
+        return [(at, ids) for at, ids in self.asked if ids]
+
+    # What users see
+
+    def request(self, path: str, method: str = "GET") -> tuple[int, str]:
+        """Send a request to the web server, and return status and body."""
+        request = urllib.request.Request(self.app.url + path, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def reload(self, text: str | None = None) -> int:
+        """Reload the configuration, another one if it is given, and return the status of the answer."""
+        if text is not None:
+            self.file.write_text(text)
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(self.request, "/-/reload", "POST")
+            while not answer.done():
+                self.loops.settle()
+        self.loops.settle()
+        return answer.result()[0]
+
+    def api(self, key: Literal["current", "past", "problems", "kubernetes"]) -> Any:
+        """Return the events of the API, what it says is wrong, or its view of the Node."""
+        path = "/api/v1/status" if key in ("problems", "kubernetes") else "/api/v1/events"
+        return json.loads(self.request(path)[1])[key]
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """Return the sum of the samples that have these labels; None if there is none."""
+        found = [
+            sample.value
+            for family in text_string_to_metric_families(self.request("/metrics")[1])
+            for sample in family.samples
+            if sample.name == f"azure_scheduled_events_{name}" and labels.items() <= sample.labels.items()
+        ]
+        return sum(found) if found else None
+
+    def sent(self, target: str = "oncall") -> list[Rendered]:
+        """Return the messages that a target got."""
+        return self.sender(target).sent
+
+    def sender(self, target: str = "oncall") -> MemoryTarget:
+        """Return a target."""
+        return self.senders.target(target)
+
+    # The edges
+
+    def _watch_requests(self, patch: pytest.MonkeyPatch) -> None:
+        fetch, approve = ImdsClient.fetch, ImdsClient.approve
+
+        def fetching(client: ImdsClient) -> bytes:
+            self.asked.append((self.clock.monotonic(), ()))
+            return fetch(client)
+
+        def approving(client: ImdsClient, event_ids: Sequence[str]) -> None:
+            self.asked.append((self.clock.monotonic(), tuple(event_ids)))
+            self.before_answer(event_ids)
+            approve(client, event_ids)
+
+        patch.setattr(ImdsClient, "fetch", fetching)
+        patch.setattr(ImdsClient, "approve", approving)
+
+    def _receive(self, attributes: Callable[[], Mapping[str, str]]) -> MemoryReceiver:
+        self.receiver.attributes = attributes()
+        return self.receiver
+
+    def _run(self, command: Command, *, output: Callable[[str], None], **_: Any) -> CommandResult:
+        del output
+        self.commands.append(command)
+        return self.command_result(command)

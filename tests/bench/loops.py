@@ -1,0 +1,94 @@
+"""All loops of the program in the thread of the test, by a clock that is moved by hand."""
+
+import math
+import threading
+
+import pytest
+
+from exporter.work import Loop
+from tests.clocks import HandClock
+
+_MOST_TURNS = 100_000
+# Sums of floating-point seconds differ by about so much.
+_ROUNDING = 1e-6
+# A thread that does one thing and ends; `Loop` makes all others.
+_ONE_OFF = "check targets"
+
+
+class HandLoops:
+    """Calls the steps of every `Loop` that is started, in the order in which they are due.
+
+    Those of `idle` names are never called.
+    """
+
+    def __init__(self, clock: HandClock, patch: pytest.MonkeyPatch) -> None:
+        self._clock = clock
+        self._due: dict[Loop, float] = {}
+        self.idle: set[str] = set()
+        # Exceptions that no loop expected.
+        self.errors: list[Exception] = []
+        # Methods of this object would not get the loop.
+        patch.setattr(Loop, "start", lambda loop: self._start(loop))  # noqa: PLW0108
+        patch.setattr(Loop, "wake", lambda loop: self._wake(loop))  # noqa: PLW0108
+        patch.setattr(Loop, "_log", lambda _, error: self.errors.append(error))
+        patch.setattr(Loop, "join", lambda loop, _timeout: self._join(loop))
+
+    def settle(self) -> None:
+        """Call all steps that are due, until none is."""
+        for _ in range(_MOST_TURNS):
+            _join_threads()
+            ready = self._ready()
+            if not ready:
+                return
+            for loop in ready:
+                self._turn(loop)
+        raise AssertionError(f"these do not come to rest: {[loop.name for loop in self._ready()]}")
+
+    def turn(self, name: str) -> None:
+        """Call the step of the loop of this name now."""
+        for loop in [loop for loop in self._due if loop.name == name]:
+            self._turn(loop)
+
+    def advance(self, seconds: float) -> None:
+        """Advance the clock, and call each step when it is due."""
+        end = self._clock.monotonic() + seconds
+        self.settle()
+        while (due := min(self._due.values(), default=math.inf)) <= end:
+            self._clock.pass_seconds(max(due - self._clock.monotonic(), 0.0))
+            self.settle()
+        self._clock.pass_seconds(max(end - self._clock.monotonic(), 0.0))
+
+    def _ready(self) -> list[Loop]:
+        now = self._clock.monotonic() + _ROUNDING
+        return [loop for loop, due in tuple(self._due.items()) if due <= now]
+
+    def _turn(self, loop: Loop) -> None:
+        if loop.stopping:
+            self._due.pop(loop, None)
+            return
+        self._due[loop] = math.inf
+        delay = loop.turn()
+        if delay is not None and loop in self._due:
+            # What is left by rounding would be due without any time passing, forever.
+            later = max(delay, 2 * _ROUNDING) if delay else 0.0
+            self._due[loop] = min(self._due[loop], self._clock.monotonic() + later)
+
+    def _start(self, loop: Loop) -> None:
+        if not loop.stopping and loop.name not in self.idle:
+            self._due.setdefault(loop, self._clock.monotonic())
+
+    def _wake(self, loop: Loop) -> None:
+        if loop in self._due:
+            self._due[loop] = self._clock.monotonic()
+
+    def _join(self, loop: Loop) -> bool:
+        if loop in self._ready():
+            self._turn(loop)
+        self._due.pop(loop, None)
+        return True
+
+
+def _join_threads() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith(_ONE_OFF):
+            thread.join()

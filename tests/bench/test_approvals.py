@@ -1,0 +1,163 @@
+"""Approvals by the whole program: what is held and why, reloads, and kills around a POST."""
+
+import json
+import logging
+
+import pytest
+
+from exporter.metrics import Metrics
+from exporter.simulator import Fault
+from tests.approval.support import transitions
+from tests.bench import Bench, Build
+from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
+
+OFF = "approval: {mode: 'off'}"
+APPROVE = "approval: {mode: 'on', rules: [{name: x, action: approve}]}"
+HOLD = APPROVE.replace("action: approve", "action: hold")
+REQUIRING = APPROVE.replace("approve}", "approve, require_hooks: [h]}")
+FREEZES = "match: {event_types: [Freeze]}"
+UNANSWERED = Fault("drop", endpoint="scheduledevents", method="POST")
+NAMELESS = Fault("error", endpoint="instance")
+NO_NAME = "this VM does not know its own name"
+
+
+def hook(command: str, more: str = "") -> str:
+    """Return a section with a hook of the name that rules require."""
+    return f"\nhooks: [{{name: h, command: [{command}], {more}}}]"
+
+
+def approval(bench: Bench, number: int = 0) -> dict[str, str | None]:
+    """Return the state of a current event's approval."""
+    found: dict[str, str | None] = bench.api("current")[number]["approval"]
+    return found
+
+
+def test_approvals_are_off(build: Build) -> None:
+    """An event has no state of approval, neither in the API nor as a metric."""
+    bench = build()
+    bench.show(raw_event())
+    assert approval(bench) == {"state": None, "rule": None, "reason": None}
+    assert bench.metric("event_approval") is None
+    assert json.loads(bench.request("/api/v1/events")[1]).keys() == {"instance", "current", "past"}
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "why"),
+    [
+        (APPROVE.replace("x,", f"x, {FREEZES},"), {"EventType": "Reboot"}, (None, "no rule matches")),
+        (HOLD, {}, ("x", "the rule holds it")),
+        (APPROVE, {"Resources": []}, (None, "Azure does not say which VMs it affects")),
+        (
+            APPROVE.replace("x,", "x, match: {target: any},"),
+            {"Resources": ["WestNO_7"]},
+            (None, "it does not affect this VM; those that it affects decide"),
+        ),
+        (APPROVE.replace("approve}", "approve, delay: 1h}"), {}, ("x", "not before 20")),
+        (
+            REQUIRING + hook("none", "match: {event_types: [Preempt]}"),
+            {},
+            ("x", "the hook h did not run for it"),
+        ),
+    ],
+)
+def test_why_an_event_is_held(
+    build: Build,
+    caplog: pytest.LogCaptureFixture,
+    text: str,
+    fields: dict[str, object],
+    why: tuple[str | None, str],
+) -> None:
+    """The rule and the reason are in the API, on the page, and in the log once; they go with the event."""
+    caplog.set_level(logging.INFO, "exporter")
+    rule, reason = why
+    bench = build(text)
+    bench.show(raw_event(**fields), wait=60)
+    assert approval(bench)["rule"] == rule
+    assert (approval(bench)["reason"] or "").startswith(reason)
+    assert reason in bench.request("/")[1]
+    assert [record.getMessage() for record in caplog.records].count("approval") == 1
+    bench.show()
+    assert set(bench.api("past")[0]["approval"].values()) == {None}
+    assert bench.approved == []
+
+
+def test_reloads(build: Build) -> None:
+    """A rule that comes with a reload approves what is pending; one that goes is not tried again."""
+    bench = build(HOLD)
+    bench.show(raw_event())
+    bench.reload(APPROVE)
+    bench.advance(5)
+    assert bench.approved == [FREEZE_ID]
+    bench.simulator.set_fault(UNANSWERED)
+    reboot = raw_event(EventId=REBOOT_ID)
+    bench.show(reboot, wait=60)
+    assert approval(bench)["state"] == "failed"
+    for text, state in ((HOLD, "hold"), (OFF, None), (APPROVE.replace("'on'", "dry_run"), "dry_run")):
+        bench.reload(text)
+        bench.simulator.set_fault(None)
+        bench.advance(60)
+        assert approval(bench)["state"] == state
+    assert bench.approved == [FREEZE_ID]
+    bench.reload(APPROVE)
+    bench.advance(5)
+    assert bench.approved == [FREEZE_ID, REBOOT_ID]
+
+
+def test_an_event_that_has_started_is_not_shown_as_waiting(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of its approval ends with the document that lists it as Started, not some time later."""
+    bench = build(APPROVE.replace("approve}", "approve, delay: 1h}"))
+    bench.show(raw_event())
+    assert approval(bench)["state"] == "waiting"
+    shown = []
+    monkeypatch.setattr(Metrics, "happened", lambda *_: shown.append(approval(bench)["state"]))
+    bench.show(raw_event(EventStatus="Started", NotBefore=""))
+    assert shown == [None]
+
+
+@pytest.mark.parametrize("leader", ["first", "any"])
+def test_without_a_name(build: Build, leader: str) -> None:
+    """While the VM's name is unknown nothing is approved, and the reason is shown; then it is."""
+    bench = build("imds: {poll_interval: 1h}")
+    bench.simulator.set_fault(NAMELESS)
+    (bench.state / "state.db").unlink(missing_ok=True)
+    bench.restart(APPROVE.replace("rules", f"leader: {leader}, rules"))
+    bench.show(raw_event(), wait=60)
+    assert approval(bench) == {"state": "hold", "rule": None, "reason": NO_NAME}
+    assert bench.approved == []
+    bench.simulator.set_fault(None)
+    bench.advance(15)
+    assert bench.approved == [FREEZE_ID]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (HOLD + hook("good"), "the rule holds it"),
+        (APPROVE.replace("x,", "x, match: {max_duration: 1s},"), "no rule matches"),
+        (REQUIRING.replace("[h]", "[bad]") + "\nhooks: [{name: bad, command: [bad]}]", "did not run"),
+        (APPROVE.replace("approve}", "approve, delay: 1h}"), "not before"),
+        (APPROVE.replace("'on'", "dry_run"), "approval.mode is dry_run"),
+        (OFF, None),
+    ],
+)
+def test_what_is_forbidden_after_a_kill(build: Build, text: str, reason: str | None) -> None:
+    """An approval without an answer is sent again only if the configuration still allows it."""
+    allowed = REQUIRING + hook("good")
+    bench = build(allowed)
+    bench.simulator.set_fault(UNANSWERED)
+    bench.show(raw_event(), wait=5)
+    assert approval(bench)["state"] == "failed"
+    bench.file.write_text(text)
+    bench.kill()
+    bench.simulator.set_fault(None)
+    bench.advance(60)
+    assert (reason is None) == (approval(bench)["reason"] is None)
+    assert (reason or "") in (approval(bench)["reason"] or "")
+    assert bench.approved == []
+    bench.file.write_text(allowed)
+    bench.kill()
+    bench.advance(60)
+    assert bench.approved == [FREEZE_ID]
+    assert transitions(bench) == ["scheduled", "approved"]

@@ -1,0 +1,159 @@
+"""Imminent events, changed types and recommendations, on the bench."""
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from exporter.simulator import Fault
+from tests.bench import Bench, Build
+from tests.builders import FREEZE_ID, raw_event
+
+NOTIFY = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}\n"
+HOOK = "hooks: [{name: late, command: [late], match: {transitions: [imminent]}}]\n"
+DRAIN = (
+    "hooks: [{name: drain, command: [drain], match: {event_types: [Reboot], transitions: [scheduled]}}]\n"
+    "approval: {mode: 'on', rules: [{name: reboots, action: approve, match: {event_types: [Reboot]}, "
+    "delay: 30s, require_hooks: [drain]}]}\n"
+)
+
+
+def reboot(bench: Bench, minutes: float, **fields: Any) -> dict[str, Any]:
+    """Return a Reboot so many minutes from now."""
+    at = bench.clock.now() + timedelta(minutes=minutes)
+    return raw_event(EventType="Reboot", NotBefore=at.isoformat(), **fields)
+
+
+def transitions(bench: Bench) -> list[str]:
+    """Return the transitions of the only current event."""
+    (event,) = bench.api("current")
+    return [one["transition"] for one in event["transitions"]]
+
+
+@pytest.mark.parametrize("interval", ["1s", "1h"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_imminent_is_due_by_the_time(build: Build, fails: bool, interval: str) -> None:
+    """It is reported and counted, and its hooks run, at its time: also between polls and while IMDS fails."""
+    bench = build(f"{NOTIFY}{HOOK}imds: {{poll_interval: {interval}}}")
+    bench.simulator.set_document({"DocumentIncarnation": 2, "Events": [reboot(bench, 20)]})
+    bench.reload()
+    bench.advance(1)
+    assert transitions(bench) == ["scheduled"]
+    bench.simulator.set_fault(Fault("error") if fails else None)
+    bench.advance(298)
+    assert transitions(bench) == ["scheduled"]
+    bench.advance(1.5)
+    assert transitions(bench) == ["scheduled", "imminent"]
+    assert bench.sent()[1].title == "[WARNING] Reboot imminent: WestNO_0 at 22:20 UTC (15 min)"
+    assert [command.argv for command in bench.commands] == [("late",)]
+    assert bench.metric("transitions_total", transition="imminent", event_type="Reboot") == 1
+
+
+def test_imminent_over_restarts(build: Build) -> None:
+    """Nothing is reported again, and what became due meanwhile is reported once after the start."""
+    text = f"{NOTIFY}events: {{imminent: [15m, 5m, 1m]}}"
+    bench = build(text)
+    bench.show(reboot(bench, 20), wait=301)
+    assert len(bench.sent()) == 2
+    bench.restart()
+    bench.restart(after=60)
+    assert len(bench.sent()) == 2
+    bench.restart(after=14 * 60 - 30)
+    bench.advance(10)
+    assert transitions(bench) == ["scheduled", "imminent", "imminent"]
+    for step in (timedelta(hours=-3), timedelta(hours=3)):
+        bench.clock.set_wall(bench.clock.now() + step)
+        bench.advance(5)
+    assert transitions(bench) == ["scheduled", "imminent", "imminent"]
+
+
+def test_a_freeze_that_becomes_a_reboot(build: Build) -> None:
+    """The change is reported, the hook for the new type runs, and the approval waits for it and its delay."""
+    bench = build(NOTIFY + DRAIN)
+    freeze = reboot(bench, 15) | {"EventType": "Freeze"}
+    bench.show(freeze, wait=60)
+    assert bench.commands == []
+    bench.show(freeze | {"EventType": "Reboot"}, wait=1)
+    assert transitions(bench) == ["scheduled", "updated"]
+    assert "type" in bench.sent()[1].body
+    (command,) = bench.commands
+    assert command.environment["EVENT_TRANSITION"] == "scheduled"
+    assert command.environment["EVENT_TYPE"] == "Reboot"
+    bench.advance(28)
+    assert bench.approved == []
+    bench.advance(3)
+    assert bench.approved == [FREEZE_ID]
+    bench.advance(120)
+    assert len(bench.commands) == 1
+
+
+def test_hooks_of_the_former_type_do_not_count(build: Build) -> None:
+    """A hook that ran for the Freeze alone is not one that ran for the Reboot."""
+    bench = build(DRAIN.replace("event_types: [Reboot], transitions", "transitions"))
+    freeze = reboot(bench, 15) | {"EventType": "Freeze"}
+    bench.show(freeze, wait=60)
+    assert len(bench.commands) == 1
+    bench.show(freeze | {"EventType": "Reboot"}, wait=60)
+    assert bench.approved == []
+    assert bench.api("current")[0]["approval"]["reason"] == "the hook drain did not run for it"
+
+
+@pytest.mark.parametrize("status", ["Scheduled", "Started", "Advisory"])
+def test_a_recommendation(build: Build, status: str) -> None:
+    """It is advised, never approved, and does not take the VM out of service."""
+    bench = build(
+        NOTIFY
+        + "in_service: {match: {}}\n"
+        + "approval: {mode: 'on', rules: [{name: all, action: approve, match: {}}]}"
+    )
+    advice = reboot(bench, 20, EventStatus=status) | {"EventType": "SpotRebalanceRecommendation"}
+    bench.show(advice, wait=600)
+    assert transitions(bench) == ["advised"]
+    assert bench.request("/-/in-service")[0] == 200
+    assert bench.approved == []
+    bench.show()
+    assert bench.api("past")[0]["outcome"] == "cancelled"
+    assert [one.title.split(":")[0] for one in bench.sent()] == [
+        "[WARNING] SpotRebalanceRecommendation advised",
+        "[SUCCESS] SpotRebalanceRecommendation cancelled",
+    ]
+
+
+def test_a_recommendation_before_an_eviction(build: Build) -> None:
+    """The simulator's scenario plays both, with the newest version of the API only."""
+    bench = build()
+    bench.simulator.start_scenario("spot-rebalance")
+    bench.advance(605)
+    assert {one["type"] for one in bench.api("current")} == {"SpotRebalanceRecommendation", "Preempt"}
+    bench.restart("imds: {api_version: 2020-07-01}")
+    bench.advance(2)
+    assert [one["type"] for one in bench.api("current")] == ["Preempt"]
+
+
+def test_an_event_without_a_status(build: Build) -> None:
+    """It is shown and reported as advised, and never approved."""
+    bench = build(NOTIFY + "approval: {mode: 'on', rules: [{name: all, action: approve, match: {}}]}")
+    bench.show({"EventId": "a", "EventType": "Freeze", "Resources": ["WestNO_0"]}, wait=5)
+    (event,) = bench.api("current")
+    assert (event["status"], transitions(bench)) == ("Unknown", ["advised"])
+    assert bench.approved == []
+    assert bench.metric("pending", event_status="Unknown", event_type="Freeze") == 1
+
+
+def test_an_event_without_an_id(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """It cannot be followed, which is logged once, wherever it stands in the document."""
+    caplog.set_level(logging.WARNING)
+    bench = build()
+    nameless = {"EventType": "Freeze", "EventStatus": "Scheduled", "Resources": ["WestNO_0"]}
+    bench.show(nameless, wait=5)
+    bench.show(raw_event(), nameless, wait=5)
+    said = [one for one in caplog.records if one.getMessage() == "event could not be decoded"]
+    assert len(said) == 1
+
+
+def test_event_resources_counts_each_name_once(build: Build) -> None:
+    """A name in two spellings is one VM."""
+    bench = build()
+    bench.show(raw_event(Resources=["WestNO_0", "westno_0", "_WestNO_0", "b"]))
+    assert bench.metric("event_resources", event_id=FREEZE_ID) == 2

@@ -1,0 +1,106 @@
+"""Traces: what is kept while a receiver is down, across restarts, and while tracing is off."""
+
+import pytest
+
+from exporter.model.events import trace_id
+from exporter.model.jobs import CommandResult, HookOutcome
+from tests.bench import Bench, Build
+from tests.builders import FREEZE_ID, raw_event
+
+ON = "tracing: {enabled: true}"
+OFF = "tracing: {enabled: false}"
+STARTED = raw_event(EventStatus="Started", NotBefore="")
+
+
+def names(bench: Bench) -> list[str]:
+    """Return the names of the spans that arrived."""
+    return [span.name for span in bench.receiver.spans]
+
+
+def test_switched_off_while_a_receiver_fails(build: Build) -> None:
+    """No problem is left, and the spans that waited are counted as dropped once."""
+    bench = build(ON)
+    bench.receiver.problem = "down"
+    bench.show(STARTED)
+    bench.show(wait=10)
+    assert bench.api("problems")
+    assert bench.reload(OFF) == 200
+    assert bench.api("problems") == []
+    assert bench.metric("spans_total", outcome="dropped") == 2
+    bench.receiver.problem = ""
+    assert bench.reload(ON) == 200
+    bench.advance(60)
+    assert names(bench) == []
+
+
+def test_spans_from_before_a_start_without_tracing(build: Build) -> None:
+    """They are dropped, and nothing is stored then."""
+    bench = build(ON)
+    bench.receiver.problem = "down"
+    bench.show(STARTED)
+    bench.show(wait=10)
+    bench.restart(OFF)
+    assert bench.metric("spans_total", outcome="dropped") == 2
+    bench.show(STARTED)
+    bench.show()
+    bench.receiver.problem = ""
+    bench.restart(ON)
+    bench.advance(60)
+    assert names(bench) == []
+
+
+def test_changes_outlive_the_process(build: Build) -> None:
+    """What an update changed is an event of the root span, also after a restart, and so is its imminence."""
+    bench = build(ON)
+    bench.show(raw_event(NotBefore="Wed, 04 Mar 2026 22:20:00 GMT"))
+    bench.show(raw_event(NotBefore="Wed, 04 Mar 2026 22:20:00 GMT", DurationInSeconds=9), wait=600)
+    bench.restart()
+    bench.show(wait=60)
+    (root,) = (span for span in bench.receiver.spans if not span.parent_id)
+    event, imminent = root.events
+    assert imminent.name == "imminent"
+    assert (event.name, event.attributes) == (
+        "updated",
+        {
+            "azure.scheduled_event.duration_seconds.old": 5,
+            "azure.scheduled_event.duration_seconds.new": 9,
+        },
+    )
+    assert root.attributes["azure.scheduled_event.id"] == FREEZE_ID
+
+
+@pytest.mark.parametrize("events", ["self", "all"])
+def test_events_of_other_vms(build: Build, events: str) -> None:
+    """They have spans only where their metrics are wanted, too."""
+    bench = build(f"{{tracing: {{enabled: true}}, metrics: {{events: {events}}}}}")
+    bench.show(STARTED | {"Resources": ["WestNO_7"]})
+    bench.show(wait=10)
+    assert bool(names(bench)) is (events == "all")
+
+
+def test_a_hook_is_a_span(build: Build) -> None:
+    """Its TRACEPARENT is its span, below the event's root span; a failure is in it, also after a kill."""
+    bench = build(f"{ON}\nhooks: [{{name: note, command: [note], match: {{transitions: [scheduled]}}}}]")
+    bench.command_result = lambda _: CommandResult(HookOutcome.FAILED, 3, 0.0, "exit status 3")
+    bench.show(raw_event())
+    bench.kill()
+    bench.show(wait=10)
+    (ran,) = bench.commands
+    (root,) = (span for span in bench.receiver.spans if not span.parent_id)
+    (span,) = (span for span in bench.receiver.spans if span.name == "hook note")
+    assert ran.environment["TRACEPARENT"] == f"00-{trace_id(FREEZE_ID)}-{span.span_id}-01"
+    assert (span.parent_id, span.attributes["azure.scheduled_event.hook.outcome"]) == (root.span_id, "failed")
+
+
+def test_a_share_of_the_events(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that is not sampled has no spans, and the flag in its hooks' TRACEPARENT is 00."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
+    bench = build(ON + "\nhooks: [{name: note, command: [note], match: {transitions: [started]}}]")
+    ids = ("C7061BAC-AFDC-4513-0000-000000000000", "C7061BAC-AFDC-4513-F000-000000000000")
+    bench.show(*(STARTED | {"EventId": event_id} for event_id in ids))
+    bench.show(wait=10)
+    assert {span.trace_id for span in bench.receiver.spans} == {trace_id(ids[0])}
+    ran = [command.environment for command in bench.commands]
+    flags = {environment["EVENT_ID"]: environment["TRACEPARENT"][-2:] for environment in ran}
+    assert flags == {ids[0]: "01", ids[1]: "00"}

@@ -1,0 +1,146 @@
+"""Everything happens twice, with quiet time between: what works once may have stopped working after it."""
+
+from typing import Any
+
+import pytest
+
+from exporter.model.messages import Delivery
+from tests.bench import Build
+from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
+
+QUIET = 150.0
+IDS = (FREEZE_ID, REBOOT_ID)
+ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}\n"
+
+
+def events(**fields: Any) -> list[dict[str, Any]]:
+    """Return two Freezes of this VM that are scheduled for long after."""
+    not_before = "Fri, 06 Mar 2026 22:00:00 GMT"
+    return [raw_event(EventId=event_id, NotBefore=not_before, **fields) for event_id in IDS]
+
+
+def test_two_events(build: Build) -> None:
+    """Each is seen from its first document to its end."""
+    bench = build()
+    for number, event in enumerate(events(), 1):
+        bench.show(event)
+        assert [one["id"] for one in bench.api("current")] == [event["EventId"]]
+        bench.show(event | {"EventStatus": "Started", "NotBefore": ""}, wait=10)
+        bench.show(wait=QUIET)
+        assert bench.api("current") == []
+        assert bench.api("past")[0]["outcome"] == "completed"
+        assert bench.metric("transitions_total", transition="completed") == number
+        assert bench.metric("impact_seconds_count") == number
+
+
+def test_two_messages(build: Build) -> None:
+    """A message is sent for each transition, also if the target was down for the first one."""
+    bench = build(ONCALL)
+    first, second = events()
+    bench.sender().answer = lambda _: Delivery(delivered=False, reason="down")
+    bench.show(first, wait=30)
+    assert bench.api("problems")
+    bench.sender().answer = lambda _: Delivery(delivered=True)
+    bench.advance(QUIET)
+    assert len(bench.sent()) == 1
+    assert bench.api("problems") == []
+    assert bench.metric("notifications_total", outcome="failed") == len(bench.sender().tried) - 1
+    bench.show(first, second, wait=QUIET)
+    counted = [f"notification{name}" for name in ("s_total", "_delay_seconds_count", "s_pending")]
+    assert [bench.metric(counted[0], outcome="delivered"), *map(bench.metric, counted[1:])] == [2, 2, 0]
+    assert [one.title for one in bench.sent()] == ["[INFO] Freeze scheduled: WestNO_0 at 6 Mar 22:00 UTC"] * 2
+
+
+def test_two_approvals(build: Build) -> None:
+    """Each event that a rule matches is approved, however long after the other."""
+    bench = build("approval: {mode: 'on', rules: [{name: all, action: approve}]}")
+    for number, event in enumerate(events(), 1):
+        bench.show(event, wait=5)
+        assert bench.approved == list(IDS[:number])
+        bench.show(wait=QUIET)
+    assert bench.metric("approvals_total", rule="all", outcome="approved") == 2
+    assert bench.metric("transitions_total", transition="approved") == 2
+
+
+def test_two_hooks(build: Build) -> None:
+    """Each event runs the command once."""
+    bench = build("hooks: [{name: drain, command: [drain], match: {transitions: [scheduled]}}]")
+    for number, event in enumerate(events(), 1):
+        bench.show(event)
+        bench.show(wait=QUIET)
+        assert [command.environment["EVENT_ID"] for command in bench.commands] == list(IDS[:number])
+        assert bench.metric("hooks_total", hook="drain", outcome="succeeded") == number
+
+
+def test_two_traces(build: Build) -> None:
+    """Each event ends in a root span, also if the receiver was down for the first one."""
+    bench = build("tracing: {enabled: true}")
+    bench.receiver.problem = "down"
+    for number, event in enumerate(events(), 1):
+        bench.show(event, wait=30)
+        bench.show(wait=30)
+        bench.receiver.problem = ""
+        bench.advance(QUIET)
+        roots = [span for span in bench.receiver.spans if not span.parent_id]
+        assert [span.attributes["azure.scheduled_event.id"] for span in roots] == list(IDS[:number])
+
+
+def test_two_reloads(build: Build) -> None:
+    """Each takes effect, and a mistake between them changes nothing."""
+    bench = build()
+    first, second = events()
+    assert bench.reload(ONCALL) == 200
+    bench.show(first, wait=QUIET)
+    assert len(bench.sent()) == 1
+    assert bench.reload("nonsense: true") == 500
+    assert bench.metric("config_last_reload_successful") == 0
+    bench.advance(QUIET)
+    assert bench.reload(ONCALL.replace("oncall", "backup")) == 200
+    assert bench.metric("config_last_reload_successful") == 1
+    bench.show(first, second, wait=QUIET)
+    assert (len(bench.sent()), len(bench.sent("backup"))) == (1, 1)
+
+
+def test_a_reload_shows_no_secret(build: Build) -> None:
+    """Of an address that Apprise does not take, the API has scheme and reason alone."""
+    bench = build(ONCALL, real_senders=True)
+    assert bench.reload(ONCALL.replace("json://receiver.test", "slack://canary")) == 500
+    (problem,) = bench.api("problems")
+    assert "does not accept this slack:// URL: {token_b} is missing" in problem
+    assert "canary" not in problem
+
+
+def test_two_outages(build: Build) -> None:
+    """Each is reported when it has lasted for `notifications.watch.after`, and when it is over."""
+    bench = build(ONCALL)
+    for number in (1, 2):
+        bench.advance(QUIET)
+        bench.outage(600)
+        assert bench.metric("up") == 0
+        assert len(bench.sent()) == 2 * number - 1
+        bench.advance(60)
+        assert bench.metric("up") == 1
+        assert ["Blind" in one.title for one in bench.sent()] == [True, False] * number
+
+
+def test_two_starts(build: Build) -> None:
+    """A stop forgets nothing, and repeats nothing, however often."""
+    bench = build(ONCALL)
+    first, second = events()
+    bench.show(first)
+    for _ in range(2):
+        bench.restart(after=60)
+        bench.advance(QUIET)
+    assert (len(bench.sent()), [one["id"] for one in bench.api("current")]) == (1, [FREEZE_ID])
+    bench.show(first, second)
+    assert len(bench.sent()) == 2
+
+
+@pytest.mark.parametrize("mode", ["dry_run", "on"])
+def test_two_events_at_once(build: Build, mode: str) -> None:
+    """Two events of one document are decided together; a dry run sends nothing."""
+    bench = build(f"approval: {{mode: '{mode}', rules: [{{name: all, action: approve}}]}}")
+    bench.show(*events(), wait=60)
+    assert sorted(bench.approved) == (sorted(IDS) if mode == "on" else [])
+    outcome = "approved" if mode == "on" else "dry_run"
+    assert bench.metric("approvals_total", outcome=outcome) == 2

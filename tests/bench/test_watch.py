@@ -1,0 +1,356 @@
+"""The watch of one VM: polls, its own name, restarts, defects in documents, and outages."""
+
+import json
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from exporter.model.events import trace_id
+from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.simulator import Fault
+from exporter.simulator.documents import instance_document
+from exporter.watch import Watch
+from tests.bench import Bench, Build
+from tests.bench.bench import VM
+from tests.builders import ABSENT, FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
+from tests.clocks import NOW
+
+STARTED = {"EventStatus": "Started", "NotBefore": ""}
+OTHERS = {"Resources": ["WestNO_7"]}
+REBOOT = {"EventType": "Reboot", "EventId": REBOOT_ID}
+HOOK = "hooks: [{name: a, command: [a]}]"
+NAMELESS = Fault("error", endpoint="instance")
+ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}"
+
+
+def ran(bench: Bench) -> list[tuple[str, str]]:
+    """Return event and transition of each run of a hook."""
+    names = ("EVENT_ID", "EVENT_TRANSITION")
+    return [(env[names[0]], env[names[1]]) for env in (command.environment for command in bench.commands)]
+
+
+def start_nameless(build: Build, text: str = HOOK) -> Bench:
+    """Return a bench whose IMDS does not return the name of the VM."""
+    bench: Bench = build("imds: {poll_interval: 1h}")
+    bench.simulator.set_fault(NAMELESS)
+    (bench.state / "state.db").unlink(missing_ok=True)
+    bench.restart(text)
+    return bench
+
+
+def test_a_life_in_metrics_and_log(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """Transitions, notice and impact are counted once, and each transition is one line with its facts."""
+    caplog.set_level(logging.INFO, "exporter")
+    bench = build()
+    bench.show(raw_event(DurationInSeconds=9))
+    bench.show(raw_event(), wait=900)
+    bench.show(raw_event(**STARTED), wait=7)
+    bench.show(wait=30)
+    assert bench.metric("transitions_total") == 4
+    assert bench.metric("notice_seconds_sum") == (NOT_BEFORE - NOW - timedelta(seconds=1)).total_seconds()
+    assert bench.metric("impact_seconds_sum") == 7
+    assert bench.metric("event_resources") is None
+    lines = [record.__dict__ for record in caplog.records if record.getMessage() == "transition"]
+    assert [line["transition"] for line in lines] == ["scheduled", "updated", "started", "completed"]
+    common = {
+        "event_id": FREEZE_ID,
+        "trace_id": trace_id(FREEZE_ID),
+        "event_source": "Platform",
+        "target": "self",
+        "instance": "WestNO_0",
+        "resources": ("WestNO_0", "WestNO_1"),
+        "first_seen": NOW + timedelta(seconds=1),
+    }
+    assert all(line | common == line for line in lines)
+    assert (lines[1]["old_duration_seconds"], lines[1]["duration_seconds"]) == (9, 5)
+    assert lines[3]["impact_seconds"] == 7
+    assert 'transition="scheduled"} 1.0' in bench.request("/metrics")[1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [("error", "http_error"), ("throttle", "throttled"), ("garbage", "invalid_document"),
+     ("drop", "connection_error")],
+)  # fmt: skip
+def test_imds_fails(build: Build, caplog: pytest.LogCaptureFixture, fault: Any, outcome: str) -> None:
+    """The exporter is degraded, logs the failure and its end once, and keeps the last known events."""
+    bench = build()
+    bench.show(raw_event())
+    caplog.set_level(logging.INFO, "exporter")
+    bench.simulator.set_fault(Fault(fault))
+    bench.advance(30)
+    assert (bench.metric("up"), bench.request("/-/ready")[0]) == (0, 200)
+    assert bench.metric("degraded", reason="imds_failing") == 1
+    status = json.loads(bench.request("/api/v1/status")[1])
+    assert status["state"] == "degraded"
+    assert status["problems"] == [f"imds_failing: {status['last_error']}"]
+    assert bench.metric("pending", event_type="Freeze", target="self") == 1
+    assert (bench.metric("polls_total", outcome=outcome) or 0) > 3
+    bench.simulator.set_fault(None)
+    bench.advance(30)
+    assert [record.getMessage() for record in caplog.records] == ["poll failed", "IMDS answers"]
+    assert bench.metric("transitions_total") == 1
+    assert bench.metric("degraded") == 0
+    assert json.loads(bench.request("/api/v1/status")[1])["state"] == "ok"
+
+
+def test_not_ready_without_a_document(build: Build) -> None:
+    """Readiness comes with the first valid document, and nothing takes the VM out of service before."""
+    bench = build()
+    bench.show(raw_event(**REBOOT, NotBefore="Wed, 04 Mar 2026 22:01:00 GMT"))
+    assert bench.request("/-/in-service")[0] == 503
+    bench.simulator.set_fault(Fault("error"))
+    bench.restart()
+    assert (bench.request("/-/ready")[0], bench.request("/-/in-service")[0]) == (503, 200)
+    assert bench.metric("up") == 0
+    assert bench.metric("event_first_seen_timestamp_seconds") == (NOW + timedelta(seconds=1)).timestamp()
+    bench.simulator.set_fault(None)
+    bench.advance(30)
+    assert (bench.request("/-/ready")[0], bench.request("/-/in-service")[0]) == (200, 503)
+    bench.simulator.set_fault(Fault("error"))
+    bench.advance(30)
+    assert bench.request("/-/in-service")[0] == 503
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"NotBefore": "Wed, 04 Mar 2026 22:05:00 GMT"}, 200),
+        (REBOOT | {"NotBefore": "Wed, 04 Mar 2026 22:05:01 GMT"}, 503),
+        (REBOOT | {"NotBefore": "Wed, 04 Mar 2026 22:05:02 GMT"}, 200),
+        (REBOOT | STARTED, 503),
+        (REBOOT | STARTED | OTHERS, 200),
+        ({"EventType": "Levitate", "NotBefore": "Wed, 04 Mar 2026 22:05:00 GMT"}, 200),
+    ],
+)
+def test_in_service_by_default(build: Build, fields: dict[str, Any], status: int) -> None:
+    """What ends what the VM does takes it out 5 minutes before; a Freeze, and others' events, do not."""
+    bench = build()
+    bench.show(raw_event(**fields))
+    assert bench.request("/-/in-service")[0] == status
+    bench.show()
+    assert bench.request("/-/in-service")[0] == 200
+
+
+def test_a_start_that_was_not_seen(build: Build) -> None:
+    """The impact of an event that starts while IMDS is silent for over 30 s is not known."""
+    bench = build()
+    bench.outage(45)
+    bench.show(raw_event(**STARTED), wait=15)
+    bench.show()
+    assert bench.metric("transitions_total", transition="completed") == 1
+    assert bench.metric("impact_seconds_count") == 0
+
+
+@pytest.mark.parametrize(("events", "counted"), [("self", 0), ("all", 1)])
+def test_events_of_other_vms(build: Build, events: str, counted: int) -> None:
+    """They are pending always, also in the first document, and counted only where all are wanted."""
+    bench = build("imds: {poll_interval: 1h}")
+    bench.show(raw_event(**OTHERS))
+    bench.restart(f"metrics: {{events: {events}}}")
+    bench.show(raw_event(**OTHERS), raw_event(**REBOOT))
+    assert bench.metric("transitions_total", event_type="Freeze") == counted
+    assert bench.metric("transitions_total", event_type="Reboot") == 1
+    assert bench.metric("pending", target="other") == 1
+    assert bench.reload("metrics: {events: all}") == 200
+    assert bench.metric("event_resources", event_type="Freeze") == 1
+
+
+def test_the_name_is_unknown(build: Build) -> None:
+    """Every event is this VM's until IMDS tells the name, which it is asked for every 10 s."""
+    bench = start_nameless(build)
+    bench.show(raw_event(**OTHERS), wait=60)
+    assert bench.metric("pending", target="self") == 1
+    assert bench.metric("degraded", reason="instance_unknown") == 1
+    assert ran(bench) == []
+    bench.simulator.set_fault(None)
+    bench.advance(10)
+    assert bench.metric("pending", target="other") == 1
+    assert bench.api("problems") == []
+    assert ran(bench) == []
+
+
+def test_hooks_wait_for_the_name(build: Build) -> None:
+    """They run for what happened last to each event of this VM that is still there."""
+    bench = start_nameless(build)
+    a, b, gone = (raw_event(EventId=name) for name in ("a", "b", "gone"))
+    other = raw_event(EventId="other", **OTHERS)
+    bench.show(a, b, gone, other)
+    bench.show(a | STARTED, b | {"DurationInSeconds": 7}, other)
+    bench.restart()
+    bench.simulator.set_fault(None)
+    bench.advance(70)
+    assert sorted(ran(bench)) == [("a", "started"), ("b", "scheduled"), ("b", "updated")]
+
+
+def test_a_reload_may_name_the_vm(build: Build) -> None:
+    """A configured name precedes that of IMDS, and ends the problem that there is none."""
+    bench = start_nameless(build, "")
+    bench.show(raw_event(**OTHERS))
+    assert bench.api("problems")
+    assert bench.reload("instance: {name: WestNO_7}") == 200
+    bench.simulator.set_fault(None)
+    bench.advance(400)
+    assert bench.api("problems") == []
+    assert bench.metric("pending", target="self") == 1
+    assert bench.reload("") == 200
+    bench.advance(5)
+    assert bench.metric("pending", target="other") == 1
+
+
+@pytest.mark.parametrize("how", ["reload", "restart", "imds"])
+def test_an_event_ends_under_the_name_that_was_told(
+    build: Build, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A VM that gets another name ends its events under the old one, so that incidents are closed."""
+    bench = build(f"{ONCALL}\n{HOOK}")
+    ours, both = raw_event(EventId="a", Resources=[VM]), raw_event(EventId="b", Resources=[VM, "other_1"])
+    bench.show(ours, both)
+    named = f"{ONCALL}\n{HOOK}\ninstance: {{name: other_1}}"
+    if how == "reload":
+        assert bench.reload(named) == 200
+        bench.advance(5)
+    else:
+        document = instance_document("other_1")
+        monkeypatch.setattr("exporter.simulator.server.instance_document", lambda *_: document)
+        bench.restart(named if how == "restart" else None)
+        bench.advance(5)
+    bench.show(ours, both, wait=5)
+    assert [one["id"] for one in bench.api("current") if one["target"] == "self"] == ["b"]
+    bench.show(raw_event(EventId="c", Resources=["other_1"]), wait=5)
+    told = [(message.incident, message.resolves, message.source) for message in bench.sent()]
+    assert told[:2] == [(f"{name}/{VM}", False, VM) for name in "ab"]
+    assert told[2:] == [(f"{name}/{VM}", True, VM) for name in "ab"] + [("c/other_1", False, "other_1")]
+    names = [command.environment["INSTANCE_NAME"] for command in bench.commands]
+    assert names == [VM] * 4 + ["other_1"]
+
+
+def test_defects(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """Each is one line and one count, however often it is listed; the problem ends with them."""
+    bench = build()
+    bad, vague = raw_event(EventType=ABSENT), raw_event(EventId=REBOOT_ID, NotBefore="soon")
+    bench.show(bad, vague, wait=5)
+    bench.show(vague, raw_event(EventId="new"), bad)
+    lines = [r.__dict__ for r in caplog.records if r.getMessage() == "event could not be decoded"]
+    assert [(line["problem"], line["lost"]) for line in lines] == [
+        (f"event {FREEZE_ID}: Object missing required field `EventType`", True),
+        (f"event {REBOOT_ID}: NotBefore: 'soon' is not an RFC 1123 or ISO 8601 time", False),
+    ]
+    assert bench.metric("invalid_events_total") == 2
+    assert bench.metric("degraded", reason="invalid_event") == 1
+    bench.show(raw_event(EventId="new"))
+    assert bench.api("problems") == []
+
+
+def test_what_happened_during_a_stop(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """Known events are reported once; those that ended meanwhile end with the first document."""
+    bench = build()
+    bench.show(raw_event(), raw_event(EventId="b"), raw_event(**REBOOT) | STARTED)
+    bench.restart(after=60)
+    caplog.set_level(logging.INFO, "exporter")
+    bench.advance(5)
+    assert bench.metric("transitions_total") == 0
+    bench.app.stop()
+    bench.show(raw_event(), wait=0)
+    bench.start()
+    bench.advance(5)
+    ended = {
+        record.__dict__["transition"] for record in caplog.records if record.getMessage() == "transition"
+    }
+    assert ended == {"cancelled", "completed"}
+    assert bench.metric("impact_seconds_count") == 0
+    assert [one["id"] for one in bench.api("current")] == [FREEZE_ID]
+
+
+def test_an_outage_outlasts_a_restart(build: Build) -> None:
+    """It is reported once, and its end with its whole length; a step of the clock is no outage."""
+    bench = build(ONCALL)
+    bench.simulator.set_fault(Fault("error"))
+    bench.advance(5)
+    bench.clock.set_wall(bench.clock.now() + timedelta(hours=1))
+    bench.advance(5)
+    assert bench.sent() == []
+    bench.advance(325)
+    bench.restart(after=400)
+    bench.advance(400)
+    assert [message.incident for message in bench.sent()] == ["watch/WestNO_0"]
+    bench.simulator.set_fault(None)
+    bench.advance(60)
+    blind, recovered = bench.sent()
+    assert (blind.resolves, recovered.resolves, recovered.incident) == (False, True, "watch/WestNO_0")
+    assert "1 h 19 min" in recovered.body
+
+
+def test_an_uneventful_poll_writes_and_logs_nothing(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """The same document costs nothing, nor does one that differs in its number alone; a reset is no news."""
+    bench = build()
+    bench.show(raw_event())
+    caplog.set_level(logging.INFO, "exporter")
+    bench.show(raw_event(), wait=60)
+    bench.simulator.set_document({"DocumentIncarnation": 0, "Events": [raw_event()]})
+    bench.advance(60)
+    assert caplog.records == []
+    assert (bench.metric("document_incarnation"), bench.metric("transitions_total")) == (0, 1)
+
+
+def test_this_vm_joins_leaves_and_returns(build: Build) -> None:
+    """Hooks, messages and traces follow this VM, not the event: each life has a beginning and an end."""
+    bench = build(f"{ONCALL}\n{HOOK}\ntracing: {{enabled: true}}")
+    theirs, ours = raw_event(**OTHERS), raw_event()
+    bench.show(theirs)
+    assert (bench.sent(), ran(bench)) == ([], [])
+    for event in (ours, theirs, ours, ours | STARTED):
+        bench.show(event, wait=5)
+    bench.show(wait=5)
+    bench.show(ours, wait=60)
+    expected = ["scheduled", "cancelled", "scheduled", "started", "completed", "scheduled"]
+    assert [transition for _, transition in ran(bench)] == expected
+    assert [message.title.split()[2].rstrip(":") for message in bench.sent()] == expected
+    outcomes = [one["outcome"] for one in bench.api("past") if one["target"] == "self"]
+    assert outcomes == ["completed", "cancelled"]
+    roots = [span for span in bench.receiver.spans if not span.parent_id]
+    assert (len({span.trace_id for span in roots}), len({span.span_id for span in roots})) == (1, 2)
+    assert [one["transition"] for one in bench.api("current")[0]["transitions"]] == ["scheduled"]
+
+
+def test_a_failed_hook_is_told_while_imds_is_silent(build: Build) -> None:
+    """It is a transition at once, also without a document, and once, also across a kill."""
+    bench = build(f"{ONCALL}\n{HOOK}")
+    bench.command_result = lambda _: CommandResult(HookOutcome.FAILED, 3, 0.0, "exit status 3")
+    bench.loops.idle.add("hooks")
+    bench.show(raw_event())
+    bench.simulator.set_fault(Fault("error"))
+    bench.advance(5)
+    bench.loops.idle.clear()
+    bench.kill()
+    bench.advance(5)
+    bench.kill()
+    bench.advance(30)
+    assert bench.metric("up") == 0
+    failed = ["hook a failed: exit status 3" in message.body for message in bench.sent()]
+    assert failed == [False, True]
+
+
+def test_a_flaw_ends_the_process(
+    build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unexpected error of the poller is logged, and ends the process, so that it is started again."""
+    bench = build()
+    monkeypatch.setattr(Watch, "poll", lambda *_: 1 / 0)
+    bench.advance(5)
+    assert bench.app.wait() is False
+    assert "poller failed" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_who_was_told_and_which_hooks_ran(build: Build) -> None:
+    """The page has the state of each message and hook of an event, also after a restart."""
+    bench = build(f"{ONCALL}\n{HOOK}")
+    bench.loops.idle.add("hooks")
+    bench.show(raw_event())
+    assert [word in bench.request("/")[1] for word in ("oncall", "delivered", "pending")] == [True] * 3
+    bench.loops.idle.clear()
+    bench.restart()
+    assert [word in bench.request("/")[1] for word in ("oncall", "delivered", "succeeded")] == [True] * 3

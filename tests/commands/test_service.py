@@ -1,0 +1,78 @@
+"""Tests of `--service`: the flags, variables and files of the installed service are used without pasting."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exporter.cli import main
+from exporter.commands import service
+from exporter.errors import ExporterError
+
+RUN = main.commands["run"]
+START = "{{ path=/usr/bin/x ; argv[]=/usr/bin/x run {} ; ignore_errors=no ; pid=0 ; code=(null) }}"
+
+
+def test_flags_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags become variables; the environment file overrides the unit; optional files may be missing."""
+    monkeypatch.setattr(service, "_STATE", tmp_path)
+    file = tmp_path / "environment"
+    file.write_text("# secrets\nONCALL_URL='json://a b'\nA=2\n\n; more\nB=x=y\n")
+    files = f"{file} (ignore_errors=no)\n/nowhere (ignore_errors=yes)"
+    flags = "--config.file /etc/x.yml --web.listen-address :9999 --notify a://b --notify c://d"
+    found = service.variables(
+        RUN,
+        {
+            "LoadState": "loaded",
+            "ExecStart": START.format(flags),
+            "Environment": 'A=1 "C=d e"',
+            "EnvironmentFiles": files,
+        },
+    )
+    assert found == {
+        "A": "2",
+        "B": "x=y",
+        "C": "d e",
+        "ONCALL_URL": "json://a b",
+        "SCHEDULED_EVENTS_CONFIG_FILE": "/etc/x.yml",
+        "SCHEDULED_EVENTS_EXPORTER_URL": "http://127.0.0.1:9999",
+        "SCHEDULED_EVENTS_NOTIFY": "a://b c://d",
+        "SCHEDULED_EVENTS_WEB_LISTEN_ADDRESS": ":9999",
+        "STATE_DIRECTORY": str(tmp_path),
+    }
+
+
+@pytest.mark.parametrize(
+    ("show", "message"),
+    [
+        ({"LoadState": "not-found"}, "--service: there is no service azure-scheduled-events-exporter; pass"),
+        (
+            {"LoadState": "loaded", "EnvironmentFiles": "/nowhere (ignore_errors=no)"},
+            "/nowhere cannot be read",
+        ),
+    ],
+)
+def test_what_cannot_be_used(show: dict[str, str], message: str) -> None:
+    """The error has the reason and the remedy."""
+    with pytest.raises(ExporterError, match=message):
+        service.variables(RUN, show)
+
+
+def test_the_commands_take_it(tmp_path: Path) -> None:
+    """`check-config --service` checks the file that the unit names, with the variables of all its files."""
+    config, environment = tmp_path / "exporter.yml", tmp_path / "environment"
+    config.write_text('notifications: {targets: [{name: a, url: "${ONCALL_URL}"}]}\n')
+    environment.write_text("ONCALL_URL=json://127.0.0.1:9/\n")
+    systemctl = tmp_path / "systemctl"
+    lines = ["LoadState=loaded", f"EnvironmentFiles={environment} (ignore_errors=yes)"]
+    # As systemctl shows what a drop-in adds.
+    lines += ["EnvironmentFiles=/nowhere (ignore_errors=yes)"]
+    lines += [f"ExecStart={START.format(f'--config.file {config}')}"]
+    systemctl.write_text("#!/bin/sh\ncat <<'END'\n{}\nEND\n".format("\n".join(lines)))
+    systemctl.chmod(0o755)
+    command = [sys.executable, "-m", "exporter", "check-config", "--service"]
+    environ = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    assert (done.returncode, done.stdout) == (0, f"{config}: ok\n"), done.stderr

@@ -1,0 +1,80 @@
+"""Tests of `exporter.config.advice`: warnings of what cannot act as it is meant to."""
+
+from pathlib import Path
+
+import pytest
+
+from exporter.config import Overrides, loading
+from exporter.config.advice import advice
+from exporter.errors import Mistakes
+
+FIRST = "routes: [{targets: [a], leader: first, match: {target: %s}}]"
+TARGETS = "targets: [{name: a, url: 'json://localhost'}]"
+RULE = "approval: {mode: 'on', rules: [{name: r, action: approve, require_hooks: [drain], match: {%s}}]}\n"
+DRAIN = "hooks: [{name: drain, command: [/bin/sh], match: {%s}}]"
+LATE = "is compared only when a transition happens"
+APART = "the hook 'drain' never runs for what the rule matches"
+
+
+def warnings(folder: Path, text: str) -> list[str]:
+    """Return the warnings about a file."""
+    file = folder / "exporter.yml"
+    file.write_text(text)
+    settings, locate = loading.load_located(file, Overrides(), Mistakes())
+    return [str(locate(keys, problem)) for keys, problem in advice(settings)]
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "problem"),
+    [
+        (
+            f"notifications: {{{TARGETS}, watch: {{after: 1s}}}}\nimds: {{poll_interval: 1m}}",
+            "notifications.watch.after",
+            "1s is less than imds.poll_interval, 1m: a failed poll makes it blind",
+        ),
+        (
+            f"notifications: {{{TARGETS}, {FIRST % 'other'}}}",
+            "notifications.routes[0].leader",
+            "never delivers with target: other",
+        ),
+        (
+            f"notifications: {{{TARGETS}, routes: [{{targets: [a], match: {{max_notice: 15s}}}}]}}",
+            "notifications.routes[0].match.max_notice",
+            LATE,
+        ),
+        (DRAIN % "max_notice: 15m, transitions: [scheduled]", "hooks[0].match.max_notice", LATE),
+        (DRAIN % "max_notice: 15s", "hooks[0].match.max_notice", LATE),
+        (
+            RULE % "event_types: [Freeze]" + DRAIN % "event_types: [Reboot]",
+            "approval.rules[0].require_hooks[0]",
+            APART,
+        ),
+        (RULE % "" + DRAIN % "transitions: [completed]", "approval.rules[0].require_hooks[0]", APART),
+        (RULE % "" + DRAIN % "target: other", "approval.rules[0].require_hooks[0]", APART),
+        (RULE % "" + DRAIN % "statuses: [Started]", "approval.rules[0].require_hooks[0]", APART),
+        (
+            RULE % "max_duration: 8s" + DRAIN % "min_duration: 9s",
+            "approval.rules[0].require_hooks[0]",
+            APART,
+        ),
+    ],
+)
+def test_what_cannot_act(tmp_path: Path, text: str, key: str, problem: str) -> None:
+    """The warning names the key and the reason."""
+    (warning,) = warnings(tmp_path, text)
+    assert f": {key}: {problem}" in warning
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DRAIN % "max_notice: 15m",
+        DRAIN % "max_notice: 15s, transitions: [imminent]",
+        RULE % "event_types: [Freeze]" + DRAIN % "event_types: [Freeze, Reboot], transitions: [scheduled]",
+        RULE % "max_duration: 8s" + DRAIN % "max_duration: 4s",
+        f"notifications: {{{TARGETS}, {FIRST % 'any'}}}",
+    ],
+)
+def test_what_can_act(tmp_path: Path, text: str) -> None:
+    """There is no warning about what may act."""
+    assert warnings(tmp_path, text) == []

@@ -1,0 +1,36 @@
+"""Runs the exporter with what tests hold up.
+
+It opens its configuration, $HELD_FILE, once $HELD_FILE.go is there; $HELD_FILE.reached says that it waits.
+The program of the sender process is $HELD_PYTHON. What the check of targets finds ends the start within
+$HELD_CHECK_SECONDS.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from exporter.__main__ import main
+
+_FILE = os.environ.get("HELD_FILE")
+
+
+def _hold(event: str, args: tuple[object, ...]) -> None:
+    if event == "open" and str(args[0]) == _FILE:
+        Path(f"{_FILE}.reached").touch()
+        # A signal is handled between two naps, whenever it comes.
+        while not Path(f"{_FILE}.go").exists():
+            time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    if "HELD_CHECK_SECONDS" in os.environ:
+        from exporter import app
+
+        app._CHECK_SECONDS = float(os.environ["HELD_CHECK_SECONDS"])
+    if "HELD_PYTHON" in os.environ:
+        from exporter.notifications import sender
+
+        sender.command = lambda: [os.environ["HELD_PYTHON"]]
+    sys.addaudithook(_hold)
+    main()

@@ -1,0 +1,279 @@
+"""All attacks at once on the running program with every feature on, within 384 MiB of memory.
+
+Where root may make a memory cgroup, the program, its sender process and its hooks run in one, so that the
+kernel would end what takes more. Everywhere, the memory that exporter and sender have resident is sampled.
+
+SIEGE_SECONDS=20 python -m tests.faults.siege
+"""
+
+import base64
+import contextlib
+import gzip
+import itertools
+import json
+import os
+import re
+import ssl
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import bcrypt
+
+from tests.builders import body, raw_event
+from tests.end_to_end.program import eventually
+from tests.faults.attackers import attacked
+from tests.faults.running import Running, running
+from tests.http_server import Connection, Request, answer, serving
+from tests.web.certificates import Pki
+
+LIMIT_MIB = 384
+STATE_MIB = 16
+_PAUSE = 0.1
+_CONFIGURATION = """
+imds: {poll_interval: 200ms}
+metrics: {events: all, resources: true}
+notifications:
+  targets: [{name: chat, url: "json://RECEIVER"}, {name: automation, webhook: "http://RECEIVER/events"}]
+  routes: [{match: {target: any}, targets: [chat, automation]}]
+  templates: {title: "{{ event.type }}", body: "{{ event.description * 100 }}"}
+approval: {mode: 'on', leader: any, rules: [{name: all, action: approve, require_hooks: [note]}]}
+hooks: [{name: note, command: ["true"]}]
+tracing: {enabled: true}
+"""
+# Of 408 kB and 400 MiB.
+_BOMB = answer(gzip.compress(bytes(400 * 2**20), 9), headers="Content-Encoding: gzip\r\n")
+_BOMB_ERROR = _BOMB.replace(b"200 OK", b"503 No", 1)
+
+
+def _new_ids(number: int) -> bytes:
+    """Return 120 events that were never there, with descriptions of 65 kB."""
+    found = [raw_event(EventId=f"{number}-{n}", Description="\u20ac" * 10_800) for n in range(120)]
+    return answer(body(*found, incarnation=number))
+
+
+def _many(number: int) -> bytes:
+    """Return 16,600 events, other ones each time."""
+    types = ("Reboot", "Freeze", "Terminate")
+    found = [raw_event(EventId=f"{number}-{n:06}", EventType=types[n % 3]) for n in range(16_600)]
+    return answer(body(*found, incarnation=number))
+
+
+_DOCUMENTS: dict[str, Callable[[int], bytes]] = {
+    "new ids": _new_ids,
+    "16,600 events": _many,
+    "a gzip bomb": lambda number: (_BOMB, _BOMB_ERROR)[number % 2],
+}
+
+
+class Cage(NamedTuple):
+    """A memory cgroup of `LIMIT_MIB`; without ``path`` there is none, and nothing is limited."""
+
+    path: Path | None
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """The words before a command by which it runs here."""
+        if self.path is None:
+            return ()
+        return ("sh", "-c", f'echo $$ > {self.path}/cgroup.procs; exec "$@"', "sh")
+
+    @property
+    def kills(self) -> int:
+        """How many processes the kernel has ended here."""
+        if self.path is None:
+            return 0
+        text = "".join(
+            (self.path / name).read_text()
+            for name in ("memory.oom_control", "memory.events")
+            if (self.path / name).exists()
+        )
+        # Not every kernel counts them in version 1.
+        found = re.search(r"^oom_kill (\d+)", text, re.MULTILINE)
+        return int(found[1]) if found else 0
+
+
+@contextlib.contextmanager
+def caged() -> Iterator[Cage]:
+    """Make a cgroup, of either version, where that is possible."""
+    for root, name in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
+        path = Path(root, f"siege-{os.getpid()}")
+        with contextlib.suppress(OSError):
+            path.mkdir()
+        if (path / name).exists():
+            (path / name).write_text(str(LIMIT_MIB * 2**20))
+            try:
+                yield Cage(path)
+            finally:
+                # Its processes may take a moment to end.
+                eventually(lambda path=path: path.rmdir() is None)  # type: ignore[misc]
+            return
+        with contextlib.suppress(OSError):
+            path.rmdir()
+    yield Cage(None)
+
+
+class Memory(threading.Thread):
+    """Samples what exporter and sender process have resident, and the state file, until `stop`."""
+
+    def __init__(self, pid: int, state: Path) -> None:
+        super().__init__(name="memory")
+        self._pid, self._file = pid, state / "state.db"
+        self._stopped = threading.Event()
+        self.exporter = self.sender = self.together = self.state = 0.0
+        self.start()
+
+    def run(self) -> None:
+        """Keep the highest values."""
+        while not self._stopped.wait(_PAUSE):
+            with contextlib.suppress(OSError, ValueError):
+                exporter, sender = _resident(self._pid), sum(map(_resident, _senders(self._pid)))
+                self.exporter, self.sender = max(self.exporter, exporter), max(self.sender, sender)
+                self.together = max(self.together, exporter + sender)
+                self.state = max(self.state, self._file.stat().st_size / 2**20)
+
+    def stop(self) -> None:
+        """Take no more samples."""
+        self._stopped.set()
+        self.join()
+
+
+def _resident(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _senders(pid: int) -> list[int]:
+    """Return the children of a process that are sender processes."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == pid and b"sender-process" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return found
+
+
+class Siege(NamedTuple):
+    """Figures of a siege: the most resident memory and the largest state file, both in MiB.
+
+    ``probe`` is the longest time of a probe, in seconds. ``is_caged`` is whether the kernel limited the
+    memory, and ``kills`` how many sender processes it ended for it, which are started again.
+    """
+
+    exporter: float
+    sender: float
+    together: float
+    state: float
+    probe: float
+    kills: int
+    is_caged: bool
+
+
+def besiege(folder: Path, seconds: float, *, secure: bool) -> Siege:
+    """Attack the program for some seconds with each kind of document, and see that it recovers.
+
+    With ``secure`` it has TLS and passwords.
+
+    Raises:
+        AssertionError: it ended, was ended, or does not work afterwards.
+    """
+
+    def receive(connection: Connection, _: Request) -> None:
+        connection.send(_BOMB if next(turns) % 3 else _BOMB_ERROR)
+
+    turns = itertools.count()
+    flags, environ, authorization, tls = _secured(folder) if secure else ((), {}, "", None)
+    with caged() as cage, serving(receive) as receiver:
+        text = _CONFIGURATION.replace("RECEIVER", receiver.url.removeprefix("http://"))
+        environ = environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+
+        def start() -> contextlib.AbstractContextManager[Running]:
+            return running(
+                folder,
+                *flags,
+                config=text,
+                authorization=authorization,
+                tls=tls,
+                prefix=cage.prefix,
+                environ=environ,
+            )
+
+        with start() as program:
+            memory = Memory(program.process.pid, folder / "state")
+            probe = _attack(program, seconds, ("shake_hands", "guess") if secure else ("scrape", "send_half"))
+            _honest(program)
+            memory.stop()
+            program.stop()
+        with start() as program:
+            _honest(program)
+            program.stop()
+        kills = cage.kills
+    return Siege(
+        memory.exporter, memory.sender, memory.together, memory.state, probe, kills, cage.path is not None
+    )
+
+
+def _secured(folder: Path) -> tuple[tuple[str, ...], dict[str, str], str, ssl.SSLContext]:
+    Pki.make(folder)
+    hashed = bcrypt.hashpw(b"right", bcrypt.gensalt(10)).decode()
+    users = {
+        "tls_server_config": {"cert_file": "cert.pem", "key_file": "key.pem"},
+        "basic_auth_users": {"prom": hashed},
+    }
+    (folder / "web.yml").write_text(json.dumps(users))
+    authorization = "Basic " + base64.b64encode(b"prom:right").decode()
+    context = ssl.create_default_context(cafile=folder / "ca.pem")
+    return ("--web.config.file", str(folder / "web.yml")), {}, authorization, context
+
+
+def _attack(program: Running, seconds: float, kinds: tuple[str, ...]) -> float:
+    """Return the longest time of a probe."""
+    numbers, longest = itertools.count(1000), 0.0
+    with contextlib.ExitStack() as stack:
+        for kind in kinds:
+            stack.enter_context(attacked(kind, program.port, 140))
+        for make in _DOCUMENTS.values():
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                program.documents[0] = make(next(numbers))
+                begun = time.monotonic()
+                # As a kubelet does, which takes one failure for none.
+                eventually(lambda: program.get("/-/healthy"))
+                longest = max(longest, time.monotonic() - begun)
+                assert program.process.poll() is None, "it has ended"
+                time.sleep(_PAUSE)
+    return longest
+
+
+def _honest(program: Running) -> None:
+    """Show a document as Azure writes it; it is all that is pending then."""
+    program.show(body(raw_event(EventId="honest"), incarnation=7), 7)
+    assert [one["id"] for one in json.loads(program.get("/api/v1/events"))["current"]] == ["honest"]
+
+
+def main() -> int:
+    """Besiege it twice; return the exit status."""
+    seconds = float(os.environ.get("SIEGE_SECONDS") or 20)
+    failed = False
+    for secure in (False, True):
+        with tempfile.TemporaryDirectory(prefix="siege-") as folder:
+            found = besiege(Path(folder), seconds, secure=secure)
+        how = "with TLS and passwords" if secure else "open to all"
+        cage = f"in a cgroup of {LIMIT_MIB} MiB" if found.is_caged else "without a cgroup"
+        sys.stdout.write(
+            f"siege, {how}, {cage}: exporter {found.exporter:.0f} MiB at most, sender {found.sender:.0f} "
+            f"(together {found.together:.0f}; ended for it {found.kills} times), "
+            f"state {found.state:.1f} MiB, slowest probe {found.probe:.2f} s\n"
+        )
+        # Pages that both processes share count twice in the sum, but once in a cgroup.
+        is_too_much = found.kills > 0 if found.is_caged else found.together > LIMIT_MIB
+        failed = failed or is_too_much or found.state > STATE_MIB
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

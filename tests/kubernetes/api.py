@@ -1,0 +1,191 @@
+"""A small API server with one Node, for tests of the whole program with a clock that is moved by hand."""
+
+import contextlib
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from exporter.clock import Clock, SystemClock
+from tests.web.certificates import Pki
+
+NODE = "vmss000046"
+TOKEN = "token-1"
+
+
+def owned(kind: str) -> dict[str, Any]:
+    """Return the metadata of a pod with a controller."""
+    return {"ownerReferences": [{"kind": kind, "name": "it", "controller": True}]}
+
+
+class Api:
+    """The Node, its pods, and what was asked; a call in ``refused`` gets that status."""
+
+    def __init__(self) -> None:
+        # That of the bench, once there is one.
+        self.clock: Clock = SystemClock()
+        self.node: dict[str, Any] = {
+            "metadata": {"name": NODE, "uid": "u", "resourceVersion": "1"},
+            "spec": {},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.events: dict[str, dict[str, Any]] = {}
+        self.calls: list[str] = []
+        self.graces: dict[str, int | None] = {}
+        self.refused: dict[str, int] = {}
+        self.protected: set[str] = set()
+        self.down = False
+        # Called after the Node was read, as others change it at any time.
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def pod(self, name: str, kind: str = "ReplicaSet", grace: int = 30, **metadata: Any) -> None:
+        """Add a pod."""
+        meta = {"name": name, "namespace": "default", "uid": name} | (owned(kind) if kind else {}) | metadata
+        self.pods[name] = {"metadata": meta, "spec": {"terminationGracePeriodSeconds": grace}, "status": {}}
+
+    def end(self) -> None:
+        """End the pods that terminate, as the kubelet does."""
+        self.pods = {n: p for n, p in self.pods.items() if "deletionTimestamp" not in p["metadata"]}
+
+    def annotations(self) -> dict[str, str]:
+        """Return our annotations."""
+        found = self.node["metadata"].get("annotations", {})
+        return {key.removeprefix("scheduled-events-exporter/"): value for key, value in found.items()}
+
+    def taints(self) -> dict[str, str]:
+        """Return the values of the taints."""
+        return {taint["key"]: taint.get("value", "") for taint in self.node["spec"].get("taints") or []}
+
+    def condition(self, kind: str) -> tuple[str, str, str] | None:
+        """Return status, reason and message of a condition."""
+        for one in self.node["status"]["conditions"]:
+            if one["type"] == kind:
+                return one["status"], one["reason"], one["message"]
+        return None
+
+    def answer(self, method: str, path: str, query: Mapping[str, list[str]], content: Any) -> tuple[int, Any]:
+        """Return status and content of an answer."""
+        parts = path.split("/")[3:]
+        if parts[0] == "nodes":
+            call = ("get" if method == "GET" else "patch") + " nodes" + ("/status" if parts[2:] else "")
+        elif method == "GET":
+            call = "list pods"
+        else:
+            call = "create pods/eviction" if parts[-1] == "eviction" else "create events"
+        self.calls.append(call)
+        if call in self.refused:
+            return self.refused[call], {"message": f"cannot {call}"}
+        if call == "get nodes":
+            found = json.loads(json.dumps(self.node))
+            self.meanwhile()
+            return 200, found
+        if call.startswith("patch"):
+            return self._patch(call, content)
+        if call == "list pods":
+            # In pages of one.
+            assert query["fieldSelector"] == [f"spec.nodeName={NODE}"]
+            names, token = sorted(self.pods), query.get("continue", ["0"])[0]
+            index = int(token)
+            more = {"continue": str(index + 1)} if index + 1 < len(names) else {}
+            return 200, {"metadata": more, "items": [self.pods[name] for name in names[index : index + 1]]}
+        return self._create(call, parts, content)
+
+    def _patch(self, call: str, content: Any) -> tuple[int, Any]:
+        if call == "patch nodes/status":
+            fresh = {one["type"]: one for one in content["status"]["conditions"]}
+            old = {one["type"]: one for one in self.node["status"]["conditions"]}
+            self.node["status"]["conditions"] = list((old | fresh).values())
+            return 200, self.node
+        version = self.node["metadata"]["resourceVersion"]
+        if content["metadata"].pop("resourceVersion") != version:
+            return 409, {"message": "the object has been modified"}
+        _merge(self.node, content)
+        self.node["metadata"]["resourceVersion"] = str(int(version) + 1)
+        return 200, self.node
+
+    def _create(self, call: str, parts: list[str], content: Any) -> tuple[int, Any]:
+        if call == "create events":
+            name = content["metadata"]["name"]
+            if name in self.events:
+                return 409, {"message": "already exists"}
+            self.events[name] = content
+            return 201, content
+        name = parts[3]
+        if name not in self.pods or content["deleteOptions"]["preconditions"]["uid"] != name:
+            return 404, {"message": "not found"}
+        if name in self.protected:
+            return 429, {"message": "Cannot evict pod as it would violate the pod's disruption budget."}
+        own = self.pods[name]["spec"]["terminationGracePeriodSeconds"]
+        self.graces[name] = content["deleteOptions"].get("gracePeriodSeconds")
+        ends = self.clock.now() + timedelta(seconds=self.graces[name] or own)
+        self.pods[name]["metadata"]["deletionTimestamp"] = f"{ends:%Y-%m-%dT%H:%M:%SZ}"
+        return 201, {"status": "Success"}
+
+    def deletion(self, name: str) -> datetime:
+        """Return when the grace period of a pod ends."""
+        return datetime.fromisoformat(self.pods[name]["metadata"]["deletionTimestamp"])
+
+
+def _merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
+    """Apply a merge patch (RFC 7386)."""
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            _merge(target.setdefault(key, {}), value)
+        else:
+            target[key] = value
+
+
+@contextlib.contextmanager
+def serving(api: Api, folder: Path) -> Iterator[dict[str, str]]:
+    """Serve it by TLS; return the variables of a pod, with a service account in the folder."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_one_request(self) -> None:
+            if api.down:
+                self.close_connection = True
+            else:
+                super().handle_one_request()
+
+        def do(self) -> None:
+            if api.down:
+                self.close_connection = True
+                return
+            content = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "null")
+            url = urlsplit(self.path)
+            assert self.headers["Authorization"] == f"Bearer {(folder / 'token').read_text()}"
+            status, found = api.answer(self.command, url.path, parse_qs(url.query), content)
+            body = json.dumps(found).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_PATCH = do  # noqa: N815  # as http.server names them
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    Pki.make(folder).authority.cert_pem.write_to_path(folder / "ca.crt")
+    (folder / "token").write_text(TOKEN)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.server_port)}
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

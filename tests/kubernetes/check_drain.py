@@ -1,0 +1,366 @@
+"""The exporter and its Node, with the access that the chart gives it, against a real API server.
+
+Not among the tests that pytest finds by itself: Go builds what it needs. ``make test-kubernetes`` runs it.
+"""
+
+import itertools
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from scripts.renderings import CHART
+from tests.end_to_end.hooking import EVENT, bench, event
+from tests.end_to_end.program import eventually, get
+from tests.kubernetes.cluster import Cluster, cluster
+from tests.kubernetes.rig import NAMESPACE, PODS, Kubelet, Rig
+
+DRAIN = "kubernetes.drain"
+NUMBERS = itertools.count(1)
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def kubernetes() -> Iterator[Cluster]:
+    """Return a cluster with the chart, and a stand-in for the kubelet."""
+    with cluster() as found:
+        found.create("/api/v1/namespaces", "Namespace", {"metadata": {"name": NAMESPACE}})
+        settings = (
+            "image.registry=registry.example.com,drain.enabled=true,drain.excludeFromLoadBalancers=true"
+        )
+        found.helm("install", "events", str(CHART), "--namespace", NAMESPACE, "--set", settings)
+        kubelet = Kubelet(found)
+        kubelet.start()
+        yield found
+        kubelet.stopping.set()
+        kubelet.join()
+
+
+@pytest.fixture
+def rig(kubernetes: Cluster, tmp_path: Path) -> Iterator[Rig]:
+    """Return a Node with a pod of a DaemonSet and a mirror pod, and an exporter for it."""
+    with bench(tmp_path) as found:
+        rig = Rig(kubernetes, found, f"node-{next(NUMBERS)}")
+        rig.pod("mirror", annotations={"kubernetes.io/config.mirror": "it"})
+        yield rig
+
+
+def test_an_event_from_beginning_to_end(rig: Rig) -> None:
+    """Conditions, annotations and Events; cordon, evictions and an approval; all of it is taken back."""
+    rig.configure(
+        {"name": "drained", "action": "approve", "require_hooks": [DRAIN]}, exclude_from_load_balancers=True
+    )
+    for name in ("bare", "late"):
+        rig.pod(name, labels={"ends": name})
+    rig.controlled("web")
+    rig.controlled("neighbour", node=f"not-{rig.name}")
+    with rig.running() as process:
+        eventually(lambda: rig.condition("MaintenancePlanned")["status"] == "False")
+        not_before = rig.announce(25)
+        eventually(lambda: rig.pods == {"exporter", "mirror"}, within=24)
+        rig.drained()
+        assert "deletionTimestamp" not in rig.cluster.get(f"{PODS}/neighbour-{rig.name}")["metadata"]
+        planned = rig.condition("MaintenancePlanned")
+        assert (planned["status"], planned["reason"]) == ("True", "Reboot")
+        written = not_before.strftime("%Y-%m-%dT%H:%M:%SZ")
+        assert planned["message"] == f"Reboot {EVENT}, not before {written}, duration 5s"
+        annotations = rig.node["metadata"]["annotations"]
+        prefix = "scheduled-events-exporter/"
+        assert {key.removeprefix(prefix): value for key, value in annotations.items()} == {
+            "type": "Reboot",
+            "event-id": EVENT,
+            "not-before": written,
+            "duration": "5s",
+            "cordoned": EVENT,
+        }
+        assert rig.is_cordoned
+        excluded = "node.kubernetes.io/exclude-from-external-load-balancers"
+        assert excluded in rig.node["metadata"]["labels"]
+        told = rig.cluster.get(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+        mine = {one["involvedObject"]["name"] for one in told if one["source"]["host"] == rig.name}
+        assert mine == {f"{name}-{rig.name}" for name in ("bare", "late", "web")}
+        eventually(lambda: rig.bench.log("approved"))
+        rig.bench.tell(event(status="Started", NotBefore=""))
+        eventually(lambda: rig.condition("MaintenanceInProgress")["status"] == "True")
+        assert rig.condition("MaintenancePlanned")["status"] == "False"
+        assert rig.is_cordoned
+        rig.bench.tell()
+        eventually(lambda: not rig.is_cordoned)
+        assert excluded not in rig.node["metadata"].get("labels", {})
+        eventually(lambda: rig.condition("MaintenanceInProgress")["status"] == "False")
+        assert rig.node["metadata"].get("annotations", {}) == {}
+
+        def reasons() -> set[str]:
+            events = rig.cluster.get("/api/v1/namespaces/default/events")["items"]
+            return {one["reason"] for one in events if one["involvedObject"]["name"] == rig.name}
+
+        wanted = {f"ScheduledEvent{name}" for name in ("Scheduled", "Approved", "Started", "Completed")}
+        eventually(lambda: reasons() == wanted)
+        assert peak_memory(process.pid) < 160
+    assert not rig.bench.log("degraded")
+
+
+def peak_memory(pid: int) -> float:
+    """Return the largest resident set of a process in MiB."""
+    (kib,) = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(kib) / 1024
+
+
+def test_a_server_that_refuses_and_then_hangs(rig: Rig) -> None:
+    """It cannot be reached for 25 s at the announcement, and hangs for 10 s; the Node is drained in time."""
+    rig.controlled("web")
+    with rig.running():
+        eventually(lambda: rig.condition("MaintenancePlanned")["status"] == "False")
+        rig.proxy.refuse()
+        not_before = rig.announce(60)
+        time.sleep(25)
+        eventually(
+            lambda: "kubernetes_failing: get nodes: " in get(f"{rig.bench.url}/api/v1/status"), within=6
+        )
+        rig.proxy.hangs = True
+        rig.proxy.open()
+        time.sleep(10)
+        rig.proxy.hangs = False
+        eventually(lambda: "web" not in rig.pods, within=15)
+        assert datetime.now(UTC) < not_before
+        rig.drained()
+        eventually(lambda: "kubernetes_failing" not in get(f"{rig.bench.url}/api/v1/status"), within=10)
+
+
+def test_a_server_that_hangs_until_the_event(rig: Rig) -> None:
+    """The drain fails at NotBefore, and nothing is sent later."""
+    rig.controlled("web")
+    with rig.running():
+        eventually(lambda: rig.condition("MaintenancePlanned")["status"] == "False")
+        rig.proxy.hangs = True
+        not_before = rig.announce(15)
+        rig.until(not_before)
+        rig.drained("failed", within=6)
+        rig.proxy.hangs = False
+        eventually(lambda: rig.is_cordoned, within=10)
+        time.sleep(3)
+        assert [at for at in rig.evictions() if at > not_before] == []
+        assert "web" in rig.pods
+
+
+def test_what_is_left_at_not_before(rig: Rig) -> None:
+    """With a budget that never lets go and a stuck finalizer the rest is evicted, and the drain fails."""
+    rig.configure({"name": "drained", "action": "approve", "require_hooks": [DRAIN]})
+    rig.controlled("web", labels={"ends": "late"})
+    rig.controlled("guarded")
+    rig.budget("guarded")
+    rig.controlled("stuck", finalizers=["example.com/stuck"])
+    with rig.running():
+        not_before = rig.announce(20)
+        eventually(lambda: rig.pods == {"exporter", "mirror", "guarded", "stuck"}, within=19.5)
+        stuck = rig.cluster.get(f"{PODS}/stuck-{rig.name}")["metadata"]["deletionTimestamp"]
+        assert datetime.fromisoformat(stuck) < not_before
+        rig.until(not_before, -1.2)
+        assert rig.bench.count(DRAIN, "failed") == 0
+        rig.drained("failed", within=4)
+        assert not_before - timedelta(seconds=15) < datetime.now(UTC) < not_before + timedelta(seconds=3)
+        (ended,) = rig.bench.log("drain ended")
+        assert "2 pods are left: monitoring/guarded" in ended["reason"]
+        assert "disruption budget" in ended["reason"]
+        assert f"monitoring/stuck-{rig.name} (terminating)" in ended["reason"]
+        rig.allow("guarded")
+        time.sleep(6)
+        assert "guarded" in rig.pods
+        asked = rig.evictions()
+        assert len(asked) > 4
+        assert max(asked) < not_before
+        assert not rig.bench.log("approved")
+    rig.cluster.ask("PATCH", f"{PODS}/stuck-{rig.name}", {"metadata": {"finalizers": None}})
+
+
+def test_a_budget_that_lets_go(rig: Rig) -> None:
+    """It is tried again every 5 s."""
+    rig.controlled("guarded")
+    rig.budget("guarded")
+    with rig.running():
+        rig.announce(40)
+        eventually(lambda: len(rig.evictions()) == 2, within=8)
+        rig.allow("guarded")
+        eventually(lambda: "guarded" not in rig.pods, within=7)
+        rig.drained()
+
+
+def test_pods_without_a_controller_that_stay(rig: Rig) -> None:
+    """Without force they are named, and all others are evicted."""
+    rig.configure(force=False)
+    rig.pod("bare")
+    rig.controlled("web")
+    with rig.running():
+        rig.announce(30)
+        rig.drained()
+        assert rig.pods == {"exporter", "mirror", "bare"}
+        (named,) = rig.bench.log("pods without a controller are not evicted")
+        assert named["pods"] == f"monitoring/bare-{rig.name}"
+
+
+def test_a_preemption_of_two_hundred_pods(rig: Rig) -> None:
+    """Within 30 s all are gone, with grace periods that end before NotBefore, in less than 160 MiB."""
+    for number in range(200):
+        rig.controlled(f"web-{number}", labels={"ends": "late" if number < 5 else "soon"})
+    with rig.running() as process:
+        not_before = rig.announce(30, EventType="Preempt")
+        eventually(lambda: rig.pods == {"exporter", "mirror"}, within=29, every=0.5)
+        rig.drained(within=5)
+        assert datetime.now(UTC) < not_before
+        assert len(rig.evictions()) == 200
+        assert peak_memory(process.pid) < 160
+
+
+def test_what_others_drain(rig: Rig) -> None:
+    """While the taint of AKS is there, nothing is done; the drain succeeds once its pods are gone."""
+    aks = {"key": "remediator.kubernetes.azure.com/unschedulable", "value": "true", "effect": "NoSchedule"}
+    rig.patch(spec={"taints": [aks]})
+    rig.controlled("web")
+    with rig.running():
+        rig.announce(60)
+        eventually(lambda: rig.condition("MaintenancePlanned")["status"] == "True")
+        time.sleep(4)
+        assert (rig.evictions(), rig.is_cordoned, "web" in rig.pods) == ([], False, True)
+        assert rig.bench.count(DRAIN, "succeeded") == 0
+        rig.cluster.ask("DELETE", f"{PODS}/web-{rig.name}")
+        rig.drained()
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_an_administrator_who_cordons(rig: Rig, when: str) -> None:
+    """The cordon stays after the event, whether it was there before or replaced ours."""
+    if when == "before":
+        rig.patch(spec={"unschedulable": True})
+    with rig.running():
+        rig.announce(60)
+        eventually(lambda: rig.has_taint)
+        if when == "during":
+            rig.patch(spec={"unschedulable": None})
+            rig.patch(spec={"unschedulable": True})
+        rig.bench.tell()
+        eventually(lambda: not rig.has_taint)
+        assert rig.node["spec"]["unschedulable"]
+        assert rig.node["metadata"].get("annotations", {}).keys() == set()
+
+
+@pytest.mark.parametrize("loses", [False, True], ids=["kept state", "lost state"])
+def test_kills(rig: Rig, loses: bool) -> None:
+    """Killed at each step, also with its state lost, it continues where it was."""
+    rig.controlled("guarded")
+    rig.budget("guarded")
+    rig.controlled("web")
+
+    def killed() -> None:
+        if loses:
+            shutil.rmtree(rig.bench.folder / "state")
+
+    with rig.running():
+        rig.announce(100)
+    killed()
+    with rig.running():
+        eventually(lambda: rig.is_cordoned)
+    killed()
+    with rig.running():
+        eventually(lambda: "web" not in rig.pods)
+    killed()
+    rig.allow("guarded")
+    with rig.running():
+        rig.drained()
+        assert rig.pods == {"exporter", "mirror"}
+    killed()
+    rig.bench.say()
+    with rig.running():
+        eventually(lambda: not rig.is_cordoned)
+        eventually(lambda: rig.condition("MaintenancePlanned")["status"] == "False")
+
+
+def test_two_exporters_at_once(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """As in a rollout with a surge: both do the same, and nothing is reported twice."""
+    for number in range(20):
+        rig.controlled(f"web-{number}")
+    with bench(tmp_path_factory.mktemp("second")) as second:
+        twin = object.__new__(Rig)
+        twin.__dict__.update(rig.__dict__ | {"bench": second})
+        twin.proxy = type(rig.proxy)(rig.cluster.port)
+        twin.configure()
+        with rig.running(), twin.running():
+            rig.announce(40)
+            twin.announce(39)
+            rig.drained()
+            twin.drained()
+            assert rig.is_cordoned
+            rig.bench.tell()
+            twin.bench.tell()
+            eventually(lambda: not rig.is_cordoned)
+    told = rig.cluster.get(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+    evicted = [one for one in told if one["source"]["host"] == rig.name]
+    assert len(evicted) == 20
+
+
+def test_what_is_forbidden(rig: Rig) -> None:
+    """Each verb and resource that an account may not use is named as a problem; the rest is done."""
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/events-azure-scheduled-events-exporter"
+    rules = rig.cluster.get(role)["rules"]
+    rig.cluster.ask("PATCH", role, {"rules": rules[:1]})
+    rig.controlled("web")
+    with rig.running():
+        not_before = rig.announce(15)
+        eventually(lambda: rig.is_cordoned)
+
+        def problems() -> str:
+            return get(f"{rig.bench.url}/api/v1/status")
+
+        for call in ("patch nodes/status", "list pods"):
+            problem = f"kubernetes_failing: {call}: status 403: forbidden"
+            eventually(partial(lambda problem: problem in problems(), problem))
+        rig.until(not_before)
+        rig.drained("failed", within=5)
+        rig.cluster.ask("PATCH", role, {"rules": rules})
+        rig.bench.tell()
+        eventually(lambda: not rig.is_cordoned)
+        eventually(lambda: "kubernetes_failing" not in problems(), within=10)
+
+
+def test_a_dry_run(rig: Rig) -> None:
+    """It logs and counts what it would do, and changes nothing but conditions and annotations."""
+    rig.configure(mode="dry_run")
+    rig.controlled("web")
+    with rig.running():
+        rig.announce(60)
+        eventually(lambda: 'pod_evictions_total{outcome="dry_run"} 1.0' in get(f"{rig.bench.url}/metrics"))
+        assert rig.bench.log("dry run: node would be changed")
+        assert (rig.is_cordoned, rig.evictions(), "web" in rig.pods) == (False, [], True)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "why"),
+    [
+        ("PATCH", "/api/v1/nodes/other", {"spec": {"unschedulable": True}}, "only the node that"),
+        ("PATCH", "/api/v1/nodes/{}", {"metadata": {"labels": {"a": "b"}}}, "only annotations, cordon"),
+        (
+            "PATCH",
+            "/api/v1/nodes/{}",
+            {"spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]}},
+            "only",
+        ),
+        ("PATCH", "/api/v1/nodes/{}/status", {"status": {"capacity": {"cpu": "1"}}}, "only the conditions"),
+        ("DELETE", "/api/v1/nodes/{}", None, "cannot delete"),
+        ("DELETE", f"{PODS}/exporter-{{}}", None, "cannot delete"),
+        ("GET", "/api/v1/secrets", None, "cannot list"),
+    ],
+)
+def test_what_the_token_cannot_do(
+    rig: Rig, method: str, path: str, content: dict[str, object], why: str
+) -> None:
+    """Neither another Node, nor anything else of its own, nor anything else at all."""
+    if path.endswith("other"):
+        rig.cluster.create("/api/v1/nodes", "Node", {"metadata": {"name": "other"}})
+    token = (rig.account / "token").read_text()
+    with pytest.raises(AssertionError, match=why):
+        rig.cluster.ask(method, path.format(rig.name), content, token=token)

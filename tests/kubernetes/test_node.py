@@ -1,0 +1,353 @@
+"""The whole program beside an API server with one Node, with a clock that is moved by hand."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from msgspec import inspect
+
+from exporter.config.kubernetes import Kubernetes
+from tests.bench import Bench, Build
+from tests.bench.test_keys import keys
+from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
+from tests.kubernetes.api import NODE, Api, serving
+
+EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
+TAINT = "scheduled-events-exporter/pending"
+APPROVE = "approval: {mode: 'on', rules: [{name: r, action: approve, require_hooks: [kubernetes.drain]}]}\n"
+SUCCEEDED = {"hook": "kubernetes.drain", "outcome": "succeeded"}
+FAILED = {"hook": "kubernetes.drain", "outcome": "failed"}
+
+Start = Callable[..., tuple[Bench, Api]]
+
+
+@pytest.fixture
+def start(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Return a function that starts the program for a Node with two pods, from the keys of `drain`."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(
+            drain: str | None = "",
+            more: str = "",
+            *,
+            prepare: Callable[[Api], None] = lambda _: None,
+            conditions: bool = True,
+        ) -> tuple[Bench, Api]:
+            folder = tmp_path / f"account{len(list(tmp_path.iterdir()))}"
+            folder.mkdir()
+            api = Api()
+            for name, value in stack.enter_context(serving(api, folder)).items():
+                monkeypatch.setenv(name, value)
+            monkeypatch.setenv("NODE_NAME", NODE)
+            api.pod("web")
+            api.pod("agent", "DaemonSet")
+            api.pod("static", "", annotations={"kubernetes.io/config.mirror": "it"})
+            prepare(api)
+            enabled = {} if drain is None else {"enabled": True} | yaml.safe_load(f"{{{drain}}}")
+            section = {"service_account": str(folder), "drain": enabled, "conditions": conditions}
+            bench = build(f"kubernetes: {json.dumps(section)}\n{more}")
+            api.clock = bench.clock
+            bench.advance(5)
+            return bench, api
+
+        yield begin
+
+
+def reboot(bench: Bench, seconds: float = 900, **fields: Any) -> dict[str, Any]:
+    """Return a reboot that is so far ahead."""
+    at = (bench.clock.now() + timedelta(seconds=seconds)).replace(microsecond=0)
+    usual = {"EventId": REBOOT_ID, "EventType": "Reboot", "NotBefore": format_datetime(at, usegmt=True)}
+    return raw_event(**(usual | fields))
+
+
+def reasons(api: Api, kind: str = "Node") -> list[str]:
+    """Return the reasons of the Events about the Node, or about pods, in the order in which they came."""
+    found = [event for event in api.events.values() if event["involvedObject"]["kind"] == kind]
+    return [event["reason"].removeprefix("ScheduledEvent") for event in found]
+
+
+def test_conditions_annotations_and_events(start: Start) -> None:
+    """They say what is planned and what is in progress, and nothing is cordoned without `drain`."""
+    bench, api = start(None)
+    nothing = ("False", "NoScheduledEvent", "no scheduled event of this VM")
+    assert api.condition("MaintenancePlanned") == api.condition("MaintenanceInProgress") == nothing
+    bench.show(reboot(bench, DurationInSeconds=540), raw_event(EventId=FREEZE_ID), wait=2)
+    at = api.annotations()["not-before"]
+    assert api.annotations() == {"type": "Reboot", "event-id": REBOOT_ID, "not-before": at, "duration": "9m"}
+    planned = ("True", "Reboot", f"Reboot {REBOOT_ID}, not before {at}, duration 9m")
+    assert (api.condition("MaintenancePlanned"), api.condition("MaintenanceInProgress")) == (planned, nothing)
+    bench.show(reboot(bench, EventStatus="Started", NotBefore="", DurationInSeconds=-1), wait=2)
+    assert api.condition("MaintenancePlanned") == nothing
+    assert api.condition("MaintenanceInProgress") == (
+        "True",
+        "Reboot",
+        f"Reboot {REBOOT_ID}, not before {at}, duration unknown",
+    )
+    bench.show(wait=2)
+    assert (api.annotations(), api.condition("MaintenanceInProgress")) == ({}, nothing)
+    assert sorted(reasons(api)) == ["Cancelled", "Completed", "Scheduled", "Scheduled", "Started"]
+    assert {"list pods", "create pods/eviction"}.isdisjoint(api.calls)
+    bench.restart()
+    bench.advance(60)
+    assert len(api.events) == 5
+
+
+def test_a_drain(start: Start) -> None:
+    """All pods but those of DaemonSets and mirrors are evicted; once they are gone the event is approved."""
+    bench, api = start("", f"{APPROVE}tracing: {{enabled: true}}")
+    bench.show(reboot(bench), wait=3)
+    assert api.node["spec"]["unschedulable"]
+    assert api.annotations()["cordoned"] == REBOOT_ID
+    assert api.taints() == {TAINT: "Reboot"}
+    assert api.graces == {"web": None}
+    assert reasons(api, "Pod") == ["Eviction"]
+    (view,) = (bench.api("kubernetes"),)
+    assert view == {"name": NODE, "cordoned": True, "drain": "1 pod is left: default/web (terminating)"}
+    assert "1 pod is left: default/web (terminating)" in bench.request("/")[1]
+    assert (bench.approved, bench.metric("hooks_total", **SUCCEEDED)) == ([], 0)
+    api.end()
+    bench.advance(5)
+    assert (bench.approved, bench.metric("hooks_total", **SUCCEEDED)) == ([REBOOT_ID], 1)
+    bench.show(wait=10)
+    assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
+    assert "hook kubernetes.drain" in {span.name for span in bench.receiver.spans}
+
+
+def test_a_budget_until_not_before(start: Start) -> None:
+    """It is tried every 5 s, but never after NotBefore; then the drain has failed, until it is postponed."""
+    bench, api = start("", "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}\n")
+    api.protected = {"web"}
+    api.pod("long", grace=3600)
+    event = reboot(bench, 60)
+    bench.show(event, wait=58)
+    tried = api.calls.count("create pods/eviction")
+    assert 11 <= tried <= 14
+    not_before = datetime.fromisoformat(api.annotations()["not-before"])
+    assert not_before - timedelta(seconds=6) <= api.deletion("long") < not_before
+    assert bench.metric("hooks_total", **FAILED) == 0
+    bench.advance(3)
+    assert bench.metric("hooks_total", **FAILED) == 1
+    failed = next(sent for sent in bench.sent() if "hook" in sent.title.lower())
+    assert "2 pods are left: default/web (status 429: Cannot evict pod" in failed.body
+    tried = api.calls.count("create pods/eviction")
+    bench.advance(60)
+    assert api.calls.count("create pods/eviction") == tried
+    # It continues once the event is postponed.
+    api.protected = set()
+    bench.show(reboot(bench, 120), wait=70)
+    api.end()
+    bench.advance(5)
+    assert bench.metric("hooks_total", **SUCCEEDED) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "graces"),
+    [
+        ({"NotBefore": "", "EventStatus": "Started"}, {"web": 25}),
+        ({"NotBefore": ""}, {"web": None}),
+        ({"NotBefore": "soon"}, {"web": None}),
+    ],
+    ids=["started without notice", "blank", "unreadable"],
+)
+def test_no_deadline(start: Start, event: dict[str, Any], graces: dict[str, int | None]) -> None:
+    """Without any notice there are 30 s; where NotBefore is not known, pods keep their grace periods."""
+    bench, api = start()
+    bench.show(reboot(bench, **event), wait=2)
+    assert api.graces == graces
+    assert api.node["spec"]["unschedulable"]
+
+
+def test_an_api_server_that_cannot_be_reached(start: Start) -> None:
+    """That is a problem, with its cause; as soon as it can be reached everything is done."""
+    bench, api = start()
+    api.down = True
+    bench.show(reboot(bench), wait=25)
+    problems = bench.api("problems")
+    assert [problem.split(": ")[:2] for problem in problems] == [["kubernetes_failing", "get nodes"]], (
+        problems
+    )
+    api.down = False
+    bench.advance(5)
+    assert api.graces == {"web": None}
+    assert bench.api("problems") == []
+
+
+def test_one_that_is_down_until_not_before(start: Start) -> None:
+    """The drain failed, for that reason."""
+    bench, api = start()
+    api.down = True
+    bench.show(reboot(bench, 20), wait=30)
+    assert bench.metric("hooks_total", **FAILED) == 1
+    api.down = False
+    bench.advance(10)
+    assert "create pods/eviction" not in api.calls
+
+
+@pytest.mark.parametrize("call", ["patch nodes/status", "create events", "list pods", "create pods/eviction"])
+def test_what_is_forbidden(start: Start, call: str) -> None:
+    """It is a problem with verb and resource, and what is not forbidden is done."""
+    bench, api = start()
+    api.refused = {call: 403}
+    bench.show(reboot(bench), wait=10)
+    assert bench.api("problems") == [f"kubernetes_failing: {call}: status 403: forbidden: cannot {call}"]
+    assert api.node["spec"]["unschedulable"]
+    assert (api.condition("MaintenancePlanned") or [""])[0] == ("False" if "status" in call else "True")
+    assert bool(api.graces) is ("pods" not in call)
+    api.refused = {}
+    bench.advance(10)
+    assert bench.api("problems") == []
+    assert api.graces == {"web": None}
+
+
+def test_a_node_that_cannot_be_cordoned(start: Start) -> None:
+    """Nothing is evicted, because pods would come back."""
+    bench, api = start()
+    api.refused = {"patch nodes": 403}
+    bench.show(reboot(bench), wait=10)
+    assert "waiting until the Node is cordoned" in bench.api("kubernetes")["drain"]
+    assert api.graces == {}
+
+
+def test_others_change_the_node_meanwhile(start: Start) -> None:
+    """A change between reading and writing is not lost: the Node is read again."""
+    bench, api = start()
+
+    def taint() -> None:
+        api.node["spec"]["taints"] = [{"key": "theirs", "effect": "NoSchedule"}]
+        api.node["metadata"]["resourceVersion"] = "77"
+        api.meanwhile = lambda: None
+
+    api.meanwhile = taint
+    bench.show(reboot(bench), wait=2)
+    assert api.taints() == {"theirs": "", TAINT: "Reboot"}
+    bench.show(wait=2)
+    assert api.taints() == {"theirs": ""}
+
+
+@pytest.mark.parametrize("key", ["remediator.kubernetes.azure.com/unschedulable", "karpenter.sh/disrupted"])
+def test_what_others_drain(start: Start, key: str) -> None:
+    """Nothing is done here; the drain succeeds only when they have emptied the Node."""
+    bench, api = start("", APPROVE)
+    api.node["spec"]["taints"] = [{"key": key, "effect": "NoSchedule"}]
+    bench.show(reboot(bench), wait=10)
+    assert (api.graces, api.taints(), bench.approved) == ({}, {key: ""}, [])
+    assert f"the taint {key}" in bench.api("kubernetes")["drain"]
+    api.pods.pop("web")
+    bench.advance(5)
+    assert bench.approved == [REBOOT_ID]
+
+
+def cordoned_by_an_administrator(api: Api) -> None:
+    """Cordon the Node before the event."""
+    api.node["spec"]["unschedulable"] = True
+
+
+def cordoned_again(api: Api) -> None:
+    """Uncordon and cordon the Node during the event, as `managedFields` show."""
+    fields = {"manager": "kubectl-cordon", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
+    api.node["metadata"]["managedFields"] = [fields]
+
+
+@pytest.mark.parametrize("change", [cordoned_by_an_administrator, cordoned_again])
+def test_the_cordon_of_others_stays(start: Start, change: Callable[[Api], None]) -> None:
+    """Only our marks are removed."""
+    bench, api = start(prepare=change)
+    bench.show(reboot(bench), wait=2)
+    assert TAINT in api.taints()
+    bench.show(wait=2)
+    assert (api.node["spec"]["unschedulable"], api.annotations(), api.taints()) == (True, {}, {})
+
+
+@pytest.mark.parametrize("mark", ["cordoned", REBOOT_ID.lower()], ids=["ours", "of chart 0.1.0"])
+def test_the_state_was_lost(start: Start, mark: str) -> None:
+    """What the Node says suffices to undo it, but not before the first document."""
+
+    def prepare(api: Api) -> None:
+        api.node["spec"] |= {"unschedulable": True, "taints": [{"key": TAINT, "effect": "NoSchedule"}]}
+        api.node["metadata"]["annotations"] = {f"scheduled-events-exporter/{mark}": "Reboot"}
+        if mark != "cordoned":
+            cordoned_again(api)
+
+    _, api = start(prepare=prepare)
+    assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
+
+
+def test_two_events(start: Start) -> None:
+    """The Node stays cordoned until the last one is over, with the mark of one that lasts."""
+    bench, api = start()
+    first, second = reboot(bench), reboot(bench, 1800, EventId=FREEZE_ID, EventType="Redeploy")
+    bench.show(first, second, wait=2)
+    assert (api.annotations()["cordoned"], api.taints()) == (REBOOT_ID, {TAINT: "Reboot"})
+    bench.show(second, wait=2)
+    assert (api.annotations()["cordoned"], api.taints()) == (FREEZE_ID, {TAINT: "Redeploy"})
+    bench.show({**second, "EventType": "Freeze"}, wait=2)
+    assert api.taints() == {}
+
+
+def test_events_of_others_and_an_unknown_name(start: Start) -> None:
+    """Nothing is done for another VM, nor while this VM does not know its name."""
+    bench, api = start()
+    bench.show(reboot(bench, Resources=["WestNO_7"]), wait=2)
+    assert (api.taints(), api.annotations(), api.events) == ({}, {}, {})
+
+
+def test_without_a_service_account(build: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The problem says what is missing and how to mend it; without a Node there is none."""
+    file = f"kubernetes: {{node: vmss000046, service_account: '{tmp_path}'}}"
+    missing = f"{tmp_path}/token cannot be read: No such file or directory; mount a service account"
+    bench = build(file)
+    bench.advance(5)
+    assert bench.api("problems") == [f"kubernetes_failing: get nodes: {missing}"]
+    (tmp_path / "token").write_text("it")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    bench.advance(5)
+    remedy = "KUBERNETES_SERVICE_HOST and _PORT are not set; run the exporter in a pod"
+    assert bench.api("problems") == [f"kubernetes_failing: get nodes: {remedy}"]
+    bench.reload("")
+    assert (bench.api("problems"), bench.api("kubernetes")) == ([], None)
+
+
+def seen(api: Api) -> dict[str, object]:
+    """Return what keys of the configuration change."""
+    return {
+        "cordoned": TAINT in api.taints(),
+        "evicted": sorted(api.graces),
+        "grace": api.graces.get("web"),
+        "label": EXCLUDED in api.node["metadata"].get("labels", {}),
+        "condition": api.condition("MaintenancePlanned") is not None,
+    }
+
+
+USUAL = {"cordoned": True, "evicted": ["bare", "web"], "grace": None, "label": False, "condition": True}
+NOTHING = {"cordoned": False, "evicted": []}
+ROWS: dict[str, tuple[str, dict[str, object]]] = {
+    "drain.mode": ("mode: cordon", {"evicted": []}),
+    "drain.match": ("match: {event_types: [Redeploy]}", NOTHING),
+    "drain.before": ("before: 10m", NOTHING),
+    "drain.exclude_from_load_balancers": ("exclude_from_load_balancers: true", {"label": True}),
+    "drain.force": ("force: false", {"evicted": ["web"]}),
+    "drain.pod_grace_period": ("pod_grace_period: 12s", {"grace": 12}),
+    "drain.skip_node_labels": ("skip_node_labels: {team: data}", NOTHING),
+    "drain.enabled": ("enabled: false", NOTHING),
+    "conditions": ("", {"condition": False}),
+}
+
+
+@pytest.mark.parametrize("key", sorted({*keys(inspect.type_info(Kubernetes))} - {"node", "service_account"}))
+def test_a_key(start: Start, key: str) -> None:
+    """A file with the key has another effect than one without it; the other two keys lead here."""
+    text, difference = ROWS[key]
+
+    def prepare(api: Api) -> None:
+        api.pod("bare", "")
+        api.node["metadata"]["labels"] = {"team": "data"}
+
+    bench, api = start(text, prepare=prepare, conditions=key != "conditions")
+    bench.show(reboot(bench), wait=5)
+    assert seen(api) == USUAL | difference

@@ -1,0 +1,54 @@
+"""Tests of `exporter.web.exposition`: the text of a scrape, part of which is kept."""
+
+import gzip
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+
+from exporter.web.exposition import Encode, Exposition
+from tests.clocks import HandClock
+
+
+class Counting(Collector):
+    """Has one sample: how often it was collected."""
+
+    times = 0
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the sample."""
+        self.times += 1
+        yield GaugeMetricFamily("b_collected", "Times.", self.times)
+
+
+@pytest.mark.parametrize("encode", [generate_latest, openmetrics.generate_latest])
+def test_a_part_is_kept_while_nothing_changes(encode: Encode) -> None:
+    """Both parts make one valid text, as it is and compressed; only the other part is rendered each time."""
+    registry, clock, collector, version = CollectorRegistry(), HandClock(), Counting(), ["one"]
+    gauge = Gauge("a_fresh", "One.", registry=registry)
+    exposition = Exposition(registry, clock, events=collector, version=lambda: tuple(version))
+    base = collector.times
+
+    def scraped(names: tuple[str, ...] = ()) -> list[str]:
+        text = exposition.text(encode, "", names)
+        assert gzip.decompress(text.gzipped()) == text.plain()
+        assert len(text.plain()) == text.size
+        return [line for line in text.plain().decode().splitlines() if not line.startswith("# HELP")]
+
+    end = ["# EOF"] if encode is openmetrics.generate_latest else []
+    kept = ["# TYPE b_collected gauge", f"b_collected {base + 1}.0"]
+    assert scraped() == [*kept, "# TYPE a_fresh gauge", "a_fresh 0.0", *end]
+    gauge.set(7)
+    assert scraped() == [*kept, "# TYPE a_fresh gauge", "a_fresh 7.0", *end]
+    assert scraped(("a_fresh",)) == ["# TYPE a_fresh gauge", "a_fresh 7.0", *end]
+    version[0] = "two"
+    assert scraped()[1] == f"b_collected {base + 2}.0"
+    clock.pass_seconds(200)
+    exposition.tidy()
+    assert scraped()[1] == f"b_collected {base + 2}.0"
+    clock.pass_seconds(301)
+    exposition.tidy()
+    assert scraped()[1] == f"b_collected {base + 3}.0"

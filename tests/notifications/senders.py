@@ -1,0 +1,107 @@
+"""The sender process in memory: targets that keep their messages, and give the answers that a test sets."""
+
+import io
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from exporter.clock import SystemClock
+from exporter.config.addresses import Address
+from exporter.health import Health
+from exporter.model.messages import AnyMessage, Backlog, Delivery, Rendered
+from exporter.notifications.child import Child
+from exporter.notifications.protocol import Checked, CheckTarget, Request, Send, request_of
+from exporter.notifications.sender import SenderProcess
+from tests.clocks import NOW
+
+OK = Delivery(delivered=True)
+
+
+class MemoryTarget:
+    """A target that keeps its messages; ``answer`` decides about each."""
+
+    def __init__(self) -> None:
+        self.body_limit: int | None = None
+        self.backlog = Backlog.DIGEST
+        self.answer: Callable[[Rendered], Delivery] = lambda _: OK
+        self.requests: list[Send] = []
+        self.tried: list[Rendered] = []
+        self.sent: list[Rendered] = []
+
+    @property
+    def titles(self) -> list[str]:
+        """The titles of what arrived."""
+        return [rendered.title for rendered in self.sent]
+
+
+class MemorySender(SenderProcess):
+    """Does in this thread what the process does; with ``is_real`` it sends to the addresses."""
+
+    def __init__(self, *, is_real: bool = False) -> None:
+        clock = SystemClock()
+        super().__init__(clock, Health(clock), {})
+        self.targets: dict[str, MemoryTarget] = {}
+        self.child = Child(io.BytesIO())
+        self._is_real = is_real
+
+    def target(self, name: str) -> MemoryTarget:
+        """Return a target."""
+        return self.targets.setdefault(name, MemoryTarget())
+
+    def ask(self, request: Request) -> "Future[Delivery | Checked]":
+        """Answer at once, to what would go through the pipe."""
+        future: Future[Delivery | Checked] = Future()
+        future.set_result(self._answer(request_of(msgspec.json.encode(request))))
+        return future
+
+    def prepare(self) -> None:
+        """Do nothing: it is ready."""
+
+    def stop(self) -> None:
+        """Do nothing: the next program uses it again."""
+
+    def render(self, request: Send, limit: int | None) -> tuple[Rendered, int]:
+        """Return what the target gets, and of how many messages."""
+        return self.child.renderer.render(request, limit)[:2]
+
+    def _answer(self, request: Request) -> Delivery | Checked:
+        if self._is_real or not isinstance(request, Send | CheckTarget):
+            result = self.child.result(0, request)
+            assert isinstance(result, Delivery | Checked)
+            return result
+        target = self.target(request.address.target)
+        if isinstance(request, CheckTarget):
+            return Checked(backlog=target.backlog)
+        rendered, count = self.render(request, target.body_limit)
+        target.requests.append(request)
+        target.tried.append(rendered)
+        delivery = target.answer(rendered)
+        if delivery.delivered and not delivery.skipped:
+            target.sent.append(rendered)
+        return replace(delivery, count=count)
+
+
+class Direct:
+    """A target to which messages are sent in this process, as the sender process sends them."""
+
+    def __init__(self, address: Address | str, **fields: Any) -> None:
+        self._address = Address("oncall", url=address) if isinstance(address, str) else address
+        self._fields = fields
+        self._child = Child(io.BytesIO())
+
+    def send(self, message: AnyMessage, now: datetime = NOW, **fields: Any) -> Delivery:
+        """Send a message; ``fields`` are those of `Send`."""
+        result = self._child.result(0, Send(self._address, (message,), now, **(self._fields | fields)))
+        assert isinstance(result, Delivery)
+        return result
+
+    @property
+    def backlog(self) -> Backlog:
+        """What a check says."""
+        result = self._child.result(0, CheckTarget(self._address))
+        assert isinstance(result, Checked)
+        return result.backlog

@@ -1,0 +1,310 @@
+"""Tests of the sender process: kills, messages that end it, hostile receivers and templates."""
+
+import gzip
+import io
+import os
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from exporter.clock import SystemClock
+from exporter.config import Templates
+from exporter.config.addresses import Address
+from exporter.health import Health
+from exporter.model.messages import Delivery, Failure
+from exporter.notifications import protocol, sender
+from exporter.notifications.child import Child
+from exporter.notifications.protocol import Checked, CheckTarget, CheckTemplate, Ready, Result, Send
+from exporter.notifications.sender import SenderProcess, environment
+from tests.clocks import NOW
+from tests.end_to_end.program import eventually
+from tests.http_server import Connection, Request, serving
+from tests.notifications.messages import message
+from tests.notifications.receivers import Receiver, http_receiver
+
+SECONDS = 120
+
+
+@pytest.fixture
+def process() -> Iterator[SenderProcess]:
+    """Lend a process that is not started yet."""
+    clock = SystemClock()
+    found = SenderProcess(clock, Health(clock), dict(os.environ))
+    yield found
+    found.stop()
+
+
+def post(process: SenderProcess, url: str, number: int = 1, **fields: Any) -> "Future[Delivery | Checked]":
+    """Send a message to a URL."""
+    told = replace(message(), sequence=number)
+    return process.ask(Send(Address("oncall", url=url), (told,), NOW, **fields))
+
+
+def result(future: "Future[Delivery | Checked]") -> Delivery:
+    """Wait for a delivery."""
+    found = future.result(SECONDS)
+    assert isinstance(found, Delivery)
+    return found
+
+
+def pid(process: SenderProcess) -> int:
+    """Wait for the process, and return its id."""
+
+    def ready() -> int:
+        found = process._process
+        return found.pid if found is not None and process._is_ready else 0
+
+    return int(eventually(ready))
+
+
+def read(answers: io.BytesIO) -> list[tuple[int, Result]]:
+    """Return the results in what a process wrote, by their numbers."""
+    copy = io.BytesIO(answers.getvalue())
+    frames = iter(partial(protocol.read, copy), None)
+    found = [(number, protocol.result_of(data)) for number, data in frames]
+    return sorted(found, key=lambda one: one[0])
+
+
+def is_another(process: SenderProcess, old: object) -> bool:
+    """Return whether a new process has been started."""
+    return process._process not in (None, old)
+
+
+def test_a_message_without_an_address_comes_back_rendered(process: SenderProcess) -> None:
+    """The demo shows it on its terminal."""
+    found = result(process.ask(Send(Address("terminal"), (message(),), NOW)))
+    assert found.delivered
+    assert found.rendered is not None
+    assert "Reboot scheduled" in found.rendered.title
+    assert found.rendered.facts
+
+
+def test_every_request_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that cannot be read, and one whose result cannot be written: the exporter waits for it."""
+    answers = io.BytesIO()
+    child = Child(answers)
+    results = iter([Checked(problem="\ud800"), Checked()])
+    monkeypatch.setattr(child, "result", lambda *_: next(results))
+    requests = io.BytesIO()
+    for number, content in enumerate([{}, *[CheckTarget(Address("a"))] * 2], 1):
+        protocol.write(requests, number, content)
+    child.serve(io.BytesIO(requests.getvalue()))
+    eventually(lambda: len(read(answers)) == 4)
+    assert read(answers) == [
+        (0, Ready()),
+        (1, Delivery(False, "ValidationError in the sender process")),
+        (2, Delivery(False, "UnicodeEncodeError in the sender process")),
+        (3, Checked()),
+    ]
+
+
+def test_a_thread_that_cannot_be_started_delays_no_later_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request waits for a thread; once threads can be started again, none waits for a slow one."""
+    refused: queue.SimpleQueue[None] = queue.SimpleQueue()
+    begun: queue.SimpleQueue[int] = queue.SimpleQueue()
+    ends = {number: threading.Event() for number in (1, 2, 3)}
+
+    class Refused(threading.Thread):
+        def start(self) -> None:
+            refused.put(None)
+            raise RuntimeError("can't start new thread")
+
+    def result(number: int, _: object) -> Result:
+        begun.put(number)
+        assert ends[number].wait(SECONDS)
+        return Checked()
+
+    child = Child(io.BytesIO())
+    monkeypatch.setattr(child, "result", result)
+    source, sink = os.pipe()
+    with os.fdopen(source, "rb") as requests, os.fdopen(sink, "wb") as input_:
+        serving_thread = threading.Thread(target=child.serve, args=(requests,))
+        serving_thread.start()
+        ask = partial(protocol.write, input_, content=CheckTarget(Address("a")))
+        ask(1)
+        assert begun.get(timeout=SECONDS) == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(threading, "Thread", Refused)
+            ask(2)
+            refused.get(timeout=SECONDS)
+        ends[1].set()
+        assert begun.get(timeout=SECONDS) == 2
+        ask(3)
+        try:
+            assert begun.get(timeout=20) == 3
+        finally:
+            for end in ends.values():
+                end.set()
+            input_.close()
+            serving_thread.join(SECONDS)
+
+
+def test_a_kill_repeats_nothing_that_was_being_sent(process: SenderProcess, receiver: Receiver) -> None:
+    """What is not answered by then is reported; later messages go out by another process."""
+    with http_receiver("hang") as hanging:
+        future = post(process, f"json://{hanging.authority}/")
+        first = pid(process)
+        eventually(lambda: any(one.is_sending for one in process._under_way.values()))
+        os.kill(first, signal.SIGKILL)
+        assert result(future) == Delivery(False, "the sender process ended", Failure.ENDED)
+    assert result(post(process, f"json://{receiver.authority}/")).delivered
+    assert pid(process) != first
+    assert len(receiver.requests) == 1
+
+
+def test_a_kill_before_the_start_loses_nothing(process: SenderProcess, receiver: Receiver) -> None:
+    """Messages wait for a process that is ready."""
+    futures = [post(process, f"json://{receiver.authority}/", number) for number in range(5)]
+    eventually(lambda: process._process)
+    for _ in range(2):
+        old = process._process
+        assert old is not None
+        old.kill()
+        eventually(partial(is_another, process, old))
+    assert all(result(future).delivered for future in futures)
+    assert len(receiver.requests) == 5
+
+
+def test_a_process_that_hangs_is_replaced(
+    process: SenderProcess, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that is not begun in time is given to another one."""
+    process.prepare()
+    os.kill(pid(process), signal.SIGSTOP)
+    monkeypatch.setattr(sender, "_LONGEST_TICK", 20.0)
+    future = post(process, f"json://{receiver.authority}/")
+    for asked in process._under_way.values():
+        asked.left = 0.0
+    assert result(future).delivered
+    assert len(receiver.requests) == 1
+
+
+def test_what_ends_the_process_three_times_is_given_up(process: SenderProcess, receiver: Receiver) -> None:
+    """It is found among others, which are sent."""
+    # `9 ** (9 ** 9)` is one call of C, in which only the system can end a process.
+    endless = Templates(body="{{ 9 ** (9 ** 9) }}")
+    bad = post(process, f"json://{receiver.authority}/bad", templates=endless)
+    good = [post(process, f"json://{receiver.authority}/good", number) for number in range(3)]
+    assert all(result(future).delivered or result(future).failure is Failure.ENDED for future in good)
+    assert result(bad).delivered
+    (request,) = (one for one in receiver.requests if one.path == "/bad")
+    assert "The VM reboots." in request.json["message"]
+
+
+def test_an_endless_template_is_a_mistake(process: SenderProcess) -> None:
+    """Also in a call of C; a process that ends for another reason is none."""
+    endless = process.ask(CheckTemplate("body", Templates(body="{{ 9 ** (9 ** 9) }}")))
+    assert endless.result(SECONDS) == Checked("takes more than 1 s of CPU time")
+    immense = (
+        "{% set ns = namespace(s='xxxx') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"
+    )
+    found = process.ask(CheckTemplate("body", Templates(body=immense))).result(SECONDS)
+    assert found == Checked("takes too much memory")
+
+
+def test_a_process_that_cannot_be_started(
+    process: SenderProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A check has no result then, which is no mistake of the configuration; the exporter is degraded."""
+    monkeypatch.setattr(sender, "command", lambda: [str(tmp_path / "none")])
+    found = process.ask(CheckTarget(Address("a", url="json://h/"))).result(SECONDS)
+    assert isinstance(found, Checked)
+    assert found.failure == "the sender process cannot be started: No such file or directory"
+    assert [problem.message for problem in process._health.problems()] == [found.failure]
+
+
+def endless(connection: Connection, _: Request) -> None:
+    """Answer with a body that never ends."""
+    connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
+    while True:
+        connection.send(b"x" * 65536)
+
+
+def bomb(connection: Connection, _: Request) -> None:
+    """Answer with 300 kB that unpack to 300 MiB."""
+    body = gzip.compress(b"\0" * 2**20, 9) * 300
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.send(head.encode() + body)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+@pytest.mark.parametrize("answer", [endless, bomb])
+def test_an_immense_answer_ends_only_its_attempt(
+    process: SenderProcess, receiver: Receiver, answer: Any
+) -> None:
+    """The message may have arrived; others are sent meanwhile, and the memory is bounded."""
+    with serving(answer) as hostile:
+        bad = post(process, f"json://127.0.0.1:{hostile.port}/")
+        eventually(lambda: any(one.is_sending for one in process._under_way.values()))
+        assert result(post(process, f"json://{receiver.authority}/")).delivered
+        assert result(bad).failure in (Failure.UNANSWERED, Failure.ENDED)
+        status = Path(f"/proc/{pid(process)}/status").read_text()
+        peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+        assert peak < 100 * 1024
+
+
+def test_an_immense_greeting_of_a_mail_server(process: SenderProcess, receiver: Receiver) -> None:
+    """It is bounded, too."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            with connection:
+                try:
+                    while True:
+                        connection.sendall(b"220-" + b"x" * 500 + b"\r\n" * 100)
+                except OSError:
+                    pass
+
+        threading.Thread(target=greet, daemon=True).start()
+        port = server.getsockname()[1]
+        bad = post(process, f"mailto://127.0.0.1:{port}/?from=a@example.com&to=b@example.com")
+        assert result(post(process, f"json://{receiver.authority}/")).delivered
+        assert not result(bad).delivered
+
+
+def test_a_receiver_that_drips_ends_with_its_time(receiver: Receiver) -> None:
+    """No thread is left behind, and another message goes out."""
+    from exporter.notifications import failures
+    from tests.notifications.senders import Direct
+
+    receiver.mood = "drip"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failures, "_SEND_SECONDS", 0.3)
+        found = Direct(f"json://{receiver.authority}/").send(message())
+    assert found == Delivery(False, "it did not answer within 0.3 s", Failure.UNANSWERED)
+    receiver.mood = 200
+    assert Direct(f"json://{receiver.authority}/").send(message()).delivered
+
+
+def test_the_process_has_no_secret_in_its_environment(process: SenderProcess) -> None:
+    """Nor on its command line; URLs go through the pipe."""
+    kept = environment({"A": "canary", "HTTPS_PROXY": "p", "OTEL_X": "canary", "NOTIFY_SOCKET": "s"}, {"A"})
+    assert kept == {"HTTPS_PROXY": "p"}
+    process.prepare()
+    proc = Path(f"/proc/{pid(process)}")
+    if proc.exists():
+        sockets = [link for link in (proc / "fd").iterdir() if "socket" in str(link.readlink())]
+        assert sockets == []
+        own = int(Path("/proc/self/oom_score_adj").read_text())
+        assert int((proc / "oom_score_adj").read_text()) > own
+
+
+def test_an_idle_process_ends(process: SenderProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next message starts another."""
+    process.ask(CheckTarget(Address("a", url="json://h/"))).result(SECONDS)
+    running = process._process
+    assert running is not None
+    monkeypatch.setattr(sender, "_IDLE_SECONDS", 0.0)
+    process._loop.wake()
+    assert running.wait(SECONDS) == 0
+    assert process._process is None

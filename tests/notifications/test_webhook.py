@@ -1,0 +1,88 @@
+"""Tests of webhooks: events as CloudEvents, with the answers and the limits of any target."""
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from exporter.config.addresses import Address
+from exporter.model.lifecycle import Transition
+from exporter.model.messages import Delivery, Failure, WatchChange, WatchMessage
+from exporter.notifications import failures
+from tests.builders import REBOOT_ID
+from tests.clocks import NOW
+from tests.notifications.golden_cases import VM
+from tests.notifications.messages import message
+from tests.notifications.receivers import Receiver
+from tests.notifications.senders import Direct
+
+HEADER = "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01"
+
+
+def hook(receiver: Receiver) -> Direct:
+    """Return a webhook at the receiver."""
+    url = f"http://{receiver.authority}/events?x=1"
+    return Direct(Address("automation", webhook=url, headers={"Authorization": "Bearer abc"}))
+
+
+def test_an_event_is_a_cloud_event(receiver: Receiver) -> None:
+    """All attributes of the contract are there, and the id is the same for every repetition."""
+    sent = replace(message(Transition.STARTED), vm=VM)
+    for _ in range(2):
+        assert hook(receiver).send(sent, NOW + timedelta(hours=1), traceparent=HEADER).delivered
+    first, second = receiver.requests
+    assert first.body == second.body
+    assert first.path == "/events?x=1"
+    assert first.headers["content-type"] == "application/cloudevents+json; charset=utf-8"
+    assert (first.headers["authorization"], first.headers["traceparent"]) == ("Bearer abc", HEADER)
+    event = first.json
+    data = event.pop("data")
+    assert event == {
+        "specversion": "1.0",
+        "type": "scheduled_event.started",
+        "source": VM.resource_id,
+        "subject": REBOOT_ID,
+        "id": f"{REBOOT_ID.lower()}/1",
+        "time": "2026-03-04T22:00:00Z",
+        "datacontenttype": "application/json",
+    }
+    facts = ("id", "type", "status", "transition", "at", "instance")
+    wanted = [REBOOT_ID, "Reboot", "Started", "started", "2026-03-04T22:00:00Z", "vm_0"]
+    assert [data[fact] for fact in facts] == wanted
+
+
+def test_the_watch_has_the_instance_as_subject(receiver: Receiver) -> None:
+    """Blind and recovered are about the VM."""
+    blind = WatchMessage("a", "watch x", 1, WatchChange.BLIND, NOW, "vm_0", NOW, "timed out")
+    assert hook(receiver).send(blind).delivered
+    event = receiver.requests[0].json
+    assert (event["type"], event["subject"]) == ("scheduled_event.blind", "vm_0")
+    assert event["data"]["error"] == "timed out"
+
+
+@pytest.mark.parametrize(
+    ("mood", "failure", "reason"),
+    [
+        (204, None, ""),
+        (302, Failure.TARGET, "it answered 302 (Found), a redirect"),
+        (400, Failure.REFUSED, "it answered 400 (Bad Request)"),
+        (503, Failure.TARGET, "it answered 503 (Service Unavailable)"),
+        ("drip", Failure.UNANSWERED, "it did not answer within 0.3 s"),
+        ("reset", Failure.TARGET, "the connection failed"),
+    ],
+)
+def test_answers_count_as_those_of_any_target(
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    mood: int | str,
+    failure: Failure | None,
+    reason: str,
+) -> None:
+    """The status decides; what follows it is not read."""
+    monkeypatch.setattr(failures, "_SEND_SECONDS", 0.3 if mood == "drip" else 60.0)
+    receiver.mood = mood
+    found = hook(receiver).send(message())
+    if failure is None:
+        assert found == Delivery(delivered=True)
+    else:
+        assert (found.failure, found.reason.startswith(reason)) == (failure, True)

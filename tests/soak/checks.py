@@ -1,0 +1,149 @@
+"""What has to hold in a quiet moment, by the model of the documents that were served."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from exporter.model.lifecycle import Life as ProgramLife
+from tests.model.compare import Line, expected_line, line_of
+from tests.model.histories import NAME
+from tests.model.life import Life, Poll, State, advance
+from tests.model.reading import Event, plain_name, read
+from tests.soak.world import TARGETS, World, first_id
+
+_TITLE = re.compile(r"^\[\w+\] (?:Hook failed \w+ \w+|\w+ (?P<transition>\w+)): ")
+# These follow from what the program did, not from documents.
+_OWN = ("approved", "hook_failed")
+_HOOKED = ("scheduled", "started", "completed", "cancelled", "vanished")
+What = tuple[str, str]
+
+
+class Model:
+    """The state by the model after all documents that were served until now."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.approvable: set[str] = set()
+        self._read = 0
+        self._watching = False
+
+    def follow(self, world: World) -> None:
+        """Take in the documents that were served since the last call."""
+        for step in world.served[self._read :]:
+            self._watching = self._watching and not step.restart
+            try:
+                document = read(step.body)
+            except ValueError:
+                continue
+            self.state, _ = advance(self.state, Poll(document, step.at, step.instance, self._watching))
+            self._watching = True
+            self.approvable |= {i for i, event in document.events.items() if event and may_be_approved(event)}
+        self._read = len(world.served)
+
+    @property
+    def mine(self) -> list[Life]:
+        """The lives of this VM's events that were reported."""
+        return [life for life in self.state.lives if life.target == "self" and not life.silent]
+
+    def told(self) -> Counter[What]:
+        """Return how often each transition of this VM's events happened, by the first id of the event."""
+        return Counter((life.ids[0], m.transition or "") for life in self.mine for m in life.transitions)
+
+
+def may_be_approved(event: Event) -> bool:
+    """Return whether the rule allows to approve an event as a document lists it."""
+    names = map(plain_name, event.resources)
+    return event.type == "Freeze" and event.kind == "scheduled" and NAME in names
+
+
+def check(world: World, model: Model) -> None:
+    """Check everything."""
+    model.follow(world)
+    lives(world, model)
+    for target in TARGETS:
+        messages(world, model, target)
+    hooks(world, model)
+    approvals(world, model)
+    spans(world, model)
+    assert world.bench.api("problems") in ([], _defects(world))
+
+
+def lives(world: World, model: Model) -> None:
+    """Check that program and model know the same lives, with the same transitions at the same times."""
+    snapshot = world.bench.app.snapshot
+    got = Counter(_comparable(each) for each in (*snapshot.current, *snapshot.past))
+    # Whether a start was seen depends on when the last success was written down.
+    expected = Counter(
+        expected_line(life)._replace(started=None) for life in model.state.lives if not life.silent
+    )
+    assert not got - expected, f"not expected: {got - expected}; instead of {expected - got}"
+    assert not expected - got, f"missing: {expected - got}"
+
+
+def _comparable(life: ProgramLife) -> Line:
+    line = line_of(life)
+    happened = tuple(each for each in line.happened if each[0] not in _OWN)
+    return line._replace(started=None, happened=happened)
+
+
+def messages(world: World, model: Model, target: str) -> None:
+    """Check that every transition of this VM's events was reported once, those of one life in order."""
+    sent = [
+        (message.incident.partition("/")[0].lower(), found["transition"] or "hook_failed")
+        for message in world.bench.sent(target)
+        if (found := _TITLE.match(message.title)) and not message.incident.startswith("watch/")
+    ]
+    told = Counter(what for what in sent if what[1] not in _OWN)
+    assert told == model.told(), f"{target}: too often {told - model.told()}, missing {model.told() - told}"
+    failed = Counter(first_id(command) for command in world.failed_runs)
+    assert Counter(i for i, transition in sent if transition == "hook_failed") == failed
+    by_id = defaultdict(list)
+    for life in model.mine:
+        by_id[life.ids[0]].append([moment.transition for moment in life.transitions])
+    for event_id, known in by_id.items():
+        if len(known) == 1:
+            got = [transition for i, transition in sent if i == event_id and transition not in _OWN]
+            assert got == known[0], f"{target}: {event_id} was told as {got}, but was {known[0]}"
+
+
+def hooks(world: World, model: Model) -> None:
+    """Check that the hook ran once for each transition that it is for."""
+    ran = Counter(
+        (first_id(command), command.environment["EVENT_TRANSITION"]) for command in world.bench.commands
+    )
+    expected = Counter({what: n for what, n in model.told().items() if what[1] in _HOOKED})
+    assert ran == expected, f"hooks ran too often {ran - expected}, or not {expected - ran}"
+
+
+def approvals(world: World, model: Model) -> None:
+    """Check that only what the rule allows was approved, once in a life, and became a transition."""
+    asked = Counter(event_id.lower() for event_id in world.bench.approved)
+    assert asked.keys() <= model.approvable, f"approved without leave: {asked.keys() - model.approvable}"
+    snapshot = world.bench.app.snapshot
+    noted: Counter[str] = Counter()
+    for life in (*snapshot.current, *snapshot.past):
+        times = [one for one in life.transitions if one.transition.value == "approved"]
+        assert len(times) <= 1, f"{life.key} was approved {len(times)} times"
+        noted[_one_of(life.ids, asked)] += len(times)
+    assert +noted == asked, f"approvals {asked}, of which {noted} are transitions"
+
+
+def _one_of(ids: Iterable[str], asked: Iterable[str]) -> str:
+    return next((i.lower() for i in ids if i.lower() in asked), "")
+
+
+def spans(world: World, model: Model) -> None:
+    """Check that each life that has ended is one root span, and that no span arrived twice."""
+    found = Counter((span.trace_id, span.span_id) for span in world.bench.receiver.spans)
+    assert not [ids for ids, count in found.items() if count > 1]
+    roots = sum(not span.parent_id for span in world.bench.receiver.spans)
+    ended = sum(life.over for life in model.mine)
+    assert roots == ended, f"{roots} root spans of {ended} lives"
+
+
+def _defects(world: World) -> list[str]:
+    """Return the problems of the newest document."""
+    found: list[str] = world.bench.api("problems")
+    return [
+        problem for problem in found if problem.startswith(("invalid_event", "imds_failing: not a document"))
+    ]

@@ -1,0 +1,16 @@
+"""The fixture of most tests in this folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.state_support import StateFixture
+
+
+@pytest.fixture
+def fixture(tmp_path: Path) -> Iterator[StateFixture]:
+    """Return a state directory that does not exist yet."""
+    fixture = StateFixture(tmp_path / "deep" / "state")
+    yield fixture
+    fixture.close()
