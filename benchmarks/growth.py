@@ -13,7 +13,7 @@ from benchmarks.core import take
 from benchmarks.figure import Figure
 from exporter.clock import SystemClock
 from exporter.health import Health
-from exporter.metrics import SnapshotCollector
+from exporter.metrics import EventCollector, SnapshotCollector
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.lifecycle import Known
@@ -24,7 +24,7 @@ SIZES = (1, 10, 100, 1000, 10_000)
 WORDS = {
     "change": "a changed document: decoded, understood, remembered",
     "decode": "of that, decoding",
-    "scrape": "a scrape",
+    "scrape": "the first scrape after it",
 }
 _ROUNDS = 5
 
@@ -72,6 +72,7 @@ def _registry(document: bytes) -> CollectorRegistry:
     snapshot = Snapshot(instance="WestNO_0", up=True, ready=True, current=tuple(known.current.values()))
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))
+    registry.register(EventCollector(lambda: snapshot))
     return registry
 
 

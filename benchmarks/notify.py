@@ -2,25 +2,32 @@
 
 import random
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 
 from benchmarks import process
 from benchmarks.figure import Figure
-from benchmarks.running import Running, resident_mib, running
+from benchmarks.running import Running, cpu_seconds, resident_mib, running
 from tests.builders import raw_event
 from tests.notifications.receivers import Receiver, http_receiver
 
 CHANGES = 8
 STARTS = 3
 MANY = 1000
+TARGETS = 3
+_TEMPLATES = (
+    ", templates: {title: '{{ severity | upper }}: {{ event.type }} {{ transition }} on {{ instance }}', "
+    "body: '{{ event.description }} (`{{ event.id }}`) {{ vm.portal_url }}'}"
+)
 INTERVAL = 1.0
 _PAUSE = 0.002
 
 
 def idle() -> Iterator[Figure]:
     """Measure the idle exporter again, with a target configured."""
-    yield from process.idle("--notify", "json://127.0.0.1:1/", title="idle with a target", memory_aim=56)
+    yield from process.idle("--notify", "json://127.0.0.1:1/", title="idle with a target", memory_aim=2.4)
 
 
 def message() -> Iterator[Figure]:
@@ -39,14 +46,44 @@ def message() -> Iterator[Figure]:
 
 
 def many() -> Iterator[Figure]:
-    """Schedule a thousand events at once, and wait for a message about each."""
-    with http_receiver() as receiver, running("--notify", f"json://{receiver.authority}/") as exporter:
-        events = [raw_event(EventId=f"{number:032x}") for number in range(MANY)]
-        exporter.simulator.set_document({"DocumentIncarnation": 1, "Events": events})
-        _until(lambda: bool(receiver.requests))
-        begun = time.monotonic()
-        _until(lambda: len(receiver.requests) == MANY)
-        yield Figure(f"{MANY} messages to a json:// target", time.monotonic() - begun, "s", 10)
+    """Schedule a thousand events at once, and wait for a message about each at three targets."""
+    plain = yield from _storm("", "")
+    yield from _storm(_TEMPLATES, ", with templates", 1.3 * plain)
+
+
+def _storm(templates: str, what: str, most: float = 8) -> Generator[Figure, None, float]:
+    """Measure a storm; return the CPU seconds."""
+    with http_receiver() as receiver, tempfile.TemporaryDirectory() as folder:
+        targets = [f"{{name: t{number}, url: 'json://{receiver.authority}/'}}" for number in range(TARGETS)]
+        file = Path(folder) / "exporter.yml"
+        file.write_text(f"notifications: {{targets: [{', '.join(targets)}]{templates}}}")
+        with running("--config.file", str(file)) as exporter:
+            before = _cpu_seconds(exporter.pid)
+            events = [raw_event(EventId=f"{number:032x}") for number in range(MANY)]
+            begun = time.monotonic()
+            exporter.simulator.set_document({"DocumentIncarnation": 1, "Events": events})
+            _until(lambda: len(receiver.requests) == MANY * TARGETS)
+            seconds = time.monotonic() - begun
+            pids = [exporter.pid, *_children(exporter.pid)]
+            memory = sum(map(resident_mib, pids))
+            used = [now - then for now, then in zip(_cpu_seconds(exporter.pid), before, strict=True)]
+    title = f"{MANY} messages to each of {TARGETS} json:// targets{what}"
+    yield Figure(title, seconds, "s", 15)
+    yield Figure("- CPU time of the exporter", used[0], "s")
+    yield Figure("- CPU time of the sender process", used[1], "s")
+    yield Figure("- CPU time of both", sum(used), "s", most)
+    yield Figure("- resident memory of both", memory, "MiB", 160)
+    return sum(used)
+
+
+def _cpu_seconds(pid: int) -> tuple[float, float]:
+    """Return the CPU time of an exporter and of its sender process."""
+    return cpu_seconds(pid), sum(map(cpu_seconds, _children(pid)))
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for file in tasks for child in file.read_text().split()]
 
 
 def _message(exporter: Running, receiver: Receiver, number: int) -> float:

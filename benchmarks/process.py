@@ -1,34 +1,34 @@
-"""Memory, processor time and writes of the idle exporter. Needs Linux' /proc."""
+"""CPU per poll, memory and writes of the idle exporter, beside the floor. Needs Linux' /proc."""
 
+import contextlib
 import sys
+import time
 from collections.abc import Iterator
-from pathlib import Path
 
-from benchmarks.figure import Figure
-from benchmarks.running import cpu_seconds, polls, resident_mib, running, written_bytes
-from tests.end_to_end.program import eventually
+from benchmarks.figure import Figure, paired
+from benchmarks.running import CONTESTANTS, cpu_seconds, resident_mib, running, written_bytes
 
-POLLS = 100
-FAST = ("--poll.interval", "200ms")
+WINDOWS = 5
+SECONDS = 15.0
+_WARM_SECONDS = 5.0
 
 
-def idle(*flags: str, title: str = "idle", memory_aim: float = 38) -> Iterator[Figure]:
-    """Poll an idle IMDS a hundred times, five times a second to be done soon."""
+def idle(*flags: str, title: str = "idle", memory_aim: float = 1.8) -> Iterator[Figure]:
+    """Poll an idle IMDS once a second, all contestants at the same time."""
     if sys.platform != "linux":
         print("idle: left out, it needs Linux' /proc")
         return
-    with running(*FAST, *flags) as exporter:
-        eventually(lambda: polls(exporter.url) >= 5)
-        begun, cpu, written = polls(exporter.url), cpu_seconds(exporter.pid), written_bytes(exporter.pid)
-        files = _files(exporter.state)
-        eventually(lambda: polls(exporter.url) >= begun + POLLS, within=120, every=2.0)
-        done = polls(exporter.url) - begun
-        yield Figure(f"{title}: resident memory", resident_mib(exporter.pid), "MiB", memory_aim)
-        yield Figure(f"{title}: CPU per poll", (cpu_seconds(exporter.pid) - cpu) / done * 1000, "ms", 1.5)
-        yield Figure(f"{title}: written to disk", written_bytes(exporter.pid) - written, "bytes", 0)
-        yield Figure(f"{title}: files changed", len(_files(exporter.state) - files), "files", 0)
-
-
-def _files(folder: Path) -> set[tuple[str, int, int]]:
-    found = [path for path in folder.rglob("*") if path.is_file()]
-    return {(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found}
+    with contextlib.ExitStack() as stack:
+        pids = {name: stack.enter_context(running(*flags, **how)).pid for name, how in CONTESTANTS.items()}
+        time.sleep(_WARM_SECONDS)
+        written = written_bytes(pids["exporter"])
+        cpu: dict[str, list[float]] = {name: [] for name in pids}
+        for _ in range(WINDOWS):
+            before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+            time.sleep(SECONDS)
+            for name, pid in pids.items():
+                cpu[name].append((cpu_seconds(pid) - before[name]) * 1000 / SECONDS)
+        yield from paired(f"{title}: CPU per poll, once a second", cpu, "ms", 1.2)
+        memory = {name: [resident_mib(pid)] for name, pid in pids.items()}
+        yield from paired(f"{title}: resident memory", memory, "MiB", memory_aim)
+        yield Figure(f"{title}: written to disk", written_bytes(pids["exporter"]) - written, "bytes", 0)

@@ -1,17 +1,22 @@
 """What viewers and rules cost a fleet's Prometheus: `python -m benchmarks.queries [VMS...]`.
 
-Writes a day of a synthetic fleet into Prometheus' own blocks, asks a real Prometheus every query of the
-dashboards as Grafana does, and lets it evaluate the rules. Series about events have
-their real density; those about VMs are sparser, since the queries read them at single points only.
+Writes a day of a synthetic fleet into Prometheus' own blocks, and asks a real Prometheus every query of the
+dashboards as Grafana does. Series about events have their real density; those about VMs are sparser: the
+queries read them at single points only. Another Prometheus scrapes a fleet without events and in two storms,
+all of it from one target, and evaluates the rules.
 """
 
+import contextlib
+import functools
+import statistics
 import sys
 import tempfile
 import time
 import urllib.parse
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import yaml
 
@@ -21,16 +26,21 @@ from exporter.model.events import EVENT_TYPES
 from exporter.model.lifecycle import Transition
 from tests.alerts.support import RULE_FILES, tool
 from tests.dashboards.reading import NAMES, Asked, interpolate, load, queries, spans
-from tests.end_to_end.program import eventually, free_port, get, running
+from tests.end_to_end.program import eventually, free_port, get, query, running
+from tests.http_server import Connection, Request, answer, serving
 
 DAY = 86_400
 EVENTS = 50
 HIT = 10
 _LIVE = 5
+STORMS = (0, 300, 1000)
+_STORM_VMS = 2
+_AIM = {1000: 0.6}
 _NOTICE, _IMPACT = 900, 600
 _STEP = 90
 _COARSE_STEP = 300
 _JOB = "azure-scheduled-events-exporter"
+_BLOCKS = ("promtool", "tsdb", "create-blocks-from", "openmetrics", "-q")
 _P, _R = "azure_scheduled_events_", "azure_scheduled_events:"
 
 Series = tuple[str, float, Iterable[int]]
@@ -105,34 +115,92 @@ def _event(which: str, place: str, over: int, until: int) -> Iterator[Series]:
         yield f'{_R}vm_event_ended{{{recorded},transition="completed"}}', over, [over]
 
 
+def storm(vms: int, events: int, now: int) -> str:
+    """Return what a fleet exposes with events of two VMs each that are announced or in progress."""
+    lines: list[tuple[str, float]] = []
+    for number in range(vms):
+        vm, place = _vm(number)
+        lines += [(f"up{{{vm}}}", 1), (f"{_P}up{{{vm}}}", 1)]
+        lines.append((f'{_P}instance_info{{{vm},instance_name="vm_{number}",{place}}}', 1))
+    for event in range(events):
+        started = event % 3 == 0
+        for number in range(_STORM_VMS):
+            vm, _ = _vm((event * _STORM_VMS + number) % vms)
+            which = f'{vm},event_id="{uuid.uuid5(uuid.NAMESPACE_OID, str(event))}",event_type="Reboot"'
+            info = f'{_P}event_info{{{which},event_source="Platform",target="self",description="Maintenance."'
+            lines.append((f'{info},event_status="{"Started" if started else "Scheduled"}"}}', 1))
+            moment = f"{_P}event_{'started' if started else 'not_before'}_timestamp_seconds{{{which}}}"
+            # Half of those that are announced are imminent.
+            lines.append((moment, now - 60 if started else now + (200 if event % 2 else 3600)))
+            lines.append((f"{_P}event_first_seen_timestamp_seconds{{{which}}}", now - 600))
+            lines.append((f"{_P}event_duration_seconds{{{which}}}", 30))
+            lines.append((f"{_P}event_resources{{{which}}}", _STORM_VMS))
+    return "".join(f"{series} {value}\n" for series, value in lines)
+
+
 def measure(vms: int) -> Iterator[Figure]:
-    """Measure one fleet: the processor time of each dashboard's refresh, and the time of the rules."""
-    with tempfile.TemporaryDirectory() as work:
-        folder, end = Path(work), int(time.time())
-        with (folder / "day.om").open("w") as file:
-            write(file, vms, end)
-        blocks = ("promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet")
-        tool(*blocks, folder / "day.om", folder / "tsdb", timeout=1800)
-        (folder / "day.om").unlink()
-        configuration = folder / "prometheus.yml"
-        configuration.write_text(yaml.safe_dump({"rule_files": [str(RULE_FILES[0])]}))
-        flags = (f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'tsdb'}")
-        with running("prometheus", free_port(), *flags) as server:
-            yield from _rules(server, vms)
-        configuration.write_text("{}\n")
-        with running("prometheus", free_port(), *flags) as server:
+    """Measure one fleet: the time of the rules, and the processor time of each dashboard's refresh."""
+    for events in STORMS:
+        text = storm(vms, events, int(time.time())).encode()
+        with tempfile.TemporaryDirectory() as work, serving(functools.partial(_expose, text)) as fleet:
+            scrape: dict[str, Any] = {"job_name": "storm", "honor_labels": True, "scrape_interval": "15s"}
+            scrape["static_configs"] = [{"targets": [fleet.url.removeprefix("http://")]}]
+            configuration = {"rule_files": [str(RULE_FILES[0])], "scrape_configs": [scrape]}
+            with _server(Path(work), configuration) as server:
+                yield from _rules(server, vms, events)
+    with tempfile.TemporaryDirectory() as work, (Path(work) / "day.om").open("w") as file:
+        end = int(time.time())
+        write(file, vms, end)
+        file.close()
+        # Before Prometheus starts, which would not look for new blocks for a while.
+        tool(*_BLOCKS, file.name, Path(work) / "tsdb", timeout=1800)
+        with _server(Path(work), {}) as server:
             for name in NAMES:
                 yield from _refresh(server, name, vms, end)
 
 
-def _rules(server: str, vms: int) -> Iterator[Figure]:
-    """Wait for the third evaluation of each group: the first reads the blocks for the first time."""
-    name = "prometheus_rule_group_last_duration_seconds"
-    eventually(
-        lambda: min(_values(server, "prometheus_rule_group_iterations_total").values()) >= 2, within=200
+def _expose(text: bytes, connection: Connection, _: Request) -> None:
+    connection.send(answer(text, headers="Content-Type: text/plain\r\n"))
+
+
+@contextlib.contextmanager
+def _server(folder: Path, configuration: dict[str, Any]) -> Iterator[str]:
+    """Run a Prometheus with this configuration."""
+    file = folder / "prometheus.yml"
+    file.write_text(yaml.safe_dump(configuration))
+    flags = (f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}")
+    with running("prometheus", free_port(), *flags) as server:
+        yield server
+
+
+def _rules(server: str, vms: int, events: int) -> Iterator[Figure]:
+    """Measure the fourth to sixth evaluations of the group about events, after the fleet was scraped."""
+    seconds, queries, cpu = [], [], []
+    eventually(lambda: query(server, f"count(azure_scheduled_events_up) == {vms}"))
+    begun = _evaluations(server)
+    for number in range(3, 7):
+        eventually(lambda: _evaluations(server) >= begun + number, within=200)  # noqa: B023 # called at once
+        seconds.append(_group(server, "prometheus_rule_group_last_duration_seconds"))
+        queries.append(_values(server, "prometheus_engine_query_duration_seconds_count")["inner_eval"])
+        cpu.append(_cpu(server))
+    name = f"{vms} VMs, {events} events, rules about events"
+    yield Figure(f"{name}: one evaluation", statistics.median(seconds[1:]), "s", _AIM.get(events))
+    yield Figure(f"{name}: CPU of Prometheus for each", (cpu[-1] - cpu[0]) / 3, "s")
+    if events:
+        each = (queries[-1] - queries[0]) / 3 / events
+        yield Figure(f"{name}: queries for each event, those of all rules included", each, "", 3)
+
+
+def _group(server: str, name: str) -> float:
+    found = _values(server, name)
+    return next(value for group, value in found.items() if group.endswith(";azure-scheduled-events"))
+
+
+def _evaluations(server: str) -> float:
+    scheduled, missed = (
+        _group(server, f"prometheus_rule_group_iterations_{which}total") for which in ("", "missed_")
     )
-    for group, seconds in _values(server, name).items():
-        yield Figure(f"{vms} VMs, rules: {group.partition(';')[2]}", seconds, "s each")
+    return scheduled - missed
 
 
 def _refresh(server: str, name: str, vms: int, end: int) -> Iterator[Figure]:

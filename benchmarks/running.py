@@ -3,12 +3,21 @@
 import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from exporter.simulator import Simulator, SimulatorServer
 from tests.end_to_end.program import eventually, exporter, free_port, get
+
+# Another checkout to compare with, such as the commit before a change.
+_BASE = os.environ.get("BENCH_BASE", "")
+CONTESTANTS: dict[str, dict[str, Any]] = {
+    "exporter": {},
+    "floor": {"module": "benchmarks.floor"},
+    **({_BASE: {"environ": {"PYTHONSAFEPATH": "1", "PYTHONPATH": _BASE}}} if _BASE else {}),
+}
 
 
 class Running(NamedTuple):
@@ -22,15 +31,15 @@ class Running(NamedTuple):
 
 @contextlib.contextmanager
 def running(
-    *flags: str, environ: Mapping[str, str] | None = None, module: str = "exporter"
+    *flags: str, environ: Mapping[str, str] | None = None, module: str = "exporter", path: str = "/-/ready"
 ) -> Iterator[Running]:
-    """Run the exporter against an idle simulator, and wait until it is ready."""
+    """Run the exporter against an idle simulator, and wait until it answers at a path."""
     simulator = Simulator(requests_per_second=0, vm_name="WestNO_0")
     with SimulatorServer(simulator) as imds, tempfile.TemporaryDirectory() as folder:
         port, state = free_port(), Path(folder) / "state"
         with exporter(imds.url, state, port, *flags, environ=environ, module=module) as process:
             url = f"http://127.0.0.1:{port}"
-            eventually(lambda: get(f"{url}/-/ready"))
+            eventually(lambda: get(f"{url}{path}"))
             yield Running(process.pid, url, state, simulator)
 
 
@@ -41,9 +50,8 @@ def resident_mib(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time that a process has used, all threads, user and system (proc_pid_stat(5))."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the processor time that a process has used, as clock_getcpuclockid(3) of Linux does."""
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def written_bytes(pid: int) -> int:

@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Iterator, Mapping
 
 from benchmarks.figure import Figure
-from benchmarks.process import FAST
 from benchmarks.running import cpu_seconds, polls, resident_mib, running
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually, get
@@ -33,7 +32,7 @@ def traces() -> Iterator[Figure]:
 
 def _idle(environ: Mapping[str, str], receiver: Receiver | None) -> tuple[float, float, float]:
     """Return memory in MiB, CPU per poll in ms, and memory after some spans."""
-    with running(*FAST, environ=environ) as exporter:
+    with running("--poll.interval", "200ms", environ=environ) as exporter:
         eventually(lambda: polls(exporter.url) >= 5)
         begun, used = polls(exporter.url), cpu_seconds(exporter.pid)
         eventually(lambda: polls(exporter.url) >= begun + POLLS, within=120, every=2.0)
