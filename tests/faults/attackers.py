@@ -21,7 +21,7 @@ async def guess(port: int, number: int) -> None:
 
 
 async def send_half(port: int, number: int) -> None:
-    """Send requests just within the limits, without their end, and leave them open until the server closes them."""
+    """Send requests just within the limits, but for their end, and wait until the server closes them."""
     headers = b"a: b\r\n" * 90 if number % 2 else b"a: " + b"b" * 15_000 + b"\r\n"
     while True:
         with contextlib.suppress(OSError):
