@@ -4,8 +4,10 @@ Exceptions of libraries are translated into these at the boundary, ``from`` the 
 only if some caller catches it.
 """
 
+import os
 import re
 from enum import StrEnum
+from pathlib import Path
 
 
 class ExporterError(Exception):
@@ -131,9 +133,14 @@ def quoted(value: object) -> str:
 
 
 def program(command: str) -> str:
-    """Return the program of a command for an error: arguments, which may be secrets, are left out."""
-    name, *arguments = command.split()
-    shown = quoted(name) if may_be_secret(name) else name
+    """Return the program of a command for an error: arguments, which may be secrets, are left out.
+
+    A space ends the program, except in the names of directories that exist.
+    """
+    folders = [str(path) for path in Path(command).parents if os.path.isdir(path)]  # noqa: PTH112  # never raises
+    folder = next((path for path in folders if command.startswith(path)), "")
+    name, *arguments = command[len(folder) :].split(maxsplit=1) or [""]
+    shown = quoted(name) if may_be_secret(name) else folder + name
     return f"{shown} ..." if arguments else shown
 
 

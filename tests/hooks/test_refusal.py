@@ -29,6 +29,15 @@ def test_a_missing_program() -> None:
     assert refused("/etc/passwd/drain") == "/etc/passwd/drain: Not a directory"
 
 
+def test_a_path_with_spaces(tmp_path: Path) -> None:
+    """Directories that exist are no arguments; what follows the file is left out."""
+    folder = tmp_path / "my tools"
+    folder.mkdir()
+    assert refused(f"{folder}/drain") == f"no such file: {folder}/drain"
+    assert refused(f"{folder}/new/drain --password hunter2/x") == f"no such file: {folder}/new/drain ..."
+    assert refused("/no such/drain") == "no such file: /no ..."
+
+
 def test_a_directory(tmp_path: Path) -> None:
     """A directory is no program."""
     assert refused(str(tmp_path)) == f"{tmp_path} is a directory"
