@@ -112,12 +112,10 @@ class App:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest snapshot of the watch."""
         return self._pipeline.snapshot
 
     @property
     def url(self) -> str:
-        """The address of the web server."""
         return self._server.url
 
     def start(self) -> None:

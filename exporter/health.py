@@ -30,8 +30,6 @@ class DegradedReason(StrEnum):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One active problem, with a message for the person on call."""
-
     reason: DegradedReason
     message: str
     since: datetime
@@ -56,7 +54,6 @@ class Health:
         log.warning("degraded", extra={"reason": reason.value, "problem": message})
 
     def clear(self, reason: DegradedReason, subject: str = "") -> None:
-        """Clear a problem, if it is active."""
         with self._lock:
             known = self._problems.pop((reason, subject), None)
         if known is not None:

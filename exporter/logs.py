@@ -44,7 +44,6 @@ class FieldsFormatter(logging.Formatter):
         self._journal = journal
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line for a record."""
         fields: dict[str, Any] = {
             "ts": rfc3339(datetime.fromtimestamp(record.created, UTC), milliseconds=True),
             "level": record.levelname.lower(),

@@ -87,12 +87,10 @@ class Pipeline:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest snapshot of the watch."""
         return self._watch.snapshot
 
     @property
     def polls(self) -> tuple[Minute, ...]:
-        """The polls of the last hour, by minute."""
         return self._poller.polls.last_hour(self._clock.now())
 
     def configure(self, settings: Config, plan: Plan, environ: Mapping[str, str]) -> None:
@@ -121,7 +119,6 @@ class Pipeline:
         )
 
     def start(self) -> None:
-        """Start to poll; call `configure` first."""
         self._poller.start()
 
     def begin_stop(self) -> None:
@@ -138,7 +135,6 @@ class Pipeline:
         return ended
 
     def join(self, timeout: float) -> bool:
-        """Wait for hooks, and return whether they ended within ``timeout`` seconds."""
         return self._hooks.join(timeout)
 
     def note_last_success(self) -> None:

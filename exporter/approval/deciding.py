@@ -148,7 +148,6 @@ def concluded(life: Life, facts: Facts) -> Decision:
 def first_match(
     settings: config.Approval, event: ScheduledEvent, instance: str, now: datetime
 ) -> Rule | None:
-    """Return the first rule that matches."""
     target = event.target(instance)
     matching = (rule for rule in settings.rules if rule.match.holds(event, target=target, now=now))
     return next(matching, None)

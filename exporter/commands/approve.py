@@ -151,7 +151,6 @@ class Followed:
 
 
 def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:
-    """Wait until the outcome of each event is known; return the exit status."""
     imds.limit(seconds)
     statuses = {0}
     try:

@@ -10,7 +10,6 @@ from exporter.errors import ExporterError
 
 
 def event_ids(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the ids of the events that the running exporter lists."""
     from exporter.commands.events import RunningExporter
 
     exporter = RunningExporter(os.environ.get("SCHEDULED_EVENTS_EXPORTER_URL", "http://127.0.0.1:9843"))
@@ -25,14 +24,12 @@ def event_ids(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 
 
 def scenarios(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of the bundled scenarios."""
     from exporter.simulator import load_scenarios
 
     return _matching((scenario.name for scenario in load_scenarios()), incomplete)
 
 
 def targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of the targets in the configuration file."""
     try:
         settings = loading.load(ctx.params.get("config_file"), Overrides())
     except ExporterError:

@@ -68,7 +68,6 @@ def run(options: Options, clock: Clock) -> int:
 
 
 def _next(*, notify: bool) -> str:
-    """Return what to try after the demo."""
     program = invoked()
     steps = [
         ("On an Azure VM", f"{program} run{' --notify URL' if notify else ''}"),
@@ -81,8 +80,6 @@ def _next(*, notify: bool) -> str:
 
 
 class Demo(NamedTuple):
-    """A running exporter, its messages, and the speed of its simulated time."""
-
     app: App
     clock: Clock
     speed: float
@@ -123,34 +120,27 @@ def demonstrating(options: Options, clock: Clock) -> Iterator[Demo]:
 
 
 class Messages:
-    """The messages for the terminal."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: list[Rendered] = []
         self.count = 0
 
     def keep(self, rendered: Rendered) -> None:
-        """Keep a message."""
         with self._lock:
             self._kept = [*self._kept[1 - KEPT :], rendered]
             self.count += 1
 
     def newest(self, count: int = KEPT) -> list[Rendered]:
-        """Return the last messages, oldest first."""
         with self._lock:
             return self._kept[-count:] if count else []
 
 
 class _Sender(SenderProcess):
-    """Keeps the messages that have no address."""
-
     def __init__(self, messages: Messages, clock: Clock, health: Health, environ: Mapping[str, str]) -> None:
         super().__init__(clock, health, environ)
         self._messages = messages
 
     def ask(self, request: Request) -> "Future[Delivery | Checked]":
-        """Send a request, and keep what is returned to be shown."""
         future = super().ask(request)
         future.add_done_callback(self._keep)
         return future
@@ -215,7 +205,6 @@ def _notice(speed: float) -> str:
 
 
 def headline(demo: Demo) -> list[str]:
-    """Return the lines above the events."""
     endpoint, page = demo.app.snapshot.endpoint, f"Page, metrics and API: {demo.app.url}   Stop with Ctrl-C."
     if demo.speed == 1:
         return [f"Events of {endpoint}", page]

@@ -29,8 +29,6 @@ _SCRAPE_REMEDY = "add this VM to Prometheus' scrape_configs, and allow its port 
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The flags of the exporter that is examined, and its address."""
-
     config_file: Path | None
     web_config_file: Path | None
     overrides: Overrides
@@ -50,7 +48,6 @@ def run(asked: Asked, clock: Clock) -> int:
 
 
 def findings(asked: Asked, clock: Clock) -> Iterator[Finding]:
-    """Examine each part in turn."""
     return _findings(asked, *_exporter(asked.exporter_url), clock)
 
 

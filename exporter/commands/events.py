@@ -141,8 +141,6 @@ def show(settings: Config, clock: Clock, *, exporter_url: str | None, as_json: b
 
 
 class _Sources:
-    """The exporter and IMDS, tried in this order."""
-
     def __init__(self, settings: Config, clock: Clock, exporter_url: str | None) -> None:
         self._settings = settings
         self._clock = clock

@@ -34,16 +34,12 @@ _LEAST_FREE_BYTES = 16 * 1024**2
 
 
 class Level(StrEnum):
-    """How serious a finding is."""
-
     OK = "ok"
     WARNING = "warning"
     FAILURE = "failure"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line of output: the part, the finding and the remedy."""
-
     level: Level
     subject: str
     message: str
@@ -149,7 +145,6 @@ def _terminate(vm: VirtualMachine) -> Finding:
 
 
 def _clock(endpoint: str, clock: Clock) -> Finding:
-    """Compare the clock with the Date header of IMDS."""
     try:
         answer = urllib3.PoolManager(timeout=_IMDS_SECONDS, retries=False).request(
             "GET", f"{endpoint}/metadata/versions", headers={"Metadata": "true"}

@@ -40,26 +40,22 @@ DURATION = Parsed("duration", parse_duration)
 
 
 def flag(name: str, **settings: Any) -> click.Option:
-    """Return a dotted flag, with its environment variable."""
     word = name.removeprefix("--").replace(".", "_").replace("-", "_")
     return click.Option([name, word], envvar=f"SCHEDULED_EVENTS_{word.upper()}", **settings)
 
 
 def listen_address(default: str) -> click.Option:
-    """Return the flag of the address to serve on."""
     help_text = "Address to listen on, as HOST:PORT or :PORT."
     return flag("--web.listen-address", metavar="ADDRESS", default=default, show_default=True, help=help_text)
 
 
 def log_level(default: str) -> click.Option:
-    """Return the flag of the log level."""
     levels = click.Choice(["debug", "info", "warning", "error"])
     help_text = "Only log messages of this level or above."
     return flag("--log.level", type=levels, default=default, show_default=True, help=help_text)
 
 
 def common(endpoint: str = IMDS_ADDRESS) -> tuple[click.Option, ...]:
-    """Return the flags of all commands that read the configuration; ``endpoint`` is a default."""
     return (
         flag("--config.file", type=FILE, help="Configuration file (YAML)."),
         flag(
@@ -107,7 +103,6 @@ EXPORTER_URL = flag(
 
 
 def state_directory(default: str = _STATE_DIRECTORY) -> click.Option:
-    """Return the flag of the state directory."""
     return flag("--state.directory", metavar="PATH", help=f"Directory of the state.  [default: {default}]")
 
 
@@ -119,7 +114,6 @@ def serving(
     interval: str = "1s",
     directory: str = _STATE_DIRECTORY,
 ) -> list[click.Parameter]:
-    """Return the flags of the commands that run the exporter, with their defaults."""
     return [
         *common(endpoint),
         NOTIFY,
@@ -191,6 +185,5 @@ SIMULATION = (
 
 
 def overrides(flags: dict[str, Any]) -> Overrides:
-    """Return the flags that take precedence over the configuration file."""
     names = ("imds_endpoint", "poll_interval", "instance_name", "state_directory")
     return Overrides(**{name: flags.get(name) for name in names})

@@ -27,8 +27,6 @@ Chosen = Transition | WatchChange
 
 
 class Try(msgspec.Struct, frozen=True):
-    """One sample and its delivery, which took ``seconds``."""
-
     target: str
     address: str
     transition: str
@@ -37,8 +35,6 @@ class Try(msgspec.Struct, frozen=True):
 
 
 class Trial(NamedTuple):
-    """What samples are sent by."""
-
     settings: Config
     plan: Plan
     sender: SenderProcess
@@ -120,7 +116,6 @@ def _allowed(routes: Sequence[Route], target: str) -> dict[Transition, Route]:
 
 
 def _introduction(target: str, allowed: Collection[Transition], wanted: Chosen | None) -> str:
-    """Return a line about the messages that a target gets."""
     if not allowed:
         return f"warning: {target}: no route leads to it; it gets no messages about events"
     every = len(allowed) == len(Transition)
@@ -129,7 +124,6 @@ def _introduction(target: str, allowed: Collection[Transition], wanted: Chosen |
 
 
 def _wanted(possible: list[Transition], *, every: bool) -> list[Transition]:
-    """Return the transitions to send samples of."""
     if every:
         # A message after the end would reopen the incident.
         return sorted(possible, key=ENDINGS.__contains__)
@@ -148,7 +142,6 @@ def _about_watch(change: WatchChange, target: str, vm: VirtualMachine, clock: Cl
 
 
 def _end(message: AnyMessage, clock: Clock) -> AnyMessage:
-    """Return the end of what a sample is about."""
     if isinstance(message, WatchMessage):
         return _about_watch(WatchChange.RECOVERED, message.target, message.vm, clock)
     found = samples(message.vm, clock.now(), message.event.type)

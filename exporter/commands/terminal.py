@@ -89,7 +89,6 @@ def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to a width, with dots for the omitted part."""
     return text if len(text) <= width else text[: width - 3] + "..."
 
 

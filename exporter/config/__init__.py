@@ -84,7 +84,6 @@ def parse_poll_interval(value: object) -> float:
 
 
 def parse_positive(value: object) -> float:
-    """Return a duration of more than 0."""
     seconds = parse_duration(value)
     if seconds <= 0:
         raise ValueError(f"{value} is too short; write more than 0s")
@@ -113,8 +112,6 @@ ApiVersion = Annotated[str, parsed(parse_api_version)]
 
 
 class Mode(StrEnum):
-    """Whether approvals are given."""
-
     OFF = "off"
     DRY_RUN = "dry_run"
     ON = "on"
@@ -125,8 +122,6 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Imds(_Section, frozen=True):
-    """Where and how IMDS is polled."""
-
     endpoint: Endpoint = IMDS_ADDRESS
     api_version: ApiVersion = AUTO
     poll_interval: PollInterval = 1
@@ -146,8 +141,6 @@ class Events(_Section, frozen=True):
 
 
 class Metrics(_Section, frozen=True):
-    """Which events get their own series, and which tags of this VM are shown."""
-
     events: Literal["self", "all"] = "self"
     resources: bool = False
     tags: tuple[str, ...] = ()
@@ -160,8 +153,6 @@ class State(_Section, frozen=True):
 
 
 class InService(_Section, frozen=True):
-    """Which events take this VM out of a load balancer."""
-
     match: Match = Match(event_types=("Reboot", "Redeploy", "Preempt", "Terminate"), max_notice=300)
 
 
@@ -201,8 +192,6 @@ class WatchNotices(_Section, frozen=True):
 
 
 class Notifications(_Section, frozen=True):
-    """Messages: targets and routes."""
-
     apprise_config: str = ""
     targets: tuple[Target, ...] = ()
     routes: tuple[Route, ...] = ()
@@ -222,8 +211,6 @@ class Rule(_Section, frozen=True):
 
 
 class Approval(_Section, frozen=True):
-    """Which events may start before their NotBefore."""
-
     mode: Mode = Mode.OFF
     leader: Literal["first", "any"] = "first"
     failover_after: Duration = 60
@@ -232,8 +219,6 @@ class Approval(_Section, frozen=True):
 
 
 class Hook(_Section, frozen=True):
-    """A command to run on transitions."""
-
     name: str
     command: tuple[str, ...]
     match: Match = Match()
@@ -241,8 +226,6 @@ class Hook(_Section, frozen=True):
 
 
 class Tracing(_Section, frozen=True):
-    """Whether spans are sent."""
-
     enabled: Literal["auto"] | bool = "auto"
 
 
@@ -253,8 +236,6 @@ class Web(_Section, frozen=True):
 
 
 class Config(_Section, frozen=True):
-    """The whole file."""
-
     imds: Imds = Imds()
     instance: Instance = Instance()
     events: Events = Events()

@@ -195,7 +195,6 @@ def _has_letters(text: str) -> bool:
 
 
 def names_of_extra(extra: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the targets that ``--notify`` adds."""
     return tuple(f"notify-{number}" for number in range(1, len(extra) + 1))
 
 

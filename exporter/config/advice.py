@@ -118,7 +118,6 @@ def _not_executable(command: str) -> str:
 
 
 def _never_acting(config: Config) -> Iterator[tuple[Keys, str]]:
-    """Return the place of each such part, and why."""
     imds, watch = config.imds, config.notifications.watch
     if watch.after < imds.poll_interval:
         after, interval = format_duration(watch.after), format_duration(imds.poll_interval)

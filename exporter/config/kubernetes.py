@@ -35,8 +35,6 @@ GracePeriod = Annotated[float, parsed(parse_grace_period)]
 
 
 class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether and when the Node is cordoned and its pods are evicted."""
-
     enabled: bool = False
     mode: Literal["drain", "cordon", "dry_run"] = "drain"
     match: Match = Match(event_types=("Reboot", "Redeploy", "Preempt", "Terminate"))
@@ -61,5 +59,4 @@ class Kubernetes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drain: Drain = Drain()
 
     def node_name(self, environ: Mapping[str, str]) -> str:
-        """Return the name of the Node; "" if there is none."""
         return self.node or environ.get("NODE_NAME", "")

@@ -51,7 +51,6 @@ class Loaded(NamedTuple):
     urls: Sequence[str]
 
     def error(self, address: Address, problem: str) -> ConfigurationError:
-        """Return the error for a target."""
         if address.keys:
             return self.locate(address.keys, problem)
         return ConfigurationError(f"{address.place}: {problem}")
@@ -278,7 +277,6 @@ def _hint(wrong: str, known: Sequence[str]) -> str:
 
 
 def _fields(info: inspect.Type) -> dict[str, inspect.Type]:
-    """Return the keys of a mapping, with the types of their values."""
     info = _without_none(info)
     return {f.encode_name: f.type for f in info.fields} if isinstance(info, inspect.StructType) else {}
 
@@ -294,7 +292,6 @@ def _inner(info: inspect.Type, key: str | int) -> inspect.Type:
 
 
 def _choices(info: inspect.Type) -> list[str]:
-    """Return the allowed words of a value."""
     if isinstance(info, inspect.UnionType):
         return [choice for part in info.types for choice in _choices(part)]
     if isinstance(info, inspect.LiteralType):

@@ -66,7 +66,6 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timezone: Zone = "UTC"
 
     def holds(self, now: datetime) -> bool:
-        """Return whether ``now`` is in the window."""
         local = now.astimezone(_zone(self.timezone))
         minute = local.hour * 60 + local.minute
         today, yesterday = DAYS[local.weekday()], DAYS[(local - timedelta(days=1)).weekday()]
@@ -94,7 +93,6 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     windows: tuple[Window, ...] | None = None
 
     def bounds(self, what: str) -> tuple[float | None, float | None]:
-        """Return the bounds on the ``duration`` or the ``notice``."""
         return getattr(self, f"min_{what}"), getattr(self, f"max_{what}")
 
     def holds(

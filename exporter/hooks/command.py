@@ -99,8 +99,6 @@ def run(
 
 
 class _Supervisor:
-    """Reads the output of one process and waits for its end, or ends it."""
-
     def __init__(self, process: Process, lines: "Lines", clock: Clock) -> None:
         self._process = process
         self._lines = lines
@@ -109,7 +107,6 @@ class _Supervisor:
         self._tick = _SHORTEST_TICK_SECONDS
 
     def result(self, command: Command, stop: threading.Event, begun: float) -> CommandResult:
-        """Wait for the end of the process, or end it, and return the result."""
         deadline = begun + command.timeout
         while not self._process.exited():
             late = self._clock.monotonic() >= deadline
@@ -211,7 +208,6 @@ class Lines:
         self._end = b""
 
     def feed(self, data: bytes) -> None:
-        """Process the next bytes."""
         self._end = (self._end + data)[-END_BYTES - 1 :]
         if self._full:
             return
@@ -238,7 +234,6 @@ class Lines:
         return " / ".join([line for line in lines if line][-END_LINES:])
 
     def say(self, text: str) -> None:
-        """Add a line by this program, in brackets."""
         self._output(f"({text})")
 
     def _end_line(self) -> None:

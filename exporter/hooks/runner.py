@@ -61,7 +61,6 @@ class HookRunner:
     def compose(
         self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
     ) -> tuple[Job, ...]:
-        """Return the jobs to record with the transitions."""
         return planning.compose(tuple(self._hooks.values()), occurrences, instance=instance, now=now)
 
     def wake(self) -> None:

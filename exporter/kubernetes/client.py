@@ -35,8 +35,6 @@ _STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 
 class _Status(msgspec.Struct):
-    """The answer of the API server in the case of an error."""
-
     message: str = ""
 
 
@@ -70,7 +68,6 @@ class Client:
         return self._ask("patch nodes/status", path, Node, patch, media_type=_STRATEGIC_MERGE)
 
     def pods(self, node: str) -> Iterator[Pod]:
-        """Yield the pods that are bound to a Node."""
         query = {"fieldSelector": f"spec.nodeName={node}", "limit": str(_PODS_PER_PAGE)}
         while True:
             page = self._ask("list pods", f"/api/v1/pods?{urlencode(query)}", PodList)

@@ -50,7 +50,6 @@ def own_lives(snapshot: Snapshot) -> list[Life] | None:
 
 
 def description(life: Life) -> str:
-    """Return type, id, NotBefore and duration of an event."""
     event, not_before = life.event, life.event.not_before or life.announced
     begins = f"not before {rfc3339(not_before)}" if not_before else "NotBefore unknown"
     seconds = event.duration_seconds
@@ -76,7 +75,6 @@ def annotations(node: Node, lives: Iterable[Life]) -> Patch:
 
 
 def conditions(node: Node, lives: Iterable[Life], now: datetime) -> Patch:
-    """Return the changes of the conditions."""
     lives = [life for life in lives if _is_maintenance(life.event)]
     known = {one.type: one for one in node.status.conditions}
     changed = []
@@ -172,7 +170,6 @@ def cordon(node: Node, wanted: Sequence[Life], drain: Drain) -> Patch:
 
 
 def merged(*patches: Patch) -> Patch:
-    """Return several changes as one."""
     result: Patch = {}
     for patch in patches:
         for key, value in patch.items():

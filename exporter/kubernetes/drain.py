@@ -180,7 +180,6 @@ class Drainer:
             log.warning("pods without a controller are not evicted", extra={"pods": shown})
 
     def _describe(self, found: Selection, obstacle: str) -> str:
-        """Return which pods are left, and why."""
         evicted = {pod.metadata.uid for pod in self._fresh}
         reasons = {
             pod.name: "terminating" if pod.metadata.uid in evicted else self._reasons.get(pod.metadata.uid)

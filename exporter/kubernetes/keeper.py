@@ -47,7 +47,6 @@ class Keeper:
 
     @property
     def view(self) -> NodeView:
-        """The state for page and API."""
         cordoned = bool(self._node.spec.unschedulable) if self._node is not None else None
         return NodeView(self._name, cordoned, self._drainer.doing)
 

@@ -23,12 +23,10 @@ class NodeLoop:
 
     @property
     def view(self) -> NodeView | None:
-        """The state of the Node; None if there is none."""
         keeper = self._keeper
         return keeper.view if keeper is not None else None
 
     def configure(self, settings: Kubernetes, environ: Mapping[str, str]) -> None:
-        """Apply a configuration."""
         name, drain = settings.node_name(environ), settings.drain
         replaced, self._keeper = self._keeper, None
         if replaced is not None:
@@ -48,7 +46,6 @@ class NodeLoop:
         self._loop.wake()
 
     def wake(self) -> None:
-        """Compare now."""
         self._loop.wake()
 
     def step(self) -> float | None:

@@ -28,8 +28,6 @@ class _Object(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class OwnerReference(_Object, frozen=True):
-    """Who created an object."""
-
     kind: str = ""
     controller: bool = False
 
@@ -48,8 +46,6 @@ class ManagedFields(_Object, frozen=True):
 
 
 class Metadata(_Object, frozen=True):
-    """The metadata of an object."""
-
     name: str
     uid: str = ""
     namespace: str = ""
@@ -69,8 +65,6 @@ class NodeSpec(_Object, frozen=True):
 
 
 class Condition(_Object, frozen=True):
-    """A condition of a Node."""
-
     type: str
     status: str = ""
     reason: str = ""
@@ -78,14 +72,10 @@ class Condition(_Object, frozen=True):
 
 
 class NodeStatus(_Object, frozen=True):
-    """The status of a Node."""
-
     conditions: tuple[Condition, ...] = ()
 
 
 class Node(_Object, frozen=True):
-    """A Node."""
-
     metadata: Metadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -97,32 +87,24 @@ class Node(_Object, frozen=True):
 
 
 class PodSpec(_Object, frozen=True):
-    """The specification of a pod."""
-
     termination_grace_period_seconds: int = 30
 
 
 class PodStatus(_Object, frozen=True):
-    """The status of a pod."""
-
     phase: str = ""
 
 
 class Pod(_Object, frozen=True):
-    """A pod."""
-
     metadata: Metadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
     @property
     def name(self) -> str:
-        """Namespace and name."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def grace(self) -> int:
-        """The grace period in seconds."""
         return self.spec.termination_grace_period_seconds
 
     @property
@@ -147,7 +129,5 @@ class ListMetadata(msgspec.Struct, frozen=True):
 
 
 class PodList(msgspec.Struct, frozen=True):
-    """A page of pods."""
-
     items: tuple[Pod, ...] = ()
     metadata: ListMetadata = ListMetadata()

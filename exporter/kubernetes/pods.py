@@ -52,7 +52,6 @@ def grace(pod: Pod, drain: Drain, left: float | None) -> int | None:
 
 
 def names(pods: Iterable[str], most: int = 5) -> str:
-    """Return the first names, and how many there are more."""
     found = list(pods)
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more

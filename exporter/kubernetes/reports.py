@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 
 
 class Services(NamedTuple):
-    """What the loop needs from the rest of the program."""
-
     jobs: HookJobs
     metrics: Metrics
     tracer: Tracer
@@ -80,15 +78,12 @@ class Reports:
 
     @property
     def is_failing(self) -> bool:
-        """Whether a call has failed since `begin`."""
         return bool(self._current)
 
     def begin(self) -> None:
-        """Begin to compare and act."""
         self._current = set()
 
     def report(self, error: KubernetesError) -> None:
-        """Report a call that failed."""
         self._current.add(error.call)
         self._known.add(error.call)
         self._services.health.report(DegradedReason.KUBERNETES_FAILING, str(error), error.call)

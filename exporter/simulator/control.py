@@ -57,7 +57,6 @@ class Control:
         self._routes = [(re.compile(f"{pattern}()"), actions) for pattern, actions in routes.items()]
 
     def answer(self, request: Request, body: bytes) -> Response:
-        """Answer a request; 404 and 405 included."""
         path = request.path.rstrip("/") or "/"
         for pattern, actions in self._routes:
             match = pattern.fullmatch(path)

@@ -76,7 +76,6 @@ class Engine:
         return tuple(self._coming.values())
 
     def play(self, playlist: Sequence[Scenario], at: float, *, loop: bool) -> None:
-        """Set the playlist, which begins ``at`` a time, now or later."""
         self._playlist = itertools.cycle(playlist) if loop else iter(playlist)
         self._plan_next(at)
 

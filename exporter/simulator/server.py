@@ -66,7 +66,6 @@ class SimulatorServer:
 
     @property
     def urls(self) -> dict[str, str]:
-        """The endpoints of all VMs, by the VM's name."""
         return {vm: server.url for vm, server in self._servers.items()}
 
     def start(self) -> None:
@@ -94,8 +93,6 @@ def _nth(address: str, number: int) -> str:
 
 
 class Application:
-    """Answers the requests of one VM."""
-
     def __init__(self, simulator: Simulator, vm: str) -> None:
         self._simulator = simulator
         self._vm = vm

@@ -159,7 +159,6 @@ class Simulator:
             self._override = encoded
 
     def set_fault(self, fault: Fault | None) -> None:
-        """Set the fault of requests, or remove it."""
         with self._lock:
             self._fault = fault
 
@@ -257,7 +256,6 @@ class Simulator:
             return tuple(self._approvals)
 
     def cancel(self, event_id: str) -> bool:
-        """Remove an event; return False if none has that id."""
         with self._lock:
             return self._engine.cancel(event_id, self._elapsed())
 

@@ -89,7 +89,6 @@ class DirectoryLock:
             os.write(descriptor, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
-        """Release the lock; does nothing if it is not held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

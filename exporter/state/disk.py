@@ -204,7 +204,6 @@ class Disk:
                     self.path.unlink()
 
     def release(self) -> None:
-        """Close the file and release the directory."""
         self.close()
         self._lock.release()
 
@@ -242,7 +241,6 @@ class Disk:
 
 
 def newest_version() -> int:
-    """Return the version that this program writes."""
     return len(UPGRADES) + 1
 
 

@@ -93,7 +93,6 @@ class HookJobs(Jobs[Job]):
         self._runs: dict[str, dict[JobKey, Record[Job]]] = {}
 
     def apply(self, key: JobKey, value: Record[Job] | None) -> None:
-        """Put a job, or delete it."""
         super().apply(key, value)
         runs = self._runs.setdefault(key.life, {})
         if value is not None:
@@ -167,7 +166,6 @@ class HookJobs(Jobs[Job]):
         return {key.name: HookOutcome(record.outcome) if record.outcome else None for key, record in found}
 
     def failures(self) -> list[Finding]:
-        """Return a finding for each run that failed."""
         return [
             hook_failure(key.life, (key.name, key.sequence), HookOutcome(record.outcome), record.done)
             for key, record in self.snapshot()
@@ -219,7 +217,6 @@ class Approvals(Table[str, ApprovalRecord]):
         return transaction.is_durable
 
     def note_sent(self, keys: Iterable[str], at: datetime, spans: Sequence[Span] = ()) -> None:
-        """Record that Azure accepted approvals, with their spans."""
         with self._journal.transaction() as transaction:
             self._spans.add(transaction, spans)
             for key in keys:
@@ -234,7 +231,6 @@ class Approvals(Table[str, ApprovalRecord]):
                 transaction.put(self, key, approval)
 
     def find(self, key: str) -> ApprovalRecord | None:
-        """Return the approval of an event."""
         with self.lock:
             return self.entries.get(key)
 
@@ -243,5 +239,4 @@ class Approvals(Table[str, ApprovalRecord]):
         return self._journal.unknown_until()
 
     def known(self) -> list[ApprovalRecord]:
-        """Return all approvals."""
         return [approval for _, approval in self.snapshot()]

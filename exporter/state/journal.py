@@ -65,12 +65,10 @@ class Table(Generic[K, V]):
             self.entries[key] = value
 
     def snapshot(self) -> list[tuple[K, V]]:
-        """Return all entries as they are now."""
         with self.lock:
             return list(self.entries.items())
 
     def row(self, key: K, value: V | None) -> Change:
-        """Return an entry as stored on disk."""
         return self.kind, _encoder.encode(key), None if value is None else _encoder.encode(value)
 
 
@@ -90,7 +88,6 @@ class Transaction:
         self.changes.append((table, key, value))
 
     def delete(self, table: Table[K, Any], key: K) -> None:
-        """Delete an entry, if there is one."""
         self.put(table, key, None)
 
 

@@ -103,7 +103,6 @@ class Outbox(Jobs[AnyMessage]):
         return self._lanes.get(target) or Lane()
 
     def apply(self, key: JobKey, value: Record[AnyMessage] | None) -> None:
-        """Put a message, or delete it."""
         super().apply(key, value)
         lane = self._lanes.setdefault(key.lane, Lane())
         if value is None or value.done is not None:
@@ -130,7 +129,6 @@ class Outbox(Jobs[AnyMessage]):
         ]
 
     def life(self, message: AnyMessage) -> Life | None:
-        """Return the life that a message is about, as it is now."""
         with self.lock:
             return self._lives.entries.get(message.key)
 
@@ -150,7 +148,6 @@ class Outbox(Jobs[AnyMessage]):
         return replace(message, event=event)
 
     def count_attempts(self, target: str, tried: Sequence[Waiting], number: int = 1) -> None:
-        """Record attempts whose number is limited, in one transaction."""
         with self._journal.transaction() as transaction:
             for one in tried:
                 key = JobKey(target, one.key, one.sequence)

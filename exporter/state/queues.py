@@ -31,7 +31,6 @@ class BoundedTable(Table[K, V]):
     size = 0
 
     def apply(self, key: K, value: V | None) -> None:
-        """Put an entry, or delete it."""
         self.size += self._bytes(key, value) - self._bytes(key, self.entries.get(key))
         super().apply(key, value)
 
@@ -109,7 +108,6 @@ class Queue(BoundedTable[JobKey, Record[W]]):
             return found, Record()
 
     def apply(self, key: JobKey, value: Record[W] | None) -> None:
-        """Put a job, or delete it."""
         super().apply(key, value)
         lane = self._open.setdefault(key.lane, {})
         if value is not None and value.done is None:
@@ -125,7 +123,6 @@ class Queue(BoundedTable[JobKey, Record[W]]):
             return {lane: len(jobs) for lane, jobs in self._open.items()}
 
     def first(self, lane: str, limit: int) -> list[tuple[JobKey, Record[W]]]:
-        """Return the next jobs of a lane, oldest first."""
         with self.lock:
             return list(itertools.islice(self._open.get(lane, {}).items(), limit))
 
@@ -152,11 +149,9 @@ class SpanEvents(BoundedTable[tuple[str, int], SpanEvent]):
                 transaction.delete(self, key)
 
     def of(self, life: str) -> dict[int, SpanEvent]:
-        """Return the events of a life by their sequence."""
         return {key[1]: event for key, event in self.snapshot() if key[0] == life}
 
     def clear(self) -> None:
-        """Delete all events."""
         with self._journal.transaction() as transaction:
             for key in self.entries:
                 transaction.delete(self, key)

@@ -132,7 +132,6 @@ class Store:
 
     @property
     def outage(self) -> Outage | None:
-        """The current outage of the watch, if messages were sent about it."""
         return self._progress.outage
 
     def record_outage(self, outage: Outage | None, messages: Sequence[WatchMessage]) -> None:
@@ -143,7 +142,6 @@ class Store:
             transaction.put(self._watch, _PROGRESS, progress)
 
     def note_last_success(self, at: datetime) -> None:
-        """Record the time of the last valid document, whose age the next start needs."""
         with self._journal.transaction() as transaction:
             before = self._progress
             if before.last_success != at:
