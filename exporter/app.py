@@ -119,12 +119,7 @@ class App:
         return self._server.url
 
     def start(self) -> None:
-        """Open the state, serve, and poll.
-
-        Raises:
-            ConfigurationError: a flag or a file is invalid.
-            ExporterError: another exporter uses the state directory, or the address is in use.
-        """
+        """Open the state, serve, and poll."""
         directory = config.state_directory(self._config)
         self._web = WebConfig(self._options.web_config_file, self.health, self._clock)
         with contextlib.ExitStack() as undo:
@@ -202,11 +197,7 @@ class App:
         return False
 
     def _take(self, findings: Findings, *, refuse: bool) -> None:
-        """Report what the check of targets found; early mistakes end the start.
-
-        Raises:
-            ConfigurationError: there is one, and ``refuse`` is set.
-        """
+        """Report what the check of targets found; with ``refuse``, mistakes are raised and end the start."""
         if refuse:
             findings.check()
         for what, problem in (findings.mistakes | findings.unchecked).items():
@@ -221,11 +212,7 @@ class App:
         self._signals.put(_Signal.RELOAD)
 
     def _prepare(self) -> Callable[[], None]:
-        """Read the configuration again, and return the function that applies it.
-
-        Raises:
-            ConfigurationError: it is invalid, or changes what requires a restart; the old one stays in use.
-        """
+        """Read the configuration again, and return the function that applies it."""
         try:
             fresh, plan = self._fresh()
             self._web.reload()

@@ -26,10 +26,7 @@ class ConfigurationError(ExporterError):
 
 
 class Mistakes:
-    """Collects configuration errors, in order to raise them as one.
-
-    As a context manager it catches a configuration error from its block.
-    """
+    """Collects configuration errors, also as a context manager, in order to raise them as one."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -44,11 +41,7 @@ class Mistakes:
         return True
 
     def check(self) -> None:
-        """Raise the collected problems, each once, by their lines.
-
-        Raises:
-            ConfigurationError: there are any.
-        """
+        """Raise the collected problems, each once, by their lines, as a ConfigurationError."""
         if self.problems:
             raise ConfigurationError(*sorted(dict.fromkeys(self.problems), key=_line))
 

@@ -23,11 +23,7 @@ _MOST_BYTES = 64 * 1024
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and its missing parents with mode 0700; existing ones stay unchanged.
-
-    Raises:
-        OSError: one cannot be created.
-    """
+    """Create a directory and its missing parents with mode 0700; existing ones stay unchanged."""
     if path.exists():
         return
     make_directory(path.parent)
@@ -37,11 +33,7 @@ def make_directory(path: Path) -> None:
 
 
 def open_file(path: Path) -> int:
-    """Open a file for reading and writing and return its descriptor; a new file gets mode 0600.
-
-    Raises:
-        OSError: it cannot be opened or created, is a symbolic link, or is not a regular file.
-    """
+    """Return the descriptor of a regular file to read and write, not of a link; a new file gets mode 0600."""
     try:
         descriptor = os.open(path, _READ_WRITE | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -53,21 +45,12 @@ def open_file(path: Path) -> int:
 
 
 def open_to_read(path: Path, *, follow: bool = True) -> IO[bytes]:
-    """Open a file for reading; symbolic links only with ``follow``.
-
-    Raises:
-        OSError: it cannot be opened, or is not a regular file, which could block forever.
-    """
+    """Open a regular file for reading, not a FIFO, which could block forever; links only with ``follow``."""
     return os.fdopen(_regular(path, os.O_RDONLY | _BINARY | (0 if follow else _NO_LINK)), "rb")
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a configured file of at most 64 KiB.
-
-    Raises:
-        OSError: it cannot be read, is not a regular file, or is longer.
-        UnicodeDecodeError: it is not UTF-8 text.
-    """
+    """Return the text of a configured file, or raise OSError if it is longer than 64 KiB."""
     with open_to_read(path) as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
@@ -111,11 +94,7 @@ def refuse_unsafe(directory: Path, names: Iterable[str], user: int | None = None
 
 
 def warn(paths: Iterable[Path]) -> None:
-    """Log a warning for each of these files with secrets that is world-readable.
-
-    Readable by group is fine: unprivileged services get their secrets that way. On Windows modes are
-    meaningless.
-    """
+    """Log a warning for each file with secrets that is world-readable; groups may read them."""
     for path in dict.fromkeys(paths):
         with contextlib.suppress(OSError):
             if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:

@@ -84,10 +84,7 @@ class Approver:
         self._trials = {}
 
     def look(self, snapshot: Snapshot, *, fresh: bool = False) -> bool:
-        """Decide about all pending events, and return whether some are due but the document is not fresh.
-
-        If it is ``fresh``, which means that it was fetched just now, the events that are due are sent.
-        """
+        """Decide about pending events, and send what is due; return whether a ``fresh`` document is needed."""
         self._instance = snapshot.instance
         if snapshot.current is not self._lives:
             self._lives = snapshot.current

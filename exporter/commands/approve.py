@@ -83,29 +83,14 @@ class _Imds:
         self._deadline = self._clock.monotonic() + seconds
 
     def document(self, passing: Collection[PollOutcome] = _MOMENTARY) -> Document:
-        """Return the newest document.
-
-        ``passing`` are the failures after which the request is retried.
-
-        Raises:
-            ImdsError: IMDS gave no usable answer.
-        """
+        """Return the newest document; retry after the failures ``passing``, raise ImdsError after others."""
         return self._ask(lambda: decode_document(self._client.fetch()), passing)
 
     def approve(self, event_ids: Sequence[str]) -> None:
-        """Approve events.
-
-        Raises:
-            ImdsError: IMDS did not accept it.
-        """
         self._ask(lambda: self._client.approve(event_ids), _MOMENTARY)
 
     def pause(self, seconds: float | None = None) -> None:
-        """Wait for some seconds, by default for the poll interval.
-
-        Raises:
-            TimeoutError: the time limit has passed.
-        """
+        """Wait for some seconds, by default for the poll interval; raise TimeoutError at the time limit."""
         left = self._deadline - self._clock.monotonic()
         if left <= 0:
             raise TimeoutError

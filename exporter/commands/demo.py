@@ -45,11 +45,7 @@ V = TypeVar("V")
 
 
 def run(options: Options, clock: Clock) -> int:
-    """Play all scenarios until interrupted, with messages and a table of events; return the exit status.
-
-    Raises:
-        ConfigurationError: the file, a target or a template is invalid.
-    """
+    """Play all scenarios until interrupted, with messages and a table of events; return the exit status."""
     # The app checks them in the background, and the demo does not wait for that.
     planning.load(options.config_file, options.overrides, options.notify, os.environ)
     stopping = threading.Event()

@@ -106,10 +106,7 @@ def _reports(status: Status | None, reason: DegradedReason) -> bool:
 def _configuration(
     asked: Asked, in_use: ConfigurationView | None
 ) -> tuple[Config, Sequence[Address], Sequence[Finding]]:
-    """Read the configuration as `run` does, unless the exporter has one and no other is given.
-
-    If it is invalid, the rest is examined with the defaults.
-    """
+    """Read the configuration as `run` does, unless the exporter's is examined; defaults if it is invalid."""
     found = [] if in_use is None else [_in_use(asked, in_use)]
     settings = loading.load(None, asked.overrides)
     targets: Sequence[Address] = ()

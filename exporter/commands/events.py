@@ -44,21 +44,9 @@ class RunningExporter:
         self._pool = urllib3.PoolManager(timeout=urllib3.Timeout(total=_SECONDS), retries=False)
 
     def events(self) -> api.Events:
-        """Return the exporter's events.
-
-        Raises:
-            NoExporterError: nothing answers there.
-            ExporterError: access is denied, or what answers is not an exporter.
-        """
         return self._ask("/api/v1/events", api.Events)
 
     def status(self) -> api.Status:
-        """Return the exporter's status.
-
-        Raises:
-            NoExporterError: nothing answers there.
-            ExporterError: access is denied, or what answers is not an exporter.
-        """
         return self._ask("/api/v1/status", api.Status)
 
     def close(self) -> None:
@@ -149,11 +137,6 @@ class _Sources:
         self._name = settings.instance.name or None
 
     def look(self) -> _Look:
-        """Return the events from the first source that responds.
-
-        Raises:
-            ExporterError: there was no usable answer.
-        """
         if self._exporter is None:
             return self._ask_imds()
         try:

@@ -41,13 +41,7 @@ class Trial(NamedTuple):
     clock: Clock
 
     def run(self, *, target: str | None = None, transition: Chosen | None = None, every: bool = False) -> int:
-        """Send samples, print the results, and return the exit status: 0 only if all arrived.
-
-        By default each target gets one sample; with ``every``, one of each transition.
-
-        Raises:
-            ConfigurationError: the chosen ``target`` does not exist.
-        """
+        """Send one or every sample to each target, and return the exit status: 0 if all arrived."""
         if not self.plan.addresses:
             click.echo(
                 "There is no target: pass --notify URL, or set notifications.targets in a file.", err=True

@@ -78,11 +78,6 @@ def read(
 
 
 def load(path: Path | None, overrides: Overrides) -> Config:
-    """Load the file, if there is one, and apply the overrides.
-
-    Raises:
-        ConfigurationError: the file is invalid.
-    """
     mistakes = Mistakes()
     settings, _ = load_located(path, overrides, mistakes)
     mistakes.check()
@@ -155,11 +150,7 @@ def _may_name(faulty: Keys, items: Keys) -> bool:
 
 
 def convert(file: YamlFile, kind: type[T]) -> T:
-    """Return the file's data as a msgspec type.
-
-    Raises:
-        ConfigurationError: keys are unknown or values are invalid, each with file, line and key.
-    """
+    """Return the file's data as a msgspec type, or raise all mistakes as one ConfigurationError."""
     mistakes = Mistakes()
     result = convert_sound(file, kind, mistakes)
     mistakes.check()

@@ -88,11 +88,7 @@ class YamlFile:
         del data[keys[-1]]
 
     def locate(self, node: Any, keys: Keys = ()) -> None:
-        """Record the lines of a PyYAML node and its descendants, and correct their texts and tags.
-
-        Raises:
-            ConfigurationError: a text has a lone surrogate or a NUL, or aliases expand to too much data.
-        """
+        """Record the lines of a PyYAML node and its descendants, and correct their texts and tags."""
         self._values += 1
         if self._values > _MOST_VALUES:
             raise ConfigurationError(
@@ -167,11 +163,7 @@ def error_without_file(keys: Keys, message: str) -> ConfigurationError:
 
 
 def read(path: Path) -> YamlFile:
-    """Read and parse a file; an empty one is an empty mapping.
-
-    Raises:
-        ConfigurationError: it cannot be read, is over 262,144 characters long, or is not valid YAML.
-    """
+    """Read and parse a file of at most 262,144 characters; an empty one is an empty mapping."""
     try:
         # A FIFO would wait for a writer, and a device may be endless.
         with io.TextIOWrapper(files.open_to_read(path), encoding="utf-8") as file:
@@ -188,11 +180,6 @@ def read(path: Path) -> YamlFile:
 
 
 def parse(text: str, path: Path) -> YamlFile:
-    """Parse YAML text; ``path`` is for errors.
-
-    Raises:
-        ConfigurationError: it is not valid YAML.
-    """
     import yaml
 
     file = YamlFile(path)

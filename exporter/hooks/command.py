@@ -56,10 +56,7 @@ _SHEBANG_BYTES = 256
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A command: program and arguments, standard input, variables, and the time limit in seconds.
-
-    Of the variables, ``inherited`` are those of the exporter, ``environment`` those of the event.
-    """
+    """A command; ``inherited`` are variables of the exporter, ``environment`` those of the event."""
 
     argv: tuple[str, ...]
     stdin: bytes

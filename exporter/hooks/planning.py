@@ -74,10 +74,7 @@ def _job(hook: Hook, occurrence: Occurrence, transition: Transition, instance: s
 
 
 def inherited(environ: Mapping[str, str], named: Collection[str] = ()) -> dict[str, str]:
-    """Return the variables of the exporter that hooks inherit, without those ``named`` in ``${...}``.
-
-    User names and passwords are removed from the addresses of proxies.
-    """
+    """Return the variables that hooks inherit: not those ``named`` in ``${...}``, no passwords of proxies."""
     # On Windows, names of variables are not case-sensitive.
     folded = {_fold(name) for name in named}
     return {

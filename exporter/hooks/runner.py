@@ -50,10 +50,7 @@ class HookRunner:
         self._loops = [Loop("hooks", self._work) for _ in range(MOST_AT_ONCE)]
 
     def configure(self, hooks: Sequence[Hook], inherited: Mapping[str, str]) -> None:
-        """Set the hooks, in their order, and the variables that each gets besides those of the event.
-
-        Pending jobs run with the new configuration.
-        """
+        """Set the hooks, in their order, and the variables that each inherits; pending jobs use them, too."""
         self._inherited = inherited
         self._hooks = {hook.name: hook for hook in hooks}
         self.wake()

@@ -51,11 +51,7 @@ class Client:
         self._session.mount("https://", HTTPAdapter(pool_maxsize=MOST_AT_ONCE))
 
     def node(self, name: str) -> Node:
-        """Return a Node.
-
-        Raises:
-            KubernetesError: as all methods do if there is no usable answer.
-        """
+        """Return a Node; as all methods do, raise KubernetesError if there is no usable answer."""
         return self._ask("get nodes", f"/api/v1/nodes/{quote(name)}", Node)
 
     def patch_node(self, name: str, patch: Mapping[str, Any]) -> Node:
@@ -175,12 +171,7 @@ class Client:
 
 
 def _read(response: requests.Response, deadline: float) -> bytes:
-    """Return the body.
-
-    Raises:
-        TimeoutError: ``deadline``, on the monotonic clock, has passed.
-        ValueError: the body is over the limit.
-    """
+    """Return the body, or raise TimeoutError after the ``deadline``, ValueError if it is too large."""
     body = bytearray()
     # Unlike iter_content(), read1() returns whatever has arrived, so that a slow body is detected.
     while piece := response.raw.read1(_PIECE_BYTES, decode_content=False):

@@ -53,13 +53,7 @@ class Drainer:
         self._begun, self._reasons, self._noted, self.doing = {}, {}, set(), ""
 
     def step(self, lives: Sequence[Life], instance: str, obstacle: str) -> float | None:
-        """Evict what can be evicted for these events; return the seconds until the next call.
-
-        With an ``obstacle``, such as another program that drains the Node, nothing is evicted.
-
-        Raises:
-            KubernetesError: the API server does not answer.
-        """
+        """Evict what can be, unless there is an ``obstacle``; return the seconds until the next call."""
         pending = self._pending(lives)
         delay = self._drain(pending, instance, obstacle) if pending else None
         self._conclude(lives, instance)

@@ -168,11 +168,7 @@ class Keeper:
             self._told.add(identity)
 
     def _report(self, error: KubernetesError) -> None:
-        """Report a refusal.
-
-        Raises:
-            KubernetesError: there was no answer, so other calls would fail, too.
-        """
+        """Report a refusal, or raise it if there was no answer, so that other calls would fail, too."""
         if error.status is None:
             raise error
         self._reports.report(error)

@@ -21,10 +21,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def select(pods: Iterable[Pod], drain: Drain, until: datetime | None) -> Selection:
-    """Sort the pods of a Node.
-
-    A pod that terminates already, but would end later than ``until``, is to be evicted again.
-    """
+    """Sort the pods; one that terminates already, but would end later than ``until``, is evicted again."""
     evictable, terminating, kept = [], [], []
     for pod in pods:
         ends = pod.metadata.deletion_timestamp
@@ -40,10 +37,7 @@ def select(pods: Iterable[Pod], drain: Drain, until: datetime | None) -> Selecti
 
 
 def grace(pod: Pod, drain: Drain, left: float | None) -> int | None:
-    """Return the grace period for an eviction in seconds, None for the pod's own.
-
-    It does not exceed the time that is ``left``, in seconds, None if that is unknown.
-    """
+    """Return the grace period in seconds, at most what is ``left``, if known; None for the pod's own."""
     seconds = int(drain.pod_grace_period) or pod.grace
     if left is not None:
         # With 0 the API server forgets the pod while its containers still run.

@@ -132,11 +132,7 @@ def _computer_name(vm_name: str, scale_set: str, number: str) -> str:
 
 
 def lookup(document: Any, path: str) -> Any:
-    """Return the part at a path such as ``compute/name`` or ``network/interface/0``.
-
-    Raises:
-        LookupError: there is none.
-    """
+    """Return the part at a path such as ``compute/name`` or ``network/interface/0``, or raise LookupError."""
     for name in filter(None, path.split("/")):
         if isinstance(document, list) and name.isdecimal():
             document = document[int(name)]

@@ -73,11 +73,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_scenarios(names: Sequence[str] | None = None) -> tuple[Scenario, ...]:
-    """Load scenarios by name, or by path if it ends in .yaml or .yml; without names, all bundled ones.
-
-    Raises:
-        ConfigurationError: a name is unknown, or a file is wrong; the message has file, line, key and remedy.
-    """
+    """Load scenarios by name, or by path if it ends in .yaml or .yml; without names, all bundled ones."""
     bundled = _bundled()
     found = []
     for name in names or bundled:

@@ -40,14 +40,7 @@ class _StartRequests(msgspec.Struct):
 
 
 class SimulatorServer:
-    """Serves a simulator; also a context manager that starts and stops it.
-
-    Each VM of the simulator has a port: the given one and those after it, or any if it is 0.
-
-    Raises:
-        ConfigurationError: the address is malformed, or has too few ports after it.
-        ExporterError: it cannot be bound.
-    """
+    """Serves each VM of a simulator on its own port: the given one and those after it, or any if it is 0."""
 
     def __init__(self, simulator: Simulator, address: str = "127.0.0.1:0") -> None:
         self.simulator = simulator
@@ -99,11 +92,6 @@ class Application:
         self._control = Control(simulator)
 
     async def __call__(self, request: Request) -> Response:
-        """Answer a request.
-
-        Raises:
-            HangUpError: the connection is to be dropped.
-        """
         match = _PLACE.fullmatch(request.path)
         place = match and (match[1] or match[2] or match[4])
         if not place:

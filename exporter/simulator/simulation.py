@@ -139,11 +139,7 @@ class Simulator:
         return tuple(self._scenarios.values())
 
     def start_scenario(self, name: str | Scenario) -> tuple[str, ...]:
-        """Start a scenario now, in parallel to all others, and return the ids of its events.
-
-        Raises:
-            ConfigurationError: no scenario has that name.
-        """
+        """Start a scenario now, in parallel to all others, and return the ids of its events."""
         scenario = name if isinstance(name, Scenario) else self._scenarios.get(name)
         if scenario is None:
             raise ConfigurationError(f"no scenario is named {name!r}; there are {', '.join(self._scenarios)}")
@@ -184,13 +180,7 @@ class Simulator:
             return True
 
     def switch_off(self, empty: float | None = None) -> None:
-        """Switch the service off, as after 24 hours without a request; the next request switches it on.
-
-        ``empty`` replaces ``empty_after_switch_on`` from then on.
-
-        Raises:
-            ConfigurationError: ``empty`` is out of its range.
-        """
+        """Switch off until the next request, as Azure does; ``empty`` replaces ``empty_after_switch_on``."""
         if empty is not None:
             _check_empty(empty)
         with self._lock:

@@ -62,12 +62,7 @@ class DirectoryLock:
         self._descriptor: int | None = None
 
     def hold(self) -> None:
-        """Take the lock, or make sure that it is still held: the directory may have been replaced.
-
-        Raises:
-            StateDirectoryInUseError: another process holds it.
-            OSError: the file cannot be opened or locked.
-        """
+        """Take the lock, or make sure that it is still held: the directory may have been replaced."""
         if self._descriptor is not None and is_in_place(self._path, os.fstat(self._descriptor)):
             return
         self.release()
@@ -119,11 +114,7 @@ def is_in_place(path: Path, identity: os.stat_result) -> bool:
 
 
 def move_aside(directory: Path, defect: str, now: datetime) -> str:
-    """Rename the state file and its companions to a name with ``defect`` and time, and return that name.
-
-    Raises:
-        OSError: that is not possible.
-    """
+    """Rename the state file and its companions to a name with ``defect`` and time, and return that name."""
     stem = f"{FILE_NAME}.{defect}-{now:{_ASIDE_TIME}}"
     name, number = stem, 0
     while any((directory / (name + suffix)).exists() for suffix in ("", *COMPANIONS)):
@@ -150,11 +141,7 @@ def last_moved_aside(directory: Path) -> tuple[str, datetime] | None:
 
 
 def sync(directory: Path) -> None:
-    """Flush a directory to disk; Windows has no such call and does not need it.
-
-    Raises:
-        OSError: the disk fails.
-    """
+    """Flush a directory to disk; Windows has no such call and does not need it."""
     if sys.platform != "win32":
         descriptor = os.open(directory, os.O_RDONLY)
         try:

@@ -132,11 +132,7 @@ class Disk:
         return _rows(self._opened())
 
     def rows_read_only(self) -> Iterable[Row] | None:
-        """Return the rows of a file that cannot be written; None if it cannot be read either.
-
-        Raises:
-            UnusableFileError: it can be read, but is not a valid state file.
-        """
+        """Return the rows of a file that cannot be written; None if it cannot be read either."""
         # On a full disk there is no room for the index of SQLite's log; with an exclusive lock, SQLite keeps
         # it in memory. In a read-only directory neither is possible; SQLite reads "immutable" files there,
         # but ignores the log, so that is only for a file without one.

@@ -81,11 +81,7 @@ class Jobs(Queue[W]):
 
 
 class HookJobs(Jobs[Job]):
-    """The jobs of all hooks; for any number of threads.
-
-    The lane is the event's first id in lower case, so that the hooks of all its lives run in order. The name
-    is the hook's.
-    """
+    """The jobs of all hooks. The lane is the event's first id: hooks of all its lives run in order."""
 
     def __init__(self, journal: Journal, spans: Spans) -> None:
         super().__init__(journal, "hook", Record[Job], spans)
@@ -103,10 +99,7 @@ class HookJobs(Jobs[Job]):
             del self._runs[key.life]
 
     def add(self, transaction: Transaction, jobs: Sequence[Job]) -> None:
-        """Add jobs in the transaction of the transitions that cause them, unless they are known.
-
-        A job for an update replaces one of the same hook that has not started.
-        """
+        """Add unknown jobs; one for an update replaces one of the same hook that has not started."""
         updates = {(job.key, job.hook) for job in jobs if job.transition is Transition.UPDATED}
         for life, hook in updates:
             for key, record in self._not_begun(life):
@@ -156,7 +149,7 @@ class HookJobs(Jobs[Job]):
             transaction.put(self, key, Record(attempts=1, done=at, outcome=outcome))
 
     def results(self, life: str, but: Container[int] = ()) -> dict[str, HookOutcome | None]:
-        """Return the outcome of each hook's newest run for a life; None if it has not ended, or never will.
+        """Return the outcome of each hook's newest run for a life; None without one.
 
         Runs for the transitions with the numbers ``but`` are left out.
         """

@@ -49,12 +49,7 @@ class Table(Generic[K, V]):
         journal.tables[kind] = self
 
     def decode(self, key: bytes, value: bytes) -> tuple[K, V]:
-        """Decode an entry.
-
-        Raises:
-            msgspec.MsgspecError: it is damaged; older versions do not derive this from ValueError.
-            ValueError: it is not UTF-8.
-        """
+        """Decode an entry; a damaged one is a msgspec.MsgspecError, or a ValueError if it is not UTF-8."""
         return self._key_decoder.decode(key), self._value_decoder.decode(value)
 
     def apply(self, key: K, value: V | None) -> None:
@@ -109,11 +104,7 @@ class Journal:
         self._unknown_until = (-math.inf, clock.now())
 
     def open(self) -> None:
-        """Read the file, if there is one.
-
-        Raises:
-            StateDirectoryInUseError: another exporter uses the directory.
-        """
+        """Read the file, if there is one, or raise StateDirectoryInUseError."""
         with self._writing:
             try:
                 self._attach()

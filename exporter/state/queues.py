@@ -171,10 +171,7 @@ class Spans(Queue[Span]):
         self._displaced: Counter[str] = Counter()
 
     def add(self, transaction: Transaction, spans: Sequence[Span]) -> None:
-        """Add spans to every lane in the transaction of what they describe.
-
-        The oldest are dropped to make room.
-        """
+        """Add spans to every lane in the transaction of what they describe; the oldest make room."""
         for lane in self.lanes if spans else ():
             kept = [(JobKey(lane, one.trace_id, 0, one.span_id), Record(one)) for one in spans[-CAPACITY:]]
             waiting = self._open.get(lane, {})
