@@ -13,8 +13,7 @@ from exporter.hooks.planning import inherited
 from exporter.hooks.runner import HookRunner
 from exporter.imds import RateLimiter, client_of
 from exporter.inbox import Inbox
-from exporter.kubernetes import NodeLoop
-from exporter.kubernetes import Services as NodeServices
+from exporter.kubernetes import NodeLoop, Reports
 from exporter.metrics import Metrics
 from exporter.model.views import ConfigurationView, Minute, Snapshot
 from exporter.notifications.notifier import Notifier
@@ -63,7 +62,7 @@ class Pipeline:
         self._hooks = HookRunner(store.hook_jobs, metrics, self._tracer, inbox, clock)
         self.node = NodeLoop(
             lambda: self.snapshot,
-            NodeServices(store.hook_jobs, metrics, self._tracer, inbox, health, clock),
+            Reports(store.hook_jobs, metrics, self._tracer, inbox, health=health, clock=clock),
         )
         self.approver = Approver(store, metrics, self._tracer, inbox, clock, known=known)
         self.notifier = Notifier(

@@ -84,7 +84,7 @@ class Approver:
         self._trials = {}
 
     def look(self, snapshot: Snapshot, *, fresh: bool = False) -> bool:
-        """Decide about pending events, and send what is due; return whether a ``fresh`` document is needed."""
+        """Decide about pending events, and send what is due; return whether a ``fresh`` one is needed."""
         self._instance = snapshot.instance
         if snapshot.current is not self._lives:
             self._lives = snapshot.current

@@ -39,7 +39,6 @@ if sys.platform == "win32":
             self._has_job = bool(self._job and self._kernel.AssignProcessToJobObject(self._job, handle))
 
         def read(self, seconds: float) -> bytes | None:
-            """Return output, waiting at most ``seconds``; b"" at its end, None if none came."""
             handle = msvcrt.get_osfhandle(self._output.fileno())
             deadline = time.monotonic() + seconds
             try:
@@ -53,7 +52,6 @@ if sys.platform == "win32":
                 return b""
 
         def exited(self) -> bool:
-            """Return whether the command itself has ended; processes that it started may continue."""
             return self._popen.poll() is not None
 
         def alive(self) -> bool:
@@ -66,13 +64,11 @@ if sys.platform == "win32":
                 os.kill(self._popen.pid, signal.CTRL_BREAK_EVENT)
 
         def kill(self) -> None:
-            """End all processes of the job."""
             if not (self._has_job and self._kernel.TerminateJobObject(self._job, _KILLED)):
                 with contextlib.suppress(OSError):
                     self._popen.kill()
 
         def status(self) -> int | None:
-            """Return the exit status; None if it is not known."""
             return self._popen.poll()
 
         def close(self) -> None:
@@ -85,12 +81,6 @@ if sys.platform == "win32":
     def start(
         argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
     ) -> Process:
-        """Start a command with ``stdin`` as its standard input; ``environment`` overrides ``inherited``.
-
-        Raises:
-            OSError: it cannot be started.
-            ValueError: there is NUL in the command or in a variable.
-        """
         with tempfile.TemporaryFile() as file:
             file.write(stdin)
             file.seek(0)
@@ -179,7 +169,6 @@ else:
             self._signal(signal.SIGCONT)
 
         def kill(self) -> None:
-            """Send SIGKILL to the whole group."""
             self._signal(signal.SIGKILL)
 
         def status(self) -> int | None:
@@ -204,9 +193,7 @@ else:
     ) -> Process:
         """Start a command with ``stdin`` as its standard input; ``environment`` overrides ``inherited``.
 
-        Raises:
-            OSError: it cannot be started.
-            ValueError: there is NUL in the command or in a variable.
+        A NUL in the command or in a variable is a ValueError, any other failure an OSError.
         """
         # As bytes: a hook gets UTF-8 in every locale.
         variables = {name.encode(): value.encode() for name, value in environment.items()}

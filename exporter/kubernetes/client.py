@@ -100,7 +100,7 @@ class Client:
         """Close idle connections; later requests open new ones, with the CA that is there then."""
         self._session.close()
 
-    def _ask(  # a request has as many sides
+    def _ask(
         self,
         call: str,
         path: str,

@@ -160,18 +160,20 @@ class Drainer:
                 self._reports.report(error)
 
     def _pretend(self, pods: Iterable[Pod]) -> None:
-        fresh = [pod for pod in pods if pod.metadata.uid not in self._noted]
-        self._noted.update(pod.metadata.uid for pod in fresh)
-        for pod in fresh:
+        for pod in self._unnoted(pods):
             self._reports.metrics.evicted(EvictionOutcome.DRY_RUN)
             log.info("dry run: pod would be evicted", extra={"pod": pod.name})
 
     def _note_kept(self, pods: Iterable[Pod]) -> None:
-        fresh = [pod for pod in pods if pod.metadata.uid not in self._noted]
-        self._noted.update(pod.metadata.uid for pod in fresh)
-        if fresh:
+        if fresh := self._unnoted(pods):
             shown = names((pod.name for pod in fresh), most=50)
             log.warning("pods without a controller are not evicted", extra={"pods": shown})
+
+    def _unnoted(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Return the pods that this is called with for the first time."""
+        fresh = [pod for pod in pods if pod.metadata.uid not in self._noted]
+        self._noted.update(pod.metadata.uid for pod in fresh)
+        return fresh
 
     def _describe(self, found: Selection, obstacle: str) -> str:
         evicted = {pod.metadata.uid for pod in self._fresh}
@@ -180,17 +182,11 @@ class Drainer:
             for pod in found.evictable
         } | {pod.name: "terminating" for pod in found.terminating}
         left = [f"{name} ({reason})" if reason else name for name, reason in reasons.items()]
-        if not left:
-            count = "no pod is left"
-        else:
-            count = "1 pod is left" if len(left) == 1 else f"{len(left)} pods are left"
-        kept = (
-            f"; without a controller, not evicted: {names(pod.name for pod in found.kept)}"
-            if found.kept
-            else ""
-        )
-        waits = f"; {obstacle}" if obstacle else ""
-        return count + (f": {names(left)}" if left else "") + kept + waits
+        number = "1 pod is left" if len(left) == 1 else f"{len(left)} pods are left"
+        parts = [f"{number}: {names(left)}" if left else "no pod is left"]
+        if found.kept:
+            parts.append(f"without a controller, not evicted: {names(pod.name for pod in found.kept)}")
+        return "; ".join([*parts, *filter(None, [obstacle])])
 
 
 def _is_over(life: Life, now: datetime) -> bool:

@@ -67,12 +67,7 @@ def eviction_event(pod: Pod, node: str, lives: Sequence[Life], at: datetime) -> 
 
 
 def _event(
-    about: dict[str, str],
-    place: tuple[str, str],
-    *,
-    identity: Sequence[str],
-    at: datetime,
-    **content: str,
+    about: dict[str, str], place: tuple[str, str], *, identity: Sequence[str], at: datetime, **content: str
 ) -> dict[str, Any]:
     """Return an Event; ``place`` is its namespace and the name of the Node."""
     namespace, node = place

@@ -85,7 +85,10 @@ class Keeper:
         if self._settings.conditions:
             patch = desired.conditions(node, lives, now)
             if patch:
-                self._patch_status(patch)
+                try:
+                    self._client.patch_node_status(self._name, patch)
+                except KubernetesError as error:
+                    self._report(error)
             self._create_events(node, snapshot)
         begins = desired.next_begin(lives, node, drain, now) if drain.enabled else None
         until = (begins - self._clock.now()).total_seconds() if begins is not None else _COMPARE_SECONDS
@@ -146,12 +149,6 @@ class Keeper:
             log.info("dry run: node would be changed", extra={"node": self._name, "changes": patch})
         self._pretended = patch
         return {}
-
-    def _patch_status(self, patch: Patch) -> None:
-        try:
-            self._client.patch_node_status(self._name, patch)
-        except KubernetesError as error:
-            self._report(error)
 
     def _create_events(self, node: Node, snapshot: Snapshot) -> None:
         found = list(events.recent(snapshot, self._clock.now()))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from exporter.config.kubernetes import DRAIN, Kubernetes
-from exporter.kubernetes.reports import Reports, Services
+from exporter.kubernetes.reports import Reports
 from exporter.model.views import NodeView, Snapshot
 from exporter.work import Loop
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class NodeLoop:
     """Compares the Node with what it should be, and acts; the thread is started once there is a Node."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot], services: Services) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot], reports: Reports) -> None:
         self._snapshot = snapshot
-        self._reports = Reports(services)
+        self._reports = reports
         self._keeper: Keeper | None = None
         self._loop = Loop("kubernetes", self.step)
 

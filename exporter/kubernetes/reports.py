@@ -2,7 +2,6 @@
 
 import logging
 from datetime import datetime
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,30 +22,25 @@ from exporter.tracing import Tracer
 log = logging.getLogger(__name__)
 
 
-class Services(NamedTuple):
-    jobs: HookJobs
-    metrics: Metrics
-    tracer: Tracer
-    inbox: Inbox
-    health: Health
-    clock: Clock
-
-
 class Reports:
     """Records how drains end and which calls fail; outlives a configuration."""
 
-    def __init__(self, services: Services) -> None:
-        self.metrics = services.metrics
-        self.clock = services.clock
-        self._services = services
+    def __init__(
+        self, jobs: HookJobs, metrics: Metrics, tracer: Tracer, inbox: Inbox, *, health: Health, clock: Clock
+    ) -> None:
+        self.metrics = metrics
+        self.clock = clock
+        self._jobs = jobs
+        self._tracer = tracer
+        self._inbox = inbox
+        self._health = health
         # The calls that have failed, and those that did since `begin`.
         self._known: set[str] = set()
         self._current: set[str] = set()
 
     def record(self, life: Life, instance: str, outcome: HookOutcome, begun: datetime, reason: str) -> None:
         """Record the outcome for a life, unless it is known, or the drain has succeeded already."""
-        jobs, tracer = self._services.jobs, self._services.tracer
-        if jobs.results(life.key).get(DRAIN) in (outcome, HookOutcome.SUCCEEDED):
+        if self._jobs.results(life.key).get(DRAIN) in (outcome, HookOutcome.SUCCEEDED):
             return
         now = self.clock.now()
         sequence = _sequence(life)
@@ -62,19 +56,19 @@ class Reports:
         )
         result = CommandResult(outcome, None, max((now - begun).total_seconds(), 0.0), reason)
         key = JobKey(life.ids[0].lower(), life.key, sequence, DRAIN)
-        jobs.note(key, outcome, now, tracer.hooked(job, begun, now, result))
-        succeeded = outcome is HookOutcome.SUCCEEDED
+        self._jobs.note(key, outcome, now, self._tracer.hooked(job, begun, now, result))
         facts = {"event_id": life.ids[0], "trace_id": trace_id(life.ids[0]), "outcome": outcome.value}
-        log.log(
-            logging.INFO if succeeded else logging.WARNING, "drain ended", extra=facts | {"reason": reason}
-        )
-        tracer.wake()
+        facts["reason"] = reason
+        self._tracer.wake()
         self.metrics.hook_ended(DRAIN, outcome, result.seconds)
-        failure = replace(
-            hook_failure(life.key, (DRAIN, sequence), outcome, now, reason=reason), instance=instance
-        )
-        # Without a report, approvals are decided about again.
-        self._services.inbox.put(*(() if succeeded else (failure,)))
+        if outcome is HookOutcome.SUCCEEDED:
+            log.info("drain ended", extra=facts)
+            # An approval may have waited for it.
+            self._inbox.put()
+            return
+        log.warning("drain ended", extra=facts)
+        failure = hook_failure(life.key, (DRAIN, sequence), outcome, now, reason=reason)
+        self._inbox.put(replace(failure, instance=instance))
 
     @property
     def is_failing(self) -> bool:
@@ -86,12 +80,12 @@ class Reports:
     def report(self, error: KubernetesError) -> None:
         self._current.add(error.call)
         self._known.add(error.call)
-        self._services.health.report(DegradedReason.KUBERNETES_FAILING, str(error), error.call)
+        self._health.report(DegradedReason.KUBERNETES_FAILING, str(error), error.call)
 
     def end(self) -> None:
         """Clear the problems with calls that have not failed since `begin`; call it if all were made."""
         for call in self._known - self._current:
-            self._services.health.clear(DegradedReason.KUBERNETES_FAILING, call)
+            self._health.clear(DegradedReason.KUBERNETES_FAILING, call)
         self._known = set(self._current)
 
 
