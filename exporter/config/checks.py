@@ -47,7 +47,8 @@ def unknown_types(config: Config) -> Iterator[Finding]:
     """Return the place of each unknown event type, and what may be meant; Azure may add types."""
     for place, match in _matches(config):
         for index, event_type in enumerate(match.event_types or ()):
-            if event_type not in _KNOWN_TYPES:
+            # An empty one is a mistake, or stands for a faulty one.
+            if event_type and event_type not in _KNOWN_TYPES:
                 from difflib import get_close_matches
 
                 near = get_close_matches(event_type.capitalize(), _KNOWN_TYPES, 1)

@@ -6,14 +6,13 @@ are found before anything starts; each is a `ConfigurationError` with file, line
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import getitem
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from msgspec import inspect
 
 from exporter import files as secret_files
 from exporter.config import Config, Mode, Overrides, addresses, yamlfile
@@ -27,7 +26,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 log = logging.getLogger(__name__)
 
-_PATH_PART = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 _JSON_TYPES = {
     "object": "a mapping",
     "array": "a list",
@@ -125,7 +123,7 @@ def _checked(file: YamlFile, mistakes: Mistakes) -> Config:
         approval["mode"] = (Mode.ON if approval["mode"] else Mode.OFF).value
     config = convert_sound(file, Config, mistakes)
     for keys, fault in findings(config):
-        if not _follows(file.place(keys), file.faulty):
+        if not _follows(keys, file.faulty):
             mistakes.problems += file.error(keys, fault).problems
     return config
 
@@ -166,96 +164,111 @@ def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
         ConfigurationError: no part is valid, or there are too many mistakes.
     """
     mistakes.problems += file.mistakes.problems
-    info = inspect.type_info(kind)
-    data = _given(file.data, info)
-    while True:
+    result: T = _Converter(file, mistakes).convert(file.data, kind, ())
+    if () in file.faulty:
+        mistakes.check()
+    return result
+
+
+class _Converter:
+    """Converts one value after the other, as msgspec would stop at the first mistake."""
+
+    def __init__(self, file: YamlFile, mistakes: Mistakes) -> None:
+        self._file = file
+        self._mistakes = mistakes
+
+    def convert(self, data: Any, kind: Any, keys: Keys) -> Any:
+        """Return a value of this type, a blank one if the data are faulty."""
+        kind, parse = _plain(kind)
         try:
+            if parse:
+                return parse(data)
+            if isinstance(data, dict) and _is_struct(kind):
+                return self._struct(data, kind, keys)
+            if isinstance(data, dict) and get_origin(kind) is dict:
+                found = {key: self.convert(data[key], get_args(kind)[1], (*keys, key)) for key in data}
+                return {key: value for key, value in found.items() if (*keys, key) not in self._file.faulty}
+            # A YAML set is accepted as a list, too.
+            if isinstance(data, list | set | tuple) and (sequence := get_origin(kind)) in (tuple, list):
+                item = get_args(kind)[0]
+                return sequence(self.convert(value, item, (*keys, index)) for index, value in enumerate(data))
             return msgspec.convert(data, kind)
         except msgspec.ValidationError as error:
-            message, _, path = str(error).partition(" - at `")
-            keys, missing = _keys(path.rstrip("`")), ""
-            value = reduce(getitem, keys, data)
-            if isinstance(value, ValueError):
-                message = str(value)
-            else:
-                keys, missing, message = _explained(message, keys, info)
-            # A value that is missing because it was left out has been reported.
-            if (*file.place(keys), missing) not in file.faulty:
-                mistakes.problems += file.error(keys, message).problems
-            if not (keys or missing) or len(mistakes.problems) >= MOST_MISTAKES:
-                mistakes.check()
-            file.leave_out(data, (*keys, missing) if missing else keys, _required(info, keys, missing))
-
-
-def _required(info: inspect.Type, keys: Keys, missing: str) -> object:
-    """Return a valid value for a required key, so that the rest of its mapping is checked, or None."""
-    *parents, key = (*keys, missing) if missing else keys
-    for parent in parents:
-        info = _inner(info, parent)
-    fields = _without_none(info)
-    if not isinstance(fields, inspect.StructType):
-        return None
-    kind = next((one.type for one in fields.fields if one.encode_name == key and one.required), None)
-    if kind is None:
-        return None
-    plain = kind.type if isinstance(kind, inspect.Metadata) else kind
-    if isinstance(plain, inspect.FloatType | inspect.IntType):
-        return 0
-    return next(iter(_choices(kind)), "") if not isinstance(kind, inspect.VarTupleType) else ("",)
-
-
-def _keys(path: str) -> Keys:
-    """Return the keys of a msgspec path such as ``$.targets[0].url``."""
-    found = _PATH_PART.finditer(path.removeprefix("$"))
-    return tuple(int(part[2]) if part[2] else part[1] for part in found if part[1] or part[2])
-
-
-def _given(data: Any, info: inspect.Type) -> Any:
-    """Return the data with values parsed, and without known keys that have no value.
-
-    In place of a value that cannot be parsed is its ValueError, which no type accepts.
-    """
-    info = _without_none(info)
-    if isinstance(info, inspect.Metadata):
-        try:
-            return (info.extra or {})["parse"](data)
+            self._add(keys, _explained(str(error), kind), keys)
         except ValueError as error:
-            return error
-    if isinstance(data, dict):
-        known = _fields(info)
-        return {
-            key: _given(value, known[key]) if key in known else value
-            for key, value in data.items()
-            if value is not None or key not in known
-        }
-    items = getattr(info, "item_type", None)
-    # A YAML set is accepted as a list, too; in a list, elements can be left out.
-    if isinstance(data, list | set | tuple) and items:
-        return [_given(value, items) for value in data]
-    return data
+            self._add(keys, str(error), keys)
+        return _blank(kind)
+
+    def _struct(self, data: dict[str, Any], kind: Any, keys: Keys) -> Any:
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        values = {}
+        for key, value in data.items():
+            field, place = fields.get(key), (*keys, key)
+            if field is None:
+                self._add(place, f"unknown key; {_hint(key, list(fields))}", place)
+            elif value is not None:
+                found = self.convert(value, field.type, place)
+                if field.required or place not in self._file.faulty:
+                    values[field.name] = found
+        for key, field in fields.items():
+            if field.required and field.name not in values:
+                self._add((*keys, key), f"{key} is missing; add it", keys)
+                values[field.name] = _blank(field.type)
+        return kind(**values)
+
+    def _add(self, faulty: Keys, message: str, keys: Keys) -> None:
+        self._file.faulty.append(faulty)
+        self._mistakes.problems += self._file.error(keys, message).problems
+        if len(self._mistakes.problems) >= MOST_MISTAKES:
+            self._mistakes.check()
 
 
-def _explained(message: str, keys: Keys, info: inspect.Type) -> tuple[Keys, str, str]:
-    """Return the place of what msgspec rejects, the missing key or "", and the message."""
-    for key in keys:
-        info = _inner(info, key)
-    # A key may have several lines.
-    if unknown := re.fullmatch(r"(?s)Object contains unknown field `(.*)`", message):
-        return (*keys, unknown[1]), "", f"unknown key; {_hint(unknown[1], list(_fields(info)))}"
-    if missing := re.fullmatch(r"Object missing required field `(.*)`", message):
-        return keys, missing[1], f"{missing[1]} is missing; add it"
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, UnionType)
+
+
+def _plain(kind: Any) -> tuple[Any, Callable[[object], object] | None]:
+    """Return a type without None, and the function that its values are parsed by; see `values.parsed`."""
+    if _is_union(kind):
+        first, *others = [part for part in get_args(kind) if part is not NoneType]
+        kind = kind if others else first
+    if get_origin(kind) is not Annotated:
+        return kind, None
+    plain, meta = get_args(kind)
+    return plain, meta.extra["parse"]
+
+
+def _blank(kind: Any) -> Any:
+    """Return a value in place of a faulty one, so that what contains it is checked, too."""
+    kind, _ = _plain(kind)
+    if _is_struct(kind):
+        return kind(
+            **{field.name: _blank(field.type) for field in msgspec.structs.fields(kind) if field.required}
+        )
+    if get_origin(kind) in (tuple, list):
+        return get_origin(kind)([_blank(get_args(kind)[0])])
+    choices = _choices(kind)
+    return msgspec.convert(choices[0], kind) if choices and kind is not bool else kind()
+
+
+def _explained(message: str, kind: Any) -> str:
+    """Return what msgspec says about a value in the words of this program."""
     if wrong := re.fullmatch(r"Invalid enum value '?(.*?)'?", message):
-        choices = _choices(info)
+        choices = _choices(kind)
         if wrong[1] in choices:
-            return keys, "", f"{wrong[1]} is in quotes; remove them"
-        return keys, "", f"{quoted(wrong[1])} is not supported; {_hint(wrong[1], choices)}"
+            return f"{wrong[1]} is in quotes; remove them"
+        return f"{quoted(wrong[1])} is not supported; {_hint(wrong[1], choices)}"
     if unfit := re.fullmatch(r"Expected `(.+?)`, got `(.+?)`", message):
-        wanted, got = [word for word in unfit[1].split(" | ") if word != "null"], unfit[2]
+        wanted, got = unfit[1].split(" | "), unfit[2]
         # No, off and 7 are valid names, but not strings in YAML.
         remedy = "; put it in quotes" if wanted == ["str"] and got in ("bool", "int", "float") else ""
         shown = " or ".join(_JSON_TYPES.get(word, word) for word in wanted)
-        return keys, "", f"must be {shown}, but is {_JSON_TYPES.get(got, got)}{remedy}"
-    return keys, "", message
+        return f"must be {shown}, but is {_JSON_TYPES.get(got, got)}{remedy}"
+    return message
 
 
 def _hint(wrong: str, known: Sequence[str]) -> str:
@@ -267,32 +280,11 @@ def _hint(wrong: str, known: Sequence[str]) -> str:
     return f"did you mean {folded[close[0]]}?" if close else f"must be one of: {', '.join(known)}"
 
 
-def _fields(info: inspect.Type) -> dict[str, inspect.Type]:
-    info = _without_none(info)
-    return {f.encode_name: f.type for f in info.fields} if isinstance(info, inspect.StructType) else {}
-
-
-def _inner(info: inspect.Type, key: str | int) -> inspect.Type:
-    """Return the type of the value at a key of a mapping or list."""
-    info = _without_none(info)
-    if isinstance(info, inspect.StructType):
-        return _fields(info)[str(key)]
-    if isinstance(info, inspect.DictType):
-        return info.value_type
-    return info.item_type if isinstance(info, inspect.VarTupleType | inspect.ListType) else info
-
-
-def _choices(info: inspect.Type) -> list[str]:
-    if isinstance(info, inspect.UnionType):
-        return [choice for part in info.types for choice in _choices(part)]
-    if isinstance(info, inspect.LiteralType):
-        return [str(value) for value in info.values]
-    if isinstance(info, inspect.EnumType):
-        return [str(member.value) for member in info.cls]
-    return ["true", "false"] if isinstance(info, inspect.BoolType) else []
-
-
-def _without_none(info: inspect.Type) -> inspect.Type:
-    if isinstance(info, inspect.UnionType):
-        return next(part for part in info.types if not isinstance(part, inspect.NoneType))
-    return info
+def _choices(kind: Any) -> list[str]:
+    if _is_union(kind):
+        return [choice for part in get_args(kind) for choice in _choices(part)]
+    if get_origin(kind) is Literal:
+        return sorted(map(str, get_args(kind)))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [str(member.value) for member in kind]
+    return ["true", "false"] if kind is bool else []

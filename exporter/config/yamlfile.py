@@ -16,7 +16,7 @@ Locate = Callable[[Keys, str], ConfigurationError]
 _MOST_CHARACTERS = 256 * 1024
 # Nested aliases can expand a few lines to endless data.
 _MOST_VALUES = 100_000
-# More would not be read, and finding each takes as long as a whole conversion.
+# More would not be read.
 MOST_MISTAKES = 100
 _TAG = "tag:yaml.org,2002:"
 # In YAML 1.1 2020-07-01 is a date, 22:00 the number 1320 and 010 is 8; here they stay text.
@@ -38,8 +38,7 @@ _QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
 class YamlFile:
     """A parsed file: plain data, and the line of every key in it.
 
-    ``mistakes`` are those found while parsing, ``faulty`` the places of invalid values that `convert` has
-    left out.
+    ``mistakes`` are those found while parsing, ``faulty`` the places of invalid values.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,15 +48,10 @@ class YamlFile:
         self.faulty: list[Keys] = []
         self._lines: dict[Keys, int] = {}
         self._values = 0
-        # For lists of which `convert` has left out elements: the indexes in the file of the others.
-        self._kept: dict[Keys, list[int]] = {}
 
     def error(self, keys: Keys, message: str) -> ConfigurationError:
-        """Return the error ``file:line: key: message``; ``keys`` are those of the data from `convert`.
-
-        For a key that is not in the file, the line is that of its parent.
-        """
-        keys = known = self.place(keys)
+        """Return the error ``file:line: key: message``; for a key not in the file, with its parent's line."""
+        known = keys
         while known and known not in self._lines:
             known = known[:-1]
         name = dotted(keys)
@@ -65,27 +59,6 @@ class YamlFile:
         # The error is shown on a terminal, which must not be controlled by the file.
         text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
         return ConfigurationError(f"{self.path}:{self._lines.get(known, 1)}: {text}")
-
-    def place(self, keys: Keys) -> Keys:
-        """Return the place in the file of a part of the data from `convert`."""
-        found: Keys = ()
-        for key in keys:
-            kept = self._kept.get(found)
-            found = (*found, kept[key] if kept and isinstance(key, int) else key)
-        return found
-
-    def leave_out(self, data: Any, keys: Keys, instead: object = None) -> None:
-        """Remove the faulty value at ``keys`` from ``data``, or replace it."""
-        for key in keys[:-1]:
-            data = data[key]
-        place = self.place(keys)
-        self.faulty.append(place)
-        if instead is not None:
-            data[keys[-1]] = instead
-            return
-        if isinstance(data, list):
-            self._kept.setdefault(place[:-1], list(range(len(data)))).pop(int(keys[-1]))
-        del data[keys[-1]]
 
     def locate(self, node: Any, keys: Keys = ()) -> None:
         """Record the lines of a PyYAML node and its descendants, and correct their texts and tags."""
