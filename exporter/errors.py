@@ -80,8 +80,6 @@ class StateDirectoryInUseError(ExporterError):
 
 
 class StoppingError(ExporterError):
-    """The exporter is stopping and accepts no more requests."""
-
     def __init__(self) -> None:
         super().__init__("the exporter is stopping")
 

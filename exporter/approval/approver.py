@@ -120,7 +120,6 @@ class Approver:
         return (self._decisions.get(life.key, done) if is_open else done).view
 
     def stop(self, timeout: float) -> bool:
-        """Stop the thread; return whether it ended within ``timeout`` seconds."""
         self._loop.stop()
         return self._loop.join(timeout)
 

@@ -47,7 +47,6 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def view(self) -> ApprovalView:
-        """The decision as shown by API and page."""
         if self.state is None:
             return NO_APPROVAL
         return ApprovalView(self.state.value, self.rule or None, self.reason)

@@ -83,7 +83,6 @@ class Demo(NamedTuple):
 
     @property
     def events(self) -> list[EventView]:
-        """The current events, the most urgent first."""
         return [event_view(life) for life in self.app.snapshot.current]
 
 

@@ -35,7 +35,6 @@ def console() -> Console:
 
 
 def coloured(views: Sequence[EventView], now: datetime, speed: float = 1.0, *, width: int = WIDTH) -> Text:
-    """Return the table of events, each in the colour of its severity."""
     if not views:
         return Text("No events are pending.")
     head, *rest = render(views, now, speed, width=width)

@@ -129,8 +129,6 @@ class Imds(_Section, frozen=True):
 
 
 class Instance(_Section, frozen=True):
-    """The name of this VM; empty: from IMDS."""
-
     name: str = ""
 
 

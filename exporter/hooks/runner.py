@@ -74,7 +74,6 @@ class HookRunner:
             loop.stop()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the threads, and return whether they ended within ``timeout`` seconds."""
         deadline = self._clock.monotonic() + timeout
         return all(loop.join(deadline - self._clock.monotonic()) for loop in self._loops)
 

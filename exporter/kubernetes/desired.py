@@ -58,7 +58,6 @@ def description(life: Life) -> str:
 
 
 def annotations(node: Node, lives: Iterable[Life]) -> Patch:
-    """Return the changes of the annotations that describe the most urgent event."""
     life = next((life for life in lives if _is_maintenance(life.event)), None)
     wanted: dict[str, str | None] = dict.fromkeys(_FACTS)
     if life is not None:

@@ -37,7 +37,6 @@ def recent(snapshot: Snapshot, now: datetime) -> Iterator[tuple[str, Life, Trans
 
 
 def node_event(node: Node, identity: str, life: Life, record: TransitionRecord) -> dict[str, Any]:
-    """Return the Event of a transition, about the Node."""
     started = any(one.transition == "started" and one.at <= record.at for one in life.transitions)
     grave = severity(record.transition, life.event.event_type, begun=started).value not in ("info", "success")
     words = record.transition.value.split("_")
@@ -53,7 +52,6 @@ def node_event(node: Node, identity: str, life: Life, record: TransitionRecord) 
 
 
 def eviction_event(pod: Pod, node: str, lives: Sequence[Life], at: datetime) -> dict[str, Any]:
-    """Return the Event of an eviction, about the pod."""
     meta = pod.metadata
     return _event(
         {"kind": "Pod", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid},

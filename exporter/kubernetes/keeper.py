@@ -55,7 +55,6 @@ class Keeper:
         self._drainer.stopping = True
 
     def step(self, snapshot: Snapshot) -> float:
-        """Compare and act; return the seconds until the next call."""
         lives = desired.own_lives(snapshot)
         if lives is None:
             return _UNKNOWN_SECONDS

@@ -49,12 +49,10 @@ class NodeLoop:
         self._loop.wake()
 
     def step(self) -> float | None:
-        """Compare once; return the seconds until the next call, None if there is no Node."""
         keeper = self._keeper
         return keeper.step(self._snapshot()) if keeper is not None else None
 
     def stop(self, timeout: float) -> bool:
-        """Stop; return whether the thread ended within ``timeout`` seconds."""
         keeper = self._keeper
         if keeper is not None:
             keeper.stop()

@@ -30,8 +30,6 @@ class _SwitchOff(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Control:
-    """Answers everything outside ``/metadata``."""
-
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
         name = r"/([^/]+)"

@@ -158,7 +158,6 @@ class Engine:
         return tuple(ids)
 
     def _cast(self, scenario: Scenario) -> dict[str, str]:
-        """Return the VM name for each of the scenario's VMs."""
         size = len(scenario.vms)
         names = group(self._vms[0], size) if size >= len(self._vms) else tuple(self._vms)[:size]
         self._vms.rotate(-size if size < len(self._vms) else 0)

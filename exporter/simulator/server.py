@@ -66,7 +66,6 @@ class SimulatorServer:
             server.start()
 
     def stop(self, timeout: float = 1.0) -> None:
-        """Stop each server within ``timeout`` seconds."""
         for server in self._servers.values():
             server.stop(timeout)
 

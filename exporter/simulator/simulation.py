@@ -241,7 +241,6 @@ class Simulator:
 
     @property
     def approvals(self) -> tuple[Accepted, ...]:
-        """The latest thousand approvals, oldest first."""
         with self._lock:
             return tuple(self._approvals)
 

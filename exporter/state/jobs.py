@@ -228,7 +228,6 @@ class Approvals(Table[str, ApprovalRecord]):
             return self.entries.get(key)
 
     def unknown_until(self) -> datetime | None:
-        """Return until when approvals of the last hour may be missing; None if all are known."""
         return self._journal.unknown_until()
 
     def known(self) -> list[ApprovalRecord]:

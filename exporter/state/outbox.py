@@ -24,7 +24,6 @@ class Item(NamedTuple):
 
     @property
     def id(self) -> tuple[str, int]:
-        """The identity among the messages of its target."""
         return self.life, self.sequence
 
 
@@ -42,7 +41,6 @@ class Lane:
         self._places = 0
 
     def put(self, life: str, sequence: int, severity: Severity) -> None:
-        """Add a message, unless it is there."""
         items = self.lives.setdefault(life, {})
         if sequence not in items:
             self._places += 1
@@ -118,7 +116,6 @@ class Outbox(Jobs[AnyMessage]):
             self._queue(transaction, jobs, max(message.at for message in messages))
 
     def find(self, target: str, ids: Iterable[tuple[str, int]]) -> list[Waiting]:
-        """Return the queued messages with these lives and numbers."""
         with self.lock:
             keys = [JobKey(target, *one) for one in ids]
             found = [(key, self.entries[key]) for key in keys if key in self.entries]

@@ -32,8 +32,6 @@ class _Progress(msgspec.Struct, frozen=True):
 
 
 class _Events(Table[str, Life]):
-    """The lives of events, by `Life.key`."""
-
     def decode(self, key: bytes, value: bytes) -> tuple[str, Life]:
         found, life = super().decode(key, value)
         if not life.ids or life.key != found:
@@ -135,7 +133,6 @@ class Store:
         return self._progress.outage
 
     def record_outage(self, outage: Outage | None, messages: Sequence[WatchMessage]) -> None:
-        """Record an outage of the watch, or its end (None), and the messages about it, in one transaction."""
         with self._journal.transaction() as transaction:
             self.outbox.add(transaction, messages)
             progress = msgspec.structs.replace(self._progress, outage=outage)
@@ -172,7 +169,6 @@ class Store:
         return WorkView(kind, key.lane if kind == "message" else key.name, transition, state, record.done)
 
     def close(self) -> None:
-        """Write pending changes to disk, if possible, and release the directory."""
         self._journal.close()
 
     @property
