@@ -84,9 +84,6 @@ class App:
         """Read the configuration; targets ``local`` to this process get all messages.
 
         ``adapt`` may change the plan of notifications; ``notice`` is shown at the top of the page.
-
-        Raises:
-            ConfigurationError: it is invalid.
         """
         self._options = options
         self._clock = clock
@@ -168,9 +165,6 @@ class App:
         """Handle signals until one asks to stop; return False if the poller died or work hangs.
 
         The service manager is told that the exporter is ready once targets have been checked, or after 5 s.
-
-        Raises:
-            ConfigurationError: a target or a template that was configured at the start is invalid.
         """
         ready_at = self._clock.monotonic() + _CHECK_SECONDS
         is_ready = False

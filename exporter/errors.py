@@ -64,10 +64,7 @@ class PollOutcome(StrEnum):
 
 
 class ImdsError(ExporterError):
-    """The Instance Metadata Service gave no usable answer; ``reason`` is never ``SUCCESS``.
-
-    ``status`` is that of a complete HTTP answer, 0 without one.
-    """
+    """IMDS gave no usable answer; ``status`` is that of a complete HTTP answer, 0 without one."""
 
     def __init__(self, reason: PollOutcome, message: str, status: int = 0) -> None:
         super().__init__(message)

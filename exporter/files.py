@@ -71,9 +71,6 @@ def refuse_unsafe(directory: Path, names: Iterable[str], user: int | None = None
     """Refuse a directory, or files in it, that other users than ``user`` own or can write; default: this one.
 
     Groups of this process may write, and root may be the owner, because containers get their volumes so.
-
-    Raises:
-        ConfigurationError: one is unsafe, or a file is a symbolic link or not regular; with the remedy.
     """
     if sys.platform != "win32":
         user = os.geteuid() if user is None else user

@@ -40,7 +40,7 @@ class FieldsFormatter(logging.Formatter):
     def __init__(self, style: LogFormat, *, journal: bool = False) -> None:
         """With ``journal`` each line begins with its priority, see sd-daemon(3)."""
         super().__init__()
-        self._write = _as_json if style == "json" else _as_logfmt
+        self._is_json = style == "json"
         self._journal = journal
 
     def format(self, record: logging.LogRecord) -> str:
@@ -55,7 +55,12 @@ class FieldsFormatter(logging.Formatter):
             # The reason stands at its end.
             fields["traceback"] = self.formatException(record.exc_info)[-_LONGEST_TEXT:]
         prefix = f"<{_PRIORITIES.get(record.levelno, 6)}>" if self._journal else ""
-        return prefix + self._write(fields)
+        plain = {key: _plain(value) for key, value in fields.items()}
+        if self._is_json:
+            return prefix + _dumps(plain)
+        return prefix + " ".join(
+            f"{key}={_quoted(value)}" for key, value in plain.items() if value is not None
+        )
 
 
 def _writes_to_journal(environ: Mapping[str, str]) -> bool:
@@ -65,14 +70,6 @@ def _writes_to_journal(environ: Mapping[str, str]) -> bool:
     except OSError:
         return False
     return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
-
-
-def _as_json(fields: Mapping[str, Any]) -> str:
-    return _dumps({key: _plain(value) for key, value in fields.items()})
-
-
-def _as_logfmt(fields: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={_quoted(_plain(value))}" for key, value in fields.items() if value is not None)
 
 
 def _plain(value: object) -> Any:

@@ -89,7 +89,9 @@ class Approver:
         if snapshot.current is not self._lives:
             self._lives = snapshot.current
             self._ages.note(self._lives)
-            self._forget_ended()
+            keys = {life.key for life in self._lives}
+            self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
+            self._alone &= keys
         if not self.is_pending or not snapshot.ready:
             self._decisions, self._due = {}, ()
             return False
@@ -140,11 +142,6 @@ class Approver:
         for life, rule in attempt.events:
             self._failed(life, rule, attempt.problem, seconds)
         return []
-
-    def _forget_ended(self) -> None:
-        keys = {life.key for life in self._lives}
-        self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
-        self._alone &= keys
 
     def _decide_all(self) -> None:
         """Decide about each event, the most urgent first; log and count decisions that change."""

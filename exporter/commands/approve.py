@@ -76,11 +76,8 @@ class _Imds:
         self._client = client
         self._interval = interval
         self._clock = clock
-        self._deadline = math.inf
-
-    def limit(self, seconds: float) -> None:
-        """Make `pause` raise TimeoutError after this many seconds."""
-        self._deadline = self._clock.monotonic() + seconds
+        # When `pause` raises TimeoutError, on the monotonic clock.
+        self.deadline = math.inf
 
     def document(self, passing: Collection[PollOutcome] = _MOMENTARY) -> Document:
         """Return the newest document; retry after the failures ``passing``, raise ImdsError after others."""
@@ -91,7 +88,7 @@ class _Imds:
 
     def pause(self, seconds: float | None = None) -> None:
         """Wait for some seconds, by default for the poll interval; raise TimeoutError at the time limit."""
-        left = self._deadline - self._clock.monotonic()
+        left = self.deadline - self._clock.monotonic()
         if left <= 0:
             raise TimeoutError
         time.sleep(min(self._interval if seconds is None else seconds, left))
@@ -136,7 +133,7 @@ class Followed:
 
 
 def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:
-    imds.limit(seconds)
+    imds.deadline = clock.monotonic() + seconds
     statuses = {0}
     try:
         click.echo("Waiting for the start. Ctrl-C stops waiting; the approval stays.")

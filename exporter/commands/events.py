@@ -106,9 +106,6 @@ def show(settings: Config, clock: Clock, *, exporter_url: str | None, as_json: b
     """Print the current events; with ``watch`` at every poll interval until interrupted.
 
     They come from the exporter, or from IMDS if no exporter responds or ``exporter_url`` is None.
-
-    Raises:
-        ExporterError: there was no usable answer; not raised with ``watch``.
     """
     sources = _Sources(settings, clock, exporter_url)
     try:

@@ -80,15 +80,13 @@ class Trial(NamedTuple):
             found = pool.map(lambda name: list(self._try_target(name, chosen[name])), chosen)
             return [one for tries in found for one in tries]
 
-    def _has_incidents(self, target: str) -> bool:
-        return self.plan.backlogs[target] is not Backlog.DIGEST and not self.plan.addresses[target].webhook
-
     def _try_target(self, target: str, messages: Sequence[AnyMessage]) -> Iterator[Try]:
         address = self.plan.addresses[target]
         if not messages:
             return
-        if self._has_incidents(target) and not messages[-1].resolves:
-            # For a service with incidents: a test must not leave one open.
+        has_incidents = self.plan.backlogs[target] is not Backlog.DIGEST and not address.webhook
+        if has_incidents and not messages[-1].resolves:
+            # A test must not leave one open.
             messages = [*messages, _end(messages[-1], self.clock)]
         for message in messages:
             begun = self.clock.monotonic()

@@ -21,9 +21,6 @@ def variables(run: click.Command, show: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the service, with its flags as the variables that stand for them.
 
     ``show`` has the properties of the unit as `systemctl show` prints them.
-
-    Raises:
-        ExporterError: there is no such service, or its environment cannot be read.
     """
     if show.get("LoadState") != "loaded":
         raise ExporterError(

@@ -48,10 +48,7 @@ def http_url(text: str) -> SplitResult | None:
 
 
 def parse_endpoint(value: object) -> str:
-    """Return the address of IMDS: a URL without path, or ``discover``.
-
-    The error does not repeat the value, which may contain a password.
-    """
+    """Return the address of IMDS: a URL without path, or ``discover``; errors do not repeat it."""
     text, remedy = str(value), f"write a URL without path, like {IMDS_ADDRESS}, or {DISCOVER}"
     if text == DISCOVER:
         return text

@@ -59,10 +59,8 @@ def _rules(config: Config) -> Iterator[Finding]:
     for index, rule in enumerate(rules):
         earlier = next((one for one in rules[:index] if _covers(one.match, rule.match)), None)
         if earlier is not None:
-            yield (
-                (*here, index),
-                f"never decides: the rule {quoted(earlier.name)} above matches all that it matches",
-            )
+            reason = f"never decides: the rule {quoted(earlier.name)} above matches all that it matches"
+            yield (*here, index), reason
         elif reason := _never(rule.match, config):
             yield (*here, index, "match"), f"nothing matches: {reason}"
 

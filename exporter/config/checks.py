@@ -53,10 +53,8 @@ def unknown_types(config: Config) -> Iterator[Finding]:
 
                 near = get_close_matches(event_type.capitalize(), _KNOWN_TYPES, 1)
                 known = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KNOWN_TYPES)}"
-                yield (
-                    (*place, "event_types", index),
-                    f"{quoted(event_type)} is not a known event type; {known}",
-                )
+                fault = f"{quoted(event_type)} is not a known event type; {known}"
+                yield (*place, "event_types", index), fault
 
 
 def fault_of_name(name: str) -> str:
@@ -72,10 +70,10 @@ def fault_of_name(name: str) -> str:
 
 def _notifications(settings: Notifications) -> Iterator[Finding]:
     here: Keys = ("notifications",)
-    yield from _names((*here, "targets"), [target.name for target in settings.targets])
+    known = [target.name for target in settings.targets]
+    yield from _names((*here, "targets"), known)
     for index, target in enumerate(settings.targets):
         yield from _target((*here, "targets", index), target, settings.apprise_config)
-    known = [target.name for target in settings.targets]
     for index, route in enumerate(settings.routes):
         place = (*here, "routes", index, "targets")
         if not route.targets:
@@ -138,15 +136,13 @@ def _approval(config: Config) -> Iterator[Finding]:
 
 def _never_applies(place: Keys, match: Match) -> Iterator[Finding]:
     if match.target is Whom.OTHER:
-        yield (
-            (*place, "target"),
-            '"other" never applies: an event that does not affect this VM is never approved; remove the key',
+        fault = (
+            '"other" never applies: an event that does not affect this VM is never approved; remove the key'
         )
+        yield (*place, "target"), fault
     if match.statuses and SCHEDULED not in match.statuses:
-        yield (
-            (*place, "statuses"),
-            "never applies: only a Scheduled event can be approved; add Scheduled, or remove the key",
-        )
+        fault = "never applies: only a Scheduled event can be approved; add Scheduled, or remove the key"
+        yield (*place, "statuses"), fault
 
 
 def _hooks(hooks: Sequence[Hook]) -> Iterator[Finding]:
@@ -165,10 +161,8 @@ def _names(place: Keys, names: Sequence[str]) -> Iterator[Finding]:
         elif name in names[:index]:
             yield (*place, index, "name"), f"{quoted(name)} is used twice; names must be unique"
         elif "://" in name:
-            yield (
-                (*place, index, "name"),
-                "is a URL, and names appear in logs and metrics; choose another name",
-            )
+            fault = "is a URL, and names appear in logs and metrics; choose another name"
+            yield (*place, index, "name"), fault
 
 
 def _there_are(known: Sequence[str]) -> str:

@@ -38,10 +38,7 @@ _JSON_TYPES = {
 
 
 class Loaded(NamedTuple):
-    """A configuration with the addresses of targets; ``urls`` are those of ``--notify``.
-
-    ``locate`` returns the error for a key, with its place in the file.
-    """
+    """A configuration with the addresses of targets; ``locate`` returns the error for a key."""
 
     config: Config
     locate: Locate
@@ -61,13 +58,7 @@ def read(
     environ: Mapping[str, str],
     mistakes: Mistakes,
 ) -> Loaded:
-    """Load a configuration with its targets, and log warnings about possible mistakes.
-
-    Errors are added to ``mistakes``, and the faulty parts left out.
-
-    Raises:
-        ConfigurationError: no part of the file is valid.
-    """
+    """Load a configuration with its targets, and log warnings; errors are added to ``mistakes``."""
     settings, locate = load_located(file, overrides, mistakes)
     found = addresses.resolve(settings.notifications, urls, locate, environ, mistakes)
     warn(settings, locate)
@@ -83,13 +74,7 @@ def load(path: Path | None, overrides: Overrides) -> Config:
 
 
 def load_located(path: Path | None, overrides: Overrides, mistakes: Mistakes) -> tuple[Config, Locate]:
-    """Return the valid part of the file, and a function that returns the error for a key.
-
-    Errors are added to ``mistakes``.
-
-    Raises:
-        ConfigurationError: no part of the file is valid.
-    """
+    """Return the valid part of the file, and what locates errors, which are added to ``mistakes``."""
     config, locate = Config(), yamlfile.error_without_file
     if path is not None:
         file = yamlfile.read(path)

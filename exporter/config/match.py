@@ -75,11 +75,9 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Conditions that must all be met; an unspecified key matches every event.
+    """Conditions that must all be met; an unspecified key matches every event."""
 
-    Event types can be any words: Azure adds types without a new version of its API.
-    """
-
+    # Any words: Azure adds types without a new version of its API.
     event_types: tuple[str, ...] | None = None
     event_sources: tuple[Literal["Platform", "User"], ...] | None = None
     statuses: tuple[Literal["Scheduled", "Started"], ...] | None = None
@@ -96,12 +94,7 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return getattr(self, f"min_{what}"), getattr(self, f"max_{what}")
 
     def holds(
-        self,
-        event: ScheduledEvent,
-        *,
-        target: Target,
-        now: datetime,
-        transition: Transition | None = None,
+        self, event: ScheduledEvent, *, target: Target, now: datetime, transition: Transition | None = None
     ) -> bool:
         """Return whether an event that affects ``target`` matches, at ``now`` and with this transition."""
         return (

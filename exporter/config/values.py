@@ -9,10 +9,7 @@ from exporter.timefmt import parse_duration
 
 
 def parsed(parse: Callable[[object], object]) -> msgspec.Meta:
-    """Return the annotation of values that `exporter.config.loading` converts by ``parse``.
-
-    Its ValueError contains the mistake and the correct form.
-    """
+    """Return the annotation of values that ``parse`` converts; its ValueError says what is wrong."""
     return msgspec.Meta(extra={"parse": parse})
 
 

@@ -36,10 +36,7 @@ _QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
 
 
 class YamlFile:
-    """A parsed file: plain data, and the line of every key in it.
-
-    ``mistakes`` are those found while parsing, ``faulty`` the places of invalid values.
-    """
+    """A parsed file: plain data, the line of every key, mistakes, and the places of faulty values."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -119,10 +116,7 @@ def _whole(scalar: Any, path: Path) -> str:
 
 
 def dotted(keys: Keys) -> str:
-    """Return a place in a file as text: ``notifications.targets[0].url``.
-
-    Of a key that may be a misplaced secret, only the length is shown.
-    """
+    """Return a place as text, ``targets[0].url``; of a key that may be a secret, only the length."""
     text = ""
     for key in keys:
         shown = f"(a key of {len(key)} characters)" if isinstance(key, str) and may_be_secret(key) else key

@@ -30,12 +30,7 @@ class HookRunner:
     """Runs the jobs of hooks; it starts threads only if there are jobs."""
 
     def __init__(
-        self,
-        waiting: HookJobs,
-        metrics: Metrics,
-        tracer: Tracer,
-        inbox: Inbox,
-        clock: Clock,
+        self, waiting: HookJobs, metrics: Metrics, tracer: Tracer, inbox: Inbox, clock: Clock
     ) -> None:
         self._jobs = waiting
         self._metrics = metrics

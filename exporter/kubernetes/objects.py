@@ -12,10 +12,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 
 class KubernetesError(ExporterError):
-    """A call failed; ``status`` is the HTTP status, None if there was no answer.
-
-    ``call`` is the verb and the resource, such as ``patch nodes/status``.
-    """
+    """A failed call, like ``patch nodes/status``; ``status`` is None if there was no HTTP answer."""
 
     def __init__(self, call: str, status: int | None, message: str) -> None:
         super().__init__(f"{call}: {message}")

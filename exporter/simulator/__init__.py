@@ -7,12 +7,4 @@ from exporter.simulator.scenario import EventChange, EventPlan, Scenario, load_s
 from exporter.simulator.server import SimulatorServer
 from exporter.simulator.simulation import Fault, Simulator
 
-__all__ = [
-    "EventChange",
-    "EventPlan",
-    "Fault",
-    "Scenario",
-    "Simulator",
-    "SimulatorServer",
-    "load_scenarios",
-]
+__all__ = ["EventChange", "EventPlan", "Fault", "Scenario", "Simulator", "SimulatorServer", "load_scenarios"]

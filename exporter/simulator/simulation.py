@@ -26,9 +26,6 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``error`` responds with ``status``, ``throttle`` with 429, ``garbage`` with 200 and invalid JSON;
     ``delay`` waits ``seconds`` before a correct response, ``drip`` sends it a byte every ``seconds``;
     ``drop`` closes the connection without a response. ``endpoint`` and ``method`` restrict it.
-
-    Raises:
-        ConfigurationError: a number is out of its range.
     """
 
     mode: Literal["error", "throttle", "delay", "garbage", "drop", "drip"]
@@ -84,9 +81,6 @@ class Simulator:
     0 lifts the limit. With ``idle``, scenarios start only on request. With more than one of ``instances``, a
     group of VMs, ``vms``, is simulated: each has its own request limit, and scenarios affect one after the
     other.
-
-    Raises:
-        ConfigurationError: a number is out of its range.
     """
 
     def __init__(  # noqa: PLR0913 - options, each with a default

@@ -51,10 +51,7 @@ def refuse_unsafe(directory: Path, user: int | None = None) -> None:
 
 
 class DirectoryLock:
-    """The lock of one directory, which the kernel releases when the process ends.
-
-    The file is never removed; it contains the pid of the process that holds the lock.
-    """
+    """The lock of one directory, which the kernel releases; the file contains the holder's pid."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -101,10 +101,6 @@ class Disk:
 
         Returns:
             the version of the file's content, 0 if it is empty; any but the newest has to be overwritten.
-
-        Raises:
-            StateDirectoryInUseError: another exporter uses the directory.
-            UnusableFileError: it is not a valid state file; nothing was written to it.
         """
         self.close()
         files.make_directory(self.directory)

@@ -35,25 +35,24 @@ class BoundedTable(Table[K, V]):
         super().apply(key, value)
 
     def add_newest(
-        self, transaction: Transaction, added: Sequence[tuple[K, V]], oldest: Iterable[K]
+        self, transaction: Transaction, added: Sequence[tuple[K, V]], oldest: Iterable[K], surplus: int = 0
     ) -> tuple[list[K], int]:
-        """Add entries, after deleting as many of the ``oldest`` as they need room for.
+        """Add entries, after deleting as many of the ``oldest`` as they need room for, or a ``surplus``.
 
-        Returns:
-            the keys of those deleted, and the number of those that there is no room for at all, at the start.
+        Return the keys of those deleted, and how many at the start of ``added`` there is no room for at all.
         """
         room = MOST_BYTES[self.kind] - self.size
         first, needed = len(added), 0
         while first and needed + self._bytes(*added[first - 1]) <= MOST_BYTES[self.kind]:
             first -= 1
             needed += self._bytes(*added[first])
-        deleted = []
-        for key in oldest if needed > room else ():
+        deleted: list[K] = []
+        for key in oldest:
+            if needed <= room and len(deleted) >= surplus:
+                break
             room += self._bytes(key, self.entries[key])
             transaction.delete(self, key)
             deleted.append(key)
-            if needed <= room:
-                break
         for key, value in added[first:]:
             transaction.put(self, key, value)
         return deleted, first
@@ -136,11 +135,7 @@ class SpanEvents(BoundedTable[tuple[str, int], SpanEvent]):
     def add(self, transaction: Transaction, events: Mapping[tuple[str, int], SpanEvent]) -> None:
         """Add events in the transaction of what they describe; the oldest are dropped to make room."""
         kept = list(events.items())[-CAPACITY:]
-        surplus = max(len(self.entries) + len(kept) - CAPACITY, 0)
-        oldest = iter(self.entries)
-        for key in itertools.islice(oldest, surplus):
-            transaction.delete(self, key)
-        self.add_newest(transaction, kept, oldest)
+        self.add_newest(transaction, kept, self.entries, len(self.entries) + len(kept) - CAPACITY)
 
     def forget(self, transaction: Transaction, lives: Collection[str]) -> None:
         """Delete the events of lives that have ended: their root spans contain them now."""
@@ -175,12 +170,9 @@ class Spans(Queue[Span]):
         for lane in self.lanes if spans else ():
             kept = [(JobKey(lane, one.trace_id, 0, one.span_id), Record(one)) for one in spans[-CAPACITY:]]
             waiting = self._open.get(lane, {})
-            surplus = max(len(waiting) + len(kept) - CAPACITY, 0)
-            oldest = iter(waiting)
-            for key in itertools.islice(oldest, surplus):
-                transaction.delete(self, key)
-            deleted, left_out = self.add_newest(transaction, kept, oldest)
-            self._displaced[lane] += surplus + len(deleted) + left_out + len(spans) - len(kept)
+            surplus = len(waiting) + len(kept) - CAPACITY
+            deleted, left_out = self.add_newest(transaction, kept, waiting, surplus)
+            self._displaced[lane] += len(deleted) + left_out + len(spans) - len(kept)
 
     def waiting(self, lane: str) -> list[tuple[JobKey, Span | None]]:
         """Return the spans of a lane, oldest first; None in place of one that cannot be read."""

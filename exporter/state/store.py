@@ -58,12 +58,7 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path, *, health: Health, clock: Clock) -> "Store":
-        """Open the state in a directory, which is created with mode 0700 if it is missing.
-
-        Raises:
-            ConfigurationError: other users can write to it.
-            StateDirectoryInUseError: another exporter uses it.
-        """
+        """Open the state in a directory, which is created with mode 0700 if it is missing."""
         refuse_unsafe(directory)
         store = cls(directory, health, clock)
         store._journal.open()
@@ -94,11 +89,9 @@ class Store:
     ) -> Mapping[str, int]:
         """Record the effects of one document, and the jobs they cause, in one transaction.
 
-        An unchanged document writes nothing.
-
-        Returns:
-            how many older messages were dropped to make room, by target.
+        Return how many older messages were dropped to make room, by target.
         """
+        # An unchanged document writes nothing.
         if not step.writes:
             return {}
         over = [one.life.key for one in step.occurrences if one.transition in ENDINGS]
