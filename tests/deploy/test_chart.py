@@ -148,9 +148,9 @@ def rules(name: str) -> set[tuple[str, str]]:
 
 
 def test_what_is_allowed() -> None:
-    """For conditions alone the Node, and more only where Nodes are drained."""
+    """For conditions and a cordon the Node, and more only where Nodes are drained."""
     conditions = {("nodes", "get"), ("nodes", "patch"), ("nodes/status", "patch")}
-    assert rules("default") == conditions
+    assert rules("default") == rules("everything") == conditions
     drain = {("pods", "list"), ("pods/eviction", "create"), ("events", "create")}
     assert rules("manifests") == conditions | drain
     assert only("default", "Role")["metadata"]["namespace"] == "default"
