@@ -49,6 +49,8 @@ _FACTS_RETRY_SECONDS = 300.0
 _NAME_PATIENCE = 9.0
 # After a crash, the age of the last success decides how ended events are judged; some minutes do not matter.
 _NOTE_SUCCESS_SECONDS = 900.0
+# While an event can start, that age also decides whether its start was watched, which is a matter of 30 s.
+_NOTE_SUCCESS_PENDING_SECONDS = 10.0
 
 
 class Watch:
@@ -93,7 +95,7 @@ class Watch:
         self._vm: VirtualMachine | None = None
         self._tags: tuple[str, ...] = ()
         self._vm_due = clock.monotonic()
-        self._note_success_at = clock.monotonic()
+        self._noted_success_at = -math.inf
         self.snapshot = Snapshot()
         self._publish(known)
 
@@ -262,6 +264,7 @@ class Watch:
         self.known = known
         self._imminent_at = next_imminent(known, self._thresholds)
         self._is_eventful = any(life.event.is_started for life in known.current.values())
+        self._is_pending = any(life.event.is_scheduled for life in known.current.values())
         self.snapshot = replace(
             self.snapshot,
             incarnation=known.incarnation,
@@ -326,8 +329,9 @@ class Watch:
         if not seen.up:
             log.info("IMDS answers", extra={"endpoint": seen.endpoint, "instance": seen.instance})
         self.known = replace(self.known, last_success=now)
-        if self._clock.monotonic() >= self._note_success_at:
-            self._note_success_at = self._clock.monotonic() + _NOTE_SUCCESS_SECONDS
+        age = self._clock.monotonic() - self._noted_success_at
+        if age >= (_NOTE_SUCCESS_PENDING_SECONDS if self._is_pending else _NOTE_SUCCESS_SECONDS):
+            self._noted_success_at = self._clock.monotonic()
             self._store.note_last_success(now)
         self._outages.valid(seen)
         self.snapshot = replace(self.snapshot, up=True, ready=True, last_success=now, last_error="")

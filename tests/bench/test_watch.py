@@ -144,6 +144,15 @@ def test_a_start_that_was_not_seen(build: Build) -> None:
     assert bench.metric("impact_seconds_count") == 0
 
 
+def test_a_start_during_a_short_interruption(build: Build) -> None:
+    """A start counts as observed if the polls around it are at most 30 s apart, also if a kill lies between."""
+    bench = build("imds: {poll_interval: 5s}")
+    bench.show(raw_event(NotBefore="Wed, 04 Mar 2026 23:00:00 GMT"), wait=200)
+    bench.simulator.set_document({"DocumentIncarnation": 3, "Events": [raw_event(**STARTED)]})
+    bench.kill()
+    assert bench.api("current")[0]["started"] is not None
+
+
 @pytest.mark.parametrize(("events", "counted"), [("self", 0), ("all", 1)])
 def test_events_of_other_vms(build: Build, events: str, counted: int) -> None:
     """They are pending always, also in the first document, and counted only where all are wanted."""
