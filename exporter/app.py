@@ -150,7 +150,7 @@ class App:
                 self.health,
                 self._clock,
                 waiting=self._pipeline.notifier.pending,
-                approval=self._pipeline.approver.view,
+                approval=self._pipeline.approver.view_if_on,
                 out_of_service=self._pipeline.out_of_service,
                 node=os.environ.get("NODE_NAME", ""),
             )

@@ -21,7 +21,7 @@ from exporter.metrics import ApprovalOutcome, Metrics
 from exporter.model.events import trace_id
 from exporter.model.jobs import Attempt, Finding, HookOutcome
 from exporter.model.lifecycle import Known, Life, Transition
-from exporter.model.views import ApprovalView, Snapshot
+from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
 from exporter.state import Store
 from exporter.tracing import Tracer
 from exporter.work import Backoff, Loop
@@ -120,6 +120,10 @@ class Approver:
         # A life is published before the decisions that follow from it.
         is_open = done.state is None and life.event.is_scheduled and life.ended is None
         return (self._decisions.get(life.key, done) if is_open else done).view
+
+    def view_if_on(self, life: Life) -> ApprovalView:
+        """Return the state of an event's approval, none while approvals are off; thread-safe."""
+        return NO_APPROVAL if self._config.approval.mode is Mode.OFF else self.view(life)
 
     def stop(self, timeout: float) -> bool:
         self._loop.stop()

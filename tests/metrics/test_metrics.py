@@ -197,6 +197,11 @@ def test_approvals_have_a_series_for_each_event_that_has_a_state(build: Build) -
     assert bench.metric("event_approval") is None
     bench.reload("approval: {mode: 'on', rules: [{name: a, action: approve, delay: 1h}]}")
     assert bench.metric("event_approval", event_id=FREEZE_ID, state="waiting") == 1
+    bench.reload("approval: {mode: 'on', rules: [{name: a, action: approve}]}")
+    assert bench.metric("event_approval", event_id=FREEZE_ID, state="approved") == 1
+    bench.reload("")
+    assert bench.metric("event_approval") is None
+    bench.reload("approval: {mode: dry_run}")
     bench.show()
     assert bench.metric("event_approval") is None
 
