@@ -15,7 +15,7 @@ _VMS_SHOWN = 10
 # A phone's lock screen shows about this much of a title.
 TITLE_LENGTH = 60
 _SHORTEST_NAME = 12
-_NAMELESS = "this VM (name unknown)"
+_NAMELESS = "this VM"
 _NO_NAME = "name not known yet"
 _FIELDS = {
     "not_before": "start",
