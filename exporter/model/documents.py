@@ -88,6 +88,7 @@ class _RawEvent(msgspec.Struct):
 
 _LEFT_OUT = f"left out: at most {MOST_EVENTS} events of a document, or {MOST_BYTES / 2**20:g} MiB, are kept"
 _REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,19}")
 # The standard library supports neither second 60 nor hour 24.
 _LEAP_SECOND = re.compile(r"(:[0-5]\d:)60(?!\d)")
@@ -163,7 +164,7 @@ def _incarnation(value: object, defects: list[Defect]) -> int | None:
         number = int(value)
     if number is not None and abs(number) <= _WIDEST_INCARNATION:
         return number
-    found = "is missing" if value is None else f"{_excerpt(value)} is not a whole number"
+    found = "is missing" if value is None else f"{_excerpt(value)} is not a whole number of 64 bits"
     defects.append(Defect("", f"DocumentIncarnation: {found}; no event is taken as cancelled", lost=False))
     return None
 
@@ -171,7 +172,7 @@ def _incarnation(value: object, defects: list[Defect]) -> int | None:
 def _with_replacements(body: bytes) -> bytes:
     """Return the JSON with invalid Unicode replaced; raise ValueError if it is still unreadable."""
     content = json.loads(body.decode("utf-8", errors="replace"))
-    return json.dumps(content, ensure_ascii=False).encode("utf-8", errors="replace")
+    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", json.dumps(content, ensure_ascii=False)).encode()
 
 
 def _decode_event(item: msgspec.Raw, doubts: tuple[str, ...], defects: list[Defect]) -> ScheduledEvent | None:
