@@ -182,8 +182,9 @@ def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) 
     for line in terminal.render(views, now):
         click.echo(line)
     for event in events:
-        names = ", ".join(map(printable, event.resources)) or "not specified by Azure"
-        click.echo(f"{printable(event.event_id)} affects {count(len(event.resources), 'VM')}: {names}")
+        names = f"{count(len(event.resources), 'VM')}: {', '.join(map(printable, event.resources))}"
+        whom = names if event.resources else "VMs that Azure does not name"
+        click.echo(f"{printable(event.event_id)} affects {whom}")
 
 
 def _agreed(events: Sequence[ScheduledEvent]) -> bool:

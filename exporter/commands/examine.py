@@ -104,7 +104,9 @@ def _scheduled_events(status: Status | None, now: datetime) -> Finding:
         text = f"the exporter waits for the first response since {since}; Azure takes up to two minutes"
         return Finding(WARNING, subject, text)
     last = f"since {rfc3339(status.last_success)}" if status.last_success else "yet"
-    return Finding(FAILURE, subject, f"the exporter has had no valid response {last}: {status.last_error}")
+    remedy = "check imds.endpoint and firewalls, or wait if Azure is updating IMDS"
+    text = f"the exporter has had no valid response {last}: {status.last_error}; {remedy}"
+    return Finding(FAILURE, subject, text)
 
 
 def _name(configured: str, status: Status | None, vm: VirtualMachine | None) -> Finding:

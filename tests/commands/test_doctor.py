@@ -183,6 +183,7 @@ def test_an_exporter_that_does_not_work(build: Build) -> None:
         "the exporter has had no valid response since 2026-03-04T22:00:" in result["scheduled events"].message
     )
     assert "status 500" in result["scheduled events"].message
+    assert "; check imds.endpoint" in result["scheduled events"].message
 
 
 def test_without_imds(tmp_path: Path) -> None:
