@@ -101,18 +101,18 @@ class _Connection:
         events = self._events(deadline)
         response = requests.Response()
         response.status_code, response.request = next(events).status_code, request
-        body = bytearray()
+        body = io.BytesIO()
         limit = BODY_LIMIT if response.status_code == 200 else _EXCERPT_LIMIT
         try:
             for event in events:
-                body += event.data
-                if len(body) > limit:
+                body.write(event.data)
+                if body.tell() > limit:
                     break
         except Exception:
             # The status of a refusal is sufficient; the body only adds detail for the log.
             if response.status_code == 200:
                 raise
-        response.raw = io.BytesIO(body)
+        response.raw = io.BytesIO(body.getvalue())  # Which copies nothing.
         return response
 
     def _send(self, request: requests.PreparedRequest, deadline: float) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import time
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from exporter.model.documents import MOST_BYTES, decode_document
 from exporter.model.events import ScheduledEvent
 from exporter.model.messages import Delivery
 from tests.bench import Build
-from tests.builders import REBOOT_ID, raw_event
+from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 
 # A hundredfold of what it takes here; what grows with the square of the input would take hours.
 SOON_SECONDS = 5.0
@@ -54,7 +55,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "an incarnation of 8 MiB": (
         lambda: b'{"DocumentIncarnation":' + b"9" * ROOM + b',"Events":[]}',
-        "Integer value out of range",
+        "its DocumentIncarnation has 8387608 bytes",
     ),
     "spaces": (lambda: b" " * BODY_LIMIT, "truncated"),
     "lone surrogates, badly nested": (lambda: b'{"a":"\\ud800","b":' + b"[" * 10**6, "not a document"),
@@ -74,29 +75,38 @@ def test_what_is_made_to_cost_is_refused_at_once(name: str) -> None:
     assert len(str(caught.value)) < 200
 
 
-LONG = "x" * ROOM
-NO_EVENT = [{"EventId": LONG}, {"EventType": LONG}]
+ENDLESS = "x" * ROOM
+LONG = "x" * 250_000
+NO_EVENT = [
+    ({name: value}, f"{name} has {problem} are possible")
+    for name in ("EventId", "EventType")
+    for value, problem in ((LONG, "250000 characters; 256"), (ENDLESS, "8387610 bytes; 262144"))
+]
 WITHOUT_FIELD: list[tuple[dict[str, Any], str]] = [
     ({"EventStatus": LONG}, "EventStatus: 'xxxx"),
     ({"Resources": [LONG]}, "Resources: ['xxxx"),
-    ({"NotBefore": LONG}, "NotBefore: cut from 8387608 to 256 characters"),
-    ({"NotBefore": "(" * ROOM}, "NotBefore: cut"),
-    ({"NotBefore": "Mon, " + "1 " * (ROOM // 2)}, "NotBefore: cut"),
+    ({"NotBefore": LONG}, "NotBefore: cut from 250000 to 256 characters"),
+    ({"NotBefore": "(" * len(LONG)}, "NotBefore: cut"),
+    ({"NotBefore": "Mon, " + "1 " * (len(LONG) // 2)}, "NotBefore: cut"),
     ({"DurationInSeconds": [[LONG]]}, "DurationInSeconds: [['xxxx"),
-    ({"Description": LONG}, "Description: cut from 8387608 to 2000 characters"),
+    ({"Description": LONG}, "Description: cut from 250000 to 2000 characters"),
+    ({"Description": ENDLESS}, "Description: 8387610 bytes; 262144 are possible"),
+    ({"Description": ENDLESS[:-6] + "\N{GRINNING FACE}"}, "Description: 8387616 bytes; 262144 are possible"),
+    ({"Resources": [ENDLESS]}, "Resources: 8387612 bytes; 262144 are possible"),
+    ({"DurationInSeconds": ["1"] * 300_000}, "DurationInSeconds: 1200001 bytes; 262144 are possible"),
     ({"Description": "\ud800" * (ROOM // 6)}, "Document: invalid Unicode was replaced"),
     ({"EventSource": LONG}, "EventSource: cut"),
     ({"ResourceType": LONG}, "ResourceType: cut"),
 ]
 
 
-@pytest.mark.parametrize("odd", NO_EVENT, ids=lambda odd: next(iter(odd)))
-def test_an_event_with_an_endless_name_is_lost_alone(odd: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("odd", "problem"), NO_EVENT)
+def test_an_event_with_an_endless_name_is_lost_alone(odd: dict[str, Any], problem: str) -> None:
     """An id or a type of 8 MiB would be a label of every scrape; its neighbour is not harmed."""
     found = decode_document(events(raw_event(EventId=REBOOT_ID), raw_event(**odd)))
     assert [event.event_id for event in found.events] == [REBOOT_ID]
     assert [defect.lost for defect in found.defects] == [True]
-    assert "characters; 256 are possible" in found.defects[0].message
+    assert problem in found.defects[0].message
     assert len(found.defects[0].message) < 200
 
 
@@ -110,6 +120,31 @@ def test_an_endless_field_is_cut(odd: dict[str, Any], problem: str) -> None:
     assert all(len(defect.message) < 300 for defect in found.defects)
     (event,) = found.events
     assert size(event) < 70_000
+
+
+@pytest.mark.parametrize(
+    ("odd", "most"),
+    [
+        ({"EventId": ENDLESS + "\N{GRINNING FACE}"}, 2),
+        ({"Description": ENDLESS + "\N{GRINNING FACE}"}, 2),
+        ({"Unknown": ["\N{GRINNING FACE}"] * 300_000}, 2),
+        # What is not Unicode is replaced in a copy, twice.
+        ({"Description": ENDLESS + "\N{GRINNING FACE}\ud800"}, 20),
+        ({"Unknown": ["\N{GRINNING FACE}\ud800"] * 300_000}, 20),
+    ],
+)
+def test_no_document_takes_many_times_its_size(odd: dict[str, Any], most: int) -> None:
+    """Although Python's texts take four bytes for each character beside an emoji."""
+    found = {"DocumentIncarnation": 1, "Events": [raw_event(), raw_event(EventId=REBOOT_ID) | odd]}
+    document = json.dumps(found, ensure_ascii=False).encode(errors="backslashreplace")
+    tracemalloc.start()
+    try:
+        decoded = decode_document(document)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert decoded.events[0].event_id == FREEZE_ID
+    assert peak < most * 2**20
 
 
 def size(event: ScheduledEvent) -> int:

@@ -239,10 +239,27 @@ def test_what_is_no_unicode_is_replaced(broken: bytes) -> None:
     found = decode_document(whole.replace(b"@", broken))
     assert [event.event_id for event in found.events] == [FREEZE_ID, REBOOT_ID]
     assert found.events[0].description.rstrip("\N{REPLACEMENT CHARACTER}") == "caf"
-    assert found.events[0].doubts
     (defect,) = found.defects
+    # The one in doubt is not approved.
+    assert [event.doubts for event in found.events] == [(defect.message,), ()]
     assert (defect.event_id, defect.lost) == ("", False)
     assert defect.message.startswith("Document: invalid Unicode was replaced: ")
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (rb"\ud83d\ude00\ud800", "\N{GRINNING FACE}\N{REPLACEMENT CHARACTER}"),
+        (rb"\ud83d\ud83d\ude00", "\N{REPLACEMENT CHARACTER}\N{GRINNING FACE}"),
+        (rb"\\ud800\udc00", "\\ud800\N{REPLACEMENT CHARACTER}"),
+        (rb"\n\u20ac\udc00\\", "\n\N{EURO SIGN}\N{REPLACEMENT CHARACTER}\\"),
+        ("\u20ac".encode() * 30_000 + b"\xe2\x82", "\N{EURO SIGN}" * 2000),
+    ],
+)
+def test_only_what_is_no_unicode_is_replaced(written: bytes, text: str) -> None:
+    """Escaped backslashes, whole pairs, and characters at any place of the document stay as they are."""
+    whole = body(raw_event(Description="@"), GOOD)
+    assert decode_document(whole.replace(b"@", written)).events[0].description == text
 
 
 @pytest.mark.parametrize(
