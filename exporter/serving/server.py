@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 _WRITE_SECONDS = 30.0  # for the peer to read a response
 _LOOK_AGAIN = 0.05  # seconds
 _BUSY_SECONDS = 1.0  # for requests in progress to end
-_PIECE_BYTES = 64 * 1024
 _MOST_BODY_BYTES = 16 * 1024**2  # of the bodies that are being sent
 _MOST_HANDSHAKES = 32  # in progress; each can take some 300 KiB
 
@@ -247,16 +246,15 @@ class Server:
             async for part in response.parts:
                 await self._send(connection, h11.Data(data=part))
         elif not head:
-            await self._send_body(connection, response.body)
+            await self._send_body(connection, response)
         await self._send(connection, h11.EndOfMessage())
 
-    async def _send_body(self, connection: Connection, body: bytes) -> None:
+    async def _send_body(self, connection: Connection, response: Response) -> None:
         deadline = self._loop.time() + _WRITE_SECONDS
-        self._bodies[connection] = body
+        self._bodies[connection] = response.body
         self._limit_bodies(connection)
         try:
-            for start in range(0, len(body), _PIECE_BYTES):
-                piece = body[start : start + _PIECE_BYTES]
+            for piece in response.pieces():
                 await self._send(connection, h11.Data(data=piece), deadline - self._loop.time())
         finally:
             self._bodies.pop(connection, None)

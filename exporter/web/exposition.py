@@ -3,10 +3,12 @@
 import gzip
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from exporter.clock import Clock
@@ -21,40 +23,36 @@ _END = b"# EOF\n"
 _KEEP_SECONDS = 300.0
 
 
-class _Deflated(NamedTuple):
-    """A compressed text, to which more can be added."""
+class Deflated(NamedTuple):
+    """A text as deflate blocks (RFC 1951), with its checksum and its size before compression."""
 
-    data: bytes
-    checksum: int
-    size: int
+    data: bytes = b""
+    checksum: int = 0
+    size: int = 0
 
-    @classmethod
-    def of(cls, text: bytes) -> "_Deflated":
+    def more(self, texts: Iterable[bytes], *, end: bool = False) -> "Deflated":
+        """Return this text with further ones; ``end`` completes it."""
         compress = zlib.compressobj(_LEVEL, wbits=_RAW)
-        data = compress.compress(text) + compress.flush(zlib.Z_FULL_FLUSH)
-        return cls(data, zlib.crc32(text), len(text))
-
-
-class Text(NamedTuple):
-    """A rendered text in two parts: one that may have been kept, and a fresh one."""
-
-    kept: _Deflated
-    fresh: bytes
-
-    @property
-    def size(self) -> int:
-        """The number of bytes before compression."""
-        return self.kept.size + len(self.fresh)
-
-    def plain(self) -> bytes:
-        return zlib.decompressobj(_RAW).decompress(self.kept.data) + self.fresh
+        data, checksum, size = [self.data], self.checksum, self.size
+        for text in texts:
+            data.append(compress.compress(text))
+            checksum = zlib.crc32(text, checksum)
+            size += len(text)
+        data.append(compress.flush(zlib.Z_FINISH if end else zlib.Z_FULL_FLUSH))
+        return Deflated(b"".join(data), checksum, size)
 
     def gzipped(self) -> bytes:
-        """Return the text, compressed by gzip; the part that was kept is not compressed again."""
-        compress = zlib.compressobj(_LEVEL, wbits=_RAW)
-        data = compress.compress(self.fresh) + compress.flush()
-        tail = struct.pack("<LL", zlib.crc32(self.fresh, self.kept.checksum), self.size & 0xFFFFFFFF)
-        return b"".join((_HEAD, self.kept.data, data, tail))
+        """Return the complete text, compressed by gzip."""
+        return b"".join((_HEAD, self.data, struct.pack("<LL", self.checksum, self.size & 0xFFFFFFFF)))
+
+
+class _Family(NamedTuple):
+    """A collector of one family."""
+
+    family: Metric
+
+    def collect(self) -> Iterable[Metric]:
+        return (self.family,)
 
 
 class Exposition:
@@ -77,23 +75,33 @@ class Exposition:
         if events:
             self._events.register(events)
         self._version = version
-        self._kept: tuple[object, str, _Deflated] | None = None
+        self._kept: tuple[object, str, Deflated] | None = None
         self._used = 0.0
 
-    def text(self, encode: Encode, content_type: str, names: Sequence[str] = ()) -> Text:
+    def text(self, encode: Encode, content_type: str, names: Sequence[str] = ()) -> Deflated:
         """Return all metrics, or those with these names, in the format that ``encode`` writes."""
+        end = [encode(CollectorRegistry())]
         if names:
-            restricted = encode(self._events.restricted_registry(names)).removesuffix(_END)
-            return Text(_Deflated.of(restricted), encode(self._registry.restricted_registry(names)))
+            restricted = (one.restricted_registry(names) for one in (self._events, self._registry))
+            return Deflated().more(chain(*(_texts(encode, one) for one in restricted), end), end=True)
         self._used = self._clock.monotonic()
         kept, version = self._kept, self._version()
         if kept is None or kept[:2] != (version, content_type):
             self._kept = None  # Not both at the same time.
-            events = encode(self._events).removesuffix(_END)
-            self._kept = kept = version, content_type, _Deflated.of(events)
-        return Text(kept[2], encode(self._registry))
+            events = Deflated().more(_texts(encode, self._events))
+            self._kept = kept = version, content_type, events
+        return kept[2].more(chain(_texts(encode, self._registry), end), end=True)
 
     def tidy(self) -> None:
         """Forget the text if nobody has asked for five minutes."""
         if self._clock.monotonic() - self._used > _KEEP_SECONDS:
             self._kept = None
+
+
+def _texts(encode: Encode, collector: Collector) -> Iterator[bytes]:
+    """Return the text of each family; that of 10,000 events as a whole would take many MiB."""
+    return map(partial(_text, encode), collector.collect())
+
+
+def _text(encode: Encode, family: Metric) -> bytes:
+    return encode(_Family(family)).removesuffix(_END)

@@ -81,6 +81,6 @@ def scrape(exposition: Exposition, request: Request) -> tuple[Hashable, Callable
         headers = {"vary": "accept, accept-encoding"}
         if compressed and metrics.size >= _SMALLEST_TO_COMPRESS:
             return Response(metrics.gzipped(), content_type, headers=headers | {"content-encoding": "gzip"})
-        return Response(metrics.plain(), content_type, headers=headers)
+        return Response(metrics.data, content_type, headers=headers, inflated_size=metrics.size)
 
     return (content_type, compressed, names), render

@@ -129,7 +129,7 @@ async def call(app: Handler, path: str, method: str = "GET", query: str = "", **
     """Ask an application without a server; a header's name has underscores for its hyphens."""
     encoded = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())
     response = await app(Request(method, path, query, encoded, b"", "192.0.2.1"))
-    return Answer(response.status, response.all_headers(), response.body)
+    return Answer(response.status, response.all_headers(), b"".join(response.pieces()))
 
 
 def ask(where: Site | Handler, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
