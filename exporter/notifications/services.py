@@ -258,7 +258,8 @@ def _quieten() -> None:
     """Keep Apprise from logging to this process' handlers; the texts may contain a URL."""
     logger = logging.getLogger(_APPRISE_LOGGER)
     logger.propagate = False
-    logger.setLevel(logging.WARNING)
+    # An exception while a mail is sent is only logged for debugging.
+    logger.setLevel(logging.DEBUG)
 
 
 def check(address: Address) -> Checked:

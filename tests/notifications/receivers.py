@@ -103,9 +103,10 @@ def http_receiver(
 
 @dataclass
 class Mailbox:
-    """The mails that a server received."""
+    """The mails that a server received, and its reply to their content."""
 
     port: int = 0
+    reply: str = "250 OK"
     mails: list[EmailMessage] = field(default_factory=list)
 
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802  # its name
@@ -113,7 +114,7 @@ class Mailbox:
         mail = email.message_from_bytes(envelope.content, policy=email.policy.default)
         assert isinstance(mail, EmailMessage)
         self.mails.append(mail)
-        return "250 OK"
+        return self.reply
 
 
 @contextlib.contextmanager

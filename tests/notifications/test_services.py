@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.model.lifecycle import Transition
-from exporter.model.messages import Message, TextFormat
+from exporter.model.messages import Delivery, Failure, Message, TextFormat
 from tests.builders import REBOOT_ID
 from tests.notifications.golden_cases import VM
 from tests.notifications.messages import message
@@ -156,6 +156,21 @@ def test_mails_of_an_event_are_a_thread() -> None:
     thread = f"<{REBOOT_ID}/vm_0@scheduled-events.invalid>"
     assert first["references"] == second["references"] == thread
     assert (first["importance"], second["importance"], second["x-priority"]) == ("normal", "high", "1")
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason", "failure"),
+    [
+        ("554 Message rejected", "it answered 554", Failure.REFUSED),
+        ("451 Try later", "the connection failed", Failure.TARGET),
+    ],
+)
+def test_a_mail_server_refuses_the_content(reply: str, reason: str, failure: Failure) -> None:
+    """A permanent refusal concerns the message; a temporary one does not."""
+    with mail_receiver() as mailbox:
+        mailbox.reply = reply
+        url = f"mailto://127.0.0.1:{mailbox.port}/?from=azse@example.com&to=ops@example.com"
+        assert Direct(url).send(message()) == Delivery(False, reason, failure)
 
 
 @pytest.mark.parametrize("text_format", FORMATS)
