@@ -18,7 +18,7 @@ import msgspec
 
 from exporter.model.messages import Delivery, Failure
 from exporter.notifications import failures, protocol, services, webhook
-from exporter.notifications.limits import Limits
+from exporter.notifications.limits import Limits, bound_answers
 from exporter.notifications.protocol import CheckTarget, Ready, Request, Result, Send, Sending
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.services import AppriseTarget
@@ -120,6 +120,7 @@ def main() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     threading.stack_size(_STACK_BYTES)
+    bound_answers()
     with contextlib.suppress(OSError):
         Child(output).serve(sys.stdin.buffer)
     # Attempts in progress do not keep it.

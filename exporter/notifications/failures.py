@@ -8,6 +8,7 @@ Apprise's log (docs/decisions/0003-apprise-status.md).
 import contextlib
 import logging
 import re
+import smtplib
 import socket
 import ssl
 import sys
@@ -15,8 +16,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 
+import requests
+import urllib3
+
 from exporter.model.messages import Delivery, Failure
-from exporter.notifications.limits import Limits, TimeLimitError
+from exporter.notifications.limits import AnswerTooLargeError, Limits, TimeLimitError
 
 # The message is at fault: too large, or malformed for the service.
 _REFUSED = frozenset({400, 413, 414, 415, 422, 431})
@@ -28,6 +32,22 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 60.0
 _SEND_SECONDS = 66.0
 _NO_ANSWER = "it did not answer in time"
+# The types of exceptions with their meaning, the most specific first.
+_MEANINGS: tuple[tuple[tuple[type[BaseException], ...], str, Failure], ...] = (
+    ((AnswerTooLargeError, MemoryError), "its answer is too large", Failure.UNANSWERED),
+    ((requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError), _NO_ANSWER, Failure.UNANSWERED),
+    ((ConnectionRefusedError,), "it refuses connections", Failure.TARGET),
+    ((socket.gaierror,), "its name cannot be resolved", Failure.TARGET),
+    ((ssl.SSLCertVerificationError,), "its certificate is not accepted", Failure.TARGET),
+    ((smtplib.SMTPAuthenticationError,), "it does not accept the credentials", Failure.TARGET),
+    (
+        (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused),
+        "it does not accept the addresses",
+        Failure.TARGET,
+    ),
+    ((requests.ConnectTimeout, TimeoutError), "it cannot be reached in time", Failure.TARGET),
+    ((requests.ConnectionError, OSError, smtplib.SMTPException), "the connection failed", Failure.TARGET),
+)
 _STATUS = re.compile(r"\berror=([1-5][0-9][0-9])\b")
 
 
@@ -65,6 +85,10 @@ def handled_by(name: str) -> Iterator[Sequence[BaseException]]:
         yield errors.found
     finally:
         logger.removeHandler(errors)
+        # In a cycle with its frames, an exception would keep what was read until the next collection.
+        for error in errors.found:
+            for cause in _causes(error):
+                cause.__traceback__ = None
 
 
 def of(texts: Iterable[str], errors: Sequence[BaseException]) -> Delivery:
@@ -84,43 +108,16 @@ def of_status(status: int) -> Delivery:
 
 def of_errors(errors: Sequence[BaseException], otherwise: str = "Apprise could not send it") -> Delivery:
     """Return the result for exceptions; ``otherwise`` is the reason if they do not say it."""
-    import smtplib
-
     chain = [cause for error in errors for cause in _causes(error)]
     for error in chain:
         if isinstance(error, smtplib.SMTPDataError) and error.smtp_code in _MAIL_REFUSED:
             return Delivery(False, f"it answered {error.smtp_code}", Failure.REFUSED)
         if isinstance(error, smtplib.SMTPServerDisconnected) and isinstance(error.__context__, TimeoutError):
             return Delivery(False, _NO_ANSWER, Failure.UNANSWERED)
-    if any(isinstance(error, MemoryError) for error in chain):
-        return Delivery(False, "its answer is too large", Failure.UNANSWERED)
-    for kinds, reason, failure in _meanings():
+    for kinds, reason, failure in _MEANINGS:
         if any(isinstance(error, kinds) for error in chain):
             return Delivery(False, reason, failure)
-    return Delivery(delivered=False, reason=otherwise)
-
-
-def _meanings() -> Iterator[tuple[tuple[type[BaseException], ...], str, Failure]]:
-    """Yield types of exceptions with their meaning, the most specific first."""
-    import smtplib
-
-    import requests
-    import urllib3
-
-    yield (requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError), _NO_ANSWER, Failure.UNANSWERED
-    for kinds, reason in (
-        ((ConnectionRefusedError,), "it refuses connections"),
-        ((socket.gaierror,), "its name cannot be resolved"),
-        ((ssl.SSLCertVerificationError,), "its certificate is not accepted"),
-        ((smtplib.SMTPAuthenticationError,), "it does not accept the credentials"),
-        (
-            (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused),
-            "it does not accept the addresses",
-        ),
-        ((requests.ConnectTimeout, TimeoutError), "it cannot be reached in time"),
-        ((requests.ConnectionError, OSError, smtplib.SMTPException), "the connection failed"),
-    ):
-        yield kinds, reason, Failure.TARGET
+    return Delivery(False, otherwise)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,16 +1,22 @@
-"""Time limits of threads of the sender process: a thread that exceeds its limit gets an exception.
+"""Limits of the sender process: the length of what receivers answer, and the time of its threads.
 
-A receiver that sends a byte a second, or a template that loops, cannot be ended in another way.
+A thread that exceeds its limit gets an exception: a receiver that sends a byte a second, or a template that
+loops, cannot be ended in another way.
 """
 
 import contextlib
 import ctypes
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import requests
+
+_MOST_ANSWER = 2**18
 _EVERY_SECONDS = 0.25
 # Beyond the limit of CPU time, if the thread is in one long call of C.
 _GRACE_SECONDS = 1.0
@@ -18,6 +24,42 @@ _GRACE_SECONDS = 1.0
 
 class TimeLimitError(BaseException):
     """A limit was exceeded; not an `Exception`, so that no plugin and no template handles it."""
+
+
+class AnswerTooLargeError(requests.RequestException):
+    """A receiver's answer is too large; plugins handle it as they do a broken connection."""
+
+
+class _BoundedSocketIO(socket.SocketIO):
+    """What `http.client` reads a response from, and `smtplib` all replies of a connection."""
+
+    _length = 0
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        self._length += count or 0
+        if self._length > _MOST_ANSWER:
+            raise AnswerTooLargeError
+        return count
+
+
+def bound_answers() -> None:
+    """Limit what this process reads of an answer, and to what size a compressed one is unpacked.
+
+    Plugins read answers whole, and have no setting for this. `socket.makefile` looks its class up by name.
+    """
+    unbounded = requests.Response.iter_content
+
+    def iter_content(response: requests.Response, *args: Any, **options: Any) -> Iterator[Any]:
+        length = 0
+        for chunk in unbounded(response, *args, **options):
+            length += len(chunk)
+            if length > _MOST_ANSWER:
+                raise AnswerTooLargeError
+            yield chunk
+
+    requests.Response.iter_content = iter_content  # type: ignore[assignment, method-assign]
+    socket.SocketIO = _BoundedSocketIO  # type: ignore[misc]
 
 
 def _interrupt(thread: int, error: type[BaseException] | None) -> None:

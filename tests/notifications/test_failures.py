@@ -1,5 +1,6 @@
 """Tests of `exporter.notifications.failures`: what Apprise's failures mean, by type and status."""
 
+import logging
 import smtplib
 import socket
 import ssl
@@ -86,3 +87,15 @@ def test_a_status_says_whose_fault_it_is(status: int, reason: str | None, failur
     delivery = failures.of_status(status)
     assert delivery.failure is failure
     assert reason in (None, delivery.reason)
+
+
+def test_no_traceback_is_kept() -> None:
+    """Its frames would keep an immense answer in memory."""
+    logger = logging.getLogger("test.failures")
+    with failures.handled_by(logger.name) as errors:
+        try:
+            raise caused(CONNECTION, MemoryError())
+        except CONNECTION:
+            logger.warning("failed")
+    (error,) = errors
+    assert (error.__traceback__, type(error.__cause__)) == (None, MemoryError)

@@ -1,5 +1,6 @@
 """Tests of the sender process: kills, messages that end it, hostile receivers and templates."""
 
+import contextlib
 import gzip
 import io
 import os
@@ -7,7 +8,7 @@ import queue
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -236,40 +237,89 @@ def bomb(connection: Connection, _: Request) -> None:
     connection.send(head.encode() + body)
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-@pytest.mark.parametrize("answer", [endless, bomb])
-def test_an_immense_answer_ends_only_its_attempt(
-    process: SenderProcess, receiver: Receiver, answer: Any
-) -> None:
-    """The message may have arrived; others are sent meanwhile, and the memory is bounded."""
-    with serving(answer) as hostile:
-        bad = post(process, f"json://127.0.0.1:{hostile.port}/")
-        eventually(lambda: any(one.is_sending for one in process._under_way.values()))
-        assert result(post(process, f"json://{receiver.authority}/")).delivered
-        assert result(bad).failure in (Failure.UNANSWERED, Failure.ENDED)
-        status = Path(f"/proc/{pid(process)}/status").read_text()
-        peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
-        assert peak < 100 * 1024
+def endless_head(connection: Connection, _: Request) -> None:
+    """Answer with headers that never end."""
+    connection.send(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.send(b"X: " + b"x" * 60000 + b"\r\n")
 
 
-def test_an_immense_greeting_of_a_mail_server(process: SenderProcess, receiver: Receiver) -> None:
-    """It is bounded, too."""
+def endless_greeting(connection: socket.socket) -> None:
+    """Greet as a mail server whose greeting never ends."""
+    while True:
+        connection.sendall((b"220-" + b"x" * 500 + b"\r\n") * 100)
+
+
+def endless_reply(connection: socket.socket) -> None:
+    """Take a mail, and reply with lines that never end."""
+    connection.sendall(b"220 mail.example.com\r\n")
+    lines = connection.makefile("rb")
+    while lines.readline().upper() != b"DATA\r\n":
+        connection.sendall(b"250 ok\r\n")
+    connection.sendall(b"354 go on\r\n")
+    while lines.readline() != b".\r\n":
+        pass
+    while True:
+        connection.sendall((b"250-" + b"x" * 500 + b"\r\n") * 100)
+
+
+@contextlib.contextmanager
+def mail_server(talk: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Serve one connection until the client closes it; yield the URL for Apprise."""
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(OSError):
+            talk(connection)
+
     with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"mailto://127.0.0.1:{server.getsockname()[1]}/?from=a@example.com&to=b@example.com"
+        thread.join(SECONDS)
 
-        def greet() -> None:
-            connection, _ = server.accept()
-            with connection:
-                try:
-                    while True:
-                        connection.sendall(b"220-" + b"x" * 500 + b"\r\n" * 100)
-                except OSError:
-                    pass
 
-        threading.Thread(target=greet, daemon=True).start()
-        port = server.getsockname()[1]
-        bad = post(process, f"mailto://127.0.0.1:{port}/?from=a@example.com&to=b@example.com")
-        assert result(post(process, f"json://{receiver.authority}/")).delivered
-        assert not result(bad).delivered
+@contextlib.contextmanager
+def web_server(respond: Callable[[Connection, Request], None]) -> Iterator[str]:
+    """Serve until the end of the block; yield the URL for Apprise."""
+    with serving(respond) as server:
+        yield f"json://127.0.0.1:{server.port}/"
+
+
+def resident_kib(process: int, key: str) -> int:
+    """Return VmRSS, what a process has resident, or VmHWM, the most that it had."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(key))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+@pytest.mark.parametrize(
+    "server",
+    [
+        partial(web_server, endless),
+        partial(web_server, endless_head),
+        partial(web_server, bomb),
+        partial(mail_server, endless_greeting),
+        partial(mail_server, endless_reply),
+    ],
+    ids=["body", "head", "gzip", "greeting", "reply"],
+)
+def test_an_immense_answer_ends_only_its_attempt(
+    process: SenderProcess,
+    receiver: Receiver,
+    server: Callable[[], contextlib.AbstractContextManager[str]],
+) -> None:
+    """The message may have arrived; others are sent meanwhile, and the process barely grows."""
+    good = f"json://{receiver.authority}/"
+    assert result(post(process, good)).delivered
+    first = pid(process)
+    before = resident_kib(first, "VmRSS")
+    with server() as url:
+        bad = post(process, url)
+        assert result(post(process, good, 2)).delivered
+        assert result(bad) == Delivery(False, "its answer is too large", Failure.UNANSWERED)
+    assert pid(process) == first
+    assert resident_kib(first, "VmHWM") - before < 20 * 1024
 
 
 def test_a_receiver_that_drips_ends_with_its_time(receiver: Receiver) -> None:
