@@ -6,10 +6,10 @@ a receiver can end this process but not the exporter. It ends with its standard 
 
 import contextlib
 import os
-import queue
 import signal
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -24,21 +24,19 @@ from exporter.notifications.rendering import Renderer
 from exporter.notifications.services import AppriseTarget
 
 _MOST_DATA = 72 * 2**20
-# Each attempt has a thread, and stacks count as data.
+# Stacks count as data.
 _STACK_BYTES = 256 * 1024
+_RETRY_SECONDS = 0.1
 # Under memory pressure the kernel is to end this process rather than the exporter.
 _OOM_SCORE = 500
 
 
 class Child:
-    """Answers requests, each on a thread that works on no other."""
+    """Answers requests, each on a thread of its own."""
 
     def __init__(self, output: BinaryIO) -> None:
         self._output = output
         self._lock, self._checking = threading.Lock(), threading.Lock()
-        self._requests: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
-        # Idle threads, less the requests that wait because no further thread could be started.
-        self._idle, self._counting = 0, threading.Lock()
         self._limits = Limits()
         self.renderer = Renderer(self._limits)
         self._targets: dict[bytes, AppriseTarget] = {}
@@ -50,28 +48,22 @@ class Child:
         """Answer requests until there are no more."""
         self._answer(0, Ready())
         while (frame := protocol.read(requests)) is not None:
-            self._requests.put(frame)
-            if self._count_idle(-1) < 0:
-                # If there is no room for another thread, the request waits for one that becomes idle.
-                with contextlib.suppress(RuntimeError):
-                    threading.Thread(target=self._work, daemon=True).start()
-                    self._count_idle(1)
+            while not self._started(*frame):
+                time.sleep(_RETRY_SECONDS)
+
+    def _started(self, number: int, data: msgspec.Raw) -> bool:
+        """Start a thread for a request; return False if there is no room for it until another one ends."""
+        try:
+            threading.Thread(target=self._answer_one, args=(number, data), daemon=True).start()
+        except RuntimeError:
+            return False
+        return True
 
     def _answer(self, number: int, result: Result) -> None:
         with self._lock:
             protocol.write(self._output, number, result)
 
-    def _work(self) -> None:
-        while True:
-            self._answer_one(*self._requests.get())
-            self._count_idle(1)
-
-    def _count_idle(self, change: int) -> int:
-        with self._counting:
-            self._idle += change
-            return self._idle
-
-    def _answer_one(self, number: int, data: bytes) -> None:
+    def _answer_one(self, number: int, data: msgspec.Raw) -> None:
         try:
             self._answer(number, self.result(number, protocol.request_of(data)))
         except MemoryError:

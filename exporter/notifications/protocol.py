@@ -1,6 +1,5 @@
-"""The messages between the exporter and its sender process: JSON in frames with a number and a length."""
+"""The messages between the exporter and its sender process: lines of JSON, each a number and the content."""
 
-import struct
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -16,8 +15,7 @@ COMMAND = "sender-process"
 # A template's limits in CPU time and characters.
 CPU_SECONDS = 1
 MOST_CHARACTERS = 2**20
-_HEAD = struct.Struct(">QI")
-_LONGEST_FRAME = 64 * 2**20
+_LONGEST_LINE = 64 * 2**20
 
 
 class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
@@ -80,22 +78,18 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True, tag="checked"):
 
 Request = Send | CheckTarget | CheckTemplate
 Result = Ready | Sending | Checked | Delivery
-request_of: Callable[[bytes], Request] = msgspec.json.Decoder(Request).decode
-result_of: Callable[[bytes], Result] = msgspec.json.Decoder(Result).decode
+request_of: Callable[[bytes | msgspec.Raw], Request] = msgspec.json.Decoder(Request).decode
+result_of: Callable[[bytes | msgspec.Raw], Result] = msgspec.json.Decoder(Result).decode
+_parts_of = msgspec.json.Decoder(tuple[int, msgspec.Raw]).decode
 
 
 def write(file: IO[bytes], number: int, content: Any) -> None:
-    """Write a frame."""
-    data = msgspec.json.encode(content)
-    file.write(_HEAD.pack(number, len(data)) + data)
+    """Write a line."""
+    file.write(msgspec.json.encode((number, content)) + b"\n")
     file.flush()
 
 
-def read(file: IO[bytes]) -> tuple[int, bytes] | None:
-    """Return the number and the content of the next frame; None at the end, or if it is damaged."""
-    head = file.read(_HEAD.size)
-    if len(head) < _HEAD.size:
-        return None
-    number, length = _HEAD.unpack(head)
-    data = file.read(length) if length <= _LONGEST_FRAME else b""
-    return (number, data) if len(data) == length else None
+def read(file: IO[bytes]) -> tuple[int, msgspec.Raw] | None:
+    """Return the number and the content of the next line; None at the end, or if it is not complete."""
+    line = file.readline(_LONGEST_LINE)
+    return _parts_of(line) if line.endswith(b"\n") else None

@@ -39,13 +39,12 @@ _LIST = re.compile(r"^(?:[-+=](?=[\s=-]|$)|\d+[.)](?=\s|$))")
 
 
 class Data(str):
-    """External text that is safe in its format."""
+    """External text that is safe in its format; ``plain`` is its form for a code span."""
 
     __slots__ = ("plain",)
     plain: str
 
     def __new__(cls, safe: str, plain: str) -> Self:
-        """Store the safe text and ``plain``, its form for a code span: on one line, without mentions."""
         made = super().__new__(cls, safe)
         made.plain = plain
         return made
@@ -79,12 +78,16 @@ class Style:
 
     def data(self, text: str, most: int = 0) -> Data:
         """Return external text in a safe form, on one line, cut to ``most`` characters or `longest`."""
-        found = flat(text, most or self.longest)
-        return Data(found, found)
+        plain = flat(text, most or self.longest)
+        return Data(self.safe(plain), plain)
+
+    def safe(self, plain: str) -> str:
+        """Return external text that is on one line without what is markup in this format."""
+        return plain
 
     def code(self, value: object) -> str:
         """Return a value set apart and unchanged, such as an id or a name."""
-        return _plain(value)
+        return value.plain if isinstance(value, Data) else flat(str(value))
 
     def link(self, url: str) -> str:
         """Return a trusted URL as a link."""
@@ -104,55 +107,46 @@ class TitleStyle(Style):
 
     longest = 100
 
-    def data(self, text: str, most: int = 0) -> Data:
-        """Return it without what any of them treats as markup."""
-        found = unmarked(flat(text, most or self.longest))
-        return Data(found, found)
+    def safe(self, plain: str) -> str:
+        return unmarked(plain)
 
     def code(self, value: object) -> str:
-        """Return it without markup."""
-        return unmarked(_plain(value))
+        return unmarked(super().code(value))
 
 
 class MarkdownStyle(Style):
     """Markdown of any service."""
 
-    def data(self, text: str, most: int = 0) -> Data:
-        """Replace what would be markup outside a code span."""
-        plain = flat(text, most or self.longest)
-        return Data(unmarked(plain), plain)
+    def safe(self, plain: str) -> str:
+        return unmarked(plain)
 
     def code(self, value: object) -> str:
-        """Return a code span, in which only a backtick is markup."""
-        plain = _plain(value).replace("`", "'")
+        # Only a backtick is markup in a code span.
+        plain = super().code(value).replace("`", "'")
         return f"`{plain}`" if plain else ""
 
     def link(self, url: str) -> str:
-        """Return an autolink: converted to plain text, it still shows the URL."""
+        # An autolink that is converted to plain text still shows the URL.
         return f"<{url}>"
 
     def body(self, head: str, lines: Sequence[str]) -> str:
-        """Return a paragraph and a list."""
-        return "\n".join([head, "", *(f"- {line}" for line in lines)])
+        return super().body(head, [f"- {line}" for line in lines])
 
 
 class HtmlStyle(Style):
     """HTML: everything not of type ``Markup`` is escaped, data when it is inserted."""
 
     def code(self, value: object) -> str:
-        """Return a ``code`` element."""
-        return Markup("<code>{}</code>").format(_plain(value))
+        return Markup("<code>{}</code>").format(super().code(value))
 
     def link(self, url: str) -> str:
-        """Return an ``a`` element that shows the URL: mail has a part in plain text, without elements."""
+        # The element shows the URL, because mail has a part in plain text, without elements.
         return Markup('<a href="{0}">{0}</a>').format(url)
 
     def text(self, text: str) -> str:
-        """Return it escaped."""
         return Markup.escape(text)
 
     def body(self, head: str, lines: Sequence[str]) -> str:
-        """Return a paragraph and a list."""
         items = "".join(f"<li>{line}</li>\n" for line in lines)
         return f"<p>{head}</p>\n<ul>\n{items}</ul>"
 
@@ -181,7 +175,3 @@ def _cleaned(value: Any, style: Style, most: int) -> Any:
         }
         return msgspec.structs.replace(value, **fields)
     return style.data(str(value), most)
-
-
-def _plain(value: object) -> str:
-    return value.plain if isinstance(value, Data) else flat(str(value))

@@ -4,7 +4,6 @@ import contextlib
 import gzip
 import io
 import os
-import queue
 import signal
 import socket
 import threading
@@ -108,45 +107,24 @@ def test_every_request_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_a_thread_that_cannot_be_started_delays_no_later_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The request waits for a thread; once threads can be started again, none waits for a slow one."""
-    refused: queue.SimpleQueue[None] = queue.SimpleQueue()
-    begun: queue.SimpleQueue[int] = queue.SimpleQueue()
-    ends = {number: threading.Event() for number in (1, 2, 3)}
+def test_a_request_waits_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While there is no room for another one, nothing is lost."""
+    refusals = iter([True, True, False])
 
     class Refused(threading.Thread):
         def start(self) -> None:
-            refused.put(None)
-            raise RuntimeError("can't start new thread")
+            if next(refusals):
+                raise RuntimeError("can't start new thread")
+            super().start()
 
-    def result(number: int, _: object) -> Result:
-        begun.put(number)
-        assert ends[number].wait(SECONDS)
-        return Checked()
-
-    child = Child(io.BytesIO())
-    monkeypatch.setattr(child, "result", result)
-    source, sink = os.pipe()
-    with os.fdopen(source, "rb") as requests, os.fdopen(sink, "wb") as input_:
-        serving_thread = threading.Thread(target=child.serve, args=(requests,))
-        serving_thread.start()
-        ask = partial(protocol.write, input_, content=CheckTarget(Address("a")))
-        ask(1)
-        assert begun.get(timeout=SECONDS) == 1
-        with monkeypatch.context() as patch:
-            patch.setattr(threading, "Thread", Refused)
-            ask(2)
-            refused.get(timeout=SECONDS)
-        ends[1].set()
-        assert begun.get(timeout=SECONDS) == 2
-        ask(3)
-        try:
-            assert begun.get(timeout=20) == 3
-        finally:
-            for end in ends.values():
-                end.set()
-            input_.close()
-            serving_thread.join(SECONDS)
+    answers, requests = io.BytesIO(), io.BytesIO()
+    child = Child(answers)
+    monkeypatch.setattr(child, "result", lambda *_: Checked())
+    protocol.write(requests, 1, CheckTarget(Address("a")))
+    monkeypatch.setattr(threading, "Thread", Refused)
+    child.serve(io.BytesIO(requests.getvalue()))
+    eventually(lambda: len(read(answers)) == 2)
+    assert read(answers) == [(0, Ready()), (1, Checked())]
 
 
 def test_a_kill_repeats_nothing_that_was_being_sent(process: SenderProcess, receiver: Receiver) -> None:
