@@ -29,19 +29,30 @@ from cosmic_ray.mutating import mutate_code
 
 _PROJECT = Path(__file__).parent.parent
 _COPIES = _PROJECT / "build" / "mutants"
-# A part is a package of exporter/ or one of its modules; its tests are those of the same name and these.
+# A part is a package of exporter/ or one of its modules; its tests are those of the same name and these. What
+# has a slash is a module of a package.
 _TESTS = {
     "__main__": ("tests/commands", "tests/end_to_end/test_signals.py"),
     "app": ("tests/commands", "tests/test_reloading.py"),
     "cli": ("tests/commands",),
     "clock": ("tests/watch",),
+    "commands/demo": ("tests/end_to_end/test_demo.py",),
+    "config": ("tests/commands/test_check_config.py", "tests/notifications/test_addresses.py"),
+    "config/kubernetes": ("tests/kubernetes",),
     "errors": ("tests/model", "tests/state", "tests/imds"),
-    "files": ("tests/test_private.py", "tests/state"),
+    "files": ("tests/test_private.py", "tests/test_secret_files.py", "tests/state"),
+    "health": ("tests/test_systemd.py", "tests/web", "tests/notifications"),
+    "notifications/samples": ("tests/commands/test_notify_test.py",),
     "pipeline": ("tests/test_reloading.py",),
     "timefmt": ("tests/config", "tests/model"),
     "work": ("tests/test_reloading.py",),
 }
-_BENCH = "tests/bench"  # tests of the whole pipeline, for what the part's own tests leave alive
+_QUICK = ("-m", "not e2e")
+# These start programs, but no browser: that takes longer than all others of a part.
+_SLOW = ("-m", "e2e", "--ignore-glob=*/test_browser.py")
+# Tests of the whole pipeline, for what the part's own tests leave alive.
+_BENCH = "tests/bench"
+_PASSED = (0, 5)  # none of the tests failed, or none was chosen
 _COMPARISONS = (
     *("Eq_NotEq", "NotEq_Eq", "Is_IsNot", "IsNot_Is"),
     *("Lt_LtE", "Lt_GtE", "LtE_Lt", "LtE_Gt", "Gt_GtE", "Gt_LtE", "GtE_Gt", "GtE_Lt"),
@@ -106,10 +117,21 @@ def _operator(name: str) -> Any:
 
 def _says_nothing(operator: str, node: Any) -> bool:
     """Return whether a survivor would say nothing about the tests."""
-    if operator == "core/ReplaceTrueWithFalse":
-        # mypy refuses assignments to what is declared as immutable.
-        return node.parent.type == "argument" and bool(node.parent.children[0].value == "frozen")
-    return operator == "core/NumberReplacer" and _is_tuning(node)
+    if operator == "core/ReplaceTrueWithFalse" and node.parent.type == "argument":
+        # mypy refuses assignments to what is declared as immutable; `zip` only checks with `strict`.
+        return node.parent.children[0].value in {"frozen", "strict"}
+    return _is_for_windows(node) or (operator == "core/NumberReplacer" and _is_tuning(node))
+
+
+def _is_for_windows(node: Any) -> bool:
+    """Return whether a node runs on Windows only, where no mutation is tested."""
+    block = parso.tree.search_ancestor(node, "if_stmt")
+    if block is None:
+        return False
+    _, condition, _, suite, *_ = block.children
+    is_inside = suite.start_pos <= node.start_pos < suite.end_pos
+    is_for_windows = is_inside and condition.get_code(include_prefix=False) == 'sys.platform == "win32"'
+    return is_for_windows or _is_for_windows(block)
 
 
 def _is_tuning(node: Any) -> bool:
@@ -133,28 +155,35 @@ def mutations() -> Iterator[Mutation]:
 
 
 def _compiles(mutation: Mutation) -> bool:
-    """Return whether a mutation is a program at all: Cosmic Ray writes ``if not x := y``, too."""
+    """Return whether a mutation is a program at all: Cosmic Ray writes ``if not x := y``, too.
+
+    In an except clause it cannot replace one of several names if that has a dot.
+    """
     source = (_PROJECT / mutation.module).read_text(encoding="utf-8")
     try:
         compile(
             mutate_code(source, _operator(mutation.operator), mutation.occurrence), mutation.module, "exec"
         )
-    except SyntaxError:
+    except (SyntaxError, AttributeError):
         return False
     return True
 
 
 def _stages(module: str, root: Path) -> list[list[str]]:
-    """Return the tests of a module: those of its part, then those of the whole that are quick."""
-    part = Path(module).parts[1].removesuffix(".py")
-    named = (f"tests/{part}", f"tests/test_{part}.py", *_TESTS.get(part, ()))
-    stages = [[path for path in named if (root / path).exists()], [_BENCH]]
-    return [stage for stage in stages if stage and (root / stage[0]).exists()]
+    """Return the tests of a module: its own and those of its part, then the quick ones of the whole."""
+    part, *names = Path(module).with_suffix("").parts[1:]
+    own = "/".join([part, *names])
+    named = [f"tests/{part}/test_{name}.py" for name in names]
+    named += [*_TESTS.get(own, ()), f"tests/{part}", f"tests/test_{part}.py"]
+    named += () if own == part else _TESTS.get(part, ())
+    existing = [path for path in named if (root / path).exists()]
+    stages = [[*_QUICK, *existing], [*_SLOW, *existing]] if existing else []
+    return [*stages, [*_QUICK, _BENCH]]
 
 
 def _die(python: Path, root: Path, tests: list[str], seconds: float) -> bool:
     """Return whether the tests fail in this copy of the project, or take longer than that."""
-    command: list[str | Path] = [python, "-m", "pytest", "-qx", "-m", "not e2e", "--hypothesis-seed=0"]
+    command: list[str | Path] = [python, "-m", "pytest", "-qx", "--hypothesis-seed=0"]
     command += ["-p", "no:cacheprovider", *tests]
     environment = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen(  # noqa: S603  # only pytest, with names of tests
@@ -166,7 +195,7 @@ def _die(python: Path, root: Path, tests: list[str], seconds: float) -> bool:
         start_new_session=True,
     ) as process:
         try:
-            return process.wait(seconds) != 0
+            return process.wait(seconds) not in _PASSED
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return True
