@@ -199,7 +199,7 @@ def _in_parallel(work: Callable[[T], None], items: Iterable[T]) -> None:
     waiting = deque(items)
 
     def run() -> None:
-        while waiting:
+        while True:
             try:
                 item = waiting.popleft()
             except IndexError:

@@ -146,7 +146,7 @@ class HookJobs(Jobs[Job]):
         """Record the end of a run that was not queued."""
         with self._journal.transaction() as transaction:
             self._spans.add(transaction, spans)
-            transaction.put(self, key, Record(attempts=1, done=at, outcome=outcome))
+            transaction.put(self, key, Record(done=at, outcome=outcome))
 
     def results(self, life: str, but: Container[int] = ()) -> dict[str, HookOutcome | None]:
         """Return the outcome of each hook's newest run for a life; None without one.

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,11 +189,19 @@ def test_a_moment_of_trouble_is_waited_out(
     ],
 )
 def test_lasting_trouble_is_an_error(
-    azure: Azure, gets: list[bytes | int], posts: list[bytes | int], answered: list[str]
+    azure: Azure,
+    monkeypatch: pytest.MonkeyPatch,
+    gets: list[bytes | int],
+    posts: list[bytes | int],
+    answered: list[str],
 ) -> None:
     """After four attempts it fails with Azure's message; a request that Azure refuses is not repeated."""
     azure.scripts = {"GET": gets, "POST": posts}
+    slept: list[float] = []
+    monkeypatch.setattr(manual, "time", SimpleNamespace(sleep=slept.append))
+    is_repeated = 429 in gets + posts
     with pytest.raises(ImdsError, match="said so") as caught:
         azure.approve("a")
     assert caught.value.reason in (PollOutcome.THROTTLED, PollOutcome.HTTP_ERROR)
     assert azure.answered == answered
+    assert [pause >= 0.2 for pause in slept] == [True] * 3 * is_repeated

@@ -62,13 +62,23 @@ def test_a_small_room_has_no_note() -> None:
     """Where the note would take half of the room, the message takes it all."""
     assert fit_body("x" * 500, 80, "text") == "x" * 80
     assert fit_body("x" * 500, 0, "text") == ""
+    note = f"\n\n{CUT}"
+    assert fit_body("x" * 500, 2 * len(note) - 1, "text") == "x" * (2 * len(note) - 1)
+    assert fit_body("x" * 500, 2 * len(note), "text") == "x" * len(note) + note
+
+
+def test_a_last_line_is_cut_off_whole_if_it_is_the_shorter_half() -> None:
+    """Where that would cost half of the room or more, the line is cut inside."""
+    assert fit_body("xxxxxx\nyyyyyy", 10, "text") == "xxxxxx"
+    assert fit_body("xxxxx\nyyyyyy", 10, "text") == "xxxxx\nyyyy"
 
 
 def test_a_title_leaves_room_for_the_body() -> None:
     """A title has at most 150 characters, and at most two thirds of a short message."""
     assert fit_title("t" * 200, None) == "t" * 147 + "..."
     assert fit_title("t" * 200, 60) == "t" * 37 + "..."
-    assert fit_title("t" * 200, 4) == "tt"
+    assert [fit_title("t" * 200, limit) for limit in (1, 4, 5, 6)] == ["t", "tt", "ttt", "t..."]
+    assert fit_title("t" * 150, 225) == "t" * 150
 
 
 @pytest.mark.parametrize("late", [False, True])
