@@ -42,9 +42,17 @@ _TESTS = {
     "errors": ("tests/model", "tests/state", "tests/imds"),
     "files": ("tests/test_private.py", "tests/test_secret_files.py", "tests/state"),
     "health": ("tests/test_systemd.py", "tests/web", "tests/notifications"),
+    "model": ("tests/faults/test_hostile_growth.py",),
     "notifications/samples": ("tests/commands/test_notify_test.py",),
     "pipeline": ("tests/test_reloading.py",),
+    "state": (
+        "tests/notifications/test_outbox.py",
+        "tests/hooks/test_runner.py",
+        "tests/approval",
+        "tests/faults/test_hostile_growth.py",
+    ),
     "timefmt": ("tests/config", "tests/model"),
+    "web": ("tests/metrics/test_exposition.py", "tests/security/test_routes.py"),
     "work": ("tests/test_reloading.py",),
 }
 _QUICK = ("-m", "not e2e")

@@ -120,6 +120,7 @@ def test_only_so_many_run_at_once(fixture: HooksFixture) -> None:
     fixture.happen(*(occurrence(f"e{number:02}") for number in range(MOST_AT_ONCE + 3)))
     eventually(lambda: len(fixture.lines("begun")) == MOST_AT_ONCE)
     assert len(fixture.runner._busy) == MOST_AT_ONCE
+    assert not fixture.runner.join(0.1)
     (fixture.folder / "go").touch()
     eventually(fixture.idle)
     assert len(fixture.ended) == MOST_AT_ONCE + 3
