@@ -145,7 +145,7 @@ def test_a_start_that_was_not_seen(build: Build) -> None:
 
 
 def test_a_start_during_a_short_interruption(build: Build) -> None:
-    """A start counts as observed if the polls around it are at most 30 s apart, also if a kill lies between."""
+    """A start counts as observed if the polls around it are at most 30 s apart, also across a kill."""
     bench = build("imds: {poll_interval: 5s}")
     bench.show(raw_event(NotBefore="Wed, 04 Mar 2026 23:00:00 GMT"), wait=200)
     bench.simulator.set_document({"DocumentIncarnation": 3, "Events": [raw_event(**STARTED)]})

@@ -137,7 +137,7 @@ def test_what_imds_said_is_data(text_format: TextFormat) -> None:
     """The text of an error is no markup; a VM without a name is worded."""
     odd = msgspec.structs.replace(BLIND, instance=None, error="<b>@all `x`")
     found = Renderer(Templates(format=text_format)).render(odd, NOW, failed=True)
-    assert found.title == "[WARNING] Blind: scheduled events of this...nown) unknown for 5 min"
+    assert found.title == "[WARNING] Blind: scheduled events of this VM unknown for 5 min"
     assert "@" not in found.body
     assert text_format != "html" or "<b>" not in found.body
 
