@@ -32,21 +32,42 @@ _REMEDY = "for the time shortly before the start, add {} to events.imminent and 
 
 def advice(config: Config) -> Iterator[Finding]:
     """Return the place of each part that has no effect, and why."""
+    watch, interval = config.notifications.watch, config.imds.poll_interval
+    if watch.after < interval:
+        after, poll = format_duration(watch.after), format_duration(interval)
+        problem = f"{after} is less than imds.poll_interval, {poll}: a failed poll makes it blind"
+        yield ("notifications", "watch", "after"), problem
+    yield from _routes(config)
+    yield from _rules(config)
+    for index, hook in enumerate(config.hooks):
+        yield from _match(("hooks", index, "match"), hook.match, config)
+        if hook.command and (reason := _not_executable(hook.command[0])):
+            yield ("hooks", index, "command"), reason
+
+
+def _routes(config: Config) -> Iterator[Finding]:
     for index, route in enumerate(config.notifications.routes):
-        if reason := _never(route.match, config):
-            yield ("notifications", "routes", index, "match"), f"nothing matches: {reason}"
+        place: Keys = ("notifications", "routes", index)
+        yield from _match((*place, "match"), route.match, config)
+        if route.leader == "first" and route.match.target is Whom.OTHER:
+            yield (*place, "leader"), "never delivers with target: other; the leader is affected by the event"
     used = {name for route in config.notifications.routes for name in route.targets}
     for index, target in enumerate(config.notifications.targets):
         # Without any route, each target gets everything.
         if used and target.name not in used:
             yield ("notifications", "targets", index), "no route names this target, so it gets no message"
-    yield from _rules(config)
-    yield from _never_acting(config)
-    for index, hook in enumerate(config.hooks):
-        if reason := _never(hook.match, config):
-            yield ("hooks", index, "match"), f"nothing matches: {reason}"
-        if hook.command and (reason := _not_executable(hook.command[0])):
-            yield ("hooks", index, "command"), reason
+
+
+def _match(place: Keys, match: Match, config: Config) -> Iterator[Finding]:
+    """Warn of a match that nothing meets, or whose bound is compared only while the notice is longer."""
+    if reason := _never(match, config):
+        yield place, f"nothing matches: {reason}"
+    bound, transitions = match.max_notice, match.transitions
+    if bound is None or Transition.IMMINENT in (transitions or ()):
+        return
+    if transitions is not None or all(threshold > bound for threshold in config.events.imminent):
+        remedy = _REMEDY.format(format_duration(bound))
+        yield (*place, "max_notice"), f"is compared only when a transition happens; {remedy}"
 
 
 def _rules(config: Config) -> Iterator[Finding]:
@@ -63,6 +84,7 @@ def _rules(config: Config) -> Iterator[Finding]:
             yield (*here, index), reason
         elif reason := _never(rule.match, config):
             yield (*here, index, "match"), f"nothing matches: {reason}"
+        yield from _required((*here, index, "require_hooks"), rule, config)
 
 
 def _never(match: Match, config: Config) -> str:
@@ -115,34 +137,7 @@ def _not_executable(command: str) -> str:
     return "" if path.is_file() and os.access(path, os.X_OK) else f"{path} is not executable"
 
 
-def _never_acting(config: Config) -> Iterator[tuple[Keys, str]]:
-    imds, watch = config.imds, config.notifications.watch
-    if watch.after < imds.poll_interval:
-        after, interval = format_duration(watch.after), format_duration(imds.poll_interval)
-        problem = f"{after} is less than imds.poll_interval, {interval}: a failed poll makes it blind"
-        yield ("notifications", "watch", "after"), problem
-    for index, route in enumerate(config.notifications.routes):
-        place: Keys = ("notifications", "routes", index)
-        if route.leader == "first" and route.match.target is Whom.OTHER:
-            yield (*place, "leader"), "never delivers with target: other; the leader is affected by the event"
-        yield from _late((*place, "match", "max_notice"), route.match, config)
-    for index, hook in enumerate(config.hooks):
-        yield from _late(("hooks", index, "match", "max_notice"), hook.match, config)
-    for index, rule in enumerate(config.approval.rules):
-        yield from _required(("approval", "rules", index, "require_hooks"), rule, config)
-
-
-def _late(place: Keys, match: Match, config: Config) -> Iterator[tuple[Keys, str]]:
-    """Warn of a bound on the notice that is only looked at while the notice is longer."""
-    bound, thresholds = match.max_notice, config.events.imminent
-    if bound is None or Transition.IMMINENT in (match.transitions or ()):
-        return
-    if match.transitions is None and any(threshold <= bound for threshold in thresholds):
-        return
-    yield place, f"is compared only when a transition happens; {_REMEDY.format(format_duration(bound))}"
-
-
-def _required(place: Keys, rule: Rule, config: Config) -> Iterator[tuple[Keys, str]]:
+def _required(place: Keys, rule: Rule, config: Config) -> Iterator[Finding]:
     """Warn of hooks that cannot run for what a rule approves, so that it waits forever."""
     hooks = {hook.name: hook.match for hook in config.hooks}
     for number, name in enumerate(rule.require_hooks if rule.action == "approve" else ()):

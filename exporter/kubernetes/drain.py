@@ -5,14 +5,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from exporter.config.kubernetes import Drain
 from exporter.kubernetes.client import MOST_AT_ONCE, TIMEOUT_SECONDS, Client
 from exporter.kubernetes.desired import deadline
 from exporter.kubernetes.events import eviction_event
 from exporter.kubernetes.objects import KubernetesError, Pod
-from exporter.kubernetes.pods import Selection, grace, names, select
 from exporter.kubernetes.reports import Reports
 from exporter.metrics import EvictionOutcome
 from exporter.model.jobs import HookOutcome
@@ -27,6 +26,16 @@ _RETRY_SECONDS = 5.0
 _LOOK_SECONDS = 2.0
 # Nothing is sent so shortly before the deadline that it might arrive after it.
 _LAST_SECONDS = 1.0
+# So that pods that use up their grace period are seen to be gone before the deadline.
+_MARGIN_SECONDS = 5.0
+
+
+class Selection(NamedTuple):
+    """The pods to evict, those that are terminating, and those that nothing would replace and that stay."""
+
+    evictable: tuple[Pod, ...] = ()
+    terminating: tuple[Pod, ...] = ()
+    kept: tuple[Pod, ...] = ()
 
 
 class Drainer:
@@ -187,6 +196,37 @@ class Drainer:
         if found.kept:
             parts.append(f"without a controller, not evicted: {names(pod.name for pod in found.kept)}")
         return "; ".join([*parts, *filter(None, [obstacle])])
+
+
+def select(pods: Iterable[Pod], drain: Drain, until: datetime | None) -> Selection:
+    """Sort the pods; one that terminates already, but would end later than ``until``, is evicted again."""
+    evictable, terminating, kept = [], [], []
+    for pod in pods:
+        ends = pod.metadata.deletion_timestamp
+        if pod.stays:
+            continue
+        if ends is not None and (until is None or ends <= until):
+            terminating.append(pod)
+        elif drain.force or pod.is_replaced or ends is not None:
+            evictable.append(pod)
+        else:
+            kept.append(pod)
+    return Selection(tuple(evictable), tuple(terminating), tuple(kept))
+
+
+def grace(pod: Pod, drain: Drain, left: float | None) -> int | None:
+    """Return the grace period in seconds, at most what is ``left``, if known; None for the pod's own."""
+    seconds = int(drain.pod_grace_period) or pod.grace
+    if left is not None:
+        # With 0 the API server forgets the pod while its containers still run.
+        seconds = min(seconds, max(int(left - min(_MARGIN_SECONDS, left / 5)), 1))
+    return None if seconds == pod.grace else seconds
+
+
+def names(pods: Iterable[str], most: int = 5) -> str:
+    found = list(pods)
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more
 
 
 def _is_over(life: Life, now: datetime) -> bool:

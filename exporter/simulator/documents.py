@@ -12,20 +12,12 @@ from typing import Any
 
 import msgspec
 
+from exporter.config import API_VERSIONS
 from exporter.simulator.engine import Event
 
 # The preview version: names have a leading underscore, and the header is not required.
 PREVIEW = "2017-03-01"
-EVENTS_VERSIONS = (
-    PREVIEW,
-    "2017-08-01",
-    "2017-11-01",
-    "2019-01-01",
-    "2019-04-01",
-    "2019-08-01",
-    "2020-07-01",
-    "2024-07-09",
-)
+EVENTS_VERSIONS = (PREVIEW, *API_VERSIONS[1:])
 _TYPE_SINCE = {
     "Preempt": "2017-11-01",
     "Terminate": "2019-01-01",
