@@ -84,7 +84,10 @@ class Approver:
         self._trials = {}
 
     def look(self, snapshot: Snapshot, *, fresh: bool = False) -> bool:
-        """Decide about pending events, and send what is due; return whether a ``fresh`` one is needed."""
+        """Decide about all pending events; send those that are due if the document is ``fresh``.
+
+        Return whether some are due, but the document was not fetched just now.
+        """
         self._instance = snapshot.instance
         if snapshot.current is not self._lives:
             self._lives = snapshot.current

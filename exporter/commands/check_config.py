@@ -20,7 +20,7 @@ def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
         with mistakes:
             loaded, _ = planning.load(file, Overrides(), (), os.environ)
             for keys, text in advice(loaded.config):
-                click.echo(f"warning: {loaded.locate(keys, text)}", err=True)
+                click.echo(f"warning: {loaded.file.error(keys, text)}", err=True)
             click.echo(f"{file}: ok")
     if web_config_file is not None:
         with mistakes:

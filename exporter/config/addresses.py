@@ -9,7 +9,7 @@ import msgspec
 
 from exporter import files
 from exporter.config import Config, Notifications, Target, http_url
-from exporter.config.yamlfile import Keys, Locate
+from exporter.config.yamlfile import Keys, YamlFile
 from exporter.errors import ConfigurationError, Mistakes, quoted
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -99,7 +99,7 @@ def _is_server(host: str) -> bool:
 def resolve(
     settings: Notifications,
     extra: Sequence[str],
-    locate: Locate,
+    file: YamlFile,
     environ: Mapping[str, str],
     mistakes: Mistakes,
 ) -> tuple[Address, ...]:
@@ -115,20 +115,20 @@ def resolve(
         place: Keys = ("notifications", "targets", index)
 
         def expanded(text: str, *keys: str, place: Keys = place) -> str:
-            return _expanded(text, (*place, *keys), locate, environ)
+            return _expanded(text, (*place, *keys), file, environ)
 
         with mistakes:
             if target.tag and settings.apprise_config:
-                found.append(_tagged(target, (*place, "tag"), settings.apprise_config, locate))
+                found.append(_tagged(target, (*place, "tag"), settings.apprise_config, file))
             elif target.url_file:
                 keys = (*place, "url_file")
-                found.append(Address(target.name, _url_in_file(target.url_file, keys, locate), keys=keys))
+                found.append(Address(target.name, _url_in_file(target.url_file, keys, file), keys=keys))
             elif target.url:
                 found.append(Address(target.name, expanded(target.url, "url"), keys=(*place, "url")))
             elif target.webhook:
                 url, keys = expanded(target.webhook, "webhook"), (*place, "webhook")
                 if http_url(url) is None:
-                    raise locate(keys, "is not a valid URL; write it like https://example.com/events")
+                    raise file.error(keys, "is not a valid URL; write it like https://example.com/events")
                 headers = {name: expanded(text, "headers", name) for name, text in target.headers.items()}
                 found.append(Address(target.name, webhook=url, headers=headers, keys=keys))
     for name, url in zip(names_of_extra(extra), extra, strict=True):
@@ -198,45 +198,45 @@ def names_of_extra(extra: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"notify-{number}" for number in range(1, len(extra) + 1))
 
 
-def _tagged(target: Target, keys: Keys, apprise_config: str, locate: Locate) -> Address:
-    _read(apprise_config, ("notifications", "apprise_config"), locate)
-    _refuse_url(target.tag, keys, locate, "a tag")
+def _tagged(target: Target, keys: Keys, apprise_config: str, file: YamlFile) -> Address:
+    _read(apprise_config, ("notifications", "apprise_config"), file)
+    _refuse_url(target.tag, keys, file, "a tag")
     return Address(target.name, apprise_config=(apprise_config, target.tag), keys=keys)
 
 
-def _url_in_file(path: str, keys: Keys, locate: Locate) -> str:
-    lines = _read(path, keys, locate).split()
+def _url_in_file(path: str, keys: Keys, file: YamlFile) -> str:
+    lines = _read(path, keys, file).split()
     if len(lines) != 1:
         what = "is empty" if not lines else "has more than one URL"
-        raise locate(keys, f"the file {what}; it must contain one Apprise URL")
+        raise file.error(keys, f"the file {what}; it must contain one Apprise URL")
     return lines[0]
 
 
-def _expanded(url: str, keys: Keys, locate: Locate, environ: Mapping[str, str]) -> str:
+def _expanded(url: str, keys: Keys, file: YamlFile, environ: Mapping[str, str]) -> str:
     def value(found: re.Match[str]) -> str:
         # In a shell's syntax for a default, ${NAME:-URL}, the default is a secret, too.
         if not _NAME.fullmatch(found[1]):
-            raise locate(keys, "${...} must contain only the name of a variable; use ${NAME}")
+            raise file.error(keys, "${...} must contain only the name of a variable; use ${NAME}")
         if not environ.get(found[1]):
             problem = f"the environment has no variable {quoted(found[1])}; set it, or use url_file"
-            raise locate(keys, problem)
+            raise file.error(keys, problem)
         return environ[found[1]]
 
     return _VARIABLE.sub(value, url).strip()
 
 
-def _refuse_url(text: str, keys: Keys, locate: Locate, wanted: str) -> None:
+def _refuse_url(text: str, keys: Keys, file: YamlFile, wanted: str) -> None:
     """Refuse a URL in the wrong place, without repeating it as other errors would."""
     if "://" in text:
-        raise locate(keys, f"must be {wanted}, but is a URL; set it as a target's url")
+        raise file.error(keys, f"must be {wanted}, but is a URL; set it as a target's url")
 
 
-def _read(name: str, keys: Keys, locate: Locate) -> str:
-    _refuse_url(name, keys, locate, "the path of a file")
+def _read(name: str, keys: Keys, file: YamlFile) -> str:
+    _refuse_url(name, keys, file, "the path of a file")
     path = Path(name)
     try:
         return files.read_text(path)
     except UnicodeDecodeError as error:
-        raise locate(keys, "the file is not text") from error
+        raise file.error(keys, "the file is not text") from error
     except OSError as error:
-        raise locate(keys, f"the file cannot be read: {error.strerror}") from error
+        raise file.error(keys, f"the file cannot be read: {error.strerror}") from error

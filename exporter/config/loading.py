@@ -18,7 +18,7 @@ from exporter import files as secret_files
 from exporter.config import Config, Mode, Overrides, addresses, yamlfile
 from exporter.config.addresses import Address
 from exporter.config.checks import fault_of_name, findings, unknown_types
-from exporter.config.yamlfile import MOST_MISTAKES, Keys, Locate, YamlFile
+from exporter.config.yamlfile import MOST_MISTAKES, Keys, YamlFile
 from exporter.errors import ConfigurationError, Mistakes, quoted
 
 T = TypeVar("T")
@@ -38,16 +38,16 @@ _JSON_TYPES = {
 
 
 class Loaded(NamedTuple):
-    """A configuration with the addresses of targets; ``locate`` returns the error for a key."""
+    """A configuration with its file, which names places in errors, and the addresses of targets."""
 
     config: Config
-    locate: Locate
+    file: YamlFile
     addresses: Sequence[Address]
     urls: Sequence[str]
 
     def error(self, address: Address, problem: str) -> ConfigurationError:
         if address.keys:
-            return self.locate(address.keys, problem)
+            return self.file.error(address.keys, problem)
         return ConfigurationError(f"{address.place}: {problem}")
 
 
@@ -59,26 +59,24 @@ def read(
     mistakes: Mistakes,
 ) -> Loaded:
     """Load a configuration with its targets, and log warnings; errors are added to ``mistakes``."""
-    settings, locate = load_located(file, overrides, mistakes)
-    found = addresses.resolve(settings.notifications, urls, locate, environ, mistakes)
-    warn(settings, locate)
+    settings, parsed = load_parsed(file, overrides, mistakes)
+    found = addresses.resolve(settings.notifications, urls, parsed, environ, mistakes)
+    warn(settings, parsed)
     secret_files.warn(addresses.secret_files(settings.notifications, file))
-    return Loaded(settings, locate, found, urls)
+    return Loaded(settings, parsed, found, urls)
 
 
 def load(path: Path | None, overrides: Overrides) -> Config:
     mistakes = Mistakes()
-    settings, _ = load_located(path, overrides, mistakes)
+    settings, _ = load_parsed(path, overrides, mistakes)
     mistakes.check()
     return settings
 
 
-def load_located(path: Path | None, overrides: Overrides, mistakes: Mistakes) -> tuple[Config, Locate]:
-    """Return the valid part of the file, and what locates errors, which are added to ``mistakes``."""
-    config, locate = Config(), yamlfile.error_without_file
-    if path is not None:
-        file = yamlfile.read(path)
-        config, locate = _checked(file, mistakes), file.error
+def load_parsed(path: Path | None, overrides: Overrides, mistakes: Mistakes) -> tuple[Config, YamlFile]:
+    """Return the valid part of the file, with the parsed file; errors are added to ``mistakes``."""
+    file = yamlfile.read(path) if path is not None else YamlFile()
+    config = _checked(file, mistakes)
     if fault := fault_of_name(overrides.instance_name or ""):
         raise ConfigurationError(f"instance.name: {fault}")
     return msgspec.structs.replace(
@@ -86,13 +84,13 @@ def load_located(path: Path | None, overrides: Overrides, mistakes: Mistakes) ->
         imds=_replace(config.imds, endpoint=overrides.imds_endpoint, poll_interval=overrides.poll_interval),
         instance=_replace(config.instance, name=overrides.instance_name),
         state=_replace(config.state, directory=overrides.state_directory),
-    ), locate
+    ), file
 
 
-def warn(config: Config, locate: Locate) -> None:
+def warn(config: Config, file: YamlFile) -> None:
     """Log a warning for each unknown event type: it may be a typo, or one that Azure added."""
     for keys, doubt in unknown_types(config):
-        log.warning("unknown event type", extra={"problem": str(locate(keys, doubt))})
+        log.warning("unknown event type", extra={"problem": str(file.error(keys, doubt))})
 
 
 def _replace(section: S, **given: object) -> S:

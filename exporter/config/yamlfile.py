@@ -2,7 +2,6 @@
 
 import io
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from exporter import files
 from exporter.errors import ConfigurationError, Mistakes, may_be_secret
 
 Keys = tuple[str | int, ...]
-Locate = Callable[[Keys, str], ConfigurationError]
 
 # PyYAML takes up to a minute for a mebibyte of brackets; real files have less than a tenth of this.
 _MOST_CHARACTERS = 256 * 1024
@@ -36,9 +34,12 @@ _QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
 
 
 class YamlFile:
-    """A parsed file: plain data, the line of every key, mistakes, and the places of faulty values."""
+    """A parsed file: plain data, the line of every key, mistakes, and the places of faulty values.
 
-    def __init__(self, path: Path) -> None:
+    Without a path, there is no file, and errors name the key alone.
+    """
+
+    def __init__(self, path: Path = Path()) -> None:
         self.path = path
         self.data: Any = {}
         self.mistakes = Mistakes()
@@ -55,7 +56,8 @@ class YamlFile:
         text = f"{f'{name}: ' if name else ''}{message}"
         # The error is shown on a terminal, which must not be controlled by the file.
         text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
-        return ConfigurationError(f"{self.path}:{self._lines.get(known, 1)}: {text}")
+        line = f"{self.path}:{self._lines.get(known, 1)}: "
+        return ConfigurationError(text if self.path == Path() else line + text)
 
     def locate(self, node: Any, keys: Keys = ()) -> None:
         """Record the lines of a PyYAML node and its descendants, and correct their texts and tags."""
@@ -122,11 +124,6 @@ def dotted(keys: Keys) -> str:
         shown = f"(a key of {len(key)} characters)" if isinstance(key, str) and may_be_secret(key) else key
         text += f"[{key}]" if isinstance(key, int) else f".{shown}"
     return text.removeprefix(".")
-
-
-def error_without_file(keys: Keys, message: str) -> ConfigurationError:
-    """Return the error ``key: message`` of a configuration without a file."""
-    return ConfigurationError(f"{dotted(keys)}: {message}")
 
 
 def read(path: Path) -> YamlFile:

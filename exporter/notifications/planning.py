@@ -294,7 +294,7 @@ def _check_templates(loaded: Loaded, sender: SenderProcess, findings: Findings) 
             found = _checked(sender.ask(CheckTemplate(key, templates)))
             name = ".".join(map(str, (*place, key)))
             if found.problem:
-                findings.mistakes[name] = loaded.locate((*place, key), found.problem)
+                findings.mistakes[name] = loaded.file.error((*place, key), found.problem)
             elif found.failure:
                 findings.unchecked[name] = found.failure
             elif found.gap:

@@ -20,8 +20,8 @@ def warnings(folder: Path, text: str) -> list[str]:
     """Return the warnings about a file."""
     file = folder / "exporter.yml"
     file.write_text(text)
-    settings, locate = loading.load_located(file, Overrides(), Mistakes())
-    return [str(locate(keys, problem)) for keys, problem in advice(settings)]
+    settings, parsed = loading.load_parsed(file, Overrides(), Mistakes())
+    return [str(parsed.error(keys, problem)) for keys, problem in advice(settings)]
 
 
 @pytest.mark.parametrize(

@@ -150,8 +150,8 @@ def test_an_unknown_event_type_is_taken_and_warned_of(
     file.write_text(
         f"metrics:\n  resources: true\nin_service: {{match: {{event_types: [Freeze, {word}]}}}}\n"
     )
-    settings, locate = loading.load_located(file, Overrides(), Mistakes())
-    loading.warn(settings, locate)
+    settings, parsed = loading.load_parsed(file, Overrides(), Mistakes())
+    loading.warn(settings, parsed)
     assert settings.in_service.match.event_types == ("Freeze", word)
     (record,) = caplog.records
     assert record.__dict__["problem"] == (

@@ -33,8 +33,8 @@ def url_of(folder: Path, target: str, **environ: str) -> str:
     file = folder / "c.yml"
     file.write_text(f"notifications: {{targets: [{{name: a, {target}}}]}}")
     mistakes = Mistakes()
-    settings, locate = loading.load_located(file, Overrides(), mistakes)
-    found = resolve(settings.notifications, (), locate, environ, mistakes)
+    settings, parsed = loading.load_parsed(file, Overrides(), mistakes)
+    found = resolve(settings.notifications, (), parsed, environ, mistakes)
     mistakes.check()
     (address,) = found
     return address.url

@@ -8,7 +8,7 @@ from exporter import config
 from exporter.config import Config, Notifications, Route
 from exporter.config.loading import Loaded
 from exporter.config.match import Match, Whom
-from exporter.config.yamlfile import error_without_file
+from exporter.config.yamlfile import YamlFile
 from exporter.model.events import Target
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import Message
@@ -68,7 +68,7 @@ def test_what_holds_without_routes(
     """Targets without any route get everything about this VM; so does --notify, whatever the routes."""
     targets = tuple(config.Target(name, url="json://h/") for name in configured)
     settings = Config(notifications=Notifications(targets=targets, routes=tuple(routes)))
-    plan = plan_of(Loaded(settings, error_without_file, (), extra))
+    plan = plan_of(Loaded(settings, YamlFile(), (), extra))
     assert [route.targets for route in plan.routes] == expected
 
 
