@@ -229,7 +229,9 @@ class _Walk:
         """End a life."""
         impact = None
         if outcome is Transition.COMPLETED and before.started is not None and self._watching:
-            impact = max((self._now - before.started).total_seconds(), 0.0)
+            seconds = (self._now - before.started).total_seconds()
+            # If the clock was set back meanwhile, how long it took is not known.
+            impact = seconds if seconds >= 0 else None
         after = replace(
             before, ended=self._now, outcome=outcome, impact_seconds=impact, untold=None, unread=False
         )

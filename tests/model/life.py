@@ -173,7 +173,8 @@ def _notice(life: Life) -> timedelta:
 def _told(life: Life, moment: Moment, poll: Poll) -> Told:
     impact = None
     if moment.transition == "completed" and poll.watching and life.started:
-        impact = max(poll.at - life.started, timedelta(0))
+        took = poll.at - life.started
+        impact = took if took >= timedelta(0) else None
     life = life._replace(story=life.story[: life.story.index(moment) + 1])
     return Told(moment.transition or "", life, moment.changes, impact)
 
