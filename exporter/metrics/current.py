@@ -202,10 +202,10 @@ def _info(shown: Iterable[Life]) -> GaugeMetricFamily:
     return _gauge(
         "event_info",
         "Properties of an event in the latest document; always 1.",
-        [
+        (
             ((*(getattr(t.event, name) for name in names), _label(t.event.description), str(t.target)), 1)
             for t in shown
-        ],
+        ),
         [*names, "description", "target"],
     )
 
@@ -249,8 +249,11 @@ def _numbers(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
         ),
     }
     for name, (meaning, value_of) in meanings.items():
-        values = [((t.event.event_id, t.event.event_type), value_of(t)) for t in shown]
-        samples = [(labels, value) for labels, value in values if value is not None]
+        samples = (
+            ((t.event.event_id, t.event.event_type), value)
+            for t in shown
+            if (value := value_of(t)) is not None
+        )
         yield _gauge(f"event_{name}", meaning, samples, ["event_id", "event_type"])
 
 

@@ -285,8 +285,10 @@ class _Walk:
                 continue
             # An end long ago needs no hook if none has run for the event.
             if done or life.ended is None or (life.affects is not None and key in happened):
-                self._keep(replace(life, hooked=len(life.transitions)))
-                for due in due_hooks(replace(life, hooked=len(life.transitions)), done):
+                if life.hooked < len(life.transitions):
+                    life = replace(life, hooked=len(life.transitions))
+                    self._keep(life)
+                for due in due_hooks(life, done):
                     yield replace(due, changes=changes.get((key, len(due.life.transitions)), ()))
 
     def _prune(self) -> list[str]:

@@ -71,15 +71,19 @@ class Transaction:
     """Changes that take effect together at its end, or not at all; tables show none of them before."""
 
     def __init__(self) -> None:
-        # Encoded immediately: a value that cannot be encoded must not be stored in memory either.
-        self.rows: list[Change] = []
         self.changes: list[tuple[Table[Any, Any], Any, Any]] = []
         # Set at the end: whether everything so far survives a crash.
         self.is_durable = False
 
+    @property
+    def rows(self) -> Iterator[Change]:
+        """The changes as stored on disk, encoded one by one: thousands of them take many MiB."""
+        return (table.row(key, value) for table, key, value in self.changes)
+
     def put(self, table: Table[K, V], key: K, value: V | None) -> None:
         """Add an entry, or replace it in place; delete it if the value is None."""
-        self.rows.append(table.row(key, value))
+        # A value that cannot be encoded must not be stored in memory either.
+        table.row(key, value)
         self.changes.append((table, key, value))
 
     def delete(self, table: Table[K, Any], key: K) -> None:
