@@ -76,6 +76,8 @@ class Child:
         if isinstance(request, Send):
             return self._send(number, request)
         if isinstance(request, CheckTarget):
+            # The exporter has read its configuration, and Apprise's file, again.
+            self._targets.clear()
             # What Apprise logs about a file is counted.
             with self._checking:
                 return services.check(request.address)

@@ -10,7 +10,7 @@ import pytest
 from exporter.config import Templates
 from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition
-from exporter.model.messages import Delivery, Message, TextFormat
+from exporter.model.messages import Backlog, Delivery, Message, TextFormat
 from tests.builders import REBOOT_ID
 from tests.notifications.messages import message
 from tests.notifications.receivers import Receiver, http_receiver
@@ -132,6 +132,17 @@ def test_a_tag_is_all_its_services(tmp_path: Path, receiver: Receiver) -> None:
         assert [request.path for request in other.requests] == ["/two"]
         assert target.send(MESSAGE).delivered
         assert [request.path for request in receiver.requests] == ["/one", "/one"]
+
+
+def test_a_file_that_was_edited(tmp_path: Path, receiver: Receiver) -> None:
+    """A check, as at a reload, finds what is in Apprise's file now."""
+    file = tmp_path / "apprise.yml"
+    target = Direct(Address("a", apprise_config=(str(file), "oncall")))
+    for path in ("old", "new"):
+        file.write_text(f"urls:\n  - json://{receiver.authority}/{path}: [{{tag: oncall}}]\n")
+        assert target.backlog is Backlog.DIGEST
+        assert target.send(MESSAGE).delivered
+    assert [request.path for request in receiver.requests] == ["/old", "/new"]
 
 
 def urls(authority: str) -> Sequence[str]:
