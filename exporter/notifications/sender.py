@@ -31,6 +31,7 @@ _PREPARE_SECONDS = 20.0
 _SEND_SECONDS = 150.0
 # A request that has ended the process so often is given up.
 _MOST_ENDS = 3
+_STOP_SECONDS = 1.0
 _STOPPING = "the exporter is stopping"
 _ENDED = "the sender process ended"
 # Variables of the exporter that have secrets, or are for the process that the service manager started.
@@ -96,12 +97,16 @@ class SenderProcess:
     def stop(self) -> None:
         """End the process; requests that have no result yet get none from it."""
         self._loop.stop()
+        # Afterwards no process is started.
+        self._loop.join(_STOP_SECONDS)
         with self._lock:
             process, self._process = self._process, None
             left = [*self._waiting.values(), *self._under_way.values()]
             self._waiting, self._under_way = {}, {}
         if process is not None:
             process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_SECONDS)
         for asked in left:
             asked.future.set_result(_unknown(asked.request, _STOPPING))
 

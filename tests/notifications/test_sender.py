@@ -327,6 +327,17 @@ def test_the_process_has_no_secret_in_its_environment(process: SenderProcess) ->
         assert int((proc / "oom_score_adj").read_text()) > own
 
 
+def test_a_stop_leaves_no_process(process: SenderProcess) -> None:
+    """It is waited for; a request that comes later has a result at once."""
+    process.prepare()
+    pid(process)
+    running = process._process
+    assert running is not None
+    process.stop()
+    assert running.returncode is not None
+    assert result(post(process, "json://h/")) == Delivery(False, "the exporter is stopping")
+
+
 def test_an_idle_process_ends(process: SenderProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next message starts another."""
     process.ask(CheckTarget(Address("a", url="json://h/"))).result(SECONDS)
