@@ -165,7 +165,7 @@ def _delivery(view: TargetView, now: datetime) -> Finding:
             OK, "target", f"{view.name}: the last message arrived {ago(view.last_delivery)}{waiting}"
         )
     if view.delivers is None:
-        text = f"{view.name}: no message since the exporter started{waiting}"
+        text = f"{view.name}: no message yet{waiting}"
         return Finding(OK, "target", f"{text}; notify-test sends a sample")
     text = f"{view.name}: the last attempt, {ago(view.last_failure)}, failed{waiting}: {view.last_error}"
     return Finding(FAILURE, "target", f"{text}; correct it, then try notify-test --target {view.name}")

@@ -165,7 +165,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class TargetView(msgspec.Struct, frozen=True):
-    """The delivery of messages to a target since the start, without its address.
+    """The delivery of messages to a target since the start, or since its address changed.
 
     ``delivers`` is whether the last attempt succeeded, None before the first one.
     """

@@ -134,11 +134,13 @@ class Worker:
         return _IDLE_SECONDS if turn.delay is None else min(turn.delay, _IDLE_SECONDS)
 
     def _change_plan(self) -> None:
-        self._plan_in_use = self._plan
+        before, self._plan_in_use = self._plan_in_use, self._plan
         self._schedule.reset()
         self._services.clear()
         self._remarked.clear()
-        if self.target not in self._plan_in_use.addresses:
+        if self._plan_in_use.addresses.get(self.target) != before.addresses.get(self.target):
+            # The results so far say nothing about the new address.
+            self.view = TargetView(self.target)
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
 
     def _begin(self, turn: Turn) -> None:

@@ -129,7 +129,7 @@ def test_targets_in_use(build: Build, capsys: pytest.CaptureFixture[str]) -> Non
     bench = build(ONCALL)
     bench.advance(30)
     assert look(bench)["target"] == Finding(
-        OK, "target", "oncall: no message since the exporter started; notify-test sends a sample"
+        OK, "target", "oncall: no message yet; notify-test sends a sample"
     )
     assert ending(bench, capsys).startswith(
         "next     send a sample message to every target, if you have not yet: notify-test"

@@ -3,9 +3,12 @@
 import logging
 
 import pytest
+from msgspec.structs import replace
 
+from exporter.config.addresses import Address
 from exporter.health import DegradedReason
 from exporter.model.messages import Delivery, Failure, Outcome
+from exporter.model.views import TargetView
 from tests.notifications.workbench import DOWN, OK, REFUSED, UNANSWERED, Workbench, bodies, plan_to
 from tests.state_support import alter
 
@@ -72,6 +75,23 @@ def test_a_new_assignment_is_tried_at_once(workbench: Workbench) -> None:
     workbench.worker.follow(workbench.own_plan())
     workbench.work()
     assert bodies(workbench.oncall) == ["a/1"]
+
+
+def test_a_corrected_address_has_no_results_yet(workbench: Workbench) -> None:
+    """A failure is one of the old address; a reload that does not concern the target keeps it."""
+    workbench.oncall.answer = lambda _: Delivery(False, "it is gone", Failure.ENDED, attempts=3)
+    workbench.post("a")
+    workbench.work()
+    workbench.worker.follow(workbench.own_plan())
+    workbench.work()
+    assert workbench.worker.view.delivers is False
+    assert workbench.health.problems()
+    plan = workbench.own_plan()
+    corrected = {"oncall": Address("oncall", url="json://elsewhere.test/")}
+    workbench.worker.follow(replace(plan, addresses=corrected))
+    workbench.work()
+    assert workbench.worker.view == TargetView("oncall")
+    assert workbench.health.problems() == ()
 
 
 def test_a_message_that_cannot_be_read_holds_up_no_other(workbench: Workbench) -> None:
