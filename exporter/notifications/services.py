@@ -39,7 +39,7 @@ _PRIORITIES: dict[str, tuple[Any, Any, Any, Any]] = {
     "ntfy": ("low", "low", "high", "max"),
     "Opsgenie": (2, 2, 3, 5),
     "Jira": (2, 2, 3, 5),
-    "SMSEagle": (0, 0, 0, 1),
+    "SMS Eagle": (0, 0, 0, 1),
 }
 _MAIL_PRIORITIES = (("5", "low"), ("5", "low"), ("3", "normal"), ("1", "high"))
 # The attribute with the incident's key, for plugins without ``dedup``.

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from apprise import Apprise
 from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.model.lifecycle import Transition
-from exporter.model.messages import Delivery, Failure, Message, TextFormat
+from exporter.model.messages import Delivery, Failure, Message, Rendered, Severity, TextFormat
+from exporter.notifications.services import Service
 from tests.builders import REBOOT_ID
 from tests.notifications.golden_cases import VM
 from tests.notifications.messages import message
@@ -191,3 +193,27 @@ def test_mail(text_format: TextFormat) -> None:
     if html is not None:
         assert REBOOT_ID in html.get_content()
         assert "<b>" not in html.get_content().replace("<b>This", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "priorities"),
+    [
+        *((f"{scheme}://{'a' * 32}", (-1, -1, 0, 1)) for scheme in ("join", "psafer")),
+        (f"pover://{'u' * 30}@{'t' * 30}", (-1, -1, 0, 1)),
+        (f"prowl://{'a' * 40}", (-1, -1, 0, 1)),
+        ("gotify://host.test/token", (1, 1, 5, 8)),
+        ("ntfy://host.test/topic", ("low", "low", "high", "max")),
+        ("opsgenie://01234567-89ab-cdef-0123-456789abcdef", (2, 2, 3, 5)),
+        ("jira://01234567-89ab-cdef-0123-456789abcdef", (2, 2, 3, 5)),
+        ("smseagle://token@host.test/11111111111", (0, 0, 0, 1)),
+    ],
+)
+def test_priorities(url: str, priorities: tuple[Any, ...]) -> None:
+    """Services are known by the names that Apprise gives them, and get priorities that they have."""
+    plugin: Any = Apprise.instantiate(url)
+    service = Service(plugin, url)
+    found = []
+    for severity in Severity:
+        service._set_fields(Rendered("", "", "text", severity))
+        found.append(plugin.priority)
+    assert tuple(found) == priorities
