@@ -82,9 +82,12 @@ _OPERATORS = (
 )
 
 
-# Constants of a module that bound sizes, or are its time limits and pauses: of one more or less, no test
-# should know. Their numbers are not mutated...
-_TUNING = re.compile(r"_?(MOST|LONGEST|SHORTEST|KEPT)_\w+|\w+_(BYTES|LIMIT|CHARACTERS|SECONDS)")
+# Constants of a module that bound or estimate sizes, or are its time limits and pauses: of one more or less,
+# no test should know. Their numbers are not mutated, nor are the sizes of caches...
+_TUNING = re.compile(
+    r"_?(MOST|MAX|LONGEST|SHORTEST|LARGE|KEPT)_\w+|\w+_(BYTES|LIMIT|CHARACTERS|SECONDS|MARGIN)"
+    r"|CAPACITY|_BATCH|_REMEMBERED"
+)
 # ... except for these, whose values are promised.
 _PROMISED = {
     *("_COMPARE_SECONDS", "_LONGEST_RETRY_SECONDS", "_RETRY_SECONDS", "LEAST_SECONDS", "LONGEST_WAIT"),
@@ -143,6 +146,8 @@ def _is_for_windows(node: Any) -> bool:
 
 
 def _is_tuning(node: Any) -> bool:
+    if node.parent.type == "argument" and node.parent.children[0].value == "maxsize":
+        return True
     statement = parso.tree.search_ancestor(node, "expr_stmt")
     if statement is None or statement.parent.parent.type != "file_input":
         return False

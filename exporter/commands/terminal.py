@@ -63,7 +63,7 @@ def render(views: Sequence[EventView], now: datetime, speed: float = 1.0, *, wid
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a table, with control characters replaced."""
     rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]

@@ -24,6 +24,9 @@ COMPLETED = "Completed"
 CANCELED = "Canceled"
 # Of an id, a type, a status or a name.
 LONGEST_NAME = 256
+# What an event takes apart from its texts, and each of its names.
+_EVENT_BYTES = 250
+_NAME_BYTES = 50
 
 
 class Target(StrEnum):
@@ -69,7 +72,7 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         label, texts = self.event_id + self.event_type, (self.description, *self.resources, *self.doubts)
         length = 4 * len(label) + sum(map(len, texts))
         is_ascii = label.isascii() and all(map(str.isascii, texts))
-        return 250 + 50 * len(self.resources) + (length if is_ascii else 4 * length)
+        return _EVENT_BYTES + _NAME_BYTES * len(self.resources) + (length if is_ascii else 4 * length)
 
     @property
     def not_before_unreadable(self) -> bool:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from exporter.model.lifecycle import (
-    HISTORY,
-    Transition,
-)
+from exporter.model import jobs
+from exporter.model.jobs import HookOutcome
+from exporter.model.lifecycle import HISTORY, Transition
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.lives import Story, at, happened
 
@@ -76,3 +75,20 @@ def test_what_returns_after_it_was_forgotten() -> None:
     step = life.feed(scheduled(), after=HISTORY * 2)
     assert (step.forgotten, happened(step)) == ((FREEZE_ID.lower(),), [(FREEZE_ID, SCHEDULED)])
     assert (len(life.current), life.past) == (1, [])
+
+
+def test_failures_of_hooks() -> None:
+    """Each run's is reported once; not that of a hook that ran for a failure: it would go on forever."""
+    life = Story()
+    life.feed(scheduled())
+
+    def fails(hook: str, run: int) -> bool:
+        failed = jobs.hook_failure(FREEZE_ID.lower(), (hook, run), HookOutcome.FAILED, at(9))
+        step = jobs.note(life.known, failed, None)
+        life.known = step.known if step else life.known
+        return step is not None
+
+    assert [fails("a", 1), fails("a", 1), fails("b", 1)] == [True, False, True]
+    life.feed(started())
+    # The transitions are: scheduled, two failures, and started.
+    assert [fails("c", run) for run in (1, 2, 3, 4)] == [True, False, False, True]
