@@ -30,10 +30,10 @@ from cosmic_ray.mutating import mutate_code
 _PROJECT = Path(__file__).parent.parent
 _COPIES = _PROJECT / "build" / "mutants"
 # A part is a package of exporter/ or one of its modules; its tests are those of the same name and these. What
-# has a slash is a module of a package.
+# has a slash is a module of a package. Those that import a module are found besides.
 _TESTS = {
     "__main__": ("tests/commands", "tests/end_to_end/test_signals.py"),
-    "app": ("tests/commands", "tests/test_reloading.py"),
+    "app": ("tests/commands", "tests/test_reloading.py", "tests/end_to_end/test_signals.py"),
     "cli": ("tests/commands",),
     "clock": ("tests/watch",),
     "commands/demo": ("tests/end_to_end/test_demo.py",),
@@ -183,15 +183,25 @@ def _compiles(mutation: Mutation) -> bool:
 
 
 def _stages(module: str, root: Path) -> list[list[str]]:
-    """Return the tests of a module: its own and those of its part, then the quick ones of the whole."""
-    part, *names = Path(module).with_suffix("").parts[1:]
-    own = "/".join([part, *names])
-    named = [f"tests/{part}/test_{name}.py" for name in names]
-    named += [*_TESTS.get(own, ()), f"tests/{part}", f"tests/test_{part}.py"]
-    named += () if own == part else _TESTS.get(part, ())
-    existing = [path for path in named if (root / path).exists()]
-    stages = [[*_QUICK, *existing], [*_SLOW, *existing]] if existing else []
-    return [*stages, [*_QUICK, _BENCH]]
+    """Return the tests of a module: that import it, of its part, and the quick ones of the whole."""
+    _, *names = Path(module).with_suffix("").parts
+    part, path = names[0], "/".join(names)
+    own = [f"tests/{part}", f"tests/test_{part}.py"]
+    own += [one for name in dict.fromkeys((part, path)) for one in _TESTS.get(name, ())]
+    own = [one for one in own if (root / one).exists()]
+    importing = _importing(".".join(["exporter", *names]).removesuffix(".__init__"), root)
+    importing.sort(key=lambda one: not one.startswith(tuple(own)))
+    stages = [(_QUICK, importing), (_QUICK, own), (_SLOW, own), (_QUICK, [_BENCH])]
+    return [[*chosen, *paths] for chosen, paths in stages if paths]
+
+
+def _importing(module: str, root: Path) -> list[str]:
+    """Return the tests that import a module, except for those of the whole."""
+    package, _, name = module.rpartition(".")
+    line = re.compile(rf"^from ({module} import|{package} import .*\b{name}\b)", re.MULTILINE)
+    paths = sorted(root.glob("tests/**/test_*.py"))
+    found = [path.relative_to(root).as_posix() for path in paths if line.search(path.read_text("utf-8"))]
+    return [path for path in found if not path.startswith(_BENCH)]
 
 
 def _die(python: Path, root: Path, tests: list[str], seconds: float) -> bool:
