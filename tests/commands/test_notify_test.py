@@ -16,7 +16,6 @@ from exporter.notifications.planning import Plan
 from exporter.notifications.samples import SAMPLE_ID
 from tests.clocks import HandClock
 from tests.notifications.senders import MemorySender
-from tests.notifications.workbench import REFUSED
 
 ALL = Route(targets=("all",))
 ENDS = Route(
@@ -120,7 +119,7 @@ def test_an_unknown_target_is_a_mistake() -> None:
 def test_one_that_does_not_arrive_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     """The table has the reason, and the exit status is 1."""
     bench = Bench()
-    bench.senders["ends"].answer = lambda _: REFUSED
+    bench.senders["ends"].answer = lambda _: Delivery(delivered=False)
     assert bench.run() == 1
     shown = capsys.readouterr()
     assert [line.split()[3] for line in shown.out.splitlines()[1:]] == ["yes", "NO", "yes"]

@@ -1,4 +1,4 @@
-"""Fixtures of several modules: a target's worker, and a receiver."""
+"""Fixtures of several modules: receivers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,23 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.notifications.receivers import Receiver, TlsProxy, http_receiver, in_place_of_services
-from tests.notifications.workbench import Workbench
-
-
-@pytest.fixture
-def workbench(tmp_path: Path) -> Iterator[Workbench]:
-    """Set up a target that takes everything."""
-    found = Workbench(tmp_path)
-    yield found
-    found.store.close()
-
-
-@pytest.fixture
-def impatient(tmp_path: Path) -> Iterator[Workbench]:
-    """Set up a target whose messages are given up after an hour."""
-    found = Workbench(tmp_path, retry_for=3600)
-    yield found
-    found.store.close()
 
 
 @pytest.fixture

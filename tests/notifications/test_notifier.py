@@ -5,12 +5,11 @@ import sqlite3
 
 import pytest
 
-from exporter.model.messages import Backlog
-from exporter.notifications.notifier import Notifier
 from exporter.state.outbox import Lane, Outbox
 from tests.bench import Build
+from tests.bench.test_delivery import DOWN
 from tests.builders import raw_event
-from tests.notifications.workbench import DOWN, OK, Workbench, bodies, plan_to
+from tests.notifications.senders import OK
 
 PROBLEM = "target a: OperationalError in this program"
 
@@ -58,30 +57,3 @@ def test_an_error_of_ours_ends_no_worker(build: Build, monkeypatch: pytest.Monke
         assert PROBLEM in str(bench.api("problems"))
     bench.advance(60)
     assert (len(bench.sent("a")), bench.api("problems")) == (1, [])
-
-
-def test_messages_wait_for_the_check(workbench: Workbench) -> None:
-    """Only then it is known whether the service takes digests."""
-    plan = plan_to("oncall")
-    plan.backlogs.clear()
-    workbench.post("x")
-    workbench.worker.stop()
-    workbench.worker.follow(plan)
-    workbench.work()
-    assert bodies(workbench.oncall) == []
-    plan.backlogs["oncall"] = Backlog.LAST
-    workbench.work()
-    assert bodies(workbench.oncall) == ["x/1"]
-
-
-def test_nothing_begins_after_the_stop(workbench: Workbench) -> None:
-    """A reload that comes while the program ends starts no worker, which could not note what it sends."""
-    notifier = Notifier(workbench.services)
-    notifier.configure(plan_to("a"))
-    assert notifier.stop(10)
-    workbench.post("x", target="b")
-    notifier.configure(plan_to("a", "b"))
-    notifier.wake()
-    assert notifier.stop(10)
-    assert bodies(workbench.sender.target("b")) == []
-    assert notifier.pending() == {"a": 0, "b": 1}

@@ -160,6 +160,13 @@ def test_a_digest_has_them_too() -> None:
 
 
 def test_both_kinds_come_back_from_json() -> None:
-    """Stored messages contain their kind."""
-    for sent in (message(), BLIND, RECOVERED):
+    """Stored messages contain their kind, and keep the types of what changed."""
+    changes = (
+        Change("not_before", NOT_BEFORE, None),
+        Change("duration_seconds", None, 9),
+        Change("resources", ("vm_0",), ("vm_0", "vm_1")),
+        Change("description", "2026-03-04T22:00:00Z", ""),
+    )
+    updated = message(Transition.UPDATED, changes=changes)
+    for sent in (message(), updated, BLIND, RECOVERED):
         assert msgspec.json.decode(msgspec.json.encode(sent), type=AnyMessage) == sent

@@ -1,0 +1,342 @@
+"""Delivery of messages: what waits, what is repeated, what is given up, and what is remembered of it."""
+
+import logging
+import re
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from exporter.model.events import trace_id
+from exporter.model.lifecycle import HISTORY
+from exporter.model.messages import Delivery, Failure, Rendered
+from exporter.notifications.protocol import Request, Send
+from tests.bench import Bench, Build
+from tests.builders import raw_event
+from tests.end_to_end.program import eventually
+from tests.notifications.messages import message
+from tests.notifications.senders import OK
+from tests.state_support import alter, no_room_for_files, on_disk
+
+DOWN = Delivery(delivered=False, reason="it refuses connections")
+ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}], retry_for: 1h}\n"
+LATE = "; it could not be delivered before"
+TWO = ONCALL.replace("'}]", "'}, {name: backup, url: 'json://b.test'}]")
+_WITHOUT_ZONE = b'{"work": %s}' % msgspec.json.encode(message()).replace(b'00Z"', b'00"')
+
+
+def events(*ids: str, **fields: Any) -> list[dict[str, Any]]:
+    """Return Freezes without a time."""
+    return [raw_event(EventId=one, NotBefore="", **fields) for one in ids]
+
+
+def told(bench: Bench, target: str = "oncall") -> list[str]:
+    """Return the events of the messages that arrived; a digest has none."""
+    return [one.incident.partition("/")[0] for one in bench.sent(target)]
+
+
+def leave(bench: Bench, *listed: dict[str, Any], target: str = "oncall") -> None:
+    """List events whose messages are not sent before the next start."""
+    bench.loops.idle.add(f"notify {target}")
+    bench.show(*listed)
+    bench.loops.idle.clear()
+
+
+@pytest.mark.parametrize("exporter_is_down", [False, True])
+@pytest.mark.parametrize(("count", "messages"), [(10, 10), (11, 1)])
+def test_what_waited(build: Build, count: int, messages: int, exporter_is_down: bool) -> None:
+    """More than ten messages that waited go out as one, later ones by themselves; each delay is measured."""
+    bench = build(ONCALL)
+    ids = [f"{number:02}" for number in range(count)]
+    if exporter_is_down:
+        leave(bench, *events(*ids))
+        bench.restart(after=100)
+    else:
+        bench.sender().answer = lambda _: DOWN
+        bench.show(*events(*ids))
+        bench.sender().answer = lambda _: OK
+        bench.advance(60)
+    assert len(bench.sent()) == messages
+    assert not exporter_is_down or LATE not in "".join(one.body for one in bench.sent())
+    bench.show(*events(*ids, "x", "y"), wait=5)
+    assert told(bench)[messages:] == ["x", "y"]
+    assert bench.metric("notification_delay_seconds_count") == count + 2
+
+
+def test_a_digest_holds_what_the_service_takes(build: Build) -> None:
+    """Where not all fit into one, the next ones follow, and nothing is left out."""
+    bench = build(ONCALL)
+    ids = [f"event-{number:02}" for number in range(30)]
+    bench.sender().body_limit = 1500
+    leave(bench, *events(*ids))
+    bench.restart()
+    found = [dict.fromkeys(re.findall(r"event-\d\d", one.body)) for one in bench.sent()]
+    assert [one for part in found for one in part] == ids
+    assert 1 < len(found) < 30
+
+
+def test_a_storm_goes_out_gravest_first(build: Build) -> None:
+    """What lasts longer than two seconds does not hold up what is critical."""
+    bench = build(ONCALL)
+    freezes = events(*"abcde")
+
+    def answer(_: Rendered) -> Delivery:
+        bench.clock.pass_seconds(1)
+        if len(bench.sender().tried) == 1:
+            listed = [*freezes, *events("grave", EventType="Preempt")]
+            bench.simulator.set_document({"DocumentIncarnation": 2, "Events": listed})
+        return OK
+
+    bench.sender().answer = answer
+    bench.show(*freezes, wait=20)
+    assert told(bench) == ["a", "b", "grave", "c", "d", "e"]
+
+
+def test_the_clock_is_set(build: Build) -> None:
+    """What it makes old is tried before it would be given up; what it makes new is not late or reordered."""
+    bench = build(ONCALL)
+    bench.sender().answer = lambda _: DOWN
+    bench.show(*events("a"))
+    bench.sender().answer = lambda _: OK
+    bench.clock.set_wall(bench.clock.now() + timedelta(hours=2))
+    bench.advance(60)
+    assert (told(bench), LATE in bench.sent()[0].body) == (["a"], True)
+    bench.sender().answer = lambda _: DOWN
+    bench.show(*events("a", "b"))
+    bench.clock.set_wall(bench.clock.now() - timedelta(hours=2))
+    bench.show(*events("a", "b", "c"))
+    bench.sender().answer = lambda _: OK
+    bench.advance(60)
+    assert told(bench) == ["a", "b", "c"]
+    assert bench.metric("notification_delay_seconds_bucket", le="0.3") == 1
+
+
+def test_all_that_is_too_old_is_given_up_at_once(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """One attempt that fails is enough; each is counted, and logged with what was in it; newer ones stay."""
+    bench = build(ONCALL)
+    bench.sender().answer = lambda _: DOWN
+    bench.loops.idle.add("notify oncall")
+    old = events(*map(str, range(450)))
+    bench.show(*old)
+    bench.clock.pass_seconds(1800)
+    bench.show(*old, *events("new"))
+    bench.loops.idle.clear()
+    bench.restart(after=1801)
+    assert len(bench.sender().tried) <= 2
+    assert bench.metric("notifications_total", outcome="expired") == 450
+    assert bench.metric("notifications_pending") == 1
+    lost = [vars(record) for record in caplog.records if record.getMessage() == "message given up"]
+    assert len(lost) == 450
+    facts = {"target": "oncall", "transition": "scheduled", "event_type": "Freeze", "instance": "WestNO_0"}
+    assert all(one | facts == one for one in lost)
+
+
+def test_a_failing_target_is_one_problem(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged once, and over with the first delivery, which a reload brings forward."""
+    caplog.set_level(logging.INFO, "exporter.health")
+    bench = build(ONCALL)
+    bench.sender().answer = lambda _: DOWN
+    bench.show(*events("a"), wait=100)
+    problem = "notifications_failing: target oncall (json://receiver.test): it refuses connections"
+    assert bench.api("problems") == [problem]
+    bench.sender().answer = lambda _: OK
+    assert (bench.reload(), told(bench), bench.api("problems")) == (200, ["a"], [])
+    logged = [one.getMessage() for one in caplog.records if one.name == "exporter.health"]
+    assert logged == ["degraded", "recovered"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [(Failure.REFUSED, "refused"), (Failure.UNANSWERED, "expired"), (Failure.ENDED, "refused")],
+)
+def test_what_is_tried_three_times(
+    build: Build, caplog: pytest.LogCaptureFixture, failure: Failure, outcome: str
+) -> None:
+    """Also across restarts; other events are told meanwhile, and the same one's next message afterwards."""
+    bench = build(f"{ONCALL}imds: {{poll_interval: 10s}}")
+
+    def answer(rendered: Rendered) -> Delivery:
+        is_bad = rendered.incident.startswith("bad") and "scheduled" in rendered.title
+        return Delivery(False, "no", failure) if is_bad else OK
+
+    bench.sender().answer = answer
+    bench.show(*events("bad", "a"), wait=10)
+    problem = "notifications_failing: target oncall (json://receiver.test): no"
+    assert (told(bench), bench.api("problems")) == (["a"], [problem])
+    bench.restart()
+    bench.advance(900)
+    tried = [one.attempts for one in bench.sender().requests if one.messages[0].key == "bad"]
+    assert tried == [0, 1, 2]
+    assert bench.metric("notifications_total", outcome=outcome) == 1
+    assert bench.metric("notifications_pending") == 0
+    assert bench.api("problems") == [f"{problem}; 1 given up after 3 attempts"]
+    (record,) = [vars(one) for one in caplog.records if one.getMessage() == "message given up"]
+    assert (record["outcome"], record["reason"]) == (outcome, "no")
+    bench.show(*events("bad", "a", DurationInSeconds=9), wait=10)
+    assert (sorted(told(bench)), bench.api("problems")) == (["a", "a", "bad"], [])
+
+
+def test_a_target_that_never_comes_back(build: Build) -> None:
+    """The messages of a target that is no longer configured are given up when they are too old."""
+    bench = build(ONCALL)
+    bench.sender().answer = lambda _: DOWN
+    bench.show(*events("a"))
+    bench.reload(ONCALL.replace("oncall", "other"))
+    assert bench.metric("notifications_pending", target="oncall") == 1
+    bench.clock.pass_seconds(3601)
+    bench.advance(60)
+    assert bench.metric("notifications_total", target="oncall", outcome="expired") == 1
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"{", b'{"work": {}}', b"[]", b"null", b'"at":', b"\xff", _WITHOUT_ZONE]
+)
+def test_what_cannot_be_read_is_given_up(build: Build, damaged: bytes) -> None:
+    """A damaged row, or one whose time has no zone, holds up no other."""
+    bench = build(ONCALL)
+    leave(bench, *events("a", "b"))
+    bench.app.stop()
+    alter(bench.state, "UPDATE entries SET value = ? WHERE kind = 'message' AND key LIKE '%\"a\"%'", damaged)
+    bench.start()
+    assert told(bench) == ["b"]
+    assert bench.metric("notifications_total", outcome="expired") == 1
+    assert bench.metric("notifications_pending") == 0
+
+
+def test_a_stop_notes_what_arrives_meanwhile(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt under way when the exporter stops is not repeated after the restart."""
+    bench = build(ONCALL)
+    answered: Future[Delivery] = Future()
+    ask = bench.senders.ask
+
+    def hold(request: Request) -> Any:
+        return answered if isinstance(request, Send) else ask(request)
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
+        patch.setattr(bench.senders, "ask", hold)
+        bench.show(*events("a"))
+        (loop,) = (one for one in bench.loops._due if one.name == "notify oncall")
+
+        def arrive() -> None:
+            eventually(lambda: loop.stopping)
+            answered.set_result(OK)
+
+        arriving = pool.submit(arrive)
+        bench.app.stop()
+        arriving.result()
+    bench.start()
+    assert bench.metric("notifications_pending") == 0
+    assert bench.sender().tried == []
+
+
+def test_traces_of_messages(build: Build) -> None:
+    """A message carries its trace, a digest none; each is a span when it has arrived or was given up."""
+    bench = build(f"{ONCALL}tracing: {{enabled: true}}")
+    bench.show(*events("a"))
+    bench.sender().answer = lambda _: DOWN
+    ids = [f"{number:02}" for number in range(12)]
+    bench.show(*events("a", *ids))
+    bench.sender().answer = lambda _: OK
+    bench.show(*events("a", *ids), wait=60)
+    assert [one.traceparent[:36] for one in bench.sent()] == [f"00-{trace_id('a')}-", ""]
+    bench.sender().answer = lambda _: DOWN
+    bench.show(*events("a", *ids, "late"))
+    bench.clock.pass_seconds(3601)
+    bench.advance(400)
+    found = [span for span in bench.receiver.spans if span.name == "notify oncall"]
+    assert [bool(span.error) for span in found] == [False] * 13 + [True]
+    assert found[-1].trace_id == trace_id("late")
+
+
+def marks(bench: Bench) -> list[tuple[str, str]]:
+    """Return target and life of all records of messages that the disk has."""
+    return [(target, life) for target, life, *_ in on_disk(bench.state, "message")]
+
+
+def test_what_is_remembered(build: Build) -> None:
+    """A message that was sent leaves a mark for 90 days; one that waits stays, and so does its content."""
+    bench = build(TWO)
+    bench.loops.idle.add("notify backup")
+    bench.show(*events("a"))
+    records = on_disk(bench.state, "message")
+    mark = records["oncall", "a", 1, ""]
+    assert (mark.keys(), mark["outcome"]) == ({"done", "outcome"}, "delivered")
+    assert "done" not in records["backup", "a", 1, ""]
+    bench.clock.pass_seconds(
+        (datetime.fromisoformat(mark["done"]) + HISTORY - bench.clock.now()).total_seconds()
+    )
+    bench.show(*events("a", "b"))
+    assert marks(bench) == [(target, life) for life in "ab" for target in ("oncall", "backup")]
+    bench.show(*events("a", "b", "c"))
+    assert marks(bench)[:2] == [("backup", "a"), ("oncall", "b")]
+
+
+def test_what_an_event_leaves_when_it_is_forgotten(build: Build) -> None:
+    """Its marks go, so that it is told anew if it returns; what still waits is sent."""
+    bench = build(TWO)
+    bench.loops.idle.add("notify backup")
+    bench.show(*events("a"))
+    bench.show()
+    bench.clock.pass_seconds(HISTORY.total_seconds() + 1)
+    bench.show(*events("b"))
+    assert bench.api("past") == []
+    bench.loops.idle.clear()
+    bench.restart()
+    assert sorted(told(bench, "backup")) == ["a", "a", "b"]
+    bench.show(*events("a", "b"))
+    assert told(bench) == ["a", "a", "b", "a"]
+
+
+def test_a_full_disk_loses_and_repeats_nothing(build: Build) -> None:
+    """Messages go out from memory, and what went out is on the disk once it has room again."""
+    bench = build(ONCALL)
+    with no_room_for_files():
+        bench.show(*events("a", "b"))
+        assert "state_unwritable" in str(bench.api("problems"))
+    bench.advance(20)
+    assert bench.api("problems") == []
+    bench.kill()
+    bench.advance(5)
+    assert told(bench) == ["a", "b"]
+
+
+@pytest.mark.parametrize("status", ["Scheduled", "Started"])
+def test_a_late_message_knows_that_its_event_is_over(build: Build, status: str) -> None:
+    """What was recorded before the end is sent with the end."""
+    bench = build(ONCALL)
+    bench.sender().answer = lambda _: DOWN
+    bench.show(*events("a", EventStatus=status))
+    bench.show()
+    bench.sender().answer = lambda _: OK
+    bench.advance(60)
+    assert [one.resolves for one in bench.sent()] == [True, True]
+    assert status.lower() in bench.sent()[0].title
+
+
+def test_messages_wait_for_the_check(build: Build) -> None:
+    """Only then it is known whether the service takes digests."""
+    bench = build(ONCALL)
+    notifier = bench.app._pipeline.notifier
+    backlog = notifier.plan.backlogs.pop("oncall")
+    bench.show(*events("a"))
+    assert bench.sent() == []
+    notifier.plan.backlogs["oncall"] = backlog
+    notifier.wake()
+    bench.loops.settle()
+    assert told(bench) == ["a"]
+
+
+def test_nothing_begins_after_the_stop(build: Build) -> None:
+    """A reload that comes while the program ends starts no worker, which could not note what it sends."""
+    bench = build(TWO)
+    notifier = bench.app._pipeline.notifier
+    both = notifier.plan
+    leave(bench, *events("a"), target="backup")
+    bench.reload(ONCALL)
+    bench.app.stop()
+    notifier.configure(both)
+    notifier.wake()
+    bench.loops.settle()
+    assert (notifier.pending(), bench.sent("backup")) == ({"oncall": 0, "backup": 1}, [])
