@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exporter.approval.deciding import ApprovalState, Decision, Facts, decide
 from exporter.config import Approval, Mode, Rule
-from exporter.config.match import Match, Whom, Window
+from exporter.config.match import Match, Window
 from exporter.model.events import ScheduledEvent
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life
@@ -70,22 +70,11 @@ def test_what_is_held(event: ScheduledEvent, instance: str | None, reason: str) 
     assert outcome(event, instance=instance) == Decision(ApprovalState.HOLD, "", reason)
 
 
-def test_a_rule_that_means_others_approves_nothing_of_theirs() -> None:
-    """Even a rule for any target approves only what hits this VM."""
-    given = settings(Rule("all", "approve", Match(target=Whom.ANY)))
-    assert outcome(scheduled(resources=("other",)), given).state is ApprovalState.HOLD
-
-
 @pytest.mark.parametrize("event", [started(), scheduled(event_status="Paused")])
 def test_what_is_not_scheduled_is_no_question(event: ScheduledEvent) -> None:
     """An event that has started, or has an unknown status, cannot be approved."""
     assert outcome(event) == Decision()
     assert outcome(event).view.state is None
-
-
-def test_off_is_no_question() -> None:
-    """Without approvals nothing is decided, and nothing is shown."""
-    assert outcome(given=settings(mode=Mode.OFF)) == Decision()
 
 
 @pytest.mark.parametrize(
@@ -183,13 +172,6 @@ def test_the_limit() -> None:
     found = outcome(given=given, facts=Facts(within_hour=3))
     assert found.state is ApprovalState.LIMITED
     assert found.reason == "3 approvals within 1h; approval.max_per_hour is 3"
-
-
-def test_a_dry_run() -> None:
-    """A dry run reports what it would approve, with the same delays."""
-    given = settings(mode=Mode.DRY_RUN)
-    assert outcome(given=given).state is ApprovalState.DRY_RUN
-    assert outcome(scheduled(event_type="Reboot"), given).state is ApprovalState.HOLD
 
 
 @pytest.mark.parametrize("event", [scheduled(), started()])

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from exporter.model.messages import Delivery
 from tests.bench import Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
@@ -134,13 +132,3 @@ def test_two_starts(build: Build) -> None:
     assert (len(bench.sent()), [one["id"] for one in bench.api("current")]) == (1, [FREEZE_ID])
     bench.show(first, second)
     assert len(bench.sent()) == 2
-
-
-@pytest.mark.parametrize("mode", ["dry_run", "on"])
-def test_two_events_at_once(build: Build, mode: str) -> None:
-    """Two events of one document are decided together; a dry run sends nothing."""
-    bench = build(f"approval: {{mode: '{mode}', rules: [{{name: all, action: approve}}]}}")
-    bench.show(*events(), wait=60)
-    assert sorted(bench.approved) == (sorted(IDS) if mode == "on" else [])
-    outcome = "approved" if mode == "on" else "dry_run"
-    assert bench.metric("approvals_total", outcome=outcome) == 2

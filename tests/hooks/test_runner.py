@@ -1,12 +1,10 @@
 """Tests of `exporter.hooks.runner`: which command runs when, how often, beside which others."""
 
-import logging
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -16,14 +14,14 @@ from exporter.health import Health
 from exporter.hooks.runner import MOST_AT_ONCE, HookRunner
 from exporter.inbox import Inbox
 from exporter.metrics import Metrics
-from exporter.model.jobs import Finding, HookOutcome
+from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Known, Occurrence, Step, Transition
 from exporter.state import Store
 from exporter.tracing import Tracer
 from tests.clocks import NOW
 from tests.end_to_end.program import eventually
 from tests.hooks.support import VM, occurrence
-from tests.state_support import alter, queue
+from tests.state_support import queue
 
 
 class Ended(Metrics):
@@ -96,16 +94,6 @@ def fixture(tmp_path: Path) -> Iterator[HooksFixture]:
     found.store.close()
 
 
-def test_hooks_of_an_event_run_in_order(fixture: HooksFixture) -> None:
-    """Transition by transition, and within one in the order of the file; each of them once."""
-    fixture.use(b="echo b $EVENT_ID >> log", a="sleep 0.05; echo a $EVENT_ID >> log")
-    fixture.happen(occurrence(number=1), occurrence(number=2))
-    fixture.happen(occurrence(number=1))
-    eventually(fixture.idle)
-    assert fixture.lines("log") == ["b a", "a a", "b a", "a a"]
-    assert fixture.ended == [("b", HookOutcome.SUCCEEDED), ("a", HookOutcome.SUCCEEDED)] * 2
-
-
 def test_hooks_of_different_events_run_side_by_side(fixture: HooksFixture) -> None:
     """Each waits for the other, which only works side by side."""
     fixture.use(meet="touch $EVENT_ID; until [ -e a ] && [ -e b ]; do sleep 0.02; done")
@@ -153,90 +141,6 @@ def test_the_end_of_a_life_drops_what_has_not_begun(fixture: HooksFixture) -> No
     (fixture.folder / "go").touch()
     eventually(fixture.idle)
     assert fixture.lines("log") == ["drain", "drain", "more"]
-
-
-def test_hooks_of_two_lives_of_an_event_run_in_order(fixture: HooksFixture) -> None:
-    """The node is uncordoned for the life that ended before it is drained for the one that begins."""
-    fixture.use(a="sleep 0.05; echo $EVENT_TRANSITION >> log")
-    ending = occurrence(transition=Transition.CANCELLED)
-    again = occurrence(transition=Transition.SCHEDULED)
-    fixture.happen(ending, Occurrence(msgspec.structs.replace(again.life, number=2), again.transition, NOW))
-    eventually(fixture.idle)
-    assert fixture.lines("log") == ["cancelled", "scheduled"]
-
-
-def test_a_failure_holds_up_nothing(fixture: HooksFixture, caplog: pytest.LogCaptureFixture) -> None:
-    """A hook that fails has failed; the next one runs; nothing runs again."""
-    caplog.set_level(logging.INFO)
-    fixture.use(bad="echo oops; exit 3", gone="", good="echo good >> log")
-    fixture.hooks = (
-        fixture.hooks[0],
-        msgspec.structs.replace(fixture.hooks[1], command=("/no/such",)),
-        fixture.hooks[2],
-    )
-    fixture.runner.configure(fixture.hooks, os.environ)
-    fixture.happen(occurrence())
-    eventually(fixture.idle)
-    assert fixture.ended == [
-        ("bad", HookOutcome.FAILED),
-        ("gone", HookOutcome.FAILED),
-        ("good", HookOutcome.SUCCEEDED),
-    ]
-    said = [vars(record) for record in caplog.records if record.getMessage() == "hook ended"]
-    assert [record["reason"] for record in said] == [
-        "exit status 3",
-        "cannot be started: no such file: /no/such",
-        "exit status 0",
-    ]
-    assert [vars(r)["line"] for r in caplog.records if r.getMessage() == "hook output"] == ["oops"]
-    assert fixture.store.hook_jobs.results("a") == dict(fixture.ended)
-    reported = [one for one in fixture.inbox.take() if isinstance(one, Finding)]
-    assert [(one.hook, one.run, one.detail, one.instance) for one in reported] == [
-        ("bad", 1, "hook bad failed: exit status 3; output: oops", VM),
-        ("gone", 1, "hook gone failed: cannot be started: no such file: /no/such", VM),
-    ]
-    assert [(one.transition, one.hook, one.detail) for one in fixture.store.findings()] == [
-        (Transition.HOOK_FAILED, "bad", "hook bad failed"),
-        (Transition.HOOK_FAILED, "gone", "hook gone failed"),
-    ]
-
-
-def test_a_hook_that_was_under_way_runs_again(fixture: HooksFixture) -> None:
-    """After an interruption the hook gets the number of the attempt; ended ones do not run again."""
-    fixture.use(first="echo first >> log", second="echo $EVENT_ATTEMPT >> attempts; [ -e go ] || sleep 60")
-    fixture.happen(occurrence())
-    eventually(lambda: fixture.lines("attempts") == ["1"])
-    fixture.runner.begin_stop()
-    assert fixture.runner.join(20)
-    fixture.store.close()
-    (fixture.folder / "go").touch()
-    fixture.open()
-    eventually(fixture.idle)
-    assert fixture.lines("attempts") == ["1", "2"]
-    assert fixture.lines("log") == ["first"]
-    assert fixture.ended == [("first", HookOutcome.SUCCEEDED), ("second", HookOutcome.SUCCEEDED)]
-
-
-def test_a_hook_that_is_removed(fixture: HooksFixture, caplog: pytest.LogCaptureFixture) -> None:
-    """What waits for a hook that is configured no more is forgotten, with a word."""
-    fixture.use(old="echo old >> log", other="echo other >> log")
-    queue(fixture.store, fixture.runner.compose([occurrence()], VM, NOW))
-    fixture.use(other="echo other >> log")
-    eventually(fixture.idle)
-    assert fixture.lines("log") == ["other"]
-    assert "pending hook is no longer configured" in caplog.text
-    assert fixture.store.hook_jobs.results("a") == {"old": None, "other": HookOutcome.SUCCEEDED}
-
-
-def test_what_cannot_be_read_is_left_out(fixture: HooksFixture) -> None:
-    """A damaged row holds up no other."""
-    fixture.use(a="echo a >> log")
-    queue(fixture.store, fixture.runner.compose([occurrence(number=1), occurrence(number=2)], VM, NOW))
-    fixture.store.close()
-    alter(fixture.folder / "state", "UPDATE entries SET value = '{' WHERE key LIKE '%,1,%'")
-    fixture.open()
-    eventually(fixture.idle)
-    assert fixture.lines("log") == ["a"]
 
 
 def test_nothing_begins_after_the_stop(fixture: HooksFixture) -> None:

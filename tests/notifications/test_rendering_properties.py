@@ -16,7 +16,7 @@ from tests.clocks import NOW
 from tests.notifications.messages import message
 from tests.notifications.renderers import Renderer
 
-thorough = settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 EVIL = "`*_[x](http://y)<b>@everyone<!channel>&lt;\u202e\u200b\x07\x1b[31m\r\n# {{ 7*7 }}\ud800\\"
 TEMPLATES: dict[TextFormat, str] = {
     "markdown": "{{ event.description }} {{ event.id | code }} {{ event.resources }}",

@@ -10,7 +10,7 @@ import pytest
 from exporter.config import Templates
 from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition
-from exporter.model.messages import Backlog, Delivery, Message, TextFormat
+from exporter.model.messages import Backlog, Delivery, Message
 from tests.builders import REBOOT_ID
 from tests.notifications.messages import message
 from tests.notifications.receivers import Receiver, http_receiver
@@ -173,14 +173,6 @@ def test_no_secret_shows(
     url += f"{'&' if '?' in url else '?'}rto=0.3"
     delivery = Direct(url).send(MESSAGE)
     assert CANARY not in repr(delivery) + repr(Address("a", url=url))
-
-
-@pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
-def test_each_format_is_taken(receiver: Receiver, text_format: TextFormat) -> None:
-    """What is rendered goes out, whatever it is rendered as."""
-    templates = Templates(format=text_format)
-    assert Direct(f"json://{receiver.authority}/", templates=templates).send(MESSAGE).delivered
-    assert "vm_0" in receiver.requests[0].json["message"]
 
 
 @pytest.mark.parametrize("is_webhook", [False, True])

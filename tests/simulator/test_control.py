@@ -60,7 +60,7 @@ def test_events_are_approved_and_cancelled(simulator: Simulator, client: Client)
     event_id = client.ask("/api/v1/state").json()["events"][0]["id"]
     assert client.ask("/api/v1/approve", "POST", json={"ids": [event_id]}).status_code == 200
     assert gist(simulator) == (2, [("Freeze", "Started")])
-    assert client.ask(f"/api/v1/events/{event_id}", "DELETE").status_code == 200
+    assert client.ask(f"/api/v1/events/{event_id.lower()}", "DELETE").status_code == 200
     assert gist(simulator) == (3, [])
     assert client.ask(f"/api/v1/events/{event_id}", "DELETE").status_code == 404
     simulator.start_scenario("live-migration")
@@ -128,6 +128,7 @@ def test_faults_are_set_and_removed(client: Client) -> None:
     assert client.ask("/api/v1/faults").json() is None
     for removal in ({"method": "DELETE"}, {"method": "PUT", "json": {"mode": None}}):
         client.ask("/api/v1/faults", "PUT", json={"mode": "throttle"})
+        assert client.ask("/metadata/instance", params={"api-version": "2021-12-13"}).status_code == 429
         assert client.ask("/api/v1/faults", **removal).json() is None
         assert client.ask().status_code == 200
 

@@ -122,15 +122,6 @@ def test_a_loop_begins_again_and_passes_over_what_is_under_way() -> None:
         assert ("Freeze", "Scheduled") in gist(simulator)[1]
 
 
-def test_one_event_can_be_cancelled_by_hand() -> None:
-    """Its id selects it, regardless of case; an unknown id is reported."""
-    simulator = make(scenario(plan(), plan(type="Reboot")), clock=HandClock())
-    event_id = document(simulator)["Events"][0]["EventId"]
-    assert simulator.cancel(event_id.lower())
-    assert not simulator.cancel(event_id)
-    assert gist(simulator) == (2, [("Reboot", "Scheduled")])
-
-
 def test_the_simulated_vm_takes_the_first_place_of_the_group() -> None:
     """The VM names in scenarios are replaced by the simulated VM and its neighbours."""
     simulator = Simulator([scenario(plan(vms=("vm_1", "vm_0")))], vm_name="web_2", clock=HandClock())

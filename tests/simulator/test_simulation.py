@@ -56,31 +56,6 @@ def test_the_empty_time_begins_with_the_first_answer() -> None:
     assert seen == [(0, []), (0, []), (1, SCHEDULED)]
 
 
-def test_it_can_be_switched_off_by_hand() -> None:
-    """The next request switches it on, with the delay and the given time without events."""
-    clock = HandClock()
-    simulator = Simulator([scenario(plan(notice=1000))], clock=clock, first_call_delay=10)
-    services = [simulator.picture().service]
-    simulator.first_call_wait()
-    clock.passed = 10
-    assert poll(simulator) == (1, SCHEDULED)
-    services.append(simulator.picture().service)
-    simulator.switch_off(60)
-    services.append(simulator.picture().service)
-    assert simulator.first_call_wait() == 10
-    clock.passed = 79
-    assert poll(simulator) == (0, [])
-    services.append(simulator.picture().service)
-    clock.passed = 80
-    assert poll(simulator) == (1, SCHEDULED)
-    services.append(simulator.picture().service)
-    assert services == ["off", "on", "off", "empty", "on"]
-    simulator.switch_off()
-    simulator.first_call_wait()
-    clock.passed = 149
-    assert poll(simulator) == (0, [])
-
-
 @pytest.mark.parametrize("seconds", [-1, 86_401, float("nan")])
 def test_an_impossible_time_is_refused(seconds: float) -> None:
     """Both as an option and in a call."""
