@@ -12,6 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.bench import Bench
+    from tests.web.certificates import Pki
 
 # Several hundred tests start the program, which is to be compiled once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -84,6 +85,14 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
             return bench
 
         yield make
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> "Pki":
+    """Make certificates in the test's own folder."""
+    from tests.web.certificates import Pki
+
+    return Pki.make(tmp_path)
 
 
 @pytest.fixture(autouse=True)

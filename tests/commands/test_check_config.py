@@ -129,22 +129,6 @@ LATE = "no notice is left once an event has started; remove min_notice"
             "2: notifications.targets[1]: no route names this target, so it gets no message",
         ),
         (
-            ROUTE % "transitions: [scheduled], statuses: [Started]",
-            f"3: {NEVER}: no event has one of these statuses at one of these transitions",
-        ),
-        (
-            ROUTE % "transitions: [started], min_notice: 1m",
-            f"3: {NEVER}: {LATE}",
-        ),
-        (
-            ROUTE % "transitions: [approved]",
-            f"3: {NEVER}: nothing is approved unless approval.mode is on",
-        ),
-        (
-            ROUTE % "transitions: [hook_failed]",
-            f"3: {NEVER}: there are no hooks that could fail",
-        ),
-        (
             RULES + "    - {name: r, action: approve}\n" + ROUTE % "transitions: [approved], target: other",
             f"7: {NEVER}: nothing is approved, and no hook runs, for events of other VMs only",
         ),
@@ -187,13 +171,31 @@ def test_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str,
     assert errors == f"warning: {tmp_path / 'exporter.yml'}:{warning}\n"
 
 
+def test_routes_that_match_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is a warning with the reason."""
+    reasons = {
+        "transitions: [scheduled], statuses: [Started]": (
+            "no event has one of these statuses at one of these transitions"
+        ),
+        "transitions: [started], min_notice: 1m": LATE,
+        "transitions: [approved]": "nothing is approved unless approval.mode is on",
+        "transitions: [hook_failed]": "there are no hooks that could fail",
+    }
+    routes = "".join(f"    - {{targets: [a], match: {{{match}}}}}\n" for match in reasons)
+    assert check(tmp_path, f"{TARGETS}  routes:\n    - {{targets: [a, b]}}\n{routes}") == 0
+    file = tmp_path / "exporter.yml"
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: {file}:{number + 4}: notifications.routes[{number}].match: nothing matches: {reason}"
+        for number, reason in enumerate(reasons.values(), 1)
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
-        TARGETS,
-        ROUTE % "transitions: [completed], statuses: [Started]",
-        ROUTE % "transitions: [scheduled, started], min_notice: 1m",
+        ROUTE % "transitions: [completed], statuses: [Started]}}, {targets: [a], match: {"
+        "transitions: [scheduled, started], min_notice: 1m",
         RULES
         + "    - {name: a, action: hold, match: {max_duration: 9s}}\n    - {name: b, action: approve}\n",
         RULES

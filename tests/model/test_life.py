@@ -14,7 +14,7 @@ from tests.model.run import disagreements
 @pytest.mark.parametrize("part", range(6))
 def test_the_product_does_as_the_documentation_says(part: int) -> None:
     """For any documents, the product reports and stores the same as the model."""
-    assert "\n\n".join(disagreements(f"suite {part}", 500, 1)) == ""
+    assert "\n\n".join(disagreements(f"suite {part}", 250, 1)) == ""
 
 
 def test_a_disagreement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,12 @@
-"""TLS of the running exporter, as the web configuration says: versions, and client certificates."""
+"""The running exporter as the web configuration says: TLS, client certificates and passwords."""
 
+import base64
 import http.client
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
+import bcrypt
 import pytest
 import trustme
 
@@ -19,6 +21,7 @@ tls_server_config:
   min_version: TLS13
   client_auth_type: RequireAndVerifyClientCert
   client_ca_file: ca.pem
+basic_auth_users: {alice: '%s'}
 """
 REFUSED = (OSError, http.client.HTTPException)
 
@@ -27,7 +30,7 @@ REFUSED = (OSError, http.client.HTTPException)
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     """Make certificates, and a web configuration that asks for a client's."""
     pki = Pki.make(tmp_path_factory.mktemp("pki"))
-    write(pki.folder, STRICT)
+    write(pki.folder, STRICT % bcrypt.hashpw(b"correct horse", bcrypt.gensalt(4)).decode())
     return pki
 
 
@@ -49,19 +52,21 @@ def client(pki: Pki, certificate: Path | None = None) -> ssl.SSLContext:
     return context
 
 
-def status(port: int, context: ssl.SSLContext) -> int:
+def status(port: int, context: ssl.SSLContext, word: str = "correct horse") -> int:
     """Ask over TLS, and return the status."""
+    login = base64.b64encode(f"alice:{word}".encode()).decode()
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
     try:
-        connection.request("GET", "/-/healthy")
+        connection.request("GET", "/-/healthy", headers={"Authorization": f"Basic {login}"})
         return connection.getresponse().status
     finally:
         connection.close()
 
 
 def test_a_client_of_the_authority_is_let_in(pki: Pki, port: int) -> None:
-    """With TLS 1.3 and a certificate of the named authority."""
+    """With TLS 1.3, a certificate of the named authority, and the right password."""
     assert status(port, client(pki)) == 200
+    assert status(port, client(pki), "wrong") == 401
 
 
 def test_a_client_without_a_certificate_is_not(pki: Pki, port: int) -> None:
