@@ -95,6 +95,16 @@ def pki(tmp_path: Path) -> "Pki":
     return Pki.make(tmp_path)
 
 
+@pytest.fixture
+def checks_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check targets and templates in this process, which spares another one for each configuration."""
+    from tests.notifications.senders import MemorySender
+
+    monkeypatch.setattr(
+        "exporter.notifications.planning.SenderProcess", lambda *_: MemorySender(is_real=True)
+    )
+
+
 @pytest.fixture(autouse=True)
 def _log_levels() -> Iterator[None]:
     """Restore the levels that commands set, which would hide records from later tests."""

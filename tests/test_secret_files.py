@@ -16,6 +16,7 @@ from exporter.notifications import planning
 from exporter.web.settings import WebSettings
 from tests.web.certificates import Pki, write
 
+pytestmark = pytest.mark.usefixtures("checks_in_process")
 CANARY = "canary-4711"
 SECRET = f"json://user:{CANARY}@host.example/"
 PAIR = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"

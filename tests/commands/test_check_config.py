@@ -8,6 +8,7 @@ import pytest
 
 from exporter.commands.check_config import check_files
 
+pytestmark = pytest.mark.usefixtures("checks_in_process")
 MANY = """\
 imds:
   poll_interval: soon

@@ -113,6 +113,7 @@ def test_the_pod_fits_together(name: str) -> None:
 
 
 @each
+@pytest.mark.usefixtures("checks_in_process")
 def test_the_configuration_is_good(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is valid, and with the modes that the pod gives to secrets nothing is warned of."""
     volumes = {volume["name"]: volume for volume in pod(name)["volumes"]}

@@ -18,6 +18,7 @@ from tests.alerts.support import RULE_FILES, tool
 from tests.docs.pages import ROOT, Block, blocks
 from tests.web.certificates import Pki
 
+pytestmark = pytest.mark.usefixtures("checks_in_process")
 (VALUES,) = (ROOT / "deploy" / "helm").glob("*/values.yaml")
 SECRETS = "/run/secrets/"
 ANSWERS: dict[str, type[msgspec.Struct]] = {"current": Events, "version": Status}

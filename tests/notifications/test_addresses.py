@@ -11,7 +11,9 @@ from exporter.errors import ConfigurationError, Mistakes
 from exporter.notifications import planning
 from exporter.notifications.planning import Plan
 from exporter.notifications.refusals import refusal
+from exporter.notifications.sender import SenderProcess
 
+pytestmark = pytest.mark.usefixtures("checks_in_process")
 CANARY = "canary0123456789abcdef"
 SLACK_FORM = "write it like slack://{token_a}/{token_b}/{token_c}"
 NOT_TAKEN = f"Apprise does not accept this slack:// URL: {{token_b}} is missing; {SLACK_FORM}"
@@ -173,9 +175,10 @@ def test_a_url_in_the_wrong_place_is_not_shown(tmp_path: Path, file: str, tag: s
 
 
 def test_services_of_a_file_that_are_not_taken_are_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file with some invalid services is used; a warning about those is logged once."""
+    monkeypatch.setattr(planning, "SenderProcess", SenderProcess)
     file = tmp_path / "apprise.yml"
     wrong = "".join(f"  - {scheme}://{CANARY}: [{{tag: x}}]\n" for scheme in ("slack", "foo"))
     file.write_text(f"urls:\n  - json://h/: [{{tag: [x, y]}}]\n{wrong}")
@@ -224,5 +227,6 @@ def test_nothing_in_the_current_directory_is_run(tmp_path: Path, monkeypatch: py
     """The check is done by the modules of this program, wherever it is started."""
     (tmp_path / "msgspec.py").write_text("import pathlib\npathlib.Path('has-run').touch()\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(planning, "SenderProcess", SenderProcess)
     plan(tmp_path, "", ("json://h/",))
     assert not (tmp_path / "has-run").exists()

@@ -90,8 +90,9 @@ def test_spans_that_are_too_old(bench: Bench, caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("outcome", [REFUSED, DOWN])
-def test_a_span_that_the_receiver_does_not_take(bench: Bench, outcome: ExportOutcome) -> None:
+def test_a_span_that_the_receiver_does_not_take(build: Build, outcome: ExportOutcome) -> None:
     """It costs no other: one that is refused for good is dropped, one that fails is exported in the end."""
+    bench = build(f"{ON}\nimds: {{poll_interval: 1h}}")
 
     def answer(spans: Sequence[Span]) -> ExportOutcome:
         bad = any(one.name == "bad" for one in spans)
