@@ -205,26 +205,29 @@ class ImdsClient:
         Raises:
             ImdsError: there is no answer with status 200; `PollOutcome` has the possible reasons.
         """
-        what = f"{request.method} {(request.url or '').partition('?')[0]}"
         self._limiter.wait()
         try:
             response = self._transport.send(request, timeout=timeout)
         except TimeoutError as error:
-            message = f"{what}: no answer within {timeout:g} s"
+            message = f"{_what(request)}: no answer within {timeout:g} s"
             raise ImdsError(PollOutcome.TIMEOUT, message) from error
         except Exception as error:
             # Not a list of types: a malformed answer can cause any error in a parser.
-            raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{what}: {cause(error)}") from error
+            raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{_what(request)}: {cause(error)}") from error
         status, body = response.status_code, response.raw.read()
         if status != 200:
             reason = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
             excerpt = one_line(body.decode(errors="replace"))
-            message = f"{what}: status {status}" + (f": {excerpt}" if excerpt else "")
+            message = f"{_what(request)}: status {status}" + (f": {excerpt}" if excerpt else "")
             raise ImdsError(reason, message, status)
         if len(body) > BODY_LIMIT:
             limit = f"{BODY_LIMIT // 1024**2} MiB"
-            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"{what}: the answer is over {limit}")
+            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"{_what(request)}: the answer is over {limit}")
         return body
+
+
+def _what(request: requests.PreparedRequest) -> str:
+    return f"{request.method} {(request.url or '').partition('?')[0]}"
 
 
 @lru_cache(maxsize=4)

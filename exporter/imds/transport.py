@@ -24,6 +24,7 @@ _PIECE_BYTES = 65536
 _MOST_ANNOUNCEMENTS = 10
 # Connection times of 6 s have been reported; after 10 s no answer is to be expected.
 _CONNECT_SECONDS = 10.0
+_END = h11.EndOfMessage()
 
 
 class Transport(BaseAdapter):
@@ -119,18 +120,19 @@ class _Connection:
         data = self._http.send(_head(request)) or b""
         if isinstance(request.body, bytes):
             data += self._http.send(h11.Data(data=request.body)) or b""
-        data += self._http.send(h11.EndOfMessage()) or b""
+        data += self._http.send(_END) or b""
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(data)
 
     def _events(self, deadline: float) -> Iterator[Any]:
         """Yield the head of the answer, then the parts of its body."""
         announcements = 0
+        # Before that h11 has nothing to parse.
+        self._receive(deadline)
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
-                self._socket.settimeout(_left(deadline))
-                self._http.receive_data(self._socket.recv(_PIECE_BYTES))
+                self._receive(deadline)
             elif isinstance(event, h11.Response | h11.Data):
                 yield event
             elif isinstance(event, h11.EndOfMessage):
@@ -139,6 +141,10 @@ class _Connection:
                 raise ConnectionError("the server closed the connection without an answer")
             elif (announcements := announcements + 1) > _MOST_ANNOUNCEMENTS:
                 raise ConnectionError("the server announced an answer again and again")
+
+    def _receive(self, deadline: float) -> None:
+        self._socket.settimeout(_left(deadline))
+        self._http.receive_data(self._socket.recv(_PIECE_BYTES))
 
     def can_be_kept(self) -> bool:
         """Prepare for the next request, and return whether that is possible."""

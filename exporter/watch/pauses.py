@@ -32,14 +32,14 @@ class Sleep:
         self._clock = clock
         self._schedstat: int | None = None
         self._until: float | None = None
-        self._ahead = 0.0
+        self._ahead: float | None = None
         self._waited = 0.0
 
-    def begin(self, seconds: float) -> None:
-        """Note that the thread is going to sleep."""
+    def begin(self, seconds: float, *, during_event: bool = False) -> None:
+        """Note that the thread is going to sleep; only during an event the wall clock is watched, too."""
         now = self._clock.monotonic()
         self._until = now + seconds
-        self._ahead = self._clock.now().timestamp() - now
+        self._ahead = self._clock.now().timestamp() - now if during_event else None
         self._waited = self._run_delay()
 
     def end(self) -> float:
@@ -53,7 +53,7 @@ class Sleep:
 
     def step(self) -> float:
         """Return by how many seconds the wall clock was set forward during the sleep; 0 for less than 1 s."""
-        if self._until is None:
+        if self._ahead is None:
             return 0.0
         step = self._clock.now().timestamp() - self._clock.monotonic() - self._ahead
         return step if step >= LEAST_SECONDS else 0.0

@@ -102,7 +102,7 @@ class Poller:
         self._watchdog.expect("poller", "the poll", self._client.longest_poll)
         delay = self._work(self._client)
         self._watchdog.expect("poller", "the pause between two polls", delay + _PAUSE_GRACE_SECONDS)
-        self._sleep.begin(delay)
+        self._sleep.begin(delay, during_event=self._watch.is_eventful)
         return delay
 
     def _note_sleep(self) -> None:

@@ -3,7 +3,6 @@
 `exporter.watch.poller` runs it on a thread.
 """
 
-import hashlib
 import logging
 import math
 from collections.abc import Sequence
@@ -84,8 +83,8 @@ class Watch:
         self._outages = Outages(store, notifier, clock)
         # Findings of a previous process, until this VM's name is known.
         self._unrecorded: list[Report] = []
-        # The newest document, and its hash, which is None if it has to be processed again.
-        self._digest: bytes | None = None
+        # The newest document, as received and decoded; None if it has to be processed again.
+        self._body: bytes | None = None
         self._document: Document | None = None
         self._was_named = False
         self._thresholds: Sequence[float] = ()
@@ -128,7 +127,8 @@ class Watch:
         """
         started = self._clock.monotonic()
         try:
-            digest, document = self._decoded(imds.fetch())
+            body = imds.fetch()
+            document = self._document if body == self._body else decode_document(body)
         except ImdsError as error:
             seconds = self._clock.monotonic() - started
             self._metrics.polled(error.reason, seconds)
@@ -141,19 +141,14 @@ class Watch:
             self.snapshot = replace(self.snapshot, api_version=imds.api_version)
         self._learn_vm(imds)
         self.record_findings()
-        if document is not None and (digest != self._digest or self.known.has_untold):
+        if document is not None and (body != self._body or self.known.has_untold):
             self._take(document)
-            self._digest, self._document = digest, document
+            self._body, self._document = body, document
         self._succeed()
         self._tell_imminent()
         self._approver.look(self.snapshot, fresh=True)
         self._store.retry()
         return PollOutcome.SUCCESS
-
-    def _decoded(self, body: bytes) -> tuple[bytes, Document | None]:
-        """Return the hash of a document, which can take 8 MiB, and its content."""
-        digest = hashlib.sha256(body).digest()
-        return digest, self._document if digest == self._digest else decode_document(body)
 
     def look(self) -> bool:
         """Do what is due by the time alone; return whether approvals need a fresh document now."""
@@ -186,16 +181,16 @@ class Watch:
     def patience(self) -> float:
         """The seconds within which `look` is to be called again."""
         patience = _LOOK_SECONDS if self._approver.is_pending else math.inf
-        if self._is_eventful:
+        if self.is_eventful:
             # Pauses are measured up to this much too short.
             patience = _EVENTFUL_SECONDS
         ahead = (self._imminent_at - self._clock.now()).total_seconds() if self._imminent_at else 0.0
         return min(patience, ahead) if ahead > 0 else patience
 
     def _tell_imminent(self) -> None:
-        now, seen = self._clock.now(), self.snapshot
-        if self._imminent_at is None or now < self._imminent_at:
+        if self._imminent_at is None or (now := self._clock.now()) < self._imminent_at:
             return
+        seen = self.snapshot
         # After a start IMDS is asked first. While it fails, an event whose time has passed may be over.
         if seen.ready or (seen.last_error and seen.instance):
             step = pass_time(self.known, now, self._thresholds, seen.instance, late=seen.ready)
@@ -263,7 +258,7 @@ class Watch:
     def _publish(self, known: Known) -> None:
         self.known = known
         self._imminent_at = next_imminent(known, self._thresholds)
-        self._is_eventful = any(life.event.is_started for life in known.current.values())
+        self.is_eventful = any(life.event.is_started for life in known.current.values())
         self._is_pending = any(life.event.is_scheduled for life in known.current.values())
         self.snapshot = replace(
             self.snapshot,
@@ -321,7 +316,7 @@ class Watch:
         if name != self.snapshot.instance:
             self.snapshot = replace(self.snapshot, instance=name)
             # The targets of the newest document's events have to be determined again.
-            self._digest = None
+            self._body = None
 
     def _succeed(self) -> None:
         now = self._clock.now()

@@ -183,9 +183,9 @@ class Bench:
         self.loops.settle()
         return answer.result()[0]
 
-    def api(self, key: Literal["current", "past", "problems", "kubernetes"]) -> Any:
-        """Return the events of the API, what it says is wrong, or its view of the Node."""
-        path = "/api/v1/status" if key in ("problems", "kubernetes") else "/api/v1/events"
+    def api(self, key: Literal["current", "past", "problems", "kubernetes", "targets"]) -> Any:
+        """Return the events of the API, or a part of its status."""
+        path = "/api/v1/events" if key in ("current", "past") else "/api/v1/status"
         return json.loads(self.request(path)[1])[key]
 
     def metric(self, name: str, **labels: str) -> float | None:

@@ -178,6 +178,19 @@ def test_what_is_tried_three_times(
     assert (sorted(told(bench)), bench.api("problems")) == (["a", "a", "bad"], [])
 
 
+def test_a_corrected_address_has_no_results_yet(build: Build) -> None:
+    """A failure is one of the old address; a reload that does not concern the target keeps it."""
+    bench = build(ONCALL)
+    bench.sender().answer = lambda _: Delivery(False, "it is gone", Failure.REFUSED)
+    bench.show(*events("a"), wait=900)
+    bench.reload(f"{ONCALL}metrics: {{resources: true}}")
+    (target,) = bench.api("targets")
+    assert (target["delivers"], len(bench.api("problems"))) == (False, 1)
+    bench.reload(ONCALL.replace("receiver", "elsewhere"))
+    (target,) = bench.api("targets")
+    assert (target["delivers"], bench.api("problems")) == (None, [])
+
+
 def test_a_target_that_never_comes_back(build: Build) -> None:
     """The messages of a target that is no longer configured are given up when they are too old."""
     bench = build(ONCALL)
