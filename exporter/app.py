@@ -7,7 +7,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -69,31 +69,23 @@ class _Signal(StrEnum):
 
 
 class App:
-    """The running exporter: `start`, then `wait` for a signal or an error, then `stop`."""
+    """The running exporter: `start`, then `wait` for a signal or an error, then `stop`.
+
+    ``notice`` is shown at the top of the page.
+    """
+
+    notice = ""
 
     def __init__(
-        self,
-        options: Options,
-        clock: Clock,
-        *,
-        local: Sequence[str] = (),
-        adapt: Callable[[Plan], Plan] = lambda plan: plan,
-        sender_type: Callable[..., SenderProcess] = SenderProcess,
-        notice: str = "",
+        self, options: Options, clock: Clock, *, sender_type: Callable[..., SenderProcess] = SenderProcess
     ) -> None:
-        """Read the configuration; targets ``local`` to this process get all messages.
-
-        ``adapt`` may change the plan of notifications; ``notice`` is shown at the top of the page.
-        """
+        """Read the configuration."""
         self._options = options
         self._clock = clock
         self._systemd = Systemd(os.environ)
         self._environ = dict(os.environ)
         self._signals: queue.SimpleQueue[_Signal | Findings] = queue.SimpleQueue()
         self._reloader = Reloader(self._prepare)
-        self._local = local
-        self._adapt = adapt
-        self._notice = notice
         self._loaded = self._read()
         self._config = self._loaded.config
         self._watchdog = Watchdog(clock)
@@ -142,7 +134,7 @@ class App:
             sender=self._sender,
             died=partial(self._signals.put, _Signal.DIED),
         )
-        self._plan = self._plan_of(self._loaded)
+        self._plan = self.plan_of(self._loaded)
         self._use(self._config, self._plan)
         self._registry.register(
             SnapshotCollector(
@@ -242,12 +234,13 @@ class App:
         fresh = self._read()
         if fresh.config.state.directory != self._config.state.directory:
             raise ConfigurationError("state.directory cannot change while the exporter runs; restart it")
-        plan = self._plan_of(fresh)
+        plan = self.plan_of(fresh)
         planning.check(fresh, plan, self._sender).check()
         return fresh, plan
 
-    def _plan_of(self, loaded: Loaded) -> Plan:
-        return self._adapt(planning.plan_of(loaded, local=self._local, keep_state=True))
+    def plan_of(self, loaded: Loaded) -> Plan:
+        """Return the plan of notifications for a configuration."""
+        return planning.plan_of(loaded, keep_state=True)
 
     def _use(self, settings: Config, plan: Plan) -> None:
         self._config = settings
@@ -262,7 +255,7 @@ class App:
             clock=self._clock,
             metrics=self._exposition,
             failed_logins=self._metrics.failed_logins,
-            notice=self._notice,
+            notice=self.notice,
             reload=self._reloader.request,
             lifecycle_enabled=self._options.enable_lifecycle,
             approval=self._pipeline.approver.view,

@@ -20,6 +20,7 @@ from rich.text import Text
 from exporter.app import App, Options
 from exporter.clock import Clock
 from exporter.commands import invoked, terminal
+from exporter.config.loading import Loaded
 from exporter.health import Health
 from exporter.model.messages import AnyMessage, Delivery, Rendered
 from exporter.model.views import EventView, event_view
@@ -99,14 +100,7 @@ def demonstrating(options: Options, clock: Clock) -> Iterator[Demo]:
             state_directory=given.state_directory or directory,
             poll_interval=given.poll_interval or (None if speed == 1 else _POLL_INTERVAL),
         )
-        app = App(
-            msgspec.structs.replace(options, overrides=overrides),
-            clock,
-            local=[TERMINAL],
-            adapt=partial(simulated, speed=speed, began=clock.now()),
-            sender_type=partial(_Sender, messages),
-            notice=_notice(speed),
-        )
+        app = _App(msgspec.structs.replace(options, overrides=overrides), clock, messages, speed)
         app.start()
         try:
             yield Demo(app, clock, speed, messages)
@@ -144,6 +138,17 @@ class _Sender(SenderProcess):
         found = future.result()
         if isinstance(found, Delivery) and found.rendered is not None:
             self._messages.keep(found.rendered)
+
+
+class _App(App):
+    def __init__(self, options: Options, clock: Clock, messages: Messages, speed: float) -> None:
+        super().__init__(options, clock, sender_type=partial(_Sender, messages))
+        self.notice = _notice(speed)
+        self._speed, self._began = speed, clock.now()
+
+    def plan_of(self, loaded: Loaded) -> Plan:
+        plan = planning.plan_of(loaded, local=[TERMINAL], keep_state=True)
+        return simulated(plan, self._speed, self._began)
 
 
 class SimulatedPlan(Plan, frozen=True):
