@@ -17,6 +17,7 @@ from exporter.model.events import Target, normal_name
 from exporter.model.jobs import CommandResult, Job, Span, TraceJobs
 from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.messages import Message, Outcome
+from exporter.model.views import EventView
 from exporter.model.vm import VirtualMachine
 from exporter.state.queues import Spans
 from exporter.tracing import environment, spans
@@ -105,11 +106,11 @@ class Tracer:
         return [spans.notification_span(message, self._vm_name(message.instance), at, outcome)]
 
     def traceparent(self, message: Message) -> str:
-        """Return the W3C header to send with a message; "" if its event is not traced."""
-        if not self._traces(message.event.target, message.event.id):
-            return ""
+        """Return the W3C header for a message; if its event is not traced, with the sampled flag unset."""
         vm = self._vm_name(message.instance)
-        return spans.notification_span(message, vm, message.at, Outcome.DELIVERED).traceparent
+        return self._header(
+            spans.notification_span(message, vm, message.at, Outcome.DELIVERED), message.event
+        )
 
     def approved(
         self, life: Life, rule: str, times: tuple[datetime, datetime], instance: str | None
@@ -120,11 +121,11 @@ class Tracer:
         return [spans.approval_span(life, self._vm_name(instance), rule, times)]
 
     def hook_traceparent(self, job: Job) -> str:
-        """Return the W3C header for a hook; if its event is not traced, one with the sampled flag unset."""
-        span = spans.hook_span(job, self._vm_name(job.instance), (job.at, job.at))
-        return (
-            span.traceparent if self._traces(job.event.target, job.event.id) else span.traceparent[:-2] + "00"
-        )
+        """Return the W3C header for a hook; if its event is not traced, with the sampled flag unset."""
+        return self._header(spans.hook_span(job, self._vm_name(job.instance), (job.at, job.at)), job.event)
+
+    def _header(self, span: Span, event: EventView) -> str:
+        return span.traceparent if self._traces(event.target, event.id) else f"{span.traceparent[:-2]}00"
 
     def hooked(self, job: Job, begun: datetime, ended: datetime, result: CommandResult) -> list[Span]:
         """Return the span of a hook's run, to be recorded with its end."""

@@ -104,3 +104,13 @@ def test_a_share_of_the_events(build: Build, monkeypatch: pytest.MonkeyPatch) ->
     ran = [command.environment for command in bench.commands]
     flags = {environment["EVENT_ID"]: environment["TRACEPARENT"][-2:] for environment in ran}
     assert flags == {ids[0]: "01", ids[1]: "00"}
+
+
+@pytest.mark.parametrize(("text", "flag"), [(ON, "01"), (OFF, "00")])
+def test_a_message_leads_to_the_trace(build: Build, text: str, flag: str) -> None:
+    """It has the id of the event's trace, also while no spans are exported here."""
+    bench = build(f"{text}\nnotifications: {{targets: [{{name: oncall, url: 'json://receiver.test'}}]}}")
+    bench.show(raw_event())
+    (sent,) = bench.sent()
+    version, trace, span, flags = sent.traceparent.split("-")
+    assert (version, trace, len(span), flags) == ("00", trace_id(FREEZE_ID), 16, flag)
