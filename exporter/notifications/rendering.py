@@ -1,7 +1,7 @@
 """Rendering of messages: title and body, by the user's templates or ours, cut to the service's limit."""
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
@@ -15,6 +15,7 @@ from exporter.config import Templates
 from exporter.model.messages import AnyMessage, Message, Rendered, Severity
 from exporter.model.wording import count, relative, utc
 from exporter.notifications import words
+from exporter.notifications.facts import digest_line, facts
 from exporter.notifications.fitting import BODY_TAG, fit_body, fit_title
 from exporter.notifications.limits import Limits
 from exporter.notifications.protocol import Send
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 # A message that is older than this contains the time of its transition.
 LATE_SECONDS = 5.0
-# A text that was rendered for one target is used for others that get the message at about the same time.
+_FAILED = "; it could not be delivered before"
+# A text that was rendered for one target is used for others that get the message within the same 5 s.
 _KEPT_TEXTS = 64
 _KEPT_SECONDS = 5.0
 
@@ -40,21 +42,13 @@ class Text(NamedTuple):
     remarks: dict[str, str]
 
 
-class _Kept:
-    """The last texts for a set of templates, with the time at which each was rendered."""
-
-    def __init__(self) -> None:
-        # A template that loops must not hold up messages without it, so each set has a lock of its own.
-        self.lock = threading.Lock()
-        self.texts: OrderedDict[object, tuple[datetime, AnyMessage, Text]] = OrderedDict()
-
-
 class Renderer:
     """Renders messages; thread-safe."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._kept: dict[Templates, _Kept] = {}
+        # A template that loops must not hold up messages without it, so each set has a lock of its own.
+        self._kept: dict[Templates, tuple[threading.Lock, dict[object, Text]]] = {}
 
     @cached_property
     def templates(self) -> "TemplateThread":
@@ -86,21 +80,19 @@ class Renderer:
         return rendered, len(request.messages), text.remarks
 
     def _text(self, request: Send, message: AnyMessage) -> Text:
+        content = repr(replace(message, target="", incident=""))
         settings = (request.exporter_url, request.marker, request.is_plain, request.failed)
-        key, same = (message.key, message.sequence, *settings), replace(message, target="", incident="")
-        kept = self._kept.setdefault(request.templates, _Kept())
-        with kept.lock:
-            at, earlier, text = kept.texts.get(key, (request.now, None, None))
-            if text is None or earlier != same or abs((request.now - at).total_seconds()) > _KEPT_SECONDS:
-                text = self._written(request, message)
-                kept.texts[key] = request.now, same, text
-                if len(kept.texts) > _KEPT_TEXTS:
-                    kept.texts.popitem(last=False)
-            return text
+        key = (content, settings, request.now.timestamp() // _KEPT_SECONDS)
+        lock, texts = self._kept.setdefault(request.templates, (threading.Lock(), {}))
+        with lock:
+            if key not in texts:
+                texts[key] = self._written(request, message)
+                if len(texts) > _KEPT_TEXTS:
+                    del texts[next(iter(texts))]
+            return texts[key]
 
     def _written(self, request: Send, message: AnyMessage) -> Text:
         now, style = request.now, STYLES[request.templates.format]
-        shown = cleaned(message, style)
         remarks: dict[str, str] = {}
         title, body = (
             self._by_template(key, request, message, remarks) if isinstance(message, Message) else ""
@@ -111,18 +103,16 @@ class Renderer:
             room = words.TITLE_LENGTH - len(_marker(request))
             title = f"[{message.severity.upper()}] {words.headline(cleaned(message, TITLE), now, room)}"
         if not body:
-            lines = [
-                f"{style.text(fact.label)}: {style.text(fact.text)}"
-                for fact in words.facts(shown, now, style, **urls)
-            ]
+            shown = cleaned(message, style)
+            found = facts(shown, now, style, **urls)
+            lines = [f"{style.text(fact.label)}: {style.text(fact.text)}" for fact in found]
             body = style.body(style.text(words.explanation(shown)), lines)
         if (now - message.at).total_seconds() > LATE_SECONDS:
             body = _with_delay(body, message.at, request)
         plain = STYLES["text"]
-        found = words.facts(cleaned(message, plain), now, plain, **urls)
+        found = facts(cleaned(message, plain), now, plain, **urls)
         # Data is a kind of str, which is not encoded for the exporter.
-        facts = tuple((str(fact.label), str(fact.text)) for fact in found)
-        return Text(title, body, facts, remarks)
+        return Text(title, body, tuple((str(fact.label), str(fact.text)) for fact in found), remarks)
 
     def _by_template(self, key: str, request: Send, message: Message, remarks: dict[str, str]) -> str:
         """Return the text of the user's template; "" if there is none, or it fails."""
@@ -143,17 +133,12 @@ def _marker(request: Send) -> str:
 
 
 def _with_delay(body: str, at: datetime, request: Send) -> str:
-    sentence = f"This happened at {utc(at)}, {relative(at, request.now)}{_failed(request)}."
+    sentence = f"This happened at {utc(at)}, {relative(at, request.now)}{_FAILED * request.failed}."
     if request.templates.format != "html":
         return f"{sentence}\n\n{body}"
     found = BODY_TAG.search(body)
     start = found.end() if found else 0
     return f"{body[:start]}<p>{escape(sentence)}</p>\n{body[start:]}"
-
-
-def _failed(request: Send) -> str:
-    """Return what is said of a message that was not accepted at once."""
-    return "; it could not be delivered before" if request.failed else ""
 
 
 def _fitted(request: Send, title: str, body: str, severity: Severity, limit: int | None) -> Rendered:
@@ -172,7 +157,7 @@ def _digest(request: Send, limit: int | None) -> tuple[Rendered, int]:
     who = next((m.instance for m in reversed(messages) if m.instance), None)
     name = style.data(who) if who else "a VM whose name is not known yet"
     first = f"{utc(messages[0].at)}, {relative(messages[0].at, now)}"
-    head = style.text(f"Seen by {name}, the first at {first}{_failed(request)}.")
+    head = style.text(f"Seen by {name}, the first at {first}{_FAILED * request.failed}.")
     grades = tuple(Severity)
     highest = [grades[most] for most in accumulate((one.severity.weight for one in messages), max)]
     lines: list[str] = []
@@ -181,7 +166,7 @@ def _digest(request: Send, limit: int | None) -> tuple[Rendered, int]:
         return _digest_title(messages[:number], highest[number - 1], who, _marker(request))
 
     for number, message in enumerate(messages, start=1):
-        lines.append(style.text(words.digest_line(cleaned(message, style), now)))
+        lines.append(style.text(digest_line(cleaned(message, style), now)))
         if number > 1 and limit is not None and len(title(number)) + len(style.body(head, lines)) > limit:
             lines.pop()
             break

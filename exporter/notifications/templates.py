@@ -27,6 +27,7 @@ from exporter.model.messages import Message
 from exporter.model.views import ApprovalView, EventView
 from exporter.model.wording import duration, printable, relative, utc
 from exporter.notifications import words
+from exporter.notifications.facts import Fact, facts
 from exporter.notifications.limits import Limits, TimeLimitError
 from exporter.notifications.protocol import CPU_SECONDS, MOST_CHARACTERS, Checked
 from exporter.notifications.samples import variants
@@ -35,23 +36,11 @@ from exporter.notifications.styles import STYLES, TITLE, HtmlStyle, Style, clean
 FILTERS = ("code", "duration", "utc", "relative")
 # The variables of templates; docs/notifications.md describes each.
 NAMES = (
-    "event",
-    "transition",
-    "instance",
-    "vm",
-    "at",
-    "now",
-    "time_left",
-    "severity",
-    "changes",
-    "detail",
-    "headline",
-    "explanation",
-    "facts",
+    *("event", "transition", "instance", "vm", "at", "now", "time_left", "severity", "changes", "detail"),
+    *("headline", "explanation", "facts"),
 )
-# Each of these would output data as markup.
+# Each of these filters, and Jinja2's function ``lipsum``, would output data as markup.
 _UNSAFE_FILTERS = ("safe", "urlize", "xmlattr")
-_UNSAFE_GLOBALS = ("lipsum",)
 _OBJECT = re.compile(r"'(?:exporter\.[\w.]*|__main__)\.(\w+) object'")
 # Jinja2's errors for a value that is None, or an empty list.
 _GAP = re.compile(r"\bNone\b|NoneType|has no element")
@@ -78,7 +67,7 @@ VM_FIELDS = (
 )
 Vm = msgspec.defstruct("Vm", VM_FIELDS, frozen=True)
 _SHAPES = (EventView, ApprovalView, TransitionRecord, Change, Vm)
-_FIELDS = {shape.__name__: shape.__struct_fields__ for shape in _SHAPES} | {"Fact": words.Fact._fields}
+_FIELDS = {shape.__name__: shape.__struct_fields__ for shape in _SHAPES} | {"Fact": Fact._fields}
 _FIELDS_BY_NAME = {"event": EventView.__struct_fields__, "vm": VM_FIELDS}
 
 
@@ -104,7 +93,7 @@ def variables(message: Message, now: datetime, style: Style, exporter_url: str) 
         "detail": shown.detail,
         "headline": words.headline(shown, now),
         "explanation": words.explanation(shown),
-        "facts": words.facts(shown, now, style, **urls),
+        "facts": facts(shown, now, style, **urls),
     }
 
 
@@ -131,12 +120,10 @@ class Template:
         environment.filters |= {"code": style.code, "duration": duration, "utc": utc, "relative": _relative}
         for name in _UNSAFE_FILTERS:
             del environment.filters[name]
-        for name in _UNSAFE_GLOBALS:
-            del environment.globals[name]
+        del environment.globals["lipsum"]
         try:
             tree = environment.parse(text)
-            problem = next(_unknown(tree), None)
-            if problem is not None:
+            if problem := next(_unknown(tree), ""):
                 raise TemplateError(problem)
             self._compiled = environment.from_string(tree)
         except TemplateSyntaxError as error:

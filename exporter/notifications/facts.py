@@ -1,0 +1,200 @@
+"""The facts of a message, a line each, and its line in a digest."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from exporter.model.events import SCHEDULED, STARTED, Target, normal_name
+from exporter.model.lifecycle import Change, Transition
+from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
+from exporter.model.views import EventView
+from exporter.model.wording import duration, impact, relative, requester, utc
+from exporter.notifications.styles import Style
+from exporter.notifications.words import headline
+
+_VMS_SHOWN = 10
+_NO_NAME = "name not known yet"
+_FIELDS = {
+    "not_before": "start",
+    "duration_seconds": "impact",
+    "resources": "VMs",
+    "description": "description",
+}
+_PROJECT = "https://github.com/azure-scheduled-events-exporter/azure-scheduled-events-exporter"
+_RUNBOOKS = f"{_PROJECT}/blob/main/alerts/runbooks"
+_RUNBOOK_OF = {
+    "started": "ScheduledEventStarted",
+    "imminent": "ScheduledEventImminent",
+    "hook_failed": "ScheduledEventHookFailed",
+    "blind": "ScheduledEventsBlind",
+}
+# The states of an approval in which the event waits for a person or for NotBefore.
+_WAITS = ("hold", "limited", "failed")
+_APPROVE = "azure-scheduled-events-exporter approve"
+
+
+class Fact(NamedTuple):
+    """One line of a message: ``Starts: ...``."""
+
+    label: str
+    text: str
+
+
+def facts(
+    message: AnyMessage, now: datetime, style: Style, *, portal_url: str = "", exporter_url: str = ""
+) -> list[Fact]:
+    """Return the lines of the body, the most urgent first; ``style`` writes the links."""
+    if isinstance(message, WatchMessage):
+        lines, is_concerned = _watch_facts(message, now), True
+    else:
+        lines, is_concerned = _event_facts(message, now), message.event.target is Target.SELF
+    vm = message.vm
+    zone = f", zone {vm.zone}" if vm.zone else ""
+    runbook = _runbook(message)
+    place = (
+        ("Resource group", vm.resource_group),
+        ("Location", vm.location and f"{vm.location}{zone}"),
+        ("Scale set", vm.scale_set),
+        ("VM size", vm.size),
+        ("Azure portal", portal_url and style.link(portal_url)),
+    )
+    links = (
+        ("Exporter", exporter_url and style.link(exporter_url)),
+        ("Runbook", runbook and style.link(runbook)),
+    )
+    where = (*(place if is_concerned else ()), *links)
+    return [*lines, *(Fact(label, text) for label, text in where if text)]
+
+
+def _runbook(message: AnyMessage) -> str:
+    """Return the page about what to do; "" if there is nothing to do."""
+    default = ""
+    if isinstance(message, Message) and message.event.ended is None and message.event.target is Target.SELF:
+        default = "ScheduledEventPending"
+    name = _RUNBOOK_OF.get(message.transition.value, default)
+    return f"{_RUNBOOKS}/{name}.md" if name else ""
+
+
+def _whom(message: AnyMessage) -> Iterator[Fact]:
+    is_concerned = isinstance(message, WatchMessage) or message.event.target is Target.SELF
+    yield Fact("This VM" if is_concerned else "Seen by", message.instance or _NO_NAME)
+    if message.vm.computer_name and message.vm.computer_name != message.instance:
+        yield Fact("Computer name", message.vm.computer_name)
+    if message.vm.node and message.vm.node != message.vm.computer_name:
+        yield Fact("Node", message.vm.node)
+
+
+def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
+    event, own = message.event, normal_name(message.instance or "")
+    yield from _whom(message)
+    if message.detail:
+        yield Fact("Reason", message.detail)
+    for change in message.changes:
+        yield Fact("Changed", _change(change))
+    yield from _coming(message, now) if event.ended is None else _ending(event, event.ended, now)
+    yield from _approval(event)
+    yield Fact("Requested by", requester(event.source))
+    if others := [name for name in event.resources if not own or normal_name(name) != own]:
+        label = "Other VMs" if message.instance and event.target is Target.SELF else "VMs"
+        yield Fact(label, _names(others))
+    if event.description:
+        yield Fact("Description", event.description)
+    yield Fact("Event", f"{event.type} {event.id}")
+
+
+def _approval(event: EventView) -> Iterator[Fact]:
+    """Yield how to approve an event that waits for it; one of a user does, whatever the configuration."""
+    pending = event.ended is None and event.status == SCHEDULED and event.target is Target.SELF
+    state, reason = event.approval.state, event.approval.reason
+    if pending and (state in _WAITS or (state is None and event.source == "User")):
+        if reason:
+            yield Fact("Approval", f"on hold: {reason}")
+        yield Fact("To start it now", f"{_APPROVE} {event.id}")
+
+
+def _watch_facts(message: WatchMessage, now: datetime) -> Iterator[Fact]:
+    yield from _whom(message)
+    yield Fact("Last valid answer", _moment(message.since, now))
+    if message.transition is WatchChange.RECOVERED:
+        yield Fact("Recovered", _moment(message.at, now))
+    if message.error:
+        yield Fact("Last error", message.error)
+
+
+def _coming(message: Message, now: datetime) -> Iterator[Fact]:
+    event = message.event
+    if event.started is not None or event.status == STARTED:
+        yield _started(event, now, message.at)
+    elif event.not_before_unreadable:
+        yield Fact("Starts", "unknown; Azure's time could not be read")
+    elif event.not_before is None:
+        yield Fact("Starts", "at any moment; Azure gives no time")
+    elif event.not_before > now:
+        early = "at any moment; planned for " if message.transition is Transition.APPROVED else ""
+        yield Fact("Starts", f"{early}not before {_moment(event.not_before, now)}")
+    else:
+        yield Fact("Starts", f"at any moment; was due {_moment(event.not_before, now)}")
+    # Events that remove the VM have no duration.
+    if event.duration_seconds is not None or event.type not in ("Preempt", "Terminate"):
+        yield Fact("Expected impact", impact(event.duration_seconds))
+
+
+def _started(event: EventView, now: datetime, seen: datetime | None) -> Fact:
+    """Return when the event started, or when that was first known if it was not observed."""
+    if event.started is not None:
+        return Fact("Started", _moment(event.started, now))
+    return Fact("Started", f"already under way at {utc(event.since(Transition.STARTED) or seen)}")
+
+
+def _ending(event: EventView, ended: datetime, now: datetime) -> Iterator[Fact]:
+    if event.started is not None or event.since(Transition.STARTED) is not None:
+        yield _started(event, now, None)
+    elif event.not_before is not None:
+        yield Fact("Was due", utc(event.not_before))
+    if event.impact_seconds is None:
+        yield Fact("Closed", f"noticed {_moment(ended, now)}")
+    else:
+        yield Fact("Closed", f"{_moment(ended, now)}, {duration(event.impact_seconds)} after it started")
+
+
+def digest_line(message: AnyMessage, now: datetime) -> str:
+    """Return a message as a line of a digest: time, headline and changes."""
+    if isinstance(message, WatchMessage):
+        return f"{utc(message.at)}: {headline(message, now)}"
+    event = message.event
+    whom = _names(event.resources) or message.instance or "this VM"
+    others = " (other VMs)" if event.target is Target.OTHER else ""
+    is_coming = event.not_before is not None and event.ended is None
+    start = f", not before {utc(event.not_before)}" if is_coming else ""
+    if event.ended is not None and event.outcome is not message.transition:
+        start = f", over since {utc(event.ended)}"
+    changes = "".join(f"; {_change(change)}" for change in message.changes)
+    happened = message.transition.value.replace("_", " ")
+    return f"{utc(message.at)} {happened}: {event.type} for {whom}{others}{start}{changes} ({event.id})"
+
+
+def _names(resources: Sequence[object]) -> str:
+    """Return the first ten names, and the number of the others."""
+    shown = ", ".join(map(str, resources[:_VMS_SHOWN]))
+    hidden = len(resources) - _VMS_SHOWN
+    return f"{shown} and {hidden} more" if hidden > 0 else shown
+
+
+def _change(change: Change) -> str:
+    """Return what changed: ``start 22:15 -> 22:30``."""
+    label = _FIELDS.get(change.field, change.field)
+    return f"{label} {_value(change.field, change.old)} -> {_value(change.field, change.new)}"
+
+
+def _value(field: str, value: object) -> str:
+    if field == "duration_seconds" and (value is None or isinstance(value, int)):
+        return impact(value)
+    if value is None or isinstance(value, datetime):
+        return utc(value)
+    if isinstance(value, list | tuple):
+        return _names(value) or "none"
+    return f'"{value}"' if value else "none"
+
+
+def _moment(at: datetime, now: datetime) -> str:
+    return f"{utc(at)}, {relative(at, now)}"
