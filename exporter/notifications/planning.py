@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.clock import SystemClock
-from exporter.config import Config, Overrides, Route, Templates, loading, state_directory
+from exporter.config import Overrides, Route, Templates, loading, state_directory
 from exporter.config.addresses import Address, names_of_extra, variables
 from exporter.config.loading import Loaded
 from exporter.config.match import Whom
@@ -39,6 +39,7 @@ from exporter.notifications.sender import SenderProcess, environment
 log = logging.getLogger(__name__)
 
 _STORAGE = "apprise"
+_GAP_REMEDY = "such messages go out as the program writes them; put {% if %} around what may be missing"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -127,18 +128,15 @@ def _targets(
     """Return the targets, each with whether a route for other VMs selects it: its incidents are shared."""
     found: dict[str, bool] = {}
     life = occurrence.life
+    first = next(iter(life.event.resources), None)
+    is_first = instance is None or first is None or normal_name(first) == normal_name(instance)
     for route in routes:
-        if route.leader == "first" and not _is_first(life.event.resources, instance):
+        if route.leader == "first" and not is_first:
             continue
         if route.match.holds(life.event, target=life.target, now=now, transition=occurrence.transition):
             for target in route.targets:
                 found[target] = found.get(target, False) or route.match.target is not Whom.SELF
     return found
-
-
-def _is_first(resources: Sequence[str], instance: str | None) -> bool:
-    """Return whether this VM is the first of an event's resources, or may be."""
-    return instance is None or not resources or normal_name(resources[0]) == normal_name(instance)
 
 
 def _message(
@@ -172,13 +170,13 @@ def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = Fal
     settings, notifications = loaded.config, loaded.config.notifications
     addresses = {address.target: address for address in loaded.addresses}
     addresses |= {name: Address(name) for name in local}
-    configured = [target.name for target in notifications.targets]
-    everything = [*([] if notifications.routes else configured), *names_of_extra(loaded.urls), *local]
+    own = {target.name: target.templates for target in notifications.targets}
+    everything = [*([] if notifications.routes else own), *names_of_extra(loaded.urls), *local]
     watch = notifications.watch
     return Plan(
         routes=(*notifications.routes, *([Route(targets=tuple(everything))] if everything else [])),
         addresses=addresses,
-        templates={name: found for name in addresses if (found := _templates(settings, name)) != Templates()},
+        templates={name: own.get(name) or notifications.templates for name in addresses},
         exporter_url=settings.web.external_url,
         storage=str(state_directory(settings) / _STORAGE) if keep_state else "",
         node=os.environ.get("NODE_NAME", ""),
@@ -186,11 +184,6 @@ def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = Fal
         watch_after=watch.after,
         watch_targets=tuple(addresses) if watch.targets is None else watch.targets,
     )
-
-
-def _templates(settings: Config, name: str) -> Templates:
-    own = next((target.templates for target in settings.notifications.targets if target.name == name), None)
-    return settings.notifications.templates if own is None else own
 
 
 class Findings(msgspec.Struct):
@@ -215,10 +208,15 @@ class Findings(msgspec.Struct):
 def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Findings:
     """Check templates and targets; the plan knows how to send to the targets then."""
     findings = Findings()
-    asked = {address.target: (address, _ask(sender, address)) for address in plan.addresses.values()}
+    asked = {}
+    for name, address in plan.addresses.items():
+        if address.url or address.apprise_config:
+            asked[name] = sender.ask(CheckTarget(address))
+        else:
+            plan.backlogs[name] = Backlog.EACH if address.webhook else Backlog.DIGEST
     not_taken: dict[str, int] = {}
-    for name, (address, future) in asked.items():
-        found = _checked(future)
+    for name, future in asked.items():
+        address, found = plan.addresses[name], _checked(future)
         if found.problem:
             findings.mistakes[f"target {name}"] = loaded.error(address, found.problem)
         elif found.failure:
@@ -267,14 +265,6 @@ def load(
         return loaded, plan
 
 
-def _ask(sender: SenderProcess, address: Address) -> "Future[Delivery | Checked]":
-    if address.url or address.apprise_config:
-        return sender.ask(CheckTarget(address))
-    known: Future[Delivery | Checked] = Future()
-    known.set_result(Checked(backlog=Backlog.EACH if address.webhook else Backlog.DIGEST))
-    return known
-
-
 def _checked(future: "Future[Delivery | Checked]") -> Checked:
     found = future.result()
     return found if isinstance(found, Checked) else Checked(failure=found.reason)
@@ -298,8 +288,5 @@ def _check_templates(loaded: Loaded, sender: SenderProcess, findings: Findings) 
             elif found.failure:
                 findings.unchecked[name] = found.failure
             elif found.gap:
-                remedy = (
-                    "such messages go out as the program writes them; put {% if %} around what may be missing"
-                )
-                extra = {"key": name, "reason": found.gap, "remedy": remedy}
+                extra = {"key": name, "reason": found.gap, "remedy": _GAP_REMEDY}
                 log.warning("a template fails where Azure leaves something out", extra=extra)

@@ -161,11 +161,11 @@ class SenderProcess:
     def _start(self, now: float) -> float:
         if now < self._start_at:
             return self._start_at - now
+        paths = os.pathsep.join(filter(None, sys.path))
         try:
             process = subprocess.Popen(  # noqa: S603  # this program itself
                 command(),
-                env=dict(self._environ)
-                | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MALLOC_ARENA_MAX": "2"},
+                env={**self._environ, "PYTHONPATH": paths, "MALLOC_ARENA_MAX": "2"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -186,24 +186,19 @@ class SenderProcess:
         if self._backoff.failures >= _MOST_ENDS:
             # A check is not worth waiting for; messages are.
             with self._lock:
-                checks = {n: one for n, one in self._waiting.items() if not isinstance(one.request, Send)}
-                for number in checks:
-                    del self._waiting[number]
-            for asked in checks.values():
+                checks = [n for n, asked in self._waiting.items() if not isinstance(asked.request, Send)]
+                given_up = [self._waiting.pop(number) for number in checks]
+            for asked in given_up:
                 asked.future.set_result(_unknown(asked.request, problem))
         return pause
 
     def _read(self, process: "subprocess.Popen[bytes]") -> None:
         """Take results until the process ends."""
-        with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-            while process.stdout is not None and (frame := protocol.read(process.stdout)) is not None:
-                self._take(frame[0], protocol.result_of(frame[1]))
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
+        with contextlib.suppress(OSError), process:
+            with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
+                while process.stdout is not None and (frame := protocol.read(process.stdout)) is not None:
+                    self._take(frame[0], protocol.result_of(frame[1]))
+            process.kill()
         self._ended(process)
 
     def _take(self, number: int, result: protocol.Result) -> None:
@@ -247,9 +242,8 @@ class SenderProcess:
         for asked, result in results:
             asked.future.set_result(result)
         if was_ready:
-            log.warning(
-                "the sender process ended", extra={"status": process.returncode, "requests": len(under_way)}
-            )
+            extra = {"status": process.returncode, "requests": len(under_way)}
+            log.warning("the sender process ended", extra=extra)
         else:
             self._not_started(f"it ended with status {process.returncode}")
         self._loop.wake()

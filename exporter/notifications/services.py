@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from logging.handlers import QueueHandler
 from typing import Any
 
 from exporter.config.addresses import Address
@@ -233,7 +232,11 @@ def _plugins(address: Address, storage: str) -> list[Any]:
     """
     from apprise import Apprise, AppriseAsset, AppriseConfig
 
-    _quieten()
+    # Apprise's texts may contain a URL, so they do not reach this process' handlers. An exception of a mail
+    # that is being sent is only logged for debugging.
+    logger = logging.getLogger(_APPRISE_LOGGER)
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG)
     # Without its own time limit Apprise sends on the calling thread.
     asset = AppriseAsset(
         app_id=_SENDER,
@@ -254,38 +257,21 @@ def _plugins(address: Address, storage: str) -> list[Any]:
     return list(apprise.find(tag=tag))
 
 
-def _quieten() -> None:
-    """Keep Apprise from logging to this process' handlers; the texts may contain a URL."""
-    logger = logging.getLogger(_APPRISE_LOGGER)
-    logger.propagate = False
-    # An exception while a mail is sent is only logged for debugging.
-    logger.setLevel(logging.DEBUG)
-
-
 def check(address: Address) -> Checked:
     """Return the result of checking an address with Apprise."""
     found = [Service(plugin, address.url) for plugin in _plugins(address, "")]
     if not found:
         return Checked(refusal(address))
-    incidents = [service.has_incidents for service in found]
-    backlog = Backlog.DIGEST
-    if any(incidents):
-        backlog = Backlog.LAST if all(incidents) else Backlog.EACH
+    backlogs = {Backlog.LAST if service.has_incidents else Backlog.DIGEST for service in found}
+    backlog = backlogs.pop() if len(backlogs) == 1 else Backlog.EACH
     not_taken = _not_taken(address.apprise_config[0]) if address.apprise_config else 0
     return Checked(backlog=backlog, not_taken=not_taken)
 
 
 def _not_taken(path: str) -> int:
     """Return how many services of a file Apprise does not accept; it logs one error for each."""
-    from apprise import AppriseConfig
+    from apprise import AppriseConfig, LogCapture
 
-    errors: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
-    handler = QueueHandler(errors)
-    handler.setLevel(logging.ERROR)
-    logger = logging.getLogger(_APPRISE_LOGGER)
-    logger.addHandler(handler)
-    try:
+    with LogCapture(level=logging.ERROR) as errors:  # type: ignore[no-untyped-call]
         AppriseConfig(paths=path).services()
-    finally:
-        logger.removeHandler(handler)
-    return errors.qsize()
+        return len(errors.getvalue().splitlines())

@@ -1,7 +1,5 @@
 """Webhooks: POST a message as a CloudEvent (https://cloudevents.io, version 1.0, structured JSON)."""
 
-from typing import Any
-
 import msgspec
 import requests
 
@@ -15,22 +13,14 @@ _CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 
 def cloud_event(message: AnyMessage) -> bytes:
     """Return the CloudEvent of a message; its id is the same for every repetition."""
-    facts: dict[str, Any] = {
-        "transition": message.transition,
-        "at": message.at,
-        "instance": message.instance,
-        "severity": message.severity,
-    }
+    names = ["transition", "at", "instance", "severity"]
     if isinstance(message, WatchMessage):
-        subject = message.instance
-        facts |= {"since": message.since, "error": message.error}
+        subject, facts = message.instance, {}
+        names += ["since", "error"]
     else:
-        subject = message.event.id
-        facts = (
-            msgspec.to_builtins(message.event)
-            | facts
-            | {"changes": message.changes, "detail": message.detail}
-        )
+        subject, facts = message.event.id, msgspec.to_builtins(message.event)
+        names += ["changes", "detail"]
+    facts |= {name: getattr(message, name) for name in names}
     event = {
         "specversion": "1.0",
         "type": f"scheduled_event.{message.transition}",

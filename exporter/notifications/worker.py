@@ -1,5 +1,6 @@
 """Delivery of one target's messages: a loop hands them to the sender process, and records the results."""
 
+import contextlib
 import logging
 import queue
 import random
@@ -16,7 +17,6 @@ from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics
 from exporter.model.events import trace_id
-from exporter.model.jobs import Span
 from exporter.model.lifecycle import Life
 from exporter.model.messages import AnyMessage, Delivery, Failure, Message, Outcome
 from exporter.model.views import NO_APPROVAL, ApprovalView, TargetView
@@ -68,13 +68,8 @@ class Worker:
     ) -> None:
         self.target = target
         self._plan = self._plan_in_use = plan
-        self._outbox = services.outbox
-        self._sender = services.sender
-        self._counts = services.metrics
-        self._tracer = services.tracer
-        self._health = services.health
-        self._clock = services.clock
-        self._approval = services.approval
+        self._outbox, self._sender, self._counts, *_ = services
+        self._tracer, self._health, self._clock, self._approval = services[3:]
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late, chance=chance)
@@ -105,12 +100,10 @@ class Worker:
         deadline = time.monotonic() + timeout
         if not self._loop.join(timeout):
             return False
-        while self._schedule.under_way:
-            try:
+        with contextlib.suppress(queue.Empty):
+            while self._schedule.under_way:
                 self._settle(*self._ended.get(timeout=max(deadline - time.monotonic(), 0)))
-            except queue.Empty:
-                return False
-        return True
+        return not self._schedule.under_way
 
     def step(self) -> float | None:
         """Record ended attempts, and start one if due; return the seconds until the next step."""
@@ -156,18 +149,16 @@ class Worker:
         messages = [self._as_of_now(entry.message) for entry in entries if entry.message]
         message = messages[-1]
         # A digest belongs to several traces, and a message about the watch to none.
+        traced = message if isinstance(message, Message) and not turn.digest else None
         request = replace(
             plan.request(self.target, messages, self._clock.now()),
             is_digest=turn.digest,
             failed=self._schedule.has_failed,
             attempts=max(entry.attempts for entry in entries),
-            traceparent="" if turn.digest else self._traceparent(message),
+            traceparent=self._tracer.traceparent(traced) if traced else "",
             services=self._services.get(ids, ()),
         )
         self._sender.ask(request).add_done_callback(partial(self._take, attempt))
-
-    def _traceparent(self, message: AnyMessage) -> str:
-        return self._tracer.traceparent(message) if isinstance(message, Message) else ""
 
     def _take(self, attempt: Attempt, future: "Future[Delivery | Checked]") -> None:
         found = future.result()
@@ -243,13 +234,10 @@ class Worker:
         now, under_way = self._clock.now(), self._schedule.under_way
         with self._outbox.lock:
             lane = self._outbox.lane(self.target)
-            ids = [item.id for items in lane.lives.values() for item in items.values()]
-        old = [
-            entry
-            for entry in self._outbox.find(self.target, [one for one in ids if one not in under_way])
-            if entry.message is not None and (now - entry.message.at).total_seconds() > retry_for
-        ]
-        self._give_up(old, Outcome.EXPIRED)
+            ids = {item.id: None for items in lane.lives.values() for item in items.values()}
+        found = self._outbox.find(self.target, [one for one in ids if one not in under_way])
+        ages = [(one, (now - one.message.at).total_seconds()) for one in found if one.message]
+        self._give_up([one for one, age in ages if age > retry_for], Outcome.EXPIRED)
 
     def _give_up(self, entries: Sequence[Waiting], outcome: Outcome, reason: str = "too old") -> None:
         if not entries:
@@ -267,10 +255,8 @@ class Worker:
             log.warning("message given up", extra={"target": self.target, "event_id": entry.key} | facts)
 
     def _finish(self, entries: Iterable[Waiting], at: datetime, outcome: Outcome) -> None:
-        spans: list[Span] = []
-        for entry in entries:
-            if isinstance(entry.message, Message):
-                spans += self._tracer.notified(entry.message, at, outcome)
+        messages = [entry.message for entry in entries if isinstance(entry.message, Message)]
+        spans = [span for message in messages for span in self._tracer.notified(message, at, outcome)]
         self._outbox.finish(self.target, list(entries), at, outcome=outcome, spans=spans)
         self._tracer.wake()
 
@@ -281,17 +267,15 @@ class Worker:
         return _ERROR_SECONDS
 
 
-def _within(entries: Sequence[Waiting]) -> list[Waiting]:
-    """Return the first messages whose texts together are not too long for a digest."""
-    kept: list[Waiting] = []
+def _within(entries: list[Waiting]) -> list[Waiting]:
+    """Return the first messages, at least one, whose texts together are not too long for a digest."""
     length = 0
-    for entry in entries:
+    for number, entry in enumerate(entries):
         if isinstance(entry.message, Message):
             length += len(entry.message.event.description) + sum(map(len, entry.message.event.resources))
-        if kept and length > _MOST_DIGEST_CHARACTERS:
-            break
-        kept.append(entry)
-    return kept
+        if number and length > _MOST_DIGEST_CHARACTERS:
+            return entries[:number]
+    return entries
 
 
 def _facts(entry: Waiting) -> dict[str, object]:
@@ -300,9 +284,6 @@ def _facts(entry: Waiting) -> dict[str, object]:
         return {}
     facts: dict[str, object] = {"target": message.target, "transition": message.transition.value}
     if isinstance(message, Message):
-        facts |= {
-            "event_id": message.event.id,
-            "trace_id": trace_id(message.event.id),
-            "event_type": message.event.type,
-        }
+        event = message.event
+        facts |= {"event_id": event.id, "trace_id": trace_id(event.id), "event_type": event.type}
     return facts
