@@ -54,7 +54,7 @@ _STATUS = re.compile(r"\berror=([1-5][0-9][0-9])\b")
 def attempt(limits: Limits, send: Callable[[], Delivery]) -> Delivery:
     """Return the result of an attempt; it may take 66 s, and every exception is a failure."""
     try:
-        with limits.wall(_SEND_SECONDS):
+        with limits.limited(_SEND_SECONDS):
             return send()
     except TimeLimitError:
         return Delivery(False, f"it did not answer within {_SEND_SECONDS:g} s", Failure.UNANSWERED)

@@ -78,30 +78,20 @@ class Limits:
         threading.Thread(target=self._check, name="limits", daemon=True).start()
 
     @contextlib.contextmanager
-    def wall(self, seconds: float) -> Iterator[None]:
-        """Limit the time of a block on this thread.
-
-        Raises:
-            TimeLimitError: it was exceeded, and repeatedly until the block ends.
-        """
-        with self._limit(time.monotonic, seconds):
-            yield
-
-    @contextlib.contextmanager
     def cpu(self, seconds: float) -> Iterator[None]:
         """Limit the CPU time of a block on this thread, or the time where CPU time is not known.
 
         Where the system can, it ends the process if the block stays in one long call of C.
 
         Raises:
-            TimeLimitError: as for `wall`.
+            TimeLimitError: as for `limited`.
         """
         if sys.platform == "win32":
-            with self.wall(seconds):
+            with self.limited(seconds):
                 yield
         else:
             clock = time.pthread_getcpuclockid(threading.get_ident())
-            with self._limit(lambda: time.clock_gettime(clock), seconds):
+            with self.limited(seconds, lambda: time.clock_gettime(clock)):
                 signal.setitimer(signal.ITIMER_PROF, seconds + _GRACE_SECONDS)
                 try:
                     yield
@@ -109,7 +99,12 @@ class Limits:
                     signal.setitimer(signal.ITIMER_PROF, 0)
 
     @contextlib.contextmanager
-    def _limit(self, clock: Callable[[], float], seconds: float) -> Iterator[None]:
+    def limited(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+        """Limit the time of a block on this thread.
+
+        Raises:
+            TimeLimitError: it was exceeded, and repeatedly until the block ends.
+        """
         thread = threading.get_ident()
         with self._lock:
             self._deadlines[thread] = (clock, clock() + seconds)

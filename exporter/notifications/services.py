@@ -91,7 +91,9 @@ class Service:
 
     def _prepare_incidents(self, given: dict[str, Any]) -> None:
         plugin, self._incident_field = self._plugin, None
-        field = _incident_field(plugin)
+        declared = plugin.template_args.get("dedup")
+        # The attribute for the incident's key; None for services without incidents.
+        field = _INCIDENT_KEYS.get(self.name, declared and declared.get("alias_of", "dedup"))
         self.has_incidents = field is not None
         if field is not None:
             entity = f"{plugin.app_id}/{getattr(plugin, 'routing_key', '')}"  # Splunk On-Call's default
@@ -168,13 +170,6 @@ def _mail_headers(rendered: Rendered) -> dict[str, str]:
         thread = re.sub(r"[^A-Za-z0-9/_-]", "-", rendered.incident)
         headers |= dict.fromkeys(("References", "In-Reply-To"), f"<{thread}@scheduled-events.invalid>")
     return headers
-
-
-def _incident_field(plugin: Any) -> str | None:
-    """Return the attribute of a plugin for the incident's key; None for services without incidents."""
-    dedup = plugin.template_args.get("dedup", {})
-    found: str | None = dedup.get("alias_of", "dedup") if dedup else None
-    return _INCIDENT_KEYS.get(str(plugin.service_name), found)
 
 
 class AppriseTarget:
