@@ -131,6 +131,9 @@ def _says_nothing(operator: str, node: Any) -> bool:
     if operator == "core/ReplaceTrueWithFalse" and node.parent.type == "argument":
         # mypy refuses assignments to what is declared as immutable; `zip` only checks with `strict`.
         return node.parent.children[0].value in {"frozen", "strict"}
+    if operator == "core/ReplaceBinaryOperator_Mul_Div" and node.parent.type == "parameters":
+        # It is no multiplication but marks parameters as keywords, which mypy checks.
+        return True
     return _is_for_windows(node) or (operator == "core/NumberReplacer" and _is_tuning(node))
 
 

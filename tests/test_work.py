@@ -93,6 +93,22 @@ def test_bounds(attempts: list[tuple[float, float]], first: float, longest: floa
         clock.pass_seconds(pause)
 
 
+@pytest.mark.parametrize(("chance", "part"), [(0.0, 1.0), (1.0, 0.5)])
+def test_pauses_double(chance: float, part: float) -> None:
+    """They double to 20 s for two minutes, and to 5 minutes after that; chance halves all but the first."""
+    clock = HandClock()
+    backoff = Backoff(clock, chance=lambda: chance)
+    for _ in range(2):
+        found = []
+        for _ in range(10):
+            found.append(backoff.failed())
+            clock.pass_seconds(found[-1] / part)
+        clock.pass_seconds(120)
+        found.append(backoff.failed())
+        assert found == [1.0, *(part * pause for pause in (2, 4, 8, 16, 20, 20, 20, 20, 20, 300))]
+        backoff.succeeded()
+
+
 class Checked:
     """A watchdog with a clock to drive by hand."""
 

@@ -1,10 +1,12 @@
-"""Tests of `exporter.kubernetes.desired`: what the Node says about several events."""
+"""Tests of `exporter.kubernetes`: what the Node says about several events, and grace periods."""
 
 import msgspec
 import pytest
 
+from exporter.config.kubernetes import Drain
 from exporter.kubernetes.desired import conditions, description
-from exporter.kubernetes.objects import Node
+from exporter.kubernetes.objects import Metadata, Node, Pod
+from exporter.kubernetes.pods import grace
 from exporter.model.lifecycle import Life
 from tests.builders import scheduled
 from tests.clocks import NOW
@@ -20,3 +22,11 @@ def test_a_condition_names_one_event(count: int, more: str) -> None:
     assert (planned["type"], planned["status"], planned["reason"]) == ("MaintenancePlanned", "True", "Reboot")
     assert planned["message"] == description(lives[0]) + more
     assert (in_progress["status"], in_progress["message"]) == ("False", "no scheduled event of this VM")
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"), [(None, None), (0.5, 1), (2.4, 1), (2.5, 2), (24, 19), (31, 26), (35, None)]
+)
+def test_a_grace_period_ends_before_not_before(left: float | None, seconds: int | None) -> None:
+    """It leaves 5 s, or a fifth of the time if that is less; 1 s is the least, and 30 s are the pod's own."""
+    assert grace(Pod(Metadata("web")), Drain(), left) == seconds
