@@ -133,7 +133,7 @@ def test_a_file_of_ones_own_can_be_played(tmp_path: Path) -> None:
         ("vms: [vm_0, vm_1]", "vms: []", ":4: vms: must name each VM of the group once, at least one"),
         (
             "vms: [vm_0]",
-            "vms: [vm_7]",
+            "vms: [vm_7, vm_8]",
             ":7: events[0].vms: vm_7 is not among the scenario's vms; add it there",
         ),
         (

@@ -159,9 +159,13 @@ def test_a_failure_is_a_problem_until_it_is_over(bench: Bench, caplog: pytest.Lo
 
 
 def test_changes_are_bounded(bench: Bench) -> None:
-    """Of the changes of lives that continue, the newest are kept."""
+    """Of the changes of lives that continue, the newest are kept; those of a forgotten life go with it."""
     events = {("a", number): SpanEvent("updated", NOW) for number in range(CAPACITY + 2)}
     step = Step(Known(), (), (), (), (), new_incarnation=True)
     for part in (dict(list(events.items())[:3]), dict(list(events.items())[3:])):
         bench.app._store.record(step, traced=TraceJobs(events=part))
-    assert list(bench.app._store.spans.events.of("a")) == list(range(2, CAPACITY + 2))
+    found = bench.app._store.spans.events
+    assert list(found.of("a")) == list(range(2, CAPACITY + 2))
+    step = Step(Known(), forgotten=("a",))
+    bench.app._store.record(step, traced=TraceJobs(events={("b", 1): events["a", 1]}))
+    assert (list(found.of("a")), list(found.of("b"))) == ([], [1])
