@@ -19,7 +19,7 @@ from exporter.model.lifecycle import Known, Life
 from exporter.model.views import NO_APPROVAL, ApprovalView
 from exporter.model.wording import count
 from exporter.state.jobs import ApprovalRecord
-from exporter.timefmt import format_duration, rfc3339
+from exporter.timefmt import rfc3339
 
 # The limit of what datetimes can represent.
 _LONGEST_SECONDS = 1e9
@@ -198,7 +198,7 @@ def _by_rule(rule: Rule, life: Life, settings: config.Approval, instance: str, f
         return Decision(
             ApprovalState.LIMITED,
             rule.name,
-            f"{count(facts.within_hour, 'approval')} within {format_duration(3600)}; "
+            f"{count(facts.within_hour, 'approval')} within 1h; "
             f"approval.max_per_hour is {settings.max_per_hour}",
         )
     return Decision(ApprovalState.DUE, rule.name, "the rule approves it")
