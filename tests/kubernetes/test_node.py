@@ -100,8 +100,9 @@ def test_conditions_annotations_and_events(start: Start) -> None:
 
 def test_a_drain(start: Start) -> None:
     """All pods but those of DaemonSets and mirrors are evicted; once they are gone the event is approved."""
-    bench, api = start("", f"{APPROVE}tracing: {{enabled: true}}")
+    bench, api = start("exclude_from_load_balancers: true", f"{APPROVE}tracing: {{enabled: true}}")
     bench.show(reboot(bench), wait=3)
+    assert EXCLUDED in api.node["metadata"]["labels"]
     assert api.node["spec"]["unschedulable"]
     assert api.annotations()["cordoned"] == REBOOT_ID
     assert api.taints() == {TAINT: "Reboot"}
@@ -116,6 +117,7 @@ def test_a_drain(start: Start) -> None:
     assert (bench.approved, bench.metric("hooks_total", **SUCCEEDED)) == ([REBOOT_ID], 1)
     bench.show(wait=10)
     assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
+    assert EXCLUDED not in api.node["metadata"]["labels"]
     assert "hook kubernetes.drain" in {span.name for span in bench.receiver.spans}
 
 
