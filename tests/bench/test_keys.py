@@ -130,7 +130,9 @@ def blind_after(*seconds: float) -> Callable[[Bench], list[int]]:
 def given_up(bench: Bench) -> float | None:
     """Return how many messages are given up in five minutes of failures."""
     bench.sender().answer = lambda _: Delivery(delivered=False, reason="down")
-    bench.show(FREEZE, wait=300)
+    bench.show(FREEZE)
+    bench.clock.pass_seconds(270)
+    bench.advance(30)
     return bench.metric("notifications_total", outcome="expired")
 
 
@@ -171,7 +173,9 @@ def tagged(bench: Bench) -> float | None:
 
 def imminent(bench: Bench) -> float | None:
     """Return how often a Freeze became imminent in the first six of its fifteen minutes."""
-    bench.show(FREEZE, wait=360)
+    bench.show(FREEZE)
+    bench.clock.pass_seconds(350)
+    bench.advance(10)
     return bench.metric("transitions_total", transition="imminent", event_type="Freeze")
 
 

@@ -49,9 +49,7 @@ class Bench:
         return [title.removeprefix("(test) ") for title in self.senders[name].titles]
 
 
-def test_every_target_gets_one_sample_that_its_routes_let_through(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_target_gets_one_sample_that_its_routes_let_through(capsys: pytest.CaptureFixture[str]) -> None:
     """It is of `scheduled`, or else of the first transition; the output lists what a target gets."""
     bench = Bench()
     assert bench.run() == 0

@@ -35,11 +35,7 @@ def running(**fields: object) -> Iterator[str]:
 
 
 def shown(
-    url: str,
-    capsys: pytest.CaptureFixture[str],
-    *,
-    as_json: bool = False,
-    config: Config | None = None,
+    url: str, capsys: pytest.CaptureFixture[str], *, as_json: bool = False, config: Config | None = None
 ) -> tuple[str, str]:
     """Ask once; return output and warnings."""
     inspection.show(config or Config(), SystemClock(), exporter_url=url, as_json=as_json, watch=False)

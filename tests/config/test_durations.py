@@ -83,21 +83,9 @@ REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
         ),
         (parse_poll_interval, "2h", f"2h is out of range; {POLLS}"),
         (parse_positive, "0s", "0s is too short; write more than 0s"),
-        (
-            parse_api_version,
-            "latest",
-            f"'latest' is not a known version; {KNOWN}",
-        ),
-        (
-            parse_api_version,
-            "2020-7-1",
-            f"'2020-7-1' is not a known version; {KNOWN}",
-        ),
-        (
-            parse_api_version,
-            "2020-13-01",
-            f"'2020-13-01' is not a known version; {KNOWN}",
-        ),
+        (parse_api_version, "latest", f"'latest' is not a known version; {KNOWN}"),
+        (parse_api_version, "2020-7-1", f"'2020-7-1' is not a known version; {KNOWN}"),
+        (parse_api_version, "2020-13-01", f"'2020-13-01' is not a known version; {KNOWN}"),
     ],
 )
 def test_what_is_refused(parse: Any, value: object, message: str) -> None:

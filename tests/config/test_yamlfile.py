@@ -79,19 +79,10 @@ def convert(text: str) -> Whole:
             "url: a: b",
             "some.yml:1: is not valid YAML: has a colon in its value, or is indented too far; use quotes",
         ),
-        (
-            "count: !run 1",
-            "some.yml:1: is not valid YAML: could not determine a constructor for the tag ...",
-        ),
+        ("count: !run 1", "some.yml:1: is not valid YAML: could not determine a constructor for the tag ..."),
         ("a: &a [*a]", "some.yml:1: is not valid YAML: is nested too deeply, or an anchor contains itself"),
-        (
-            "count: 1\nwhen: a\x01",
-            "some.yml:2: is not valid YAML: the character U+0001 is not allowed",
-        ),
-        (
-            "count: !!bool 7",
-            "some.yml:1: is not valid YAML: a value does not fit its tag",
-        ),
+        ("count: 1\nwhen: a\x01", "some.yml:2: is not valid YAML: the character U+0001 is not allowed"),
+        ("count: !!bool 7", "some.yml:1: is not valid YAML: a value does not fit its tag"),
         ("url: !!int json://u:p@h", "some.yml:1: is not valid YAML: a value does not fit its tag"),
         ("? [a]\n: 1", "some.yml:1: is not valid YAML: found unhashable key"),
         ("count: 1\n---\ncount: 2", "some.yml:2: is not valid YAML: but found another document"),

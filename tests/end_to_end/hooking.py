@@ -60,13 +60,7 @@ class Bench:
         state = self.folder / "state"
         json_log = ("--log.format", "json")
         with exporter(
-            self.imds.url,
-            state,
-            self.port,
-            *flags,
-            *json_log,
-            environ=marks | environ,
-            log=self.log_file,
+            self.imds.url, state, self.port, *flags, *json_log, environ=marks | environ, log=self.log_file
         ) as process:
             eventually(lambda: get(f"{self.url}/-/ready"))
             yield process

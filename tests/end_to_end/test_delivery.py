@@ -18,7 +18,7 @@ from exporter.model.messages import WatchChange
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get, metric
-from tests.notifications.receivers import Receiver, http_receiver, mail_receiver
+from tests.notifications.receivers import Receiver, http_receiver
 
 CANARY = "canary0123456789abcdef"
 NAME = "demo_0"
@@ -107,24 +107,6 @@ def test_kills_of_the_sender_process_lose_nothing(tmp_path: Path) -> None:
 
             eventually(lambda: len(arrived()) == len(names) * len(ids))
     assert arrived().total() <= len(names) * (len(ids) + len(kills))
-
-
-def test_mail_from_a_flag(tmp_path: Path) -> None:
-    """One flag is sufficient for mail, with a readable part in plain text."""
-    simulator = Simulator(vm_name=NAME, requests_per_second=0)
-    port = free_port()
-    with SimulatorServer(simulator) as imds, mail_receiver() as mailbox:
-        mail = f"mailto://127.0.0.1:{mailbox.port}/?from=azse@example.com&to=ops@example.com"
-        with exporter(imds.url, tmp_path / "state", port, "--notify", mail):
-            eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))
-            simulator.set_document(document(1, "a"))
-            eventually(lambda: mailbox.mails)
-    assert str(mailbox.mails[0]["subject"]).startswith("[INFO] Freeze scheduled: demo_0")
-    part = mailbox.mails[0].get_body(("plain",))
-    assert part is not None
-    lines = part.get_content().splitlines()
-    assert "- This VM: demo_0" in lines
-    assert "- Resource group: demo" in lines
 
 
 def test_no_secret_leaves_the_program(tmp_path: Path) -> None:

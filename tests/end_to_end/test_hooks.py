@@ -80,10 +80,7 @@ def test_a_stop_waits_for_no_hook(setting: Bench) -> None:
     assert again == ["hangs scheduled 2", "hangs scheduled 2", "next scheduled 1", "next scheduled 1"]
     assert [
         line["level"] for line in setting.log("hook interrupted; it runs again after the next start")
-    ] == [
-        "warning",
-        "warning",
-    ]
+    ] == ["warning", "warning"]
 
 
 def test_a_service_manager_ends_hooks_too(setting: Bench) -> None:

@@ -44,8 +44,7 @@ def test_a_pause(setting: Bench) -> None:
         eventually(lambda: metric(setting.url, "unannounced_pause_seconds_total") >= 1)
         setting.tell(event(EventType="Freeze", DurationInSeconds=5, **STARTED))
         pause_until(
-            process,
-            lambda: metric(setting.url, "observed_pause_seconds_count", event_type="Freeze") >= 1,
+            process, lambda: metric(setting.url, "observed_pause_seconds_count", event_type="Freeze") >= 1
         )
         (current,) = json.loads(get(f"{setting.url}/api/v1/events"))["current"]
         assert current["paused_seconds"] >= 1

@@ -36,13 +36,7 @@ def test_nothing_waits_for_a_check_that_hangs(tmp_path: Path) -> None:
     with (
         idle() as imds,
         exporter(
-            imds.url,
-            tmp_path / "state",
-            port,
-            *flags,
-            environ=environ,
-            log=log,
-            module=HELD,
+            imds.url, tmp_path / "state", port, *flags, environ=environ, log=log, module=HELD
         ) as process,
     ):
         eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))

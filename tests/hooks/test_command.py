@@ -11,14 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporter.hooks import command, process
-from exporter.hooks.command import (
-    END_BYTES,
-    MOST_BYTES,
-    MOST_LINE_BYTES,
-    MOST_LINES,
-    Lines,
-    status_in_words,
-)
+from exporter.hooks.command import END_BYTES, MOST_BYTES, MOST_LINE_BYTES, MOST_LINES, Lines, status_in_words
 from exporter.model.jobs import HookOutcome
 from tests.hooks.support import printed, python, ran, shell
 
@@ -221,10 +214,7 @@ def test_lines(data: bytes, expected: list[str]) -> None:
         (b"x" * (MOST_LINE_BYTES + 1), "x" * MOST_LINE_BYTES + " (line cut)"),
         (b"x" * 10 * MOST_LINE_BYTES, "x" * MOST_LINE_BYTES + " (line cut)"),
         # A letter of three bytes that the cut goes through.
-        (
-            b"x" * (MOST_LINE_BYTES - 2) + "日日".encode(),
-            "x" * (MOST_LINE_BYTES - 2) + " (line cut)",
-        ),
+        (b"x" * (MOST_LINE_BYTES - 2) + "日日".encode(), "x" * (MOST_LINE_BYTES - 2) + " (line cut)"),
         (b"\xff" * (MOST_LINE_BYTES + 1), "\ufffd" * MOST_LINE_BYTES + " (line cut)"),
     ],
 )

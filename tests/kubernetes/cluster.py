@@ -145,10 +145,7 @@ def cluster() -> Iterator[Cluster]:
         storage += ["--listen-client-urls", urls, "--advertise-client-urls", urls]
         storage += ["--listen-peer-urls", f"http://127.0.0.1:{peer}"]
         server = [f"{TOOLS}/kube-apiserver", *_flags(folder, port, urls)]
-        with (
-            process(*storage, log=folder / "etcd.log"),
-            process(*server, log=folder / "server.log"),
-        ):
+        with process(*storage, log=folder / "etcd.log"), process(*server, log=folder / "server.log"):
             found = Cluster(folder, port)
             try:
                 eventually(lambda: found.get("/readyz"), within=90, every=1)

@@ -18,12 +18,7 @@ def test_started_events_come_first_and_then_the_soonest() -> None:
 
 @pytest.mark.parametrize(
     ("up", "success", "ago", "expected"),
-    [
-        (True, NOW, 65, False),
-        (True, NOW, 75, True),
-        (True, None, 75, False),
-        (False, NOW, 75, False),
-    ],
+    [(True, NOW, 65, False), (True, NOW, 75, True), (True, None, 75, False), (False, NOW, 75, False)],
 )
 def test_polling_stands_still(up: bool, success: datetime | None, ago: int, expected: bool) -> None:
     """It does where no poll has ended for a minute and two intervals, although the last one succeeded."""

@@ -29,11 +29,7 @@ NO_GRPC = (
         ("auto", {"OTEL_TRACES_EXPORTER": "console"}, CONSOLE),
         ("auto", {"OTEL_TRACES_EXPORTER": "console", ENDPOINT: HERE}, CONSOLE),
         ("auto", {"OTEL_TRACES_EXPORTER": "none", ENDPOINT: HERE}, {}),
-        (
-            "auto",
-            {"OTEL_TRACES_EXPORTER": " OTLP, console", ENDPOINT: HERE},
-            OTLP | CONSOLE,
-        ),
+        ("auto", {"OTEL_TRACES_EXPORTER": " OTLP, console", ENDPOINT: HERE}, OTLP | CONSOLE),
         ("auto", {"OTEL_SDK_DISABLED": "TRUE", ENDPOINT: HERE}, {}),
         ("auto", {"OTEL_TRACES_SAMPLER": "parentbased_always_off", ENDPOINT: HERE}, {}),
         # Without a receiver, it does not matter.
@@ -50,11 +46,7 @@ NO_GRPC = (
             {ENDPOINT: "https://user:secret@[2001:db8::1]:4318/token"},
             {"otlp": "https://[2001:db8::1]:4318"},
         ),
-        (
-            "auto",
-            {ENDPOINT: HERE, TRACES: "https://otel.example/x"},
-            {"otlp": "https://otel.example"},
-        ),
+        ("auto", {ENDPOINT: HERE, TRACES: "https://otel.example/x"}, {"otlp": "https://otel.example"}),
     ],
 )
 def test_what_is_wanted(
@@ -74,10 +66,7 @@ def test_what_is_wanted(
             {"OTEL_TRACES_EXPORTER": "zipkin"},
             "OTEL_TRACES_EXPORTER: 'zipkin' is not a supported exporter; use otlp, console or none",
         ),
-        (
-            {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
-            NO_GRPC,
-        ),
+        ({ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, NO_GRPC),
         (
             {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_HEADERS": "a=b, CANARY,"},
             "OTEL_EXPORTER_OTLP_HEADERS: an entry is not of the form name=value",

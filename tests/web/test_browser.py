@@ -101,9 +101,7 @@ class Stage:
         hostile = freeze(event_id=HOSTILE, resources=("other", HOSTILE), description=HOSTILE, not_before=None)
         ended = past(freeze(event_id=HOSTILE), Transition.COMPLETED, ago=9000, at=now)
         self.picture: Snapshot = snapshot(
-            last_success=now,
-            current=(life(own, at=now), life(hostile, at=now)),
-            past=(ended,),
+            last_success=now, current=(life(own, at=now), life(hostile, at=now)), past=(ended,)
         )
 
     def site(self) -> Site:

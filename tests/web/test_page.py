@@ -174,14 +174,8 @@ def test_the_title_tells_the_gist(fields: dict[str, object], expected: str) -> N
         ({}, "Watching"),
         ({"up": False, "ready": False}, "Waiting for Azure's first response"),
         ({"up": False, "ready": False, "last_error": "refused"}, "No valid response from Azure yet"),
-        (
-            {"up": False, "last_success": NOW - timedelta(minutes=3)},
-            "Blind: no valid response from Azure",
-        ),
-        (
-            {"last_success": NOW - timedelta(minutes=3)},
-            "Polling has stalled: Azure not polled",
-        ),
+        ({"up": False, "last_success": NOW - timedelta(minutes=3)}, "Blind: no valid response from Azure"),
+        ({"last_success": NOW - timedelta(minutes=3)}, "Polling has stalled: Azure not polled"),
         ({"last_success": NOW - timedelta(minutes=3), "poll_interval": 120.0}, "Watching"),
     ],
 )
