@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from exporter.simulator import Simulator
-from tests.simulator.support import Client, HandClock, change, gist, make, plan, scenario, served
+from tests.simulator.support import Client, HandClock, gist, make, plan, scenario, served
 
 JSON = {"content-type": "application/json"}
 
@@ -67,22 +67,6 @@ def test_events_are_approved_and_cancelled(simulator: Simulator, client: Client)
     assert client.ask("/api/v1/events", "DELETE").status_code == 200
     state = client.ask("/api/v1/state").json()
     assert (state["events"], state["coming"]) == ([], [])
-
-
-def test_the_state_follows_a_changed_event() -> None:
-    """VMs, description, duration, planned times and id are the current ones."""
-    changed = change(10, vms=("vm_0", "vm_1"), notice=200, description="Later.", duration_in_seconds=9)
-    clock = HandClock()
-    planned = plan(type="Preempt", advisory=5, renews_id=True, changes=(changed,))
-    with served(make(scenario(planned), clock=clock)) as client:
-        (before,) = client.ask("/api/v1/state").json()["events"]
-        clock.passed = 10
-        (after,) = client.ask("/api/v1/state").json()["events"]
-    assert (before["status"], before["resources"], before["description"]) == ("Advisory", ["vm_0"], "")
-    names = ("status", "resources", "description", "duration_in_seconds")
-    assert [after[name] for name in names] == ["Scheduled", ["vm_0", "vm_1"], "Later.", 9]
-    assert (after["starts"][11:19], after["ends"][11:19]) == ("22:03:30", "22:04:20")
-    assert after["id"] != before["id"]
 
 
 def test_everything_can_be_stopped(client: Client) -> None:

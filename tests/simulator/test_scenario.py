@@ -4,35 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from exporter import simulator
 from exporter.errors import ConfigurationError
+from exporter.model.events import EVENT_TYPES
 from exporter.simulator import Scenario, Simulator, load_scenarios
 from exporter.simulator.engine import group
 from tests.simulator.support import NEWEST, HandClock, change, document, gist, plan
 
-BUNDLED = {
-    "live-migration": ("Freeze", "Platform"),
-    "host-maintenance": ("Reboot", "Platform"),
-    "user-reboot": ("Reboot", "User"),
-    "user-redeploy": ("Redeploy", "User"),
-    "platform-redeploy": ("Redeploy", "Platform"),
-    "hardware-failure": ("Reboot", "Platform"),
-    "spot-eviction": ("Preempt", "Platform"),
-    "scale-set-termination": ("Terminate", "Platform"),
-    "cancelled-maintenance": ("Reboot", "Platform"),
-    "two-fault-domains": ("Freeze", "Platform"),
-    "shared-event": ("Reboot", "Platform"),
-    "vm-joins": ("Reboot", "Platform"),
-    "vm-leaves": ("Reboot", "Platform"),
-    "postponed-reboot": ("Reboot", "Platform"),
-    "returning-event": ("Freeze", "Platform"),
-    "announced-early": ("Reboot", "Platform"),
-    "spot-rebalance": ("SpotRebalanceRecommendation", "Platform"),
-    "spot-rebalance-alone": ("SpotRebalanceRecommendation", "Platform"),
-    "spot-advisory": ("Preempt", "Platform"),
-    "withdrawn-advisory": ("Preempt", "Platform"),
-    "renewed-ids": ("Reboot", "Platform"),
-}
-
+FILES = Path(simulator.__file__).parent / "scenarios"
 GOOD = """\
 name: own
 title: Our own
@@ -47,18 +26,21 @@ events:
 
 
 def test_all_kinds_are_bundled() -> None:
-    """Each has the name of its file, a description, and matching events."""
+    """Each has the name of its file and a description; every type and source of events occurs."""
     found = load_scenarios()
-    assert {one.name: (one.events[0].type, one.events[0].source) for one in found} == BUNDLED
+    plans = [one for scenario in found for one in scenario.events]
+    assert {one.type for one in plans} == {*EVENT_TYPES, "SpotRebalanceRecommendation"}
+    assert {one.source for one in plans} == {"Platform", "User"}
+    assert {one.name for one in found} == {path.stem for path in FILES.glob("*.yaml")}
     assert all(one.title and one.description for one in found)
     assert load_scenarios([]) == found
 
 
-@pytest.mark.parametrize("name", BUNDLED)
-def test_every_scenario_plays_to_its_end(name: str) -> None:
+@pytest.mark.parametrize("one", load_scenarios(), ids=lambda one: one.name)
+def test_every_scenario_plays_to_its_end(one: Scenario) -> None:
     """Its first event is listed immediately, and in the end the document is empty."""
     clock = HandClock()
-    simulator = Simulator(load_scenarios([name]), clock=clock)
+    simulator = Simulator([one], clock=clock)
     assert gist(simulator)[1]
     clock.passed = 7 * 86_400
     assert gist(simulator)[1] == []
@@ -78,22 +60,6 @@ def test_every_bundled_scenario_affects_the_named_vm(one: Scenario, name: str) -
         clock.passed += 60
     assert name in seen
     assert seen <= set(group(name, 4))
-
-
-def test_details_of_bundled_scenarios() -> None:
-    """Notice and duration are as documented; fault domains share no VM, a group shares one event."""
-    plans = {one.name: one.events for one in load_scenarios()}
-    assert plans["spot-eviction"][0].notice == 30
-    assert plans["live-migration"][0].notice == 900
-    assert plans["live-migration"][0].duration_in_seconds == 5
-    assert plans["platform-redeploy"][0].notice >= 86_400
-    assert plans["hardware-failure"][0].notice == 0
-    assert plans["cancelled-maintenance"][0].cancelled_after is not None
-    first, second = plans["two-fault-domains"]
-    assert not set(first.vms) & set(second.vms)
-    assert second.after + second.notice >= first.notice + first.impact
-    assert len(plans["shared-event"]) == 1
-    assert len(plans["shared-event"][0].vms) > 2
 
 
 def test_in_the_playlist_something_is_always_going_on() -> None:

@@ -103,14 +103,6 @@ def test_a_malformed_approval_is_refused(client: Client, body: bytes) -> None:
     assert client.ask().json()["DocumentIncarnation"] == 1
 
 
-def test_ids_of_a_document_set_by_hand_can_be_approved(simulator: Simulator, client: Client) -> None:
-    """They need not be GUIDs; the approval is recorded."""
-    simulator.set_document({"DocumentIncarnation": 1, "Events": [{"EventId": "mine"}]})
-    body = {"StartRequests": [{"EventId": "mine"}]}
-    assert client.ask(method="POST", json=body).status_code == 200
-    assert [one.event_id for one in simulator.approvals] == ["mine"]
-
-
 def test_the_first_answer_takes_its_time(clock: HandClock) -> None:
     """The request is held until the delay has passed."""
     simulator = Simulator(clock=clock, first_call_delay=100)
@@ -132,32 +124,6 @@ def test_a_fault_can_be_counted_and_restricted(simulator: Simulator, client: Cli
     assert client.ask(method="POST", data=b"").status_code == 400
     assert client.ask(INSTANCE, params={"api-version": "2021-12-13"}).status_code == 200
     assert [client.ask().status_code for _ in range(3)] == [500, 500, 200]
-
-
-def test_garbage_is_no_json(simulator: Simulator, client: Client) -> None:
-    """The status is 200, and the body cannot be parsed."""
-    simulator.set_fault(Fault("garbage"))
-    answer = client.ask()
-    assert answer.status_code == 200
-    with pytest.raises(ValueError, match=r"."):
-        answer.json()
-
-
-def test_a_dropped_connection_has_no_answer(simulator: Simulator, client: Client) -> None:
-    """The connection is closed, with or without a request body; the next request succeeds."""
-    simulator.set_fault(Fault("drop", count=2))
-    for method, body in (("GET", None), ("POST", b"{}")):
-        with pytest.raises(requests.ConnectionError):
-            client.ask(method=method, data=body)
-    assert client.ask().status_code == 200
-
-
-def test_a_delay_holds_the_answer_back(simulator: Simulator, client: Client) -> None:
-    """The response is correct, but late."""
-    simulator.set_fault(Fault("delay", seconds=0.2))
-    began = time.monotonic()
-    assert client.ask().json()["DocumentIncarnation"] == 1
-    assert time.monotonic() - began >= 0.2
 
 
 def test_a_drip_comes_byte_by_byte(simulator: Simulator, client: Client) -> None:

@@ -41,21 +41,6 @@ def test_the_scenarios_begin_with_the_first_answer() -> None:
     assert poll(simulator) == (1, SCHEDULED)
 
 
-def test_the_empty_time_begins_with_the_first_answer() -> None:
-    """Sixty times as fast, two real minutes for the answer are two simulated hours."""
-    clock = HandClock()
-    plans = (plan(notice=100_000),)
-    simulator = Simulator(
-        [scenario(*plans)], clock=clock, speed=60, first_call_delay=120, empty_after_switch_on=300
-    )
-    assert simulator.first_call_wait() == 120
-    seen = []
-    for clock.passed in (120, 124.9, 125):
-        assert simulator.first_call_wait() == 0
-        seen.append(gist(simulator))
-    assert seen == [(0, []), (0, []), (1, SCHEDULED)]
-
-
 @pytest.mark.parametrize("seconds", [-1, 86_401, float("nan")])
 def test_an_impossible_time_is_refused(seconds: float) -> None:
     """Both as an option and in a call."""
