@@ -5,8 +5,8 @@ import pytest
 
 from exporter.config.kubernetes import Drain
 from exporter.kubernetes.desired import conditions, description
+from exporter.kubernetes.drain import grace
 from exporter.kubernetes.objects import Metadata, Node, Pod
-from exporter.kubernetes.pods import grace
 from exporter.model.lifecycle import Life
 from tests.builders import scheduled
 from tests.clocks import NOW
