@@ -37,8 +37,7 @@ def recent(snapshot: Snapshot, now: datetime) -> Iterator[tuple[str, Life, Trans
 
 
 def node_event(node: Node, identity: str, life: Life, record: TransitionRecord) -> dict[str, Any]:
-    started = any(one.transition == "started" and one.at <= record.at for one in life.transitions)
-    grave = severity(record.transition, life.event.event_type, begun=started).value not in ("info", "success")
+    grave = severity(record.transition, life.event.event_type).value not in ("info", "success")
     words = record.transition.value.split("_")
     return _event(
         {"kind": "Node", "name": node.metadata.name, "uid": node.metadata.uid},
