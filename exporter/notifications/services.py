@@ -67,6 +67,9 @@ class Service:
         for key, seconds in (("socket_connect_timeout", connect), ("socket_read_timeout", READ_SECONDS)):
             if getattr(plugin, key) == getattr(type(plugin), key):
                 setattr(plugin, key, max(seconds, getattr(plugin, key)))
+        if self.name == _MAIL:
+            # Only at this level does Apprise log an exception of a mail that is being sent.
+            logging.getLogger(_APPRISE_LOGGER).setLevel(logging.DEBUG)
         plugin.request_rate_per_sec = 0
         # The caller retries, on its own schedule.
         plugin.retry = 0
@@ -227,11 +230,11 @@ def _plugins(address: Address, storage: str) -> list[Any]:
     """
     from apprise import Apprise, AppriseAsset, AppriseConfig
 
-    # Apprise's texts may contain a URL, so they do not reach this process' handlers. An exception of a mail
-    # that is being sent is only logged for debugging.
+    # Apprise's texts may contain a URL, so they do not reach this process' handlers.
     logger = logging.getLogger(_APPRISE_LOGGER)
     logger.propagate = False
-    logger.setLevel(logging.DEBUG)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
     # Without its own time limit Apprise sends on the calling thread.
     asset = AppriseAsset(
         app_id=_SENDER,
