@@ -15,6 +15,7 @@ from exporter.errors import ConfigurationError, StoppingError
 from exporter.serving import JSON, Request, Response, tagged, text
 from exporter.web import api
 from exporter.web.auth import Guard
+from exporter.web.exposition import Deflated
 from exporter.web.rendering import Renderer, TooManyRequestsError, scrape
 from exporter.web.settings import WebSettings
 from exporter.web.site import Site
@@ -98,7 +99,10 @@ class WebApp:
             snapshot = site.snapshot()
             # The link to the next page is that of RFC 8288.
             more = {"link": f'<?page={page + 1}>; rel="next"'} if api.has_page(snapshot, page + 1) else {}
-            return replace(_json(api.events(snapshot, site.approval, page)), headers=more)
+            body = msgspec.json.encode(api.events(snapshot, site.approval, page))
+            # Of 10,000 events it takes some MiB, until its clients have read it.
+            deflated = Deflated().more([body], end=True)
+            return Response(deflated.data, JSON, headers=more, inflated_size=deflated.size)
 
         return await self._renderer.render(("events", page), render)
 
@@ -106,7 +110,7 @@ class WebApp:
         site = self._site
         status = api.status(site.snapshot(), site.health, self._started, self._last_scrape)
         parts = {"kubernetes": site.node(), "configuration": site.configuration(), "targets": site.targets()}
-        return _json(replace(status, **parts))
+        return Response(msgspec.json.encode(replace(status, **parts)), JSON)
 
     def _ready(self, _: Request) -> Response:
         snapshot = self._site.snapshot()
@@ -139,7 +143,3 @@ def _from_elsewhere(request: Request) -> bool:
     return request.header(b"sec-fetch-site") in ("cross-site", "same-site") or bool(
         origin and origin.partition("://")[2].lower() != request.header(b"host").lower()
     )
-
-
-def _json(body: api.Events | api.Status) -> Response:
-    return Response(msgspec.json.encode(body), JSON)

@@ -8,6 +8,7 @@ SIEGE_SECONDS=20 python -m tests.faults.siege
 
 import base64
 import contextlib
+import functools
 import gzip
 import itertools
 import json
@@ -45,9 +46,15 @@ approval: {mode: 'on', leader: any, rules: [{name: all, action: approve, require
 hooks: [{name: note, command: ["true"]}]
 tracing: {enabled: true}
 """
-# Of 408 kB and 400 MiB.
-_BOMB = answer(gzip.compress(bytes(400 * 2**20), 9), headers="Content-Encoding: gzip\r\n")
-_BOMB_ERROR = _BOMB.replace(b"200 OK", b"503 No", 1)
+_ATTACKERS = 140  # of each kind
+
+
+@functools.cache
+def _bomb(*, is_error: bool) -> bytes:
+    """Return an answer of 408 kB, which are 400 MiB when unpacked."""
+    # Made on first use: the processes of the attackers import this module, too.
+    bomb = answer(gzip.compress(bytes(400 * 2**20), 9), headers="Content-Encoding: gzip\r\n")
+    return bomb.replace(b"200 OK", b"503 No", 1) if is_error else bomb
 
 
 def _new_ids(number: int) -> bytes:
@@ -66,7 +73,7 @@ def _many(number: int) -> bytes:
 _DOCUMENTS: dict[str, Callable[[int], bytes]] = {
     "new ids": _new_ids,
     "16,600 events": _many,
-    "a gzip bomb": lambda number: (_BOMB, _BOMB_ERROR)[number % 2],
+    "a gzip bomb": lambda number: _bomb(is_error=bool(number % 2)),
 }
 
 
@@ -183,7 +190,7 @@ def besiege(folder: Path, seconds: float, *, secure: bool) -> Siege:
     """
 
     def receive(connection: Connection, _: Request) -> None:
-        connection.send(_BOMB if next(turns) % 3 else _BOMB_ERROR)
+        connection.send(_bomb(is_error=next(turns) % 3 == 0))
 
     turns = itertools.count()
     flags, environ, authorization, tls = _secured(folder) if secure else ((), {}, "", None)
@@ -232,21 +239,27 @@ def _secured(folder: Path) -> tuple[tuple[str, ...], dict[str, str], str, ssl.SS
 
 def _attack(program: Running, seconds: float, kinds: tuple[str, ...]) -> float:
     """Return the longest time of a probe."""
-    numbers, longest = itertools.count(1000), 0.0
+    numbers, longest, idle = itertools.count(1000), 0.0, program.files()
     with contextlib.ExitStack() as stack:
         for kind in kinds:
-            stack.enter_context(attacked(kind, program.port, 140))
+            stack.enter_context(attacked(kind, program.port, _ATTACKERS))
+        eventually(lambda: program.files() > idle + _ATTACKERS // 4)
         for make in _DOCUMENTS.values():
             until = time.monotonic() + seconds
             while time.monotonic() < until:
                 program.documents[0] = make(next(numbers))
                 begun = time.monotonic()
                 # As a kubelet does, which takes one failure for none.
-                eventually(lambda: program.get("/-/healthy"))
+                eventually(lambda: _has_ended(program) or program.get("/-/healthy"))
+                assert not _has_ended(program), f"it has ended with status {program.process.returncode}"
                 longest = max(longest, time.monotonic() - begun)
-                assert program.process.poll() is None, "it has ended"
                 time.sleep(_PAUSE)
     return longest
+
+
+def _has_ended(program: Running) -> bool:
+    """Return whether the process has ended."""
+    return program.process.poll() is not None
 
 
 def _honest(program: Running) -> None:

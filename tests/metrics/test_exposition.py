@@ -1,6 +1,7 @@
 """Tests of `exporter.web.exposition`: the text of a scrape, part of which is kept."""
 
 import gzip
+import tracemalloc
 import zlib
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
+from exporter.serving import Response
 from exporter.web.exposition import Encode, Exposition
 from tests.clocks import HandClock
 
@@ -54,3 +56,27 @@ def test_a_part_is_kept_while_nothing_changes(encode: Encode) -> None:
     clock.pass_seconds(301)
     exposition.tidy()
     assert scraped()[1] == f"b_collected {base + 3}.0"
+
+
+class Large(Collector):
+    """Has twenty families whose text takes a MiB each."""
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the families, each made when it is asked for."""
+        for number in range(20):
+            yield GaugeMetricFamily(f"large_{number}", "x" * 2**20, 1)
+
+
+def test_a_large_text_is_never_held_as_a_whole() -> None:
+    """Neither while it is rendered nor while it is sent."""
+    exposition = Exposition(CollectorRegistry(), HandClock(), events=Large())
+    tracemalloc.start()
+    try:
+        text = exposition.text(generate_latest, "")
+        sizes = [len(piece) for piece in Response(text.data, inflated_size=text.size).pieces()]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(sizes) == text.size > 20 * 2**20
+    assert max(sizes) <= 32 * 1024
+    assert peak < 8 * 2**20
