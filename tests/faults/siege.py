@@ -50,11 +50,11 @@ _ATTACKERS = 140  # of each kind
 
 
 @functools.cache
-def _bomb(*, is_error: bool) -> bytes:
-    """Return an answer of 408 kB, which are 400 MiB when unpacked."""
-    # Made on first use: the processes of the attackers import this module, too.
+def _bombs() -> tuple[bytes, bytes]:
+    """Return two answers of 408 kB, a success and an error, which are 400 MiB when unpacked."""
+    # Not at the import: the processes of the attackers import this module, too.
     bomb = answer(gzip.compress(bytes(400 * 2**20), 9), headers="Content-Encoding: gzip\r\n")
-    return bomb.replace(b"200 OK", b"503 No", 1) if is_error else bomb
+    return bomb, bomb.replace(b"200 OK", b"503 No", 1)
 
 
 def _new_ids(number: int) -> bytes:
@@ -73,7 +73,7 @@ def _many(number: int) -> bytes:
 _DOCUMENTS: dict[str, Callable[[int], bytes]] = {
     "new ids": _new_ids,
     "16,600 events": _many,
-    "a gzip bomb": lambda number: _bomb(is_error=bool(number % 2)),
+    "a gzip bomb": lambda number: _bombs()[number % 2],
 }
 
 
@@ -190,9 +190,9 @@ def besiege(folder: Path, seconds: float, *, secure: bool) -> Siege:
     """
 
     def receive(connection: Connection, _: Request) -> None:
-        connection.send(_bomb(is_error=next(turns) % 3 == 0))
+        connection.send(bombs[next(turns) % 3 == 0])
 
-    turns = itertools.count()
+    turns, bombs = itertools.count(), _bombs()
     flags, environ, authorization, tls = _secured(folder) if secure else ((), {}, "", None)
     with caged() as cage, serving(receive) as receiver:
         text = _CONFIGURATION.replace("RECEIVER", receiver.url.removeprefix("http://"))
