@@ -21,21 +21,19 @@ from exporter.commands.flags import (
     NOTIFY,
     SIMULATION,
     WEB_CONFIG,
-    Parsed,
     log_level,
     overrides,
     serving,
     state_directory,
+    without_secrets,
 )
 from exporter.commands.service import SERVICE
 from exporter.config import PROGRAM, loading
-from exporter.errors import ConfigurationError, ExporterError, may_be_secret, quoted
+from exporter.errors import ConfigurationError, ExporterError
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import WatchChange
 
 _OUTPUT_FAILURES = (errno.ENOSPC, errno.EIO)
-
-
 # What notify-test can send samples of.
 _TESTABLE = (*Transition, *WatchChange)
 
@@ -47,13 +45,13 @@ class _Program(click.Group):
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
-            raise _without_secrets(error) from None
+            raise without_secrets(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            raise _without_secrets(error) from None
+            raise without_secrets(error) from None
         except ExporterError as error:
             for line in error.problems if isinstance(error, ConfigurationError) else [str(error)]:
                 click.echo(f"{PROGRAM}: {line}", err=True)
@@ -69,17 +67,6 @@ class _Program(click.Group):
             # Otherwise the interpreter would write again at exit, and end with another status.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-
-
-def _without_secrets(error: click.UsageError) -> click.UsageError:
-    """Return the error without the values in it, from command line or environment, that may be secrets."""
-    own = isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, Parsed)
-    given = [value for name, value in os.environ.items() if name.startswith("SCHEDULED_EVENTS_")]
-    values = {part for word in (*sys.argv[1:], *given) for part in (word, *word.partition("="))}
-    told = text = error.format_message()
-    for value in () if own else sorted(filter(may_be_secret, values), key=len, reverse=True):
-        text = text.replace(repr(value), quoted(value)).replace(value, quoted(value))
-    return error if text == told else click.UsageError(text, error.ctx)
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

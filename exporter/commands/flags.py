@@ -1,5 +1,7 @@
 """Flags that several commands share, each with its environment variable."""
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import click
 
 from exporter.commands import completion
 from exporter.config import IMDS_ADDRESS, Overrides, http_url, parse_endpoint, parse_poll_interval
+from exporter.errors import may_be_secret, quoted
 from exporter.timefmt import parse_duration
 
 FILE = click.Path(path_type=Path)
@@ -187,3 +190,14 @@ SIMULATION = (
 def overrides(flags: dict[str, Any]) -> Overrides:
     names = ("imds_endpoint", "poll_interval", "instance_name", "state_directory")
     return Overrides(**{name: flags.get(name) for name in names})
+
+
+def without_secrets(error: click.UsageError) -> click.UsageError:
+    """Return the error without the values in it, from command line or environment, that may be secrets."""
+    own = isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, Parsed)
+    given = [value for name, value in os.environ.items() if name.startswith("SCHEDULED_EVENTS_")]
+    values = {part for word in (*sys.argv[1:], *given) for part in (word, *word.partition("="))}
+    told = text = error.format_message()
+    for value in () if own else sorted(filter(may_be_secret, values), key=len, reverse=True):
+        text = text.replace(repr(value), quoted(value)).replace(value, quoted(value))
+    return error if text == told else click.UsageError(text, error.ctx)
