@@ -59,7 +59,7 @@
   // The only query of an alert about an event, for the names of several VMs, of which five are given: rules are evaluated
   // every five seconds, and there may be a thousand events. Even parsing templates takes its time.
   local about(when) = |||
-    {{ $labels.event_type }} of {{ $labels.vms }}{{ if match "^[0-9]+ VMs$" $labels.vms -}}
+    {{ $labels.event_type }} of {{ $labels.vms }}{{ if match " VMs$" $labels.vms -}}
     {{ $names := printf "group by (%(name)s) (azure_scheduled_events:vm_event{%(of)s})" %(values)s | query | sortByLabel "%(name)s" -}}
     {{ range $i, $vm := $names }}{{ if lt $i 5 }}{{ if $i }}, {{ else }} ({{ end }}{{ .Labels.%(name)s }}{{ end }}{{ end -}}
     {{ if or (gt (len $names) 5) (ne (printf "%%d VMs" (len $names)) $labels.vms) }}, ...{{ end }}){{ end }}, %(when)s.
@@ -179,7 +179,7 @@
         In {{ $labels.job }}:
         {{ range $i, $type := printf "count by (event_type, event_status) (azure_scheduled_events:event{%(selector)s})" %(values)s | query | sortByLabel "event_type" -}}
         {{ if $i }}, {{ end }}{{ .Value }} {{ .Labels.event_type }} ({{ .Labels.event_status }}){{ end }}.
-        {{- range $i, $event := printf "sort(bottomk(5, azure_scheduled_events:vm_event{%(selector)s} * 0 + on (%(on)s) group_left () azure_scheduled_events:event_fact{fact=\"not_before\"}))" %(values)s | query }}{{ if $i }},{{ else }} The first:{{ end }} {{ .Labels.%(name)s }} ({{ .Labels.event_type }}, not before %(notBefore)s)
+        {{- range $i, $event := printf "sort(bottomk(5, azure_scheduled_events:vm_event{%(selector)s} * 0 + on (%(on)s) group_left () bottomk(5, azure_scheduled_events:event_fact{fact=\"not_before\", %(selector)s})))" %(values)s %(values)s | query }}{{ if $i }},{{ else }} The first:{{ end }} {{ .Labels.%(name)s }} ({{ .Labels.event_type }}, not before %(notBefore)s)
         {{- end }}.
       ||| % {
         on: labels.event,

@@ -6,6 +6,7 @@ function(config) {
   vm:: join(config.placeLabels + [config.instanceLabel]),
   vmEvent:: join(config.placeLabels + [config.instanceLabel, 'event']),
   vmEventId:: join(config.placeLabels + [config.instanceLabel, 'event_id']),
+  eventId:: join(config.placeLabels + ['event_id']),
   event:: join(config.placeLabels + ['event']),
 
   // What IMDS reports about where a VM is.

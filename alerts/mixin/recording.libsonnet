@@ -11,6 +11,7 @@
     vm: labels.vm,
     vmEvent: labels.vmEvent,
     vmEventId: labels.vmEventId,
+    eventId: labels.eventId,
     event: labels.event,
     where: labels.where,
     place: labels.place,
@@ -29,22 +30,23 @@
     'event_fact',
     |||
       %(aggregation)s by (%%(event)s) (
-          max by (%%(vmEventId)s) (azure_scheduled_events_event_%(metric)s)
-        * on (%%(vmEventId)s) group_right ()
-          azure_scheduled_events:vm_event ^ 0
+        %(aggregation)s by (%%(eventId)s) (azure_scheduled_events_event_%(metric)s)
+        * on (%%(eventId)s) group_left (event)
+        azure_scheduled_events:event_key
       )
       or on (%%(event)s)
         azure_scheduled_events:event_fact{fact="%(name)s"}
       and on (%%(event)s)
-        azure_scheduled_events:vm_event
+        azure_scheduled_events:event_identity
     ||| % { name: name, metric: metric, aggregation: aggregation },
     { fact: name },
   ),
   // Adds the severity of an alert, by the type of the event.
   local withSeverity(vector, severities) =
+    local typesOf(severity) = [type for type in std.objectFields(severities) if type != 'other' && severities[type] == severity];
     std.foldl(
-      function(inner, type) 'label_replace(%s, "severity", "%s", "event_type", "%s")' % [inner, severities[type], type],
-      [type for type in std.objectFields(severities) if type != 'other'],
+      function(inner, severity) 'label_replace(%s, "severity", "%s", "event_type", "%s")' % [inner, severity, std.join('|', typesOf(severity))],
+      [severity for severity in std.set(std.objectValues(severities)) if typesOf(severity) != []],
       'label_replace(%s, "severity", "%s", "", "")' % [vector, severities.other]
     ),
 
@@ -57,7 +59,7 @@
       (
           %(time)s
         or on (%%(event)s)
-          0 * azure_scheduled_events:event_text
+          0 * azure_scheduled_events:event_fact{fact="vms"}
       )
     ||| % { text: withSeverity('azure_scheduled_events:event_text ' + what, severities), time: time },
     { event_status: status },
@@ -96,88 +98,90 @@
   ],
 
   eventRules:: [
-    // One series per VM and event that it lists for itself; the value is the time of the scrape.
-    //
-    // The label `event` exists because VMs that share an event may report its id in different case, and PromQL cannot fold
-    // case. A GUID, which is what Azure uses, is reduced to its decimal digits (at most 18 groups); any other id, and one
-    // with few digits, is kept unchanged.
-    record('vm_event_listed', |||
+    // One series per event and spelling of its id. The label `event` exists because VMs that share an event may report its
+    // id in different case, and PromQL cannot fold case. A GUID, which is what Azure uses, is reduced to its decimal digits
+    // (at most 18 groups); any other id, and one with few digits, is kept unchanged.
+    record('event_key', |||
       label_replace(
         label_replace(
-          label_replace(
-            label_join(
-              max without (%(ephemeral)s, description, resource_type, target) (
-                timestamp(azure_scheduled_events_event_info{target="self"})
-              ),
-              "%(name)s", ";", "%(name)s", "%(instance)s"
-            ),
-            "%(name)s", "$1$2", "%(name)s", "(?:([^;]+);.*|;(.*))"
-          ),
-          "event", "$1", "event_id", "(?s:(.*))"
+          group by (%(eventId)s) (azure_scheduled_events_event_info{target="self"}), "event", "$1", "event_id", "(?s:(.*))"
         ),
         "event",
         "${1}${2}${3}${4}${5}${6}${7}${8}${9}${10}${11}${12}${13}${14}${15}${16}${17}${18}",
         "event_id",
         "(?i)[a-f-]*([0-9]+)[a-f-]+([0-9]+)[a-f-]+([0-9]+)[a-f-]+([0-9]+)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*"
       )
+    |||),
+
+    // One series per VM and event that it lists for itself; the value is the time of the scrape.
+    record('vm_event_listed', |||
+      max without (%(ephemeral)s, description, resource_type, target) (
+          timestamp(azure_scheduled_events_event_info{target="self", %(name)s!=""})
+        or
+          label_replace(
+            timestamp(azure_scheduled_events_event_info{target="self", %(name)s=""}), "%(name)s", "$1", "%(instance)s", "(.*)"
+          )
+      )
+      * on (%(eventId)s) group_left (event)
+      azure_scheduled_events:event_key
       * on (%(vm)s) group_left (%(where)s)
       topk by (%(vm)s) (1,
-          group by (%(vm)s, %(where)s) (
-            azure_scheduled_events_instance_info and on (%(vm)s) azure_scheduled_events_event_info{target="self"}
-          )
+          azure_scheduled_events_instance_info and on (%(vm)s) azure_scheduled_events_event_info{target="self"}
         or on (%(vm)s)
-          group by (%(vm)s, %(where)s) (azure_scheduled_events:vm_event)
+          azure_scheduled_events:vm_event ^ 0
         or on (%(vm)s)
           group by (%(vm)s) (azure_scheduled_events_event_info{target="self"})
       )
     |||),
 
-    // What an exporter no longer lists, although it gets answers: the event is over.
-    record('vm_event_over', |||
+    // The last known events of VMs that do not list them any more.
+    record('vm_event_unlisted', |||
       azure_scheduled_events:vm_event
       unless on (%(vmEvent)s)
       azure_scheduled_events:vm_event_listed
+    |||),
+
+    // Those whose exporter gets answers: the event is over.
+    record('vm_event_over', |||
+      azure_scheduled_events:vm_event_unlisted
       and on (%(vm)s)
       azure_scheduled_events_up == 1
     |||),
 
-    // The same as vm_event_listed, and the last known events of VMs that cannot be scraped: a failed scrape ends all series
-    // of a VM that an event takes down. The rule refers to itself, so that an event is kept until the exporter can be
-    // scraped again, until another VM of the same event reports that it is over, or for an hour. If the target is gone, the
-    // VM is deleted or its pod is replaced: then the event is kept for two and a half minutes.
+    // A failed scrape ends all series of a VM that an event takes down. Its event is kept until the exporter can be scraped
+    // again, until another VM of the same event reports that it is over, or for an hour. If the target is gone, the VM is
+    // deleted or its pod is replaced: then the event is kept for two and a half minutes.
+    record('vm_event_kept', |||
+      azure_scheduled_events:vm_event_unlisted > time() - %(keepGone)d
+      or
+        azure_scheduled_events:vm_event_unlisted > time() - %(keepDown)d
+      and on (%(vm)s)
+        up
+    |||),
+
+    // One series per VM and event.
     record('vm_event', |||
       azure_scheduled_events:vm_event_listed
-      or on (%(vmEvent)s)
-      (
-          (
-              azure_scheduled_events:vm_event > time() - %(keepGone)d
-            or
-              azure_scheduled_events:vm_event > time() - %(keepDown)d
-            and on (%(vm)s)
-              up
-          )
-        unless on (%(event)s)
-          azure_scheduled_events:vm_event_over
-      )
+      or
+        azure_scheduled_events:vm_event_kept
+      unless on (%(event)s)
+        azure_scheduled_events:vm_event_over
     |||),
 
     // What identifies the event to Alertmanager is kept for as long as the event lasts: VMs that share it may write its id
     // in different case, and an exporter may not know its scale set at first.
+    record('event_new', |||
+      azure_scheduled_events:vm_event
+      unless on (%(event)s, event_type)
+      azure_scheduled_events:event_identity
+    |||),
     record('event_identity', |||
       azure_scheduled_events:event_identity and on (%(event)s, event_type) azure_scheduled_events:vm_event
       or on (%(event)s)
       topk by (%(event)s) (1,
-          group by (%(event)s, %(identity)s) (
-            azure_scheduled_events:vm_event{event_id!~".*[a-z].*"}
-            unless on (%(event)s, event_type)
-            azure_scheduled_events:event_identity
-          )
+          group by (%(event)s, %(identity)s) (azure_scheduled_events:event_new{event_id!~".*[a-z].*"})
         or on (%(event)s)
-          group by (%(event)s, %(identity)s) (
-            azure_scheduled_events:vm_event
-            unless on (%(event)s, event_type)
-            azure_scheduled_events:event_identity
-          )
+          group by (%(event)s, %(identity)s) (azure_scheduled_events:event_new)
       )
     |||),
 
@@ -195,10 +199,10 @@
     // The text of Azure is a label: of several, the one that most VMs report.
     record('event_fact', |||
       topk by (%(event)s) (1,
-        count by (%(event)s, description) (
-          azure_scheduled_events_event_info{target="self", description!=""}
-          * on (%(vmEventId)s) group_left (event)
-          group by (%(vmEventId)s, event) (azure_scheduled_events:vm_event)
+        sum by (%(event)s, description) (
+          count by (%(eventId)s, description) (azure_scheduled_events_event_info{target="self", description!=""})
+          * on (%(eventId)s) group_left (event)
+          azure_scheduled_events:event_key
         )
       )
       or on (%(event)s)
@@ -221,11 +225,13 @@
       azure_scheduled_events:vm_event{event_status="Started", event_type!="SpotRebalanceRecommendation"}
       or
       (
-          azure_scheduled_events:vm_event{event_status!="Started", event_type!="SpotRebalanceRecommendation"}
+          azure_scheduled_events:vm_event_kept{event_status!="Started", event_type!="SpotRebalanceRecommendation"}
         and on (%(vm)s)
           up == 0
         and on (%(event)s)
           azure_scheduled_events:event_fact{fact="not_before"} < time()
+        unless on (%(event)s)
+          azure_scheduled_events:vm_event_over
       )
     |||),
 
@@ -240,7 +246,10 @@
           )
         or on (%(event)s)
           label_replace(
-            group by (%(event)s, %(name)s) (azure_scheduled_events:vm_event), "vms", "$1", "%(name)s", "(.*)"
+            group by (%(event)s, %(name)s) (
+              azure_scheduled_events:vm_event unless on (%(event)s) azure_scheduled_events:event_fact{fact="vms"} > 1
+            ),
+            "vms", "$1", "%(name)s", "(.*)"
           )
       )
       * on (%(event)s) group_left (about)
@@ -252,7 +261,10 @@
                 "about", "Expected interruption: $1 s.", "about", "(.*)"
               )
             or on (%(event)s)
-              label_replace(azure_scheduled_events:event_identity, "about", "Expected interruption: unknown.", "", "")
+              label_replace(
+                azure_scheduled_events:event_identity unless on (%(event)s) azure_scheduled_events:event_fact{fact="duration"},
+                "about", "Expected interruption: unknown.", "", ""
+              )
           )
           * on (%(event)s) group_left (description)
           (
