@@ -7,7 +7,18 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from dashboards.source import style
 from dashboards.source.frame import INSTANCE, Frame, PanelBuilder
 from dashboards.source.panels import About, columns, lines, numbers, timeline
-from dashboards.source.promql import Scope, announced, grew, mean, quantile, rises, states, status, whole
+from dashboards.source.promql import (
+    Scope,
+    announced,
+    grew,
+    mean,
+    quantile,
+    rises,
+    since_last,
+    states,
+    status,
+    whole,
+)
 from dashboards.source.queries import Query, Shape
 from dashboards.source.tables import Column, table_of
 
@@ -191,7 +202,7 @@ def _unannounced() -> PanelBuilder:
         " exporter has the durations.",
         _NO_EXPORTER,
     )
-    return columns(about, [Query(whole(counted, "instance"), "pauses")])
+    return columns(about, [Query(since_last(counted, "instance"), "pauses")])
 
 
 def _transitions() -> PanelBuilder:

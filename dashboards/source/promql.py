@@ -88,6 +88,18 @@ def whole(series: str, by: str) -> str:
     return f"sum by ({by}) (round(increase({series}[$__rate_interval])))"
 
 
+def since_last(series: str, by: str) -> str:
+    """Return the rise of counters since the point before.
+
+    `whole` misses a rise if no scrape succeeds where the windows of two points overlap, as while the VM is
+    paused.
+    """
+    now, before = (f"last_over_time({series}[1h]{offset})" for offset in ("", " offset $__interval"))
+    # After a restart, all that is counted is new; the first value of a counter that just appeared is not.
+    base = f"{before} <= {now} or 0 * {before} or min_over_time({series}[$__interval])"
+    return f"sum by ({by}) ({now} - ({base}))"
+
+
 def rises(series: str, by: str) -> str:
     """Return the increase of counters point by point, without those that did not increase in the period.
 

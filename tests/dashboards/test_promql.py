@@ -17,6 +17,7 @@ from dashboards.source.promql import (
     hit,
     number,
     rises,
+    since_last,
     states,
     status,
     watch,
@@ -89,6 +90,15 @@ def test_a_counter_that_rose_keeps_its_zeros(tmp_path: Path) -> None:
     ran = _series("hooks_total", "0x3 1x7", hook="drain", outcome="succeeded")
     idle = _series("hooks_total", "1x10", hook="drain", outcome="failed")
     _check(tmp_path, hooks, [ran, idle], {'{hook="drain", outcome="succeeded"}': 0})
+
+
+def test_a_pause_that_costs_scrapes_is_counted_once(tmp_path: Path) -> None:
+    """A counter that rises in a gap between scrapes rises at one point, and not at its first scrape."""
+    histories = {"gap": "0x2 _x5 1x9", "old": "7x20", "restarted": "4x3 _x1 0x1 2x9", "new": "_x4 1 2x9"}
+    series = [_series("unannounced_pauses_total", rise, instance=name) for name, rise in histories.items()]
+    points = f"sum_over_time(({since_last(ALL.metric('unannounced_pauses_total'), 'instance')})[11m:1m])"
+    counted = {"gap": 1, "old": 0, "restarted": 2, "new": 1}
+    _check(tmp_path, points, series, {f'{{instance="{name}"}}': count for name, count in counted.items()})
 
 
 def test_announced_is_a_mean_over_hits(tmp_path: Path) -> None:
