@@ -115,7 +115,7 @@ class Stage:
 @contextlib.contextmanager
 def stage(folder: Path) -> Iterator[Stage]:
     """Set it up, until the end of the block."""
-    simulator = Simulator(speed=60)
+    simulator = Simulator(speed=6)
     port = free_port()
     with SimulatorServer(simulator) as imds, http_receiver() as receiver:
         target = f"json://{receiver.authority}/"
