@@ -68,7 +68,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
 
 
-class Message(msgspec.Struct, frozen=True, tag="event"):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag="event"):
     """The facts of one transition for one target, at the time of the transition; rendered when it is sent.
 
     ``sequence`` is the transition's number in the event's life, from 1: with the event's key
@@ -125,7 +125,7 @@ class Outage(msgspec.Struct, frozen=True):
         return f"watch {self.since.isoformat()}"
 
 
-class WatchMessage(msgspec.Struct, frozen=True, tag="watch"):
+class WatchMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch"):
     """A message for one target: there is no valid document from IMDS for a while, or there is one again.
 
     ``key`` identifies the outage; with ``sequence`` (1 for blind, 2 for recovered) and the target it

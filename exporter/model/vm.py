@@ -25,7 +25,7 @@ _PORTALS = {
 }
 
 
-class VirtualMachine(msgspec.Struct, frozen=True):
+class VirtualMachine(msgspec.Struct, frozen=True, omit_defaults=True):
     """The facts about this VM; "" if IMDS has none. Events' ``Resources`` contain ``name``.
 
     ``priority`` is Regular or Spot. ``node`` is the VM's name in Kubernetes, which IMDS does not know.

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from exporter.state import Store
 from tests.bench import Build
 from tests.builders import document, raw_event, scheduled
 from tests.clocks import NOW, HandClock
+from tests.notifications.golden_cases import VM
 from tests.tracing.test_export import SPAN
 
 
@@ -76,6 +78,19 @@ def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
     again = Store.open(tmp_path, health=Health(clock), clock=clock)
     assert again.load().current == known.current
     again.close()
+
+
+def test_a_storm_for_three_targets_has_room(tmp_path: Path) -> None:
+    """No message about a thousand new events is dropped, with all that is known about the VM."""
+    clock = HandClock()
+    store = Store.open(tmp_path, health=Health(clock), clock=clock)
+    found = [scheduled(event_id=str(UUID(int=number))) for number in range(1000)]
+    step = advance(Known(), document(*found), NOW, instance="WestNO_0", watching=True)
+    plan = Plan([Route(("mail", "chat", "pager"))])
+    messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW, vm=VM)
+    assert store.record(step, messages) == {}
+    assert store.outbox.counts() == {"mail": 1000, "chat": 1000, "pager": 1000}
+    store.close()
 
 
 def test_changes_of_one_event_have_an_end() -> None:

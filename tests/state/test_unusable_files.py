@@ -166,9 +166,9 @@ def test_file_of_version_2_is_read(fixture: StateFixture) -> None:
 
 
 def _contains(new: Any, old: Any) -> bool:
-    """Return whether a JSON value has all that another one has; objects may have gained fields."""
+    """Return whether a JSON value has all that another one has; objects may lack fields that are empty."""
     if isinstance(old, dict):
-        return all(key in new and _contains(new[key], value) for key, value in old.items())
+        return all(_contains(new[key], value) if key in new else not value for key, value in old.items())
     if isinstance(old, list):
         return len(new) == len(old) and all(map(_contains, new, old))
     return bool(new == old)
