@@ -26,7 +26,7 @@ def _worker(directory: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def test_kill_at_every_write_loses_nothing(tmp_path: Path) -> None:
     """Killed in the middle of any write, torn ones included, it finds all that was acknowledged."""
-    sizes = [0, 1, 24, 32, 4096, *range(1000, 90_000, 1500)]
+    sizes = [0, 1, 24, 32, 8192, *range(1000, 180_000, 3000)]
     with _worker(tmp_path, *map(str, sizes)) as worker:
         assert worker.stdout is not None
         printed = worker.stdout.readlines()
