@@ -136,8 +136,9 @@ def simulate(**flags: Any) -> None:
     IMDS is Azure's Instance Metadata Service. The scenarios begin with the first request for scheduledevents.
     The page at the printed address starts scenarios, approves and cancels events, and injects faults.
     """
+    import queue
     import signal
-    import threading
+    import time
 
     from exporter.simulator import Simulator, SimulatorServer, load_scenarios
 
@@ -151,16 +152,17 @@ def simulate(**flags: Any) -> None:
         idle=flags["idle"],
         instances=flags["instances"],
     )
-    stopping = threading.Event()
+    # Not an event: the handler could interrupt its wait while that holds the lock.
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, lambda found, _: signals.put(found))
     with SimulatorServer(simulator, flags["web_listen_address"]) as server:
         click.echo(f"IMDS simulator at {server.url}; try: {invoked()} run --imds.endpoint {server.url}")
         for vm, url in list(server.urls.items())[1:]:
             click.echo(f"{vm} at {url}")
         # A signal delivered to another thread is handled only when this one wakes up.
-        while not stopping.wait(1.0):
-            pass
+        while signals.empty():
+            time.sleep(1.0)
 
 
 @main.command(params=[*COMMON, EXPORTER_URL])

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import queue
 import signal
 import tempfile
 import threading
@@ -49,19 +50,27 @@ def run(options: Options, clock: Clock) -> int:
     """Play all scenarios until interrupted, with messages and a table of events; return the exit status."""
     # The app checks them in the background, and the demo does not wait for that.
     planning.load(options.config_file, options.overrides, options.notify, os.environ)
-    stopping = threading.Event()
+    # Not an event: the handler could interrupt its wait while that holds the lock.
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, lambda found, _: signals.put(found))
     console = terminal.console()
     with demonstrating(options, clock) as demo:
         if not console.is_interactive:
-            _print(demo, console, stopping)
+            _print(demo, console, signals)
         else:
             with Live(console=console, screen=True, auto_refresh=False) as live:
-                while not stopping.wait(_REFRESH_SECONDS):
+                while not _is_stopped(signals):
                     live.update(frame(demo, console.height, console.width), refresh=True)
     click.echo(_next(notify=bool(options.notify)))
     return 0
+
+
+def _is_stopped(signals: queue.SimpleQueue[int]) -> bool:
+    """Wait for a signal until it is time to refresh."""
+    with contextlib.suppress(queue.Empty):
+        return bool(signals.get(timeout=_REFRESH_SECONDS))
+    return False
 
 
 def _next(*, notify: bool) -> str:
@@ -250,12 +259,12 @@ def _title(message: Rendered) -> Text:
     return Text(printable(message.title), style=terminal.STYLES[message.severity])
 
 
-def _print(demo: Demo, console: Console, stopping: threading.Event) -> None:
+def _print(demo: Demo, console: Console, signals: queue.SimpleQueue[int]) -> None:
     """Print messages as they arrive, and the table of events when it has changed."""
     for line in headline(demo):
         click.echo(line)
     told, shown = 0, None
-    while not stopping.wait(_REFRESH_SECONDS):
+    while not _is_stopped(signals):
         count = demo.messages.count
         for message in demo.messages.newest(min(count - told, KEPT)):
             body = "\n".join(map(printable, message.body.split("\n")))
