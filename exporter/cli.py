@@ -268,7 +268,7 @@ def doctor(**flags: Any) -> None:
     from exporter.commands import doctor as examination
     from exporter.config.addresses import NotifyUrls
 
-    logs.configure("warning", "logfmt")
+    logs.configure("warning", "terminal")
     asked = examination.Asked(
         config_file=flags["config_file"],
         web_config_file=flags["web_config_file"],
@@ -297,5 +297,5 @@ def check_config(*, files: tuple[Path, ...], web_config_file: Path | None) -> No
 
     if not files and web_config_file is None:
         raise click.UsageError("Missing argument 'FILE...', or --web.config.file.")
-    logs.configure("warning", "logfmt")
+    logs.configure("warning", "terminal")
     sys.exit(check_files(files, web_config_file))

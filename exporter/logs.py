@@ -22,8 +22,11 @@ _MOST_ITEMS = 100
 _PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
-def configure(level: str, style: LogFormat) -> None:
-    """Write this program's logs, and warnings of its libraries, to standard error."""
+def configure(level: str, style: LogFormat | Literal["terminal"]) -> None:
+    """Write this program's logs, and warnings of its libraries, to standard error.
+
+    The style ``terminal`` is for commands whose output is read by people: ``warning: what: why; remedy``.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FieldsFormatter(style, journal=_writes_to_journal(os.environ)))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
@@ -37,10 +40,10 @@ def configure(level: str, style: LogFormat) -> None:
 class FieldsFormatter(logging.Formatter):
     """Writes a record with its ``extra`` as fields: ``ts``, ``level``, ``component``, ``msg``, ..."""
 
-    def __init__(self, style: LogFormat, *, journal: bool = False) -> None:
+    def __init__(self, style: LogFormat | Literal["terminal"], *, journal: bool = False) -> None:
         """With ``journal`` each line begins with its priority, see sd-daemon(3)."""
         super().__init__()
-        self._is_json = style == "json"
+        self._written = style
         self._journal = journal
 
     def format(self, record: logging.LogRecord) -> str:
@@ -56,7 +59,10 @@ class FieldsFormatter(logging.Formatter):
             fields["traceback"] = self.formatException(record.exc_info)[-_LONGEST_TEXT:]
         prefix = f"<{_PRIORITIES.get(record.levelno, 6)}>" if self._journal else ""
         plain = {key: _plain(value) for key, value in fields.items()}
-        if self._is_json:
+        if self._written == "terminal":
+            _, level, _, what, *why = (_printable(str(value)) for value in plain.values())
+            return ": ".join([level, what, *(["; ".join(why)] if why else [])])
+        if self._written == "json":
             return prefix + _dumps(plain)
         return prefix + " ".join(
             f"{key}={_quoted(value)}" for key, value in plain.items() if value is not None
@@ -94,6 +100,10 @@ def _quoted(value: Any) -> str:
     text = str(value)
     # JSON's quoting is what Go's logfmt parsers expect.
     return text if text.isprintable() and _PLAIN.fullmatch(text) else _dumps(text)
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else _dumps(text)
 
 
 def _dumps(value: Any) -> str:

@@ -49,7 +49,7 @@ def test_json() -> None:
 @pytest.mark.parametrize(
     "text", ['a "b"', "a\nb", "a\r\nlevel=error", "\x1b[31m", "a=b", "", "\u2028", "é €"]
 )
-@pytest.mark.parametrize("style", ["logfmt", "json"])
+@pytest.mark.parametrize("style", ["logfmt", "json", "terminal"])
 def test_data_forges_no_lines(style: Any, text: str) -> None:
     """What Azure or a user wrote makes neither a second line nor steers the terminal."""
     written = line(style, "said", text=text)

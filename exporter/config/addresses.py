@@ -110,27 +110,16 @@ def resolve(
     to ``mistakes``, without any secret. A target without an address is left out: `exporter.config` reports
     it.
     """
-    found = []
+    found, apprise_config = [], ""
+    with mistakes:
+        if settings.apprise_config:
+            _read(settings.apprise_config, ("notifications", "apprise_config"), file)
+            apprise_config = settings.apprise_config
     for index, target in enumerate(settings.targets):
         place: Keys = ("notifications", "targets", index)
-
-        def expanded(text: str, *keys: str, place: Keys = place) -> str:
-            return _expanded(text, (*place, *keys), file, environ)
-
         with mistakes:
-            if target.tag and settings.apprise_config:
-                found.append(_tagged(target, (*place, "tag"), settings.apprise_config, file))
-            elif target.url_file:
-                keys = (*place, "url_file")
-                found.append(Address(target.name, _url_in_file(target.url_file, keys, file), keys=keys))
-            elif target.url:
-                found.append(Address(target.name, expanded(target.url, "url"), keys=(*place, "url")))
-            elif target.webhook:
-                url, keys = expanded(target.webhook, "webhook"), (*place, "webhook")
-                if http_url(url) is None:
-                    raise file.error(keys, "is not a valid URL; write it like https://example.com/events")
-                headers = {name: expanded(text, "headers", name) for name, text in target.headers.items()}
-                found.append(Address(target.name, webhook=url, headers=headers, keys=keys))
+            if address := _address(target, place, apprise_config, file, environ):
+                found.append(address)
     for name, url in zip(names_of_extra(extra), extra, strict=True):
         with mistakes:
             if not url.strip():
@@ -198,10 +187,28 @@ def names_of_extra(extra: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"notify-{number}" for number in range(1, len(extra) + 1))
 
 
-def _tagged(target: Target, keys: Keys, apprise_config: str, file: YamlFile) -> Address:
-    _read(apprise_config, ("notifications", "apprise_config"), file)
-    _refuse_url(target.tag, keys, file, "a tag")
-    return Address(target.name, apprise_config=(apprise_config, target.tag), keys=keys)
+def _address(
+    target: Target, place: Keys, apprise_config: str, file: YamlFile, environ: Mapping[str, str]
+) -> Address | None:
+    def expanded(text: str, *keys: str) -> str:
+        return _expanded(text, (*place, *keys), file, environ)
+
+    if target.tag and apprise_config:
+        keys = (*place, "tag")
+        _refuse_url(target.tag, keys, file, "a tag")
+        return Address(target.name, apprise_config=(apprise_config, target.tag), keys=keys)
+    if target.url_file:
+        keys = (*place, "url_file")
+        return Address(target.name, _url_in_file(target.url_file, keys, file), keys=keys)
+    if target.url:
+        return Address(target.name, expanded(target.url, "url"), keys=(*place, "url"))
+    if target.webhook:
+        url, keys = expanded(target.webhook, "webhook"), (*place, "webhook")
+        if http_url(url) is None:
+            raise file.error(keys, "is not a valid URL; write it like https://example.com/events")
+        headers = {name: expanded(text, "headers", name) for name, text in target.headers.items()}
+        return Address(target.name, webhook=url, headers=headers, keys=keys)
+    return None
 
 
 def _url_in_file(path: str, keys: Keys, file: YamlFile) -> str:

@@ -36,7 +36,7 @@ _QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
 class YamlFile:
     """A parsed file: plain data, the line of every key, mistakes, and the places of faulty values.
 
-    Without a path, there is no file, and errors name the key alone.
+    Without a path, the data are empty, and errors name the key alone.
     """
 
     def __init__(self, path: Path = Path()) -> None:

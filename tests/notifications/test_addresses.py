@@ -155,7 +155,7 @@ def test_tags_of_an_apprise_file(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"1: notifications\.apprise_config: the file cannot be read: No such"
     ):
-        plan(tmp_path, text.format(tmp_path / "missing.yml", "oncall"))
+        plan(tmp_path, f"notifications: {{apprise_config: {tmp_path / 'missing.yml'}}}")
 
 
 @pytest.mark.parametrize(
