@@ -15,7 +15,7 @@ PROMTOOL_TESTS = sorted((ALERTS / "tests").glob("*.yml"))
 _UNITS = {"h": 3600, "m": 60, "s": 1}
 
 
-def tool(*words: str | Path, cwd: Path | None = None, timeout: float = 60) -> str:
+def tool(*words: str | Path, cwd: Path | None = None, timeout: float = 240) -> str:
     """Run a tool that has to succeed; return its output."""
     done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
