@@ -115,6 +115,8 @@ def _drawn(about: About, queries: Sequence[Query], minimum: float | None) -> tim
             panel.override_by_regexp(
                 pattern, [DynamicConfigValue("color", {"mode": mode, "fixedColor": color})]
             )
+    if about.unit == "short":
+        panel.decimals(0)  # a count, whose axis is to have no fractions
     return panel if minimum is None else panel.min(minimum)
 
 
@@ -146,7 +148,6 @@ def columns(about: About, queries: Sequence[Query], *, interval: str = "5m") -> 
         .draw_style(GraphDrawStyle.BARS)
         .line_width(0)
         .fill_opacity(90)
-        .decimals(0)
         .interval(interval)
         .stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
     )

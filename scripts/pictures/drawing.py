@@ -182,7 +182,8 @@ def _plot(canvas: Canvas, field: Mapping[str, Any], *, rows: int) -> Axes:
         plot.set_yscale("symlog", linthresh=scale["linearThreshold"])
         plot.set_yticks([-600, -60, 0, 60, 600, 3600, 86400])
     else:
-        plot.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        whole = field.get("decimals") == 0
+        plot.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=whole))
     plot.yaxis.set_major_formatter(FuncFormatter(lambda value, _: formats.text(value, field["unit"])))
     plot.grid(color=LINE, lw=0.7)
     plot.tick_params(colors=FAINT, labelsize=8, length=0)

@@ -55,6 +55,14 @@ def test_every_panel_explains_itself(dashboard: dict[str, Any]) -> None:
         assert panel["description"].endswith(".")
 
 
+def test_the_axis_of_a_count_has_no_fractions(dashboard: dict[str, Any]) -> None:
+    """Panels over time whose unit is a plain number show counts."""
+    for panel in panels(dashboard):
+        defaults = panel["fieldConfig"]["defaults"]
+        if panel["type"] == "timeseries" and defaults["unit"] == "short":
+            assert defaults.get("decimals") == 0, panel["title"]
+
+
 def test_ids_are_distinct(dashboard: dict[str, Any]) -> None:
     """No two panels share an id, and no two queries of a panel."""
     ids = [panel["id"] for panel in dashboard["panels"]]
