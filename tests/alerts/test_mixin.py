@@ -33,7 +33,7 @@ def test_rules_and_dashboards_follow_the_configuration() -> None:
     jobs = [rule["labels"]["job"] for rule in groups[0]["rules"] if "labels" in rule]
     assert jobs == ["vms", "spot"]
     assert rules["ScheduledEventsMany"]["expr"] == "count by (job, team) (azure_scheduled_events:event) > 7"
-    assert rules["ScheduledEventImminent"]["expr"].endswith("<= 600")
+    assert "<= 600\n" in rules["ScheduledEventImminent"]["expr"]
     assert "within 10 minutes" in rules["ScheduledEventImminent"]["annotations"]["summary"]
     announced = next(
         rule for rule in groups[1]["rules"] if rule.get("labels") == {"event_status": "Scheduled"}
