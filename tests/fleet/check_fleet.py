@@ -4,7 +4,6 @@ It measures which messages arrive for one event that hits three VMs and takes on
 """
 
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +14,8 @@ import pytest
 import yaml
 
 from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
-from tests.alerts.support import ALERTS, RULE_FILES
-from tests.end_to_end.program import eventually, exporter, free_port, query, running
+from tests.end_to_end.program import eventually, exporter, free_port, query
+from tests.fleet.monitoring import Target, example, monitoring
 from tests.notifications.receivers import Receiver, http_receiver
 
 log = logging.getLogger(__name__)
@@ -25,9 +24,6 @@ VMS = 50
 HIT = ("vm_0", "vm_1", "vm_2")
 RULE = {"name": "reboots", "match": {"event_types": ["Reboot"]}, "action": "approve", "delay": "30s"}
 PLAN = EventPlan(type="Reboot", vms=HIT, notice=600, impact=60)
-
-
-Target = dict[str, list[str] | dict[str, str]]
 
 
 @dataclass
@@ -55,40 +51,12 @@ def fleet(folder: Path, scrape: str) -> Iterator[Fleet]:
             port, machines[vm] = free_port(), stack.enter_context(contextlib.ExitStack())
             machines[vm].enter_context(exporter(url, folder / vm, port, "--config.file", str(file)))
             targets.append({"targets": [f"127.0.0.1:{port}"], "labels": {"instance": vm, "vm": vm}})
-        alertmanager = free_port()
-        flags = [f"--config.file={_alertmanager(folder, receiver)}", f"--storage.path={folder / 'am'}"]
-        program = running("prometheus-alertmanager", alertmanager, *flags, "--cluster.listen-address=")
-        stack.enter_context(program)
-        flags = [f"--config.file={_prometheus(folder, scrape, targets, alertmanager)}"]
-        program = running("prometheus", free_port(), *flags, f"--storage.tsdb.path={folder / 'tsdb'}")
-        here = Fleet(simulator, machines, receiver, stack.enter_context(program))
+        prometheus = stack.enter_context(monitoring(folder, example(receiver), scrape, targets))
+        here = Fleet(simulator, machines, receiver, prometheus)
         eventually(
             lambda: query(here.prometheus, f"count(azure_scheduled_events:vm == 1) == {VMS}"), within=300
         )
         yield here
-
-
-def _alertmanager(folder: Path, receiver: Receiver) -> Path:
-    configuration = yaml.safe_load((ALERTS / "alertmanager.example.yml").read_text())
-    for one in configuration["receivers"]:
-        for webhook in one.get("webhook_configs", []):
-            webhook["url"] = f"http://{receiver.authority}/{one['name']}"
-    file = folder / "alertmanager.yml"
-    file.write_text(yaml.safe_dump(configuration))
-    return file
-
-
-def _prometheus(folder: Path, scrape: str, targets: list[Target], alertmanager: int) -> Path:
-    job = {"job_name": "azure-scheduled-events-exporter", "static_configs": targets}
-    configuration = {
-        "global": {"scrape_interval": scrape, "scrape_timeout": scrape},
-        "rule_files": [str(file) for file in RULE_FILES],
-        "scrape_configs": [job],
-        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]},
-    }
-    file = folder / "prometheus.yml"
-    file.write_text(json.dumps(configuration))
-    return file
 
 
 @pytest.mark.timeout(600)

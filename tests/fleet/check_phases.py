@@ -5,7 +5,6 @@ Alertmanager may not look at a group between the end of one phase of an event an
 
 import contextlib
 import http.server
-import json
 import logging
 import random
 import threading
@@ -15,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.alerts.support import ALERTS, RULE_FILES
-from tests.end_to_end.program import free_port, running
+from tests.fleet.monitoring import example, monitoring
 from tests.notifications.receivers import http_receiver
 
 log = logging.getLogger(__name__)
@@ -101,30 +98,12 @@ def test_no_event_is_told_in_the_wrong_order(tmp_path: Path) -> None:
     dice = random.Random(seed)
     plans = [[Plan.draw(f"{vm}-{event}", dice) for event in range(EVENTS)] for vm in range(TARGETS)]
     with http_receiver() as receiver, exporters(plans) as addresses:
-        configuration = yaml.safe_load((ALERTS / "alertmanager.example.yml").read_text())
+        configuration = example(receiver)
         # A storm is not what is tested here.
         configuration["inhibit_rules"] = [
             rule for rule in configuration["inhibit_rules"] if "Many" not in str(rule["source_matchers"])
         ]
-        for one in configuration["receivers"]:
-            for webhook in one.get("webhook_configs", []):
-                webhook["url"] = f"http://{receiver.authority}/{one['name']}"
-        (tmp_path / "alertmanager.yml").write_text(yaml.safe_dump(configuration))
-        port = free_port()
-        job = {"job_name": "azure-scheduled-events-exporter", "static_configs": [{"targets": addresses}]}
-        files = {
-            "global": {"scrape_interval": "5s", "scrape_timeout": "5s"},
-            "rule_files": [str(file) for file in RULE_FILES],
-            "scrape_configs": [job],
-            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}]},
-        }
-        (tmp_path / "prometheus.yml").write_text(json.dumps(files))
-        flags = [f"--config.file={tmp_path / 'alertmanager.yml'}", f"--storage.path={tmp_path / 'am'}"]
-        own = [f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"]
-        with (
-            running("prometheus-alertmanager", port, *flags, "--cluster.listen-address="),
-            running("prometheus", free_port(), *own),
-        ):
+        with monitoring(tmp_path, configuration, "5s", [{"targets": addresses}]):
             last = max(plan.over for own in plans for plan in own)
             # The longest way of a message: a scrape, an evaluation, an interval of its group; twice that.
             time.sleep(last + 30)
