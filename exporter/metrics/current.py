@@ -20,6 +20,8 @@ from exporter.model.vm import VirtualMachine
 
 # Azure lists a handful of events, of at most 1,000 VMs each.
 _MOST_RESOURCES = 20_000
+# A sample takes several times as much memory as its text.
+_MOST_AT_ONCE = 1000
 
 _Samples = Iterable[tuple[Sequence[str], float]]
 
@@ -108,6 +110,8 @@ class _Version:
 class EventCollector(Collector):
     """Collects what is known of the current events, except what changes while the document does not.
 
+    A family of many samples is collected as several, one after another.
+
     With one Freeze scheduled for this VM, among others::
 
         azure_scheduled_events_event_resources{event_id="C7061BAC-...",event_type="Freeze"} 2.0
@@ -129,10 +133,10 @@ class EventCollector(Collector):
 
     def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         shown = _shown(snapshot)
-        yield _info(shown)
+        yield from _info(shown)
         yield from _numbers(shown)
         if snapshot.resources:
-            yield _resources(shown)
+            yield from _resources(shown)
 
 
 def _shown(snapshot: Snapshot) -> list[Life]:
@@ -144,6 +148,15 @@ def _gauge(name: str, meaning: str, samples: _Samples, labels: Sequence[str] = (
     for values, value in samples:
         family.add_metric(values, value)
     return family
+
+
+def _in_parts(
+    name: str, meaning: str, samples: _Samples, labels: Sequence[str]
+) -> Iterator[GaugeMetricFamily]:
+    left = iter(samples)
+    yield _gauge(name, meaning, islice(left, _MOST_AT_ONCE), labels)
+    while (part := _gauge(name, meaning, islice(left, _MOST_AT_ONCE), labels)).samples:
+        yield part
 
 
 def _watch(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
@@ -197,9 +210,9 @@ def _pending(snapshot: Snapshot) -> GaugeMetricFamily:
     )
 
 
-def _info(shown: Iterable[Life]) -> GaugeMetricFamily:
+def _info(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
     names = ("event_id", "event_type", "event_status", "event_source", "resource_type")
-    return _gauge(
+    return _in_parts(
         "event_info",
         "Properties of an event in the latest document; always 1.",
         (
@@ -254,20 +267,20 @@ def _numbers(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
             for t in shown
             if (value := value_of(t)) is not None
         )
-        yield _gauge(f"event_{name}", meaning, samples, ["event_id", "event_type"])
+        yield from _in_parts(f"event_{name}", meaning, samples, ["event_id", "event_type"])
 
 
 def _count_resources(life: Life) -> int:
     return len({normal_name(name) for name in life.event.resources})
 
 
-def _resources(shown: Iterable[Life]) -> GaugeMetricFamily:
+def _resources(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
     samples = (
         ((life.event.event_id, life.event.event_type, resource), 1)
         for life in shown
         for resource in dict.fromkeys(life.event.resources)
     )
-    return _gauge(
+    return _in_parts(
         "event_resource_info",
         "Resource that an event affects; always 1.",
         islice(samples, _MOST_RESOURCES),

@@ -99,9 +99,7 @@ class WebApp:
             snapshot = site.snapshot()
             # The link to the next page is that of RFC 8288.
             more = {"link": f'<?page={page + 1}>; rel="next"'} if api.has_page(snapshot, page + 1) else {}
-            body = msgspec.json.encode(api.events(snapshot, site.approval, page))
-            # Of 10,000 events it takes some MiB, until its clients have read it.
-            deflated = Deflated().more([body], end=True)
+            deflated = Deflated().more(api.events(snapshot, site.approval, page), end=True)
             return Response(deflated.data, JSON, headers=more, inflated_size=deflated.size)
 
         return await self._renderer.render(("events", page), render)

@@ -4,7 +4,6 @@ import gzip
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -99,9 +98,14 @@ class Exposition:
 
 
 def _texts(encode: Encode, collector: Collector) -> Iterator[bytes]:
-    """Return the text of each family; that of 10,000 events as a whole would take many MiB."""
-    return map(partial(_text, encode), collector.collect())
+    """Yield the text of each family; that of 10,000 events as a whole would take many MiB.
 
-
-def _text(encode: Encode, family: Metric) -> bytes:
-    return encode(_Family(family)).removesuffix(_END)
+    Families of one name that follow each other become one.
+    """
+    name = ""
+    for family in collector.collect():
+        text = encode(_Family(family)).removesuffix(_END)
+        while family.name == name and text.startswith(b"#"):
+            text = text.partition(b"\n")[2]
+        name = family.name
+        yield text

@@ -11,9 +11,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
+from exporter.metrics import EventCollector
+from exporter.model.views import Snapshot
 from exporter.serving import Response
 from exporter.web.exposition import Encode, Exposition
+from tests.builders import scheduled
 from tests.clocks import HandClock
+from tests.web.support import life
 
 
 class Counting(Collector):
@@ -80,3 +84,23 @@ def test_a_large_text_is_never_held_as_a_whole() -> None:
     assert sum(sizes) == text.size > 20 * 2**20
     assert max(sizes) <= 32 * 1024
     assert peak < 8 * 2**20
+
+
+@pytest.mark.parametrize("encode", [generate_latest, openmetrics.generate_latest])
+def test_the_samples_of_many_events_are_never_held_as_a_whole(encode: Encode) -> None:
+    """They are rendered in parts, which make one family each."""
+    lives = [life(scheduled(event_id=f"{number:032x}")) for number in range(5000)]
+    events = EventCollector(lambda: Snapshot(current=tuple(lives), resources=True))
+    exposition = Exposition(CollectorRegistry(), HandClock(), events=events)
+    tracemalloc.start()
+    try:
+        text = exposition.text(encode, "")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    lines = zlib.decompress(text.data, wbits=-zlib.MAX_WBITS).decode().splitlines()
+    types = [line for line in lines if line.startswith("# TYPE")]
+    assert len(types) == len(set(types)) == 7
+    assert sum("_event_info{" in line for line in lines) == 5000
+    assert sum("_event_resource_info{" in line for line in lines) == 10_000
+    assert peak < 4 * 2**20
