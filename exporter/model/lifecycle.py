@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from exporter.model.events import ScheduledEvent, Target, same_resources
+from exporter.model.events import ScheduledEvent, Target, lower, same_resources
 
 HISTORY = timedelta(days=90)
 
@@ -92,7 +92,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def key(self) -> str:
         """The event's first id in lower case, with the number of this life from the second on."""
-        first = self.ids[0].lower()
+        first = lower(self.ids[0])
         return first if self.number == 1 else f"{first}#{self.number}"
 
     @property

@@ -6,6 +6,7 @@ to their parents. (W3C Trace Context, "traceparent header": 16 bytes and 8 bytes
 """
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
@@ -221,7 +222,8 @@ def _attributes(life: Life) -> dict[str, Attribute]:
         # Azure clears NotBefore at the start, so the last announced one is used.
         "not_before": rfc3339(life.announced),
     }
-    return {PREFIX + name: value for name, value in found.items() if value is not None}
+    # Thousands of spans wait at times.
+    return {sys.intern(PREFIX + name): value for name, value in found.items() if value is not None}
 
 
 def _span_id(*facts: str) -> str:

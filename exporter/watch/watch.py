@@ -3,6 +3,7 @@
 `exporter.watch.poller` runs it on a thread.
 """
 
+import hashlib
 import logging
 import math
 from collections.abc import Sequence
@@ -83,8 +84,8 @@ class Watch:
         self._outages = Outages(store, notifier, clock)
         # Findings of a previous process, until this VM's name is known.
         self._unrecorded: list[Report] = []
-        # The newest document, as received and decoded; None if it has to be processed again.
-        self._body: bytes | None = None
+        # A digest of the newest document, which may have 8 MiB; None if it has to be processed again.
+        self._digest: bytes | None = None
         self._document: Document | None = None
         self._was_named = False
         self._thresholds: Sequence[float] = ()
@@ -127,8 +128,7 @@ class Watch:
         """
         started = self._clock.monotonic()
         try:
-            body = imds.fetch()
-            document = self._document if body == self._body else decode_document(body)
+            digest, document = self._fetch(imds)
         except ImdsError as error:
             seconds = self._clock.monotonic() - started
             self._metrics.polled(error.reason, seconds)
@@ -141,14 +141,19 @@ class Watch:
             self.snapshot = replace(self.snapshot, api_version=imds.api_version)
         self._learn_vm(imds)
         self.record_findings()
-        if document is not None and (body != self._body or self.known.has_untold):
+        if document is not None and (digest != self._digest or self.known.has_untold):
             self._take(document)
-            self._body, self._document = body, document
+            self._digest, self._document = digest, document
         self._succeed()
         self._tell_imminent()
         self._approver.look(self.snapshot, fresh=True)
         self._store.retry()
         return PollOutcome.SUCCESS
+
+    def _fetch(self, imds: ImdsClient) -> tuple[bytes, Document | None]:
+        body = imds.fetch()
+        digest = hashlib.sha256(body).digest()
+        return digest, self._document if digest == self._digest else decode_document(body)
 
     def look(self) -> bool:
         """Do what is due by the time alone; return whether approvals need a fresh document now."""
@@ -316,7 +321,7 @@ class Watch:
         if name != self.snapshot.instance:
             self.snapshot = replace(self.snapshot, instance=name)
             # The targets of the newest document's events have to be determined again.
-            self._body = None
+            self._digest = None
 
     def _succeed(self) -> None:
         now = self._clock.now()
