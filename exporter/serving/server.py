@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _WRITE_SECONDS = 30.0  # for the peer to read a response
 _LOOK_AGAIN = 0.05  # seconds
 _BUSY_SECONDS = 1.0  # for requests in progress to end
-_MOST_BODY_BYTES = 16 * 1024**2  # of the bodies that are being sent
+_MOST_BODY_BYTES = 4 * 1024**2  # of the bodies that are being sent
 _MOST_HANDSHAKES = 32  # in progress; each can take some 300 KiB
 
 
@@ -143,6 +143,15 @@ class Server:
         for _ in range(5):
             await asyncio.sleep(0)
 
+    async def _queue(self, connection: Connection) -> None:
+        """Wait for a turn: one per iteration of the event loop, for all connections that are not trusted.
+
+        A new connection would otherwise wait several times for all kept ones, or for a piece of all bodies.
+        """
+        if not connection.trusted:
+            async with self._turn:
+                await asyncio.sleep(0)
+
     async def _make_room(self) -> bool:
         """Return whether another connection can be accepted, for which an idle one is closed."""
         deadline = self._loop.time() + _BUSY_SECONDS
@@ -202,11 +211,7 @@ class Server:
                 if not connection.http.trailing_data[0]:
                     async with self._wait(connection, self._idle_timeout):
                         await connection.read()
-                if not connection.trusted:
-                    # One request per iteration of the event loop, for all kept connections together.
-                    # Otherwise a new one would wait for all of them several times.
-                    async with self._turn:
-                        await asyncio.sleep(0)
+                await self._queue(connection)
                 async with self._wait(connection, self._request_timeout):
                     request = await connection.request()
         except h11.RemoteProtocolError as error:
@@ -256,6 +261,7 @@ class Server:
         try:
             for piece in response.pieces():
                 await self._send(connection, h11.Data(data=piece), deadline - self._loop.time())
+                await self._queue(connection)
         finally:
             self._bodies.pop(connection, None)
 
