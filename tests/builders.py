@@ -44,7 +44,6 @@ def body(*events: Any, incarnation: Any = 1) -> bytes:
 
 
 def scheduled(**fields: Any) -> ScheduledEvent:
-    """Return what `raw_event` decodes to, with other values where given."""
     values: dict[str, Any] = {
         "event_id": FREEZE_ID,
         "event_type": "Freeze",
@@ -65,5 +64,4 @@ def started(**fields: Any) -> ScheduledEvent:
 
 
 def document(*events: ScheduledEvent, incarnation: int = 1, defects: tuple[Defect, ...] = ()) -> Document:
-    """Return a document that lists these events."""
     return Document(incarnation, events, defects)

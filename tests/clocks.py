@@ -13,7 +13,6 @@ class HandClock:
         self._monotonic = 1000.0
 
     def now(self) -> datetime:
-        """Return the wall-clock time, aware and in UTC."""
         return self._now
 
     def monotonic(self) -> float:
@@ -21,11 +20,9 @@ class HandClock:
         return self._monotonic
 
     def sleep(self, seconds: float) -> None:
-        """Advance both clocks."""
         self.pass_seconds(seconds)
 
     def pass_seconds(self, seconds: float) -> None:
-        """Advance both clocks."""
         self._now += timedelta(seconds=seconds)
         self._monotonic += seconds
 

@@ -89,7 +89,6 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 @pytest.fixture
 def pki(tmp_path: Path) -> "Pki":
-    """Make certificates in the test's own folder."""
     from tests.web.certificates import Pki
 
     return Pki.make(tmp_path)

@@ -39,7 +39,6 @@ class Connection:
         self.stopping = stopping
 
     def send(self, data: bytes) -> None:
-        """Send all of it."""
         self.sock.sendall(data)
 
     def drip(self, data: bytes, pause: float = 0.02) -> None:
@@ -50,7 +49,6 @@ class Connection:
                 return
 
     def hang_up(self) -> None:
-        """End the connection."""
         self.sock.shutdown(socket.SHUT_RDWR)
 
 
@@ -71,7 +69,6 @@ class HttpServer:
         self._threads[0].start()
 
     def stop(self) -> None:
-        """Close everything, and wait for the threads."""
         self.stopping.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

@@ -28,7 +28,6 @@ class Story:
         after: timedelta = timedelta(seconds=1),
         defects: tuple[Defect, ...] = (),
     ) -> Step:
-        """Advance the clock, feed one document, and return its effects."""
         self.now += after
         self.incarnation = self.incarnation + 1 if incarnation is None else incarnation
         document = Document(self.incarnation, events, defects)
@@ -44,12 +43,10 @@ class Story:
 
     @property
     def current(self) -> list[Life]:
-        """Return the events that the last document listed."""
         return list(self.known.current.values())
 
     @property
     def past(self) -> list[Life]:
-        """Return the events that are gone."""
         return list(self.known.past.values())
 
 
@@ -59,7 +56,6 @@ def happened(step: Step) -> list[tuple[str, Transition]]:
 
 
 def path(life: Life) -> list[Transition]:
-    """Return the transitions of an event's life."""
     return [record.transition for record in life.transitions]
 
 

@@ -36,7 +36,6 @@ class StateFixture:
 
     @property
     def path(self) -> Path:
-        """Return the path of the state file."""
         return self.directory / "state.db"
 
     def open(self) -> Store:
@@ -46,7 +45,6 @@ class StateFixture:
         return self._stores[-1]
 
     def close(self) -> None:
-        """Close what is open."""
         while self._stores:
             self._stores.pop().close()
 
@@ -62,7 +60,6 @@ class StateFixture:
         return next((p.message for p in self.health.problems() if p.reason is reason), "")
 
     def aside(self) -> list[str]:
-        """List what was moved aside."""
         return sorted(p.name for p in self.directory.glob("state.db.*"))
 
 
@@ -141,10 +138,8 @@ def queue(store: Store, jobs: Sequence[Job]) -> None:
 
 
 def stage(store: Store, spans: Sequence[Span]) -> None:
-    """Queue spans to be sent."""
     store.record(Step(Known(), (), (), (), (), new_incarnation=True), traced=TraceJobs(spans))
 
 
 def life_of(event_id: str) -> Life:
-    """Return a life of a Freeze that was first seen at the start."""
     return Life(ScheduledEvent(event_id, "Freeze", SCHEDULED), (event_id,), START)

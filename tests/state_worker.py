@@ -19,7 +19,6 @@ from tests.state_support import START, nth_step
 
 
 def main() -> None:
-    """Do what the arguments ask for."""
     directory, *rest = sys.argv[1:]
     if rest == ["hold"]:
         store = _open(Path(directory))

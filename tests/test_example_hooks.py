@@ -68,7 +68,6 @@ def test_slurm_node_that_an_administrator_drained(slurm: Callable[..., list[str]
 
 
 def as_json(body: object, status: str = "200 OK") -> bytes:
-    """Return a response with a JSON body."""
     return answer(json.dumps(body).encode(), status, "Connection: close\r\n")
 
 

@@ -17,7 +17,6 @@ AT = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 
 
 def line(style: Literal["logfmt", "json"], message: str, **fields: Any) -> str:
-    """Return the line for a record."""
     record = logging.LogRecord("exporter.watch", logging.WARNING, __file__, 1, message, (), None)
     record.created = AT.timestamp()
     record.__dict__.update(fields)

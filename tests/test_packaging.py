@@ -35,7 +35,6 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def run(code: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Run the program from the code in a directory."""
     command = [sys.executable, "-P", "-m", "exporter", *words]
     environment = {"PYTHONPATH": str(code), "LANG": "C.UTF-8"}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd="/")

@@ -21,7 +21,6 @@ UMASKS = [0o000, 0o022, 0o077, 0o177, 0o777]
 
 @contextlib.contextmanager
 def umask(mask: int) -> Iterator[None]:
-    """Set the umask of this process."""
     before = os.umask(mask)
     try:
         yield
@@ -38,7 +37,6 @@ def folder() -> Iterator[Path]:
 
 
 def modes(folder: Path) -> dict[str, int]:
-    """Return the permission bits of all below a folder."""
     return {str(path.relative_to(folder)): path.stat().st_mode & 0o7777 for path in folder.rglob("*")}
 
 

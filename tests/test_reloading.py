@@ -14,15 +14,12 @@ SECONDS = 20.0
 
 
 class Configurations:
-    """Configurations whose reading is controlled by the test."""
-
     def __init__(self) -> None:
         self.begun: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         self.applied = 0
 
     def prepare(self) -> Callable[[], None]:
-        """Read one."""
         self.begun.put(None)
         error = self.results.get(timeout=SECONDS)
         if error is not None:
@@ -30,7 +27,6 @@ class Configurations:
         return self.apply
 
     def apply(self) -> None:
-        """Count it."""
         self.applied += 1
 
     def wait(self) -> None:
@@ -40,13 +36,11 @@ class Configurations:
 
 @pytest.fixture
 def configurations() -> Configurations:
-    """Return configurations."""
     return Configurations()
 
 
 @pytest.fixture
 def reloader(configurations: Configurations) -> Iterator[Reloader]:
-    """Yield a reloader, and wait for the end of its thread."""
     found = Reloader(configurations.prepare)
     yield found
     found.stop(SECONDS)

@@ -24,14 +24,12 @@ USERS = f"basic_auth_users: {{a: '{bcrypt.hashpw(b'x', bcrypt.gensalt(4)).decode
 
 
 def file(path: Path, text: str, mode: int = 0o644) -> Path:
-    """Write a file with a mode."""
     path.write_text(text)
     path.chmod(mode)
     return path
 
 
 def loaded(folder: Path, mode: int = 0o644, *, apprise: str = "", **targets: dict[str, str]) -> Path:
-    """Write and read a configuration with these targets, and return its path."""
     listed = [{"name": name, **address} for name, address in targets.items()]
     notifications: dict[str, Any] = {"targets": listed}
     notifications |= {"apprise_config": apprise} if apprise else {}
@@ -51,7 +49,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 
 def told(*paths: Path) -> list[tuple[str, str]]:
-    """Return what the warnings of these files are to be."""
     return [(str(path), f"chmod o= {path}") for path in paths]
 
 

@@ -33,7 +33,6 @@ def manager(address: str) -> Iterator[socket.socket]:
 
 
 def heard(listener: socket.socket) -> list[str]:
-    """Return the fields of the next message."""
     return listener.recv(4096).decode().split("\n")
 
 

@@ -110,14 +110,11 @@ def test_pauses_double(chance: float, part: float) -> None:
 
 
 class Checked:
-    """A watchdog with a clock to drive by hand."""
-
     def __init__(self) -> None:
         self.clock = HandClock()
         self.watchdog = Watchdog(self.clock)
 
     def check_after(self, *steps: float) -> list[str | None]:
-        """Advance the clock step by step, and return the result of each check."""
         found = []
         for step in steps:
             self.clock.pass_seconds(step)

@@ -20,8 +20,6 @@ def approving(rule: dict[str, Any] | None = None, **sections: Any) -> str:
 
 
 def failing(error: ImdsError) -> Callable[[Sequence[str]], NoReturn]:
-    """Return an answer of IMDS that is an error."""
-
     def fail(_: Sequence[str]) -> NoReturn:
         raise error
 
@@ -29,21 +27,17 @@ def failing(error: ImdsError) -> Callable[[Sequence[str]], NoReturn]:
 
 
 def state(bench: Bench) -> tuple[str | None, str | None]:
-    """Return the state of the first current event's approval, and why."""
     found = bench.api("current")[0]["approval"]
     return found["state"], found["reason"]
 
 
 def states(bench: Bench) -> dict[str, str | None]:
-    """Return the states of the approvals of all current events."""
     return {one["id"]: one["approval"]["state"] for one in bench.api("current")}
 
 
 def transitions(bench: Bench) -> list[str]:
-    """Return the transitions of the first current event."""
     return [one["transition"] for one in bench.api("current")[0]["transitions"]]
 
 
 def tries(bench: Bench) -> list[float]:
-    """Return when approvals were sent, in seconds since the first."""
     return [at - bench.posts[0][0] for at, _ in bench.posts]

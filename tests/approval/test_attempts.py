@@ -23,7 +23,6 @@ OPEN = {"NotBefore": ""}
 
 
 def counted(bench: Bench, outcome: str) -> float | None:
-    """Return how many approvals ended so."""
     return bench.metric("approvals_total", rule="all", outcome=outcome)
 
 
@@ -209,7 +208,6 @@ def test_a_disk_that_takes_nothing(build: Build) -> None:
 
 
 def lose_the_state(bench: Bench) -> None:
-    """Start again with a file that is damaged."""
     bench.app.stop()
     (bench.state / "state.db").write_bytes(b"garbage" * 1000)
     bench.start()

@@ -23,12 +23,10 @@ HOLD = Rule("nights", "hold", Match(event_types=("Freeze",)))
 
 
 def settings(*rules: Rule, mode: Mode = Mode.ON, **fields: Any) -> Approval:
-    """Return settings with these rules."""
     return Approval(mode=mode, rules=rules or (FREEZES,), **fields)
 
 
 def seen(event: ScheduledEvent | None = None) -> Life:
-    """Return an event that is seen now for the first time."""
     return Life(event or scheduled(), (FREEZE_ID,), first_seen=NOW)
 
 
@@ -39,7 +37,6 @@ def outcome(  # each with a default
     facts: Facts | None = None,
     after: float = 0.0,
 ) -> Decision:
-    """Decide."""
     now = NOW + timedelta(seconds=after)
     return decide(seen(event), given or settings(), instance, now, facts or Facts(age=after))
 

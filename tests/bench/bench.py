@@ -37,8 +37,6 @@ SUCCEEDED = CommandResult(HookOutcome.SUCCEEDED, 0, 0.0, "")
 
 
 class MemoryReceiver:
-    """A receiver of traces that keeps the spans."""
-
     def __init__(self) -> None:
         self.problem = ""
         self.answer: Callable[[Sequence[Span]], ExportOutcome] = lambda spans: ExportOutcome(len(spans))
@@ -46,7 +44,6 @@ class MemoryReceiver:
         self.attributes: Mapping[str, str] = {}
 
     def export(self, spans: Sequence[Span]) -> ExportOutcome:
-        """Keep a batch."""
         outcome = ExportOutcome(problem=self.problem) if self.problem else self.answer(spans)
         self.spans += [] if outcome.problem else spans
         return outcome
@@ -112,7 +109,6 @@ class Bench:
         self.loops.settle()
 
     def restart(self, text: str | None = None, *, after: float = 0.0) -> None:
-        """Stop the program, and start it some time later."""
         self.app.stop()
         self.clock.pass_seconds(after)
         self.start(text)
@@ -163,7 +159,6 @@ class Bench:
     # What users see
 
     def request(self, path: str, method: str = "GET") -> tuple[int, str]:
-        """Send a request to the web server, and return status and body."""
         request = urllib.request.Request(self.app.url + path, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
@@ -184,7 +179,6 @@ class Bench:
         return answer.result()[0]
 
     def api(self, key: Literal["current", "past", "problems", "kubernetes", "targets"]) -> Any:
-        """Return the events of the API, or a part of its status."""
         path = "/api/v1/events" if key in ("current", "past") else "/api/v1/status"
         return json.loads(self.request(path)[1])[key]
 
@@ -199,11 +193,9 @@ class Bench:
         return sum(found) if found else None
 
     def sent(self, target: str = "oncall") -> list[Rendered]:
-        """Return the messages that a target got."""
         return self.sender(target).sent
 
     def sender(self, target: str = "oncall") -> MemoryTarget:
-        """Return a target."""
         return self.senders.target(target)
 
     # The edges

@@ -27,7 +27,6 @@ def hook(command: str, more: str = "") -> str:
 
 
 def approval(bench: Bench, number: int = 0) -> dict[str, str | None]:
-    """Return the state of a current event's approval."""
     found: dict[str, str | None] = bench.api("current")[number]["approval"]
     return found
 

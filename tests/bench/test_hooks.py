@@ -14,7 +14,6 @@ HOOKS = "hooks: [{name: b, command: [b]}, {name: a, command: [a]}]"
 
 
 def ran(bench: Bench) -> list[tuple[str, str]]:
-    """Return hook and transition of each run."""
     return [(command.argv[0], command.environment["EVENT_TRANSITION"]) for command in bench.commands]
 
 

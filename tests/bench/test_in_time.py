@@ -20,7 +20,6 @@ DRAIN = (
 
 
 def reboot(bench: Bench, minutes: float, **fields: Any) -> dict[str, Any]:
-    """Return a Reboot so many minutes from now."""
     at = bench.clock.now() + timedelta(minutes=minutes)
     return raw_event(EventType="Reboot", NotBefore=at.isoformat(), **fields)
 

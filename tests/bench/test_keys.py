@@ -90,7 +90,6 @@ def counted(name: str, **labels: str) -> Callable[[Bench], float | None]:
 
 
 def written(bench: Bench) -> tuple[str, str, str]:
-    """Return the message about a Freeze: title, body, format."""
     bench.show(FREEZE)
     message = bench.sent()[0]
     return message.title, message.body.splitlines()[0], message.format
@@ -144,17 +143,14 @@ def required(bench: Bench) -> list[str]:
 
 
 def rule(text: str) -> str:
-    """Return a file with a rule that approves, and this."""
     return f"approval: {{mode: 'on', rules: [{{name: all, action: approve, {text}}}]}}"
 
 
 def notify(text: str, targets: str = ONCALL) -> str:
-    """Return a file with targets, and this."""
     return f"notifications: {{{targets}, {text}}}"
 
 
 def own_url(bench: Bench) -> bool:
-    """Return whether a message has the URL of the exporter's page."""
     bench.show(FREEZE)
     return "https://vm.example.com/" in bench.sent()[0].body
 
@@ -166,7 +162,6 @@ def in_service(bench: Bench) -> int:
 
 
 def tagged(bench: Bench) -> float | None:
-    """Return whether the VM is described with two tags."""
     bench.advance(2)
     return bench.metric("instance_info", tag_Environment="demo", tag_cost_center="", priority="Regular")
 
@@ -180,19 +175,16 @@ def imminent(bench: Bench) -> float | None:
 
 
 def told_first(bench: Bench) -> str:
-    """Return the first target that got a message."""
     bench.show(FREEZE)
     return next(name for name, sender in bench.senders.targets.items() if sender.sent)
 
 
 def own(bench: Bench) -> float | None:
-    """Return how many events are this VM's."""
     bench.show(FREEZE)
     return bench.metric("pending", target="self")
 
 
 def traced(bench: Bench) -> bool:
-    """Return whether spans arrive."""
     bench.show(FREEZE)
     bench.show(wait=10)
     return bool(bench.receiver.spans)

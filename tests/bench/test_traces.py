@@ -13,7 +13,6 @@ STARTED = raw_event(EventStatus="Started", NotBefore="")
 
 
 def names(bench: Bench) -> list[str]:
-    """Return the names of the spans that arrived."""
     return [span.name for span in bench.receiver.spans]
 
 

@@ -26,7 +26,6 @@ ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]
 
 
 def ran(bench: Bench) -> list[tuple[str, str]]:
-    """Return event and transition of each run of a hook."""
     names = ("EVENT_ID", "EVENT_TRANSITION")
     return [(env[names[0]], env[names[1]]) for env in (command.environment for command in bench.commands)]
 

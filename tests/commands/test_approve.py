@@ -97,7 +97,6 @@ class Azure:
 
 @pytest.fixture
 def azure() -> Iterator[Azure]:
-    """Serve a script that the test fills in."""
     script = Azure()
     with http_server.serving(script.respond) as server:
         script.url = server.url

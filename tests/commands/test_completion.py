@@ -12,7 +12,6 @@ from tests.http_server import answer, serving
 
 
 def completed(*words: str) -> list[str]:
-    """Return what completes the last of these words."""
     *before, last = words
     found = ShellComplete(main, {}, "azure-scheduled-events-exporter", "_X").get_completions(
         list(before), last

@@ -18,8 +18,6 @@ from tests.web.support import freeze, life, snapshot
 
 
 class Running:
-    """A fake of a running exporter with some events."""
-
     url = "http://127.0.0.1:9843"
 
     def __init__(self, **fields: Any) -> None:
@@ -27,7 +25,6 @@ class Running:
 
 
 def demo(count: int, messages: int = 0, **fields: Any) -> Demo:
-    """Make a demo with some events and messages."""
     events = tuple(life(freeze(event_id=f"{number:036}")) for number in range(count))
     shown = Messages()
     for number in range(messages):

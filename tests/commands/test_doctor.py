@@ -53,7 +53,6 @@ def look(bench: Bench, **fields: Any) -> dict[str, Finding]:
 
 
 def ending(bench: Bench, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the last line of the output."""
     bench.advance(2)  # IMDS refuses more than 5 requests a second
     doctor.run(Asked(None, None, Overrides(), NotifyUrls(), bench.app.url), SystemClock())
     return capsys.readouterr().out.splitlines()[-1]
@@ -268,7 +267,6 @@ def test_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, leve
 
 
 def command(*words: str) -> "subprocess.CompletedProcess[str]":
-    """Run `doctor` to its end."""
     words = ("-m", "exporter", "doctor", *words)
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
 

@@ -31,12 +31,10 @@ class Azure:
         self.name = name
 
     def __call__(self, connection: Connection, request: Request) -> None:
-        """Answer."""
         connection.send(self.name if "/instance" in request.path else self.document)
 
 
 def settings(url: str, name: str = "") -> Config:
-    """Return a configuration with that endpoint."""
     return Config(imds=Imds(endpoint=url), instance=Instance(name=name))
 
 

@@ -41,11 +41,9 @@ class Bench:
         )
 
     def run(self, **choice: Any) -> int:
-        """Run the command."""
         return Trial(SETTINGS, self.plan, self.sender, HandClock()).run(**choice)
 
     def sent(self, name: str) -> list[str]:
-        """Return what a target got, by type and transition."""
         return [title.removeprefix("(test) ") for title in self.senders[name].titles]
 
 

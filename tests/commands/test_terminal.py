@@ -14,7 +14,6 @@ from tests.clocks import NOW
 
 
 def rendered(event: ScheduledEvent, **fields: Any) -> list[str]:
-    """Render a table of one event."""
     life = Life(event, (event.event_id,), first_seen=NOW, **fields)
     return terminal.render([event_view(life)], NOW)
 

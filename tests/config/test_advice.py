@@ -17,7 +17,6 @@ APART = "the hook 'drain' never runs for what the rule matches"
 
 
 def warnings(folder: Path, text: str) -> list[str]:
-    """Return the warnings about a file."""
     file = folder / "exporter.yml"
     file.write_text(text)
     settings, parsed = loading.load_parsed(file, Overrides(), Mistakes())

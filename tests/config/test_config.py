@@ -13,7 +13,6 @@ from exporter.errors import ConfigurationError, Mistakes
 
 
 def read(folder: Path, text: str, **overrides: Any) -> Config:
-    """Load a file with this text."""
     file = folder / "c.yml"
     file.write_text(text)
     return loading.load(file, Overrides(**overrides))

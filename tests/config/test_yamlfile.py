@@ -13,16 +13,12 @@ FILE = Path("some.yml")
 
 
 class Part(msgspec.Struct, forbid_unknown_fields=True):
-    """One of a list."""
-
     name: str
     wait: Positive = 1
     kind: Literal["small", "large"] = "small"
 
 
 class Whole(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of the files in these tests."""
-
     parts: list[Part] = []
     count: int = 1
     when: str = ""
@@ -30,7 +26,6 @@ class Whole(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def convert(text: str) -> Whole:
-    """Read a whole from a text."""
     return loading.convert(yamlfile.parse(text, FILE), Whole)
 
 

@@ -19,7 +19,6 @@ FOREIGN = {"PodMonitor", "PrometheusRule", "ServiceMonitor"}
 
 
 def documents(name: str) -> list[dict[str, Any]]:
-    """Return all objects of a rendering."""
     (path,) = (path for values in VALUES if (path := rendering(values)).stem == name)
     return [one for one in yaml.safe_load_all(path.read_text()) if one]
 
@@ -32,7 +31,6 @@ def only(name: str, kind: str) -> dict[str, Any]:
 
 
 def pod(name: str) -> dict[str, Any]:
-    """Return the pod of the DaemonSet in a rendering."""
     found: dict[str, Any] = only(name, "DaemonSet")["spec"]["template"]["spec"]
     return found
 

@@ -26,7 +26,6 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def blocks(*languages: str) -> list[Block]:
-    """Return the blocks of README.md and docs/ in these languages."""
     return [block for block in _blocks() if block.language in languages]
 
 

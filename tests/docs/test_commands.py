@@ -11,7 +11,6 @@ from tests.docs.stage import NOT_HERE, Stage, stage
 
 @pytest.fixture(scope="module")
 def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Run an exporter and a simulated Azure for all commands."""
     with stage(tmp_path_factory.mktemp("stage")) as found:
         yield found
 

@@ -24,7 +24,6 @@ def gist(line: str) -> str:
 
 
 def recorded(path: Path) -> set[str]:
-    """Return the gist of each line of the recording."""
     lines: dict[tuple[str, str], str] = {}
     for number, place, text in LINE.findall(path.read_text(encoding="utf-8")):
         lines[number, place] = lines.get((number, place), "") + html.unescape(text)

@@ -21,7 +21,6 @@ PREFIX = "azure_scheduled_events_"
 
 
 def cells(page: str) -> list[str]:
-    """Return the first cell of each row of a page's tables."""
     return re.findall(r"^\| (`.+?) \|", (DOCS / page).read_text(), re.MULTILINE)
 
 

@@ -76,7 +76,6 @@ def resource(block: Block, _: Path) -> None:
 
 
 def story(block: Block, folder: Path) -> None:
-    """Read a scenario of the simulator."""
     file = folder / "scenario.yml"
     file.write_text(block.text)
     load_scenarios([str(file)])

@@ -58,7 +58,6 @@ class Group(Simulator):
                 super().approve(event_ids)
 
     def door(self, vm: str) -> Handler:
-        """Return the application that one VM asks."""
         app = Application(self, self.vm_name)
 
         async def through(request: Request) -> Response:
@@ -77,8 +76,6 @@ class Group(Simulator):
 
 
 class Vm:
-    """One VM's exporter: where it is asked, what it keeps, how it is started."""
-
     def __init__(self, name: str, endpoint: str, folder: Path) -> None:
         self.name = name
         self.endpoint = endpoint
@@ -118,11 +115,9 @@ class Vm:
         return found[0]
 
     def approval(self, event_id: str) -> Any:
-        """Return the state of an event's approval from its API."""
         return self.event(event_id)["approval"]
 
     def lines(self, *parts: str) -> list[str]:
-        """Return the lines of its log that hold all of these."""
         return [line for line in self.log.read_text().splitlines() if all(part in line for part in parts)]
 
 
@@ -148,7 +143,6 @@ def plan(kind: Any = "Freeze", vms: Sequence[str] = HALL, **facts: Any) -> Event
 
 
 def scenario(*plans: EventPlan, vms: Sequence[str] = HALL) -> Scenario:
-    """Make a story of these events."""
     return Scenario(name="story", title="", description="", vms=tuple(vms), events=plans)
 
 

@@ -20,7 +20,6 @@ EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
 
 
 def event(event_id: str = EVENT, status: str = "Scheduled", **fields: object) -> dict[str, Any]:
-    """Return a reboot of this VM in a status."""
     usual = {"EventId": event_id, "EventType": "Reboot", "EventStatus": status, "Resources": [NAME]}
     return raw_event(**(usual | fields))
 
@@ -49,7 +48,6 @@ class Bench:
         self._incarnation = 0
 
     def configure(self, *hooks: Mapping[str, Any], **more: object) -> None:
-        """Write the configuration."""
         (self.folder / "exporter.yml").write_text(json.dumps({"hooks": hooks, **more}))
 
     @contextlib.contextmanager
@@ -77,17 +75,14 @@ class Bench:
         eventually(lambda: metric(self.url, "document_incarnation") == incarnation)
 
     def notes(self, file: str = "notes") -> list[str]:
-        """Return the lines that hooks wrote to a file of the folder."""
         path = self.folder / file
         return path.read_text().splitlines() if path.exists() else []
 
     def log(self, message: str) -> list[dict[str, Any]]:
-        """Return the facts of the log's lines with this message."""
         *whole, _ = self.log_file.read_text().split("\n")
         return [facts for facts in map(json.loads, whole) if facts["msg"] == message]
 
     def count(self, name: str, outcome: str) -> float:
-        """Return how often a hook ended like that."""
         return metric(self.url, "hooks_total", hook=name, outcome=outcome)
 
     def left(self) -> list[int]:

@@ -46,7 +46,6 @@ def get(url: str) -> str:
 
 
 def metric(url: str, name: str, **labels: str) -> float:
-    """Read a sample from /metrics."""
     wanted = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
     series = f"azure_scheduled_events_{name}{{{wanted}}}" if labels else f"azure_scheduled_events_{name}"
     line = re.search(rf"^{re.escape(series)} (\S+)$", get(f"{url}/metrics"), re.MULTILINE)

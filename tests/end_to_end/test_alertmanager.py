@@ -57,7 +57,6 @@ class Site:
         return [one["status"]["inhibitedBy"] for one in alerts if labels.items() <= one["labels"].items()]
 
     def unwell_rules(self) -> list[str]:
-        """Return the names of the rules whose evaluation went wrong."""
         groups = json.loads(get(f"{self.prometheus}/api/v1/rules"))["data"]["groups"]
         return [rule["name"] for group in groups for rule in group["rules"] if rule["health"] != "ok"]
 

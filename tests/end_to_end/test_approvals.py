@@ -35,17 +35,14 @@ def told(request: Any) -> list[tuple[str, str]]:
 
 
 def names(vm: Vm, event_id: str) -> list[str]:
-    """Return the transitions of an event in a VM's API."""
     return [record["transition"] for record in vm.event(event_id)["transitions"]]
 
 
 def approved(vm: Vm, event_id: str) -> bool:
-    """Return whether a VM has the transition in its API."""
     return "approved" in names(vm, event_id)
 
 
 def started(vm: Vm, event_id: str) -> bool:
-    """Return whether a VM has seen the start."""
     return "started" in names(vm, event_id)
 
 

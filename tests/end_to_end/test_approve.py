@@ -15,8 +15,6 @@ VM = HALL[0]
 
 
 class Desk:
-    """Where a person works: a simulated VM with three freezes pending."""
-
     def __init__(self, simulator: Simulator, url: str) -> None:
         self.simulator = simulator
         self.words = [sys.executable, "-m", "exporter", "approve", "--imds.endpoint", url]
@@ -30,14 +28,12 @@ class Desk:
         )
 
     def begin(self, *words: str) -> "subprocess.Popen[str]":
-        """Start the command with pipes."""
         pipe = subprocess.PIPE
         command = [*INTERRUPTIBLE, *self.words, *words]
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     @property
     def approved(self) -> list[str]:
-        """The ids that Azure got."""
         return [approval.event_id for approval in self.simulator.approvals]
 
 

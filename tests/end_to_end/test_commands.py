@@ -10,7 +10,6 @@ from tests.end_to_end.program import eventually, exporter, free_port, get
 
 
 def command(*words: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "exporter", *words], capture_output=True, text=True, timeout=120, check=False
     )

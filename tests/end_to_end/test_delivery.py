@@ -35,13 +35,11 @@ def configuration(folder: Path, **receivers: Receiver) -> Path:
 
 
 def document(number: int, *ids: str) -> dict[str, object]:
-    """Return a document with a freeze of this VM for each id."""
     events = [raw_event(EventId=event_id, Resources=[NAME]) for event_id in ids]
     return {"DocumentIncarnation": number, "Events": events}
 
 
 def command(*words: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command of the program to its end."""
     return subprocess.run(
         [sys.executable, "-m", "exporter", *words], capture_output=True, text=True, timeout=120, check=False
     )

@@ -39,7 +39,6 @@ def imds() -> Iterator[HttpServer]:
 
 
 def children(pid: int) -> list[int]:
-    """List the children of a process."""
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(number) for number in text.split()]
 

@@ -57,7 +57,6 @@ class Balancer:
             return connection.makefile(encoding="utf-8").read()
 
     def server(self) -> dict[str, str]:
-        """Return its state of the VM."""
         rows = csv.DictReader(io.StringIO(self.ask("show stat").removeprefix("# ")))
         return next(row for row in rows if row["svname"] == "vm")
 
@@ -69,7 +68,6 @@ class Balancer:
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Iterator[Bench]:
-    """Return a bench."""
     with bench(tmp_path) as made:
         made.configure()
         yield made
@@ -77,19 +75,16 @@ def setting(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture
 def application() -> Iterator[Receiver]:
-    """Return an application that answers everything."""
     with http_receiver() as made:
         yield made
 
 
 @pytest.fixture
 def balancer(tmp_path: Path) -> Balancer:
-    """Return a balancer in front of the application."""
     return Balancer(tmp_path)
 
 
 def in_minutes(minutes: float) -> str:
-    """Return a NotBefore."""
     return format_datetime(datetime.now(UTC) + timedelta(minutes=minutes), usegmt=True)
 
 

@@ -22,13 +22,11 @@ HANG = 'trap "" TERM; echo "$EVENT_ID $1 hangs" >>"$HERE/notes"; sleep 600 & wai
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Iterator[Bench]:
-    """Return a bench."""
     with bench(tmp_path) as made:
         yield made
 
 
 def told(setting: Bench) -> tuple[dict[str, str], Any]:
-    """Read a hook's variables and its standard input."""
     pairs = (setting.folder / "env").read_text().rstrip("\0").split("\0")
     return dict(pair.split("=", 1) for pair in pairs), json.loads((setting.folder / "stdin").read_text())
 

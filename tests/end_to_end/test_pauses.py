@@ -19,7 +19,6 @@ STARTED = {"status": "Started", "NotBefore": ""}
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Iterator[Bench]:
-    """Return a bench."""
     with bench(tmp_path) as made:
         made.configure()
         yield made

@@ -36,7 +36,6 @@ def exporter_at(imds: str, folder: Path, config: dict[str, Any]) -> Iterator[str
 
 
 def hook(name: str, code: str, timeout: str = "30s") -> dict[str, Any]:
-    """Return the configuration of a hook that runs Python code."""
     return {"name": name, "command": [sys.executable, "-c", code], "timeout": timeout}
 
 

@@ -25,12 +25,10 @@ def document(number: int, status: str | None = None, **fields: object) -> dict[s
 
 
 def environment(receiver: Receiver, **more: str) -> dict[str, str]:
-    """Return the standard variables that name a receiver."""
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{receiver.authority}"} | more
 
 
 def seen(port: int, incarnation: int) -> bool:
-    """Return whether an exporter has read a document."""
     return metric(f"http://127.0.0.1:{port}", "document_incarnation") == incarnation
 
 

@@ -33,7 +33,6 @@ class Ran:
 
     @property
     def left(self) -> list[int]:
-        """Return the pids of what still runs of it."""
         return marked(self.mark)
 
 
@@ -76,12 +75,10 @@ def ran(
 
 
 def python(code: str) -> tuple[str, ...]:
-    """Return the command line of a Python program."""
     return (sys.executable, "-c", f"import os, signal, sys, time\n{code}")
 
 
 def shell(code: str) -> tuple[str, ...]:
-    """Return the command line of a shell script."""
     return ("/bin/sh", "-c", code)
 
 
@@ -103,7 +100,6 @@ def marked(mark: str) -> list[int]:
 
 
 def kill(pids: list[int]) -> None:
-    """End what a test let live."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -144,7 +140,6 @@ def nothing_leaks() -> Iterator[None]:
 def occurrence(
     event_id: str = "a", number: int = 1, transition: Transition = Transition.STARTED, **fields: Any
 ) -> Occurrence:
-    """Return the so-and-so-manyth transition of an event."""
     records = tuple(TransitionRecord(transition, NOW) for _ in range(number))
     event = scheduled(event_id=event_id, **fields)
     life = Life(event, (event_id,), first_seen=NOW, affects=event.target(VM), transitions=records)

@@ -179,7 +179,6 @@ def test_a_hook_is_not_protected_from_the_oom_killer(tmp_path: Path, own: str, h
 
 
 def cut(pieces: Iterable[bytes]) -> list[str]:
-    """Return the lines of an output that comes in these pieces."""
     found: list[str] = []
     lines = Lines(found.append)
     for piece in pieces:

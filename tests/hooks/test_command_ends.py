@@ -25,7 +25,6 @@ def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ready(lines: list[str], _: str) -> bool:
-    """Return whether a command has said anything."""
     return bool(lines)
 
 
@@ -222,7 +221,6 @@ class Ended:
         return self._output.pop(0) if self._output else None
 
     def exited(self) -> bool:
-        """Return that it has ended."""
         return True
 
     alive = exited
@@ -233,7 +231,6 @@ class Ended:
     ask_to_end = kill = close = nothing
 
     def status(self) -> int:
-        """Return success."""
         return 0
 
 

@@ -23,7 +23,6 @@ VIEW = event_view(Life(scheduled(), (FREEZE_ID,), first_seen=NOW))
 
 
 def told(view: EventView = VIEW, **others: Any) -> dict[str, str]:
-    """Return the variables of an event, with other values where given."""
     attempt, traceparent = others.pop("attempt", 1), others.pop("traceparent", "")
     job = Job("drain", "a", 1, Transition.SCHEDULED, NOW, VM, view, "VirtualMachine")
     return environment(msgspec.structs.replace(job, **others), attempt, traceparent)
@@ -175,7 +174,6 @@ def test_a_command_gets_what_it_inherits() -> None:
 
 
 def hook(name: str, **match: Any) -> Hook:
-    """Return a hook."""
     return Hook(name, ("true",), Match(**match))
 
 

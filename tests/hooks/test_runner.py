@@ -32,7 +32,6 @@ class Ended(Metrics):
         self.ended: list[tuple[str, HookOutcome]] = []
 
     def hook_ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
-        """Keep it."""
         assert seconds >= 0
         self.ended.append((hook, outcome))
 
@@ -57,7 +56,6 @@ class HooksFixture:
         self.runner.configure(self.hooks, os.environ)
 
     def use(self, **scripts: str) -> None:
-        """Configure a hook for each script, in this order."""
         self.hooks = tuple(
             Hook(name, ("/bin/sh", "-c", f"cd {self.folder} || exit 9; {script}"), timeout=20)
             for name, script in scripts.items()
@@ -75,18 +73,15 @@ class HooksFixture:
 
     @property
     def ended(self) -> list[tuple[str, HookOutcome]]:
-        """The runs that have ended."""
         return self.metrics.ended
 
     def lines(self, file: str) -> list[str]:
-        """Return what was written to a file."""
         path = self.folder / file
         return path.read_text().splitlines() if path.exists() else []
 
 
 @pytest.fixture
 def fixture(tmp_path: Path) -> Iterator[HooksFixture]:
-    """Set up, and end all threads."""
     found = HooksFixture(tmp_path)
     yield found
     found.runner.begin_stop()

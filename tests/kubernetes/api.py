@@ -19,7 +19,6 @@ TOKEN = "token-1"
 
 
 def owned(kind: str) -> dict[str, Any]:
-    """Return the metadata of a pod with a controller."""
     return {"ownerReferences": [{"kind": kind, "name": "it", "controller": True}]}
 
 
@@ -45,7 +44,6 @@ class Api:
         self.meanwhile: Callable[[], None] = lambda: None
 
     def pod(self, name: str, kind: str = "ReplicaSet", grace: int = 30, **metadata: Any) -> None:
-        """Add a pod."""
         meta = {"name": name, "namespace": "default", "uid": name} | (owned(kind) if kind else {}) | metadata
         self.pods[name] = {"metadata": meta, "spec": {"terminationGracePeriodSeconds": grace}, "status": {}}
 
@@ -54,23 +52,19 @@ class Api:
         self.pods = {n: p for n, p in self.pods.items() if "deletionTimestamp" not in p["metadata"]}
 
     def annotations(self) -> dict[str, str]:
-        """Return our annotations."""
         found = self.node["metadata"].get("annotations", {})
         return {key.removeprefix("scheduled-events-exporter/"): value for key, value in found.items()}
 
     def taints(self) -> dict[str, str]:
-        """Return the values of the taints."""
         return {taint["key"]: taint.get("value", "") for taint in self.node["spec"].get("taints") or []}
 
     def condition(self, kind: str) -> tuple[str, str, str] | None:
-        """Return status, reason and message of a condition."""
         for one in self.node["status"]["conditions"]:
             if one["type"] == kind:
                 return one["status"], one["reason"], one["message"]
         return None
 
     def answer(self, method: str, path: str, query: Mapping[str, list[str]], content: Any) -> tuple[int, Any]:
-        """Return status and content of an answer."""
         parts = path.split("/")[3:]
         if parts[0] == "nodes":
             call = ("get" if method == "GET" else "patch") + " nodes" + ("/status" if parts[2:] else "")
@@ -128,7 +122,6 @@ class Api:
         return 201, {"status": "Success"}
 
     def deletion(self, name: str) -> datetime:
-        """Return when the grace period of a pod ends."""
         return datetime.fromisoformat(self.pods[name]["metadata"]["deletionTimestamp"])
 
 

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def kubernetes() -> Iterator[Cluster]:
-    """Return a cluster with a namespace for the release."""
     with cluster() as found:
         found.create("/api/v1/namespaces", "Namespace", {"metadata": {"name": "monitoring"}})
         yield found
@@ -51,7 +50,6 @@ def test_values_that_nobody_knows_are_refused(kubernetes: Cluster) -> None:
 
 
 def found(kubernetes: Cluster, group: str, plural: str, name: str = NAME) -> Any:
-    """Return an object of the release."""
     return kubernetes.get(f"/apis/{group}/v1/namespaces/monitoring/{plural}/{name}")
 
 

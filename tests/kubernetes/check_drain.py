@@ -28,7 +28,6 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def kubernetes() -> Iterator[Cluster]:
-    """Return a cluster with the chart, and a stand-in for the kubelet."""
     with cluster() as found:
         found.create("/api/v1/namespaces", "Namespace", {"metadata": {"name": NAMESPACE}})
         settings = (
@@ -107,7 +106,6 @@ def test_an_event_from_beginning_to_end(rig: Rig) -> None:
 
 
 def peak_memory(pid: int) -> float:
-    """Return the largest resident set of a process in MiB."""
     (kib,) = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     return int(kib) / 1024
 

@@ -26,8 +26,6 @@ GROUPS = {
 
 
 class Cluster:
-    """A running API server, and its administrator."""
-
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
         self.port = port
@@ -63,16 +61,13 @@ class Cluster:
         return found
 
     def get(self, path: str, **query: str) -> Any:
-        """Return an object or a list."""
         return self.ask("GET", f"{path}?{urllib.parse.urlencode(query)}")
 
     def create(self, path: str, kind: str, content: Mapping[str, Any]) -> Any:
-        """Create an object."""
         groups = {"PodDisruptionBudget": "policy/v1", "CustomResourceDefinition": "apiextensions.k8s.io/v1"}
         return self.ask("POST", path, {"apiVersion": groups.get(kind, "v1"), "kind": kind, **content})
 
     def helm(self, *arguments: str) -> str:
-        """Run Helm, and return what it prints."""
         command = [f"{TOOLS}/helm", "--kubeconfig", str(self._kubeconfig), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -94,7 +89,6 @@ class Cluster:
 
 @contextlib.contextmanager
 def process(*command: str, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a program for the time of the block."""
     with log.open("a") as stream:
         started = subprocess.Popen(command, stdout=stream, stderr=stream)
     try:
@@ -158,7 +152,6 @@ def cluster() -> Iterator[Cluster]:
 
 
 def _definition(kind: str, plural: str) -> dict[str, Any]:
-    """Return the definition of a resource of the Prometheus operator."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything}}}
     return {

@@ -24,7 +24,6 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
 def owner(kind: str) -> dict[str, Any]:
-    """Return a reference to a controller."""
     return {"apiVersion": "apps/v1", "kind": kind, "name": "it", "uid": "1", "controller": True}
 
 
@@ -37,7 +36,6 @@ class Kubelet(threading.Thread):
         self.stopping = threading.Event()
 
     def run(self) -> None:
-        """Look every 200 ms."""
         while not self.stopping.wait(0.2):
             for pod in self._cluster.get(PODS)["items"]:
                 meta = pod["metadata"]
@@ -60,7 +58,6 @@ class Proxy:
         self._open: set[socket.socket] = set()
 
     def open(self) -> None:
-        """Accept connections."""
         proxy = self
 
         class Handler(socketserver.BaseRequestHandler):
@@ -101,8 +98,6 @@ def _copy(proxy: Proxy, source: socket.socket, target: socket.socket) -> None:
 
 
 class Rig:
-    """One Node, what runs on it, and an exporter for it."""
-
     def __init__(self, cluster: Cluster, bench: Bench, node: str) -> None:
         self.cluster = cluster
         self.bench = bench
@@ -131,7 +126,6 @@ class Rig:
 
     @contextlib.contextmanager
     def running(self) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run the exporter."""
         self.proxy.open()
         reach = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.proxy.port)}
         try:
@@ -174,7 +168,6 @@ class Rig:
         return created
 
     def controlled(self, name: str, **more: Any) -> dict[str, Any]:
-        """Create a pod of a ReplicaSet."""
         return self.pod(name, ownerReferences=[owner("ReplicaSet")], **more)
 
     def budget(self, name: str) -> None:
@@ -195,13 +188,11 @@ class Rig:
 
     @property
     def node(self) -> dict[str, Any]:
-        """The Node."""
         found: dict[str, Any] = self.cluster.get(f"/api/v1/nodes/{self.name}")
         return found
 
     @property
     def has_taint(self) -> bool:
-        """Whether the Node has our taint."""
         return "scheduled-events-exporter/pending" in {
             one["key"] for one in self.node["spec"].get("taints", [])
         }
@@ -225,7 +216,6 @@ class Rig:
         return {pod["metadata"]["name"].removesuffix(f"-{self.name}") for pod in found}
 
     def condition(self, kind: str) -> dict[str, Any]:
-        """Return a condition of the Node."""
         found = {one["type"]: one for one in self.node["status"].get("conditions", [])}
         condition: dict[str, Any] = found.get(kind, {"status": None})
         return condition

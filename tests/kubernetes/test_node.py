@@ -60,7 +60,6 @@ def start(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def reboot(bench: Bench, seconds: float = 900, **fields: Any) -> dict[str, Any]:
-    """Return a reboot that is so far ahead."""
     at = (bench.clock.now() + timedelta(seconds=seconds)).replace(microsecond=0)
     usual = {"EventId": REBOOT_ID, "EventType": "Reboot", "NotBefore": format_datetime(at, usegmt=True)}
     return raw_event(**(usual | fields))

@@ -44,7 +44,6 @@ def story(*steps: Step) -> str:
 
 
 def last(*steps: Step) -> str:
-    """Return the reports of the last answer."""
     return story(*steps).rpartition(" | ")[2]
 
 

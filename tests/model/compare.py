@@ -56,7 +56,6 @@ class Difference(NamedTuple):
 
 
 def difference(steps: Sequence[Step]) -> Difference | None:
-    """Return where model and product disagree, or None."""
     for number, (expected, got) in enumerate(zip(_by_model(steps), _by_product(steps), strict=True)):
         if len(expected) != len(got) or set(expected) != set(got):
             return Difference(
@@ -90,7 +89,6 @@ def _expected_word(each: life.Told, at: datetime) -> Line:
 
 
 def expected_line(each: life.Life) -> Line:
-    """Return a life of the model."""
     happened = tuple((moment.transition or "", moment.at) for moment in each.transitions)
     end = each.transitions[-1] if each.over else None
     return Line(
@@ -151,7 +149,6 @@ def _names(resources: object) -> tuple[str, ...]:
 
 
 def line_of(each: ProgramLife) -> Line:
-    """Return a life of the product."""
     return Line(
         tuple(event_id.lower() for event_id in each.ids),
         each.number,

@@ -57,7 +57,6 @@ class Step(NamedTuple):
 
 
 def history(seed: int | str) -> list[Step]:
-    """Return a history of 3 to 17 answers."""
     chance = random.Random(f"{seed} history")
     azure = Azure(chance)
     names = chance.choices((_always, _sometimes), (3, 1))[0]
@@ -89,7 +88,6 @@ class Azure:
         self._ids = 0
 
     def answer(self) -> bytes:
-        """Advance the clock, and return the document of IMDS."""
         chance = self._chance
         if chance.random() < 0.03:
             return chance.choice((b"", b"<html>", b"[]", b'{"DocumentIncarnation": 7, "Events": [{'))
@@ -230,7 +228,6 @@ class Azure:
             event[name] = value
 
     def _move(self) -> None:
-        """Add this VM or another, or remove it."""
         self._pick()["Resources"] = self._resources()
 
     def _say(self) -> None:

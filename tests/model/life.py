@@ -53,7 +53,6 @@ class Life(NamedTuple):
 
     @property
     def transitions(self) -> list[Moment]:
-        """Return all reports."""
         return [moment for moment in self.story if moment.transition not in (None, _JOINED)]
 
     @property
@@ -67,7 +66,6 @@ class Life(NamedTuple):
         return self.has(_JOINED)
 
     def has(self, *transitions: str) -> bool:
-        """Return whether one of the transitions has happened."""
         return any(moment.transition in transitions for moment in self.story)
 
 
@@ -143,7 +141,6 @@ def pass_time(state: State, now: datetime) -> tuple[State, list[Told]]:
 
 
 def _by_now(life: Life, now: datetime) -> Life:
-    """Return the life with a report if its start has come near."""
     event = life.event
     if life.over or event.kind != "scheduled" or event.not_before is None:
         return life
@@ -241,7 +238,6 @@ def _entry(ids: tuple[str, ...], document: Document) -> Event | None:
 
 
 def _gone(life: Life, state: State, poll: Poll) -> str:
-    """Return how a life ends whose event is no longer listed."""
     if life.has("started"):
         return "completed"
     if not life.has("scheduled") or life.event.type == ADVICE:

@@ -95,7 +95,6 @@ def _time(text: str) -> datetime | None:
 
 
 def same_name(left: str, right: str) -> bool:
-    """Return whether two names mean one VM."""
     return plain_name(left) == plain_name(right)
 
 

@@ -24,7 +24,6 @@ def disagreements(seed: int | str, histories: int, most: int) -> list[str]:
 
 
 def main() -> int:
-    """Run it with the arguments, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--histories", type=int, default=100_000)
     parser.add_argument("--seed", default="1")

@@ -10,7 +10,6 @@ from tests.notifications.receivers import Receiver, TlsProxy, http_receiver, in_
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """Run a receiver that takes everything."""
     with http_receiver() as found:
         yield found
 

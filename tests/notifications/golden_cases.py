@@ -99,7 +99,6 @@ def ordinary() -> Iterator[tuple[str, AnyMessage, datetime]]:
 
 
 def special() -> Iterator[tuple[str, AnyMessage, datetime]]:
-    """Return messages about what may be odd."""
     yield from _odd_events()
     yield from _odd_ends()
     yield from _outage()

@@ -46,7 +46,6 @@ class Receiver:
 
     @property
     def authority(self) -> str:
-        """Where it is, for a URL."""
         return f"127.0.0.1:{self.port}"
 
     def take(self, connection: Connection, request: Request) -> None:
@@ -103,14 +102,11 @@ def http_receiver(
 
 @dataclass
 class Mailbox:
-    """The mails that a server received, and its reply to their content."""
-
     port: int = 0
     reply: str = "250 OK"
     mails: list[EmailMessage] = field(default_factory=list)
 
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802  # its name
-        """Keep a mail."""
         mail = email.message_from_bytes(envelope.content, policy=email.policy.default)
         assert isinstance(mail, EmailMessage)
         self.mails.append(mail)
@@ -148,7 +144,6 @@ class TlsProxy:
         return context.wrap_socket(sock, server_side=True)
 
     def respond(self, connection: Connection, request: Request) -> None:
-        """Answer in place of the host."""
         self.requests.append(Received(**msgspec.structs.asdict(request)))
         status, body = self.answers.get(request.headers["host"], (200, b"ok"))
         connection.send(answer(body, f"{status} -", "Connection: close\r\n"))

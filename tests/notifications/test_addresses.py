@@ -24,14 +24,12 @@ NO_URL = "is not a valid URL; write it like mailto://user:password@example.com"
 
 
 def plan(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) -> Plan:
-    """Load a configuration, and plan what it asks for."""
     file = folder / "c.yml"
     file.write_text(text)
     return planning.load(file, Overrides(), urls, environ)[1]
 
 
 def url_of(folder: Path, target: str, **environ: str) -> str:
-    """Return the URL that a target resolves to."""
     file = folder / "c.yml"
     file.write_text(f"notifications: {{targets: [{{name: a, {target}}}]}}")
     mistakes = Mistakes()

@@ -23,12 +23,10 @@ FORMATS: dict[TextFormat, str] = {"markdown": "md", "text": "txt", "html": "html
 
 
 def written(heading: str, found: Rendered) -> str:
-    """Return a message below a heading of its own."""
     return f"======== {heading}\n{found.title}\n\n{found.body}\n"
 
 
 def rendered(text_format: TextFormat) -> Iterator[str]:
-    """Return all messages of a format."""
     renderer = Renderer(Templates(format=text_format), EXPORTER_URL)
     for heading, message, now in (*ordinary(), *special()):
         yield written(heading, renderer.render(message, now, failed="failed before" in heading))

@@ -15,7 +15,6 @@ PROBLEM = "target a: OperationalError in this program"
 
 
 def to(*names: str, more: str = "") -> str:
-    """Return a configuration with these targets."""
     targets = ", ".join(f"{{name: {name}, url: 'json://receiver.test'}}" for name in names)
     return f"notifications: {{targets: [{targets}]{more}}}"
 

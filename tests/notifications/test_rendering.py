@@ -18,12 +18,10 @@ from tests.notifications.renderers import Renderer
 
 
 def body(sent: Message, **templates: Any) -> str:
-    """Return the body that goes out."""
     return Renderer(Templates(**templates)).render(sent, NOW).body
 
 
 def title(sent: Message) -> str:
-    """Return the title that goes out."""
     return Renderer(Templates()).render(sent, NOW).title
 
 

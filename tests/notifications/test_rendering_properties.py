@@ -72,24 +72,19 @@ class Tags(HTMLParser):
         self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note an opening tag with the names of its attributes."""
         self.tags.append(" ".join([tag, *(name for name, _ in attrs)]))
         self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        """Close the last one."""
         assert self.open.pop() == tag
 
     def handle_comment(self, data: str) -> None:
-        """Refuse a comment."""
         raise AssertionError(data)
 
     def handle_decl(self, decl: str) -> None:
-        """Refuse a declaration."""
         raise AssertionError(decl)
 
     def handle_pi(self, data: str) -> None:
-        """Refuse a processing instruction."""
         raise AssertionError(data)
 
 

@@ -69,7 +69,6 @@ class Desk:
             self.lane.remove(life, sequence)
 
     def post(self, *items: Item) -> None:
-        """Add messages."""
         for one in items:
             self.lane.put(one.life, one.sequence, one.severity)
 
@@ -88,7 +87,6 @@ class Desk:
         raise AssertionError("it does not come to rest")
 
     def run(self, seconds: float) -> None:
-        """Work for so long."""
         end = self.clock.monotonic() + seconds
         while (delay := self.work()) is not None and self.clock.monotonic() + delay <= end:
             self.clock.pass_seconds(max(delay, 0.001))
@@ -101,7 +99,6 @@ class Desk:
 
 
 def item(life: str, severity: Severity = INFO, sequence: int = 1) -> Item:
-    """Return an item."""
     return Item(life, sequence, severity)
 
 
@@ -243,7 +240,6 @@ class Driver(Desk):
         self.posted: dict[str, int] = {}
 
     def do(self, what: str, number: int, value: object) -> None:
-        """Do one step."""
         if what == "post":
             life = str(number)
             self.posted[life] = self.posted.get(life, 0) + 1

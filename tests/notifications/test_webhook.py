@@ -20,7 +20,6 @@ HEADER = "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01"
 
 
 def hook(receiver: Receiver) -> Direct:
-    """Return a webhook at the receiver."""
     url = f"http://{receiver.authority}/events?x=1"
     return Direct(Address("automation", webhook=url, headers={"Authorization": "Bearer abc"}))
 

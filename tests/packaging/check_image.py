@@ -28,7 +28,6 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def buildah(*arguments: str | Path) -> str:
-    """Run buildah, and return what it prints."""
     done = subprocess.run(["buildah", *arguments], check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
 
@@ -66,18 +65,15 @@ def built(tag: str, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def base_argument() -> str:
-    """Return the argument of the build that names the base."""
     return f"--build-arg=BASE={base()}"
 
 
 @pytest.fixture(scope="module")
 def image(base_argument: str) -> str:
-    """Return the name of the image."""
     return built(IMAGE, base_argument)
 
 
 def configuration(image: str) -> dict[str, Any]:
-    """Return the image's configuration."""
     found: dict[str, Any] = json.loads(buildah("inspect", "--type", "image", image))["Docker"]["config"]
     return found
 

@@ -38,7 +38,6 @@ def root(name: str = "debian", packages: Sequence[str] = PYTHON, suite: str = "b
 
 
 def built(pattern: str) -> Path:
-    """Return the package in dist/ whose name matches."""
     (found,) = (Path(__file__).parent.parent.parent / "dist").glob(pattern)
     return found
 

@@ -42,7 +42,6 @@ def phoenix(folder: Path) -> Iterator[str]:
 
 
 def stored(url: str) -> list[dict[str, Any]]:
-    """Return all spans that Phoenix has, by its REST API."""
     answer = json.loads(get(f"{url}/v1/projects/default/spans?limit=1000"))
     found: list[dict[str, Any]] = answer["data"]
     return found

@@ -27,7 +27,6 @@ KNOWN = {
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return a file that pins two packages."""
     path = tmp_path / "pinned.txt"
     path.write_text(PINNED)
     return path

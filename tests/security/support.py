@@ -60,13 +60,11 @@ def configuration(folder: Path, **sections: Any) -> Path:
 
 
 def runs(folder: Path) -> list[str]:
-    """Return the ids of the events that the hook ran for."""
     path = folder / "ran"
     return path.read_text().split() if path.exists() else []
 
 
 def approved(url: str) -> bool:
-    """Return whether the exporter has approved the Freeze."""
     events = json.loads(get(f"{url}/api/v1/events"))["current"]
     return [event["approval"]["state"] for event in events if event["id"] == FREEZE_ID] == ["approved"]
 

@@ -56,7 +56,6 @@ class Running:
 
     @property
     def url(self) -> str:
-        """Where it serves."""
         return f"http://127.0.0.1:{self.port}"
 
     def settled(self) -> bool:

@@ -36,7 +36,6 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 @pytest.fixture(scope="module")
 def port(pki: Pki) -> Iterator[int]:
-    """Run an exporter with that configuration, and return its port."""
     number = free_port()
     flags = ("--web.config.file", str(pki.folder / "web.yml"))
     with SimulatorServer(Simulator()) as imds, exporter(imds.url, pki.folder / "state", number, *flags):
@@ -45,7 +44,6 @@ def port(pki: Pki) -> Iterator[int]:
 
 
 def client(pki: Pki, certificate: Path | None = None) -> ssl.SSLContext:
-    """Make a client with the certificate that the exporter asks for, or another."""
     context = ssl.create_default_context()
     pki.authority.configure_trust(context)
     context.load_cert_chain(certificate or pki.folder / "client.pem")
@@ -53,7 +51,6 @@ def client(pki: Pki, certificate: Path | None = None) -> ssl.SSLContext:
 
 
 def status(port: int, context: ssl.SSLContext, word: str = "correct horse") -> int:
-    """Ask over TLS, and return the status."""
     login = base64.b64encode(f"alice:{word}".encode()).decode()
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
     try:

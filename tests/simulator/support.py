@@ -21,15 +21,12 @@ class HandClock:
         self.passed = 0.0
 
     def now(self) -> datetime:
-        """Return the wall-clock time, aware and in UTC."""
         return BEGAN + timedelta(seconds=self.passed)
 
     def monotonic(self) -> float:
-        """Return seconds since some moment."""
         return 1000.0 + self.passed
 
     def sleep(self, seconds: float) -> None:
-        """Advance."""
         self.passed += seconds
 
 
@@ -65,7 +62,6 @@ def document(simulator: Simulator, version: str = NEWEST) -> Any:
 
 
 def gist(simulator: Simulator) -> tuple[int, list[tuple[str, str]]]:
-    """Return the incarnation, and type and status of each event."""
     found = document(simulator)
     events = [(event["EventType"], event["EventStatus"]) for event in found["Events"]]
     return found["DocumentIncarnation"], events
@@ -82,13 +78,11 @@ class Client:
     def ask(
         self, path: str = "/metadata/scheduledevents", method: str = "GET", **options: Any
     ) -> requests.Response:
-        """Send a request, by default with the header and the newest version."""
         options.setdefault("headers", {"Metadata": "true"})
         options.setdefault("params", {"api-version": NEWEST})
         return self._session.request(method, self.url + path, timeout=10, **options)
 
     def close(self) -> None:
-        """Close the connection."""
         self._session.close()
 
 
@@ -101,7 +95,6 @@ def served_each(simulator: Simulator) -> Iterator[dict[str, Client]]:
 
 @contextmanager
 def served(simulator: Simulator) -> Iterator[Client]:
-    """Serve a simulator of one VM, and return a client of it."""
     with served_each(simulator) as clients:
         (client,) = clients.values()
         yield client

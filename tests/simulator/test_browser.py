@@ -19,7 +19,6 @@ HOSTILE = "<img src=x onerror=alert(1)></code><b>bold</b>"
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
-    """Start a browser."""
     with chromium(tmp_path) as browser:
         yield browser
 

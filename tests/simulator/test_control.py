@@ -13,14 +13,12 @@ JSON = {"content-type": "application/json"}
 
 @pytest.fixture
 def simulator() -> Simulator:
-    """Make a simulator with one event, and one to come."""
     playlist = [scenario(plan(), plan(type="Reboot", after=50)), scenario(name="later")]
     return make(*playlist, clock=HandClock())
 
 
 @pytest.fixture
 def client(simulator: Simulator) -> Iterator[Client]:
-    """Serve it, and return a client."""
     with served(simulator) as found:
         yield found
 

@@ -23,7 +23,6 @@ def simulator() -> Simulator:
 
 @pytest.fixture
 def client(simulator: Simulator) -> Iterator[Client]:
-    """Serve it, and return a client."""
     with served(simulator) as found:
         yield found
 

@@ -188,7 +188,6 @@ actions = st.tuples(
 
 
 def act(simulator: Simulator, action: str) -> None:
-    """Do one of the things that a client or a person can do."""
     ids = [event.event_id for event in simulator.picture().events]
     if action == "approve":
         simulator.approve(ids)

@@ -21,7 +21,6 @@ class Stage:
         self.ids: list[str] = []
 
     def look(self, at: float) -> Moment:
-        """Move the clock, and read the document."""
         self.clock.passed = at
         found = document(self.simulator)
         listed = []
@@ -44,7 +43,6 @@ class Stage:
 
 
 def shown(planned: EventPlan, at: float) -> Any:
-    """Return the one event of the document at a time."""
     stage = Stage(scenario(planned))
     stage.clock.passed = at
     (event,) = document(stage.simulator)["Events"]
@@ -52,7 +50,6 @@ def shown(planned: EventPlan, at: float) -> Any:
 
 
 def one(letter: str, status: str, *vms: str) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Return a list of one event."""
     return [(letter, status, vms or ("vm_0",))]
 
 

@@ -19,7 +19,6 @@ INSTANCE = "/metadata/instance"
 
 @pytest.fixture
 def clock() -> HandClock:
-    """Make a clock moved by hand."""
     return HandClock()
 
 
@@ -33,7 +32,6 @@ def simulator(clock: HandClock) -> Simulator:
 
 @pytest.fixture
 def client(simulator: Simulator) -> Iterator[Client]:
-    """Serve it, and return a client."""
     with served(simulator) as found:
         yield found
 

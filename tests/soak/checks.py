@@ -28,7 +28,6 @@ class Model:
         self._watching = False
 
     def follow(self, world: World) -> None:
-        """Take in the documents that were served since the last call."""
         for step in world.served[self._read :]:
             self._watching = self._watching and not step.restart
             try:
@@ -42,7 +41,6 @@ class Model:
 
     @property
     def mine(self) -> list[Life]:
-        """The lives of this VM's events that were reported."""
         return [life for life in self.state.lives if life.target == "self" and not life.silent]
 
     def told(self) -> Counter[What]:
@@ -57,7 +55,6 @@ def may_be_approved(event: Event) -> bool:
 
 
 def check(world: World, model: Model) -> None:
-    """Check everything."""
     model.follow(world)
     lives(world, model)
     for target in TARGETS:
@@ -142,7 +139,6 @@ def spans(world: World, model: Model) -> None:
 
 
 def _defects(world: World) -> list[str]:
-    """Return the problems of the newest document."""
     found: list[str] = world.bench.api("problems")
     return [
         problem for problem in found if problem.startswith(("invalid_event", "imds_failing: not a document"))

@@ -70,11 +70,9 @@ class World:
             self.bench.sender(target).backlog = Backlog.EACH
 
     def configuration(self) -> str:
-        """Return the file."""
         return _CONFIGURATION.replace("POLL", str(self._poll_interval))
 
     def step(self) -> None:
-        """Change something, and let some time pass."""
         kinds: dict[Callable[[], None], float] = {
             self.change: 20,
             self.imds_fails: 2,
@@ -100,7 +98,6 @@ class World:
         self.bench.advance(_QUIET_SECONDS)
 
     def change(self) -> None:
-        """Change the document."""
         self.bench.simulator.set_document(self.azure.answer())
 
     def imds_fails(self) -> None:
@@ -109,16 +106,13 @@ class World:
         self.bench.simulator.set_fault(fault and Fault(fault))  # type: ignore[arg-type]  # one of its modes
 
     def target_fails(self) -> None:
-        """Make a target fail, or recover."""
         answer = self.chance.choice((_UP, _DOWN))
         self.bench.sender(self.chance.choice(TARGETS)).answer = lambda _: answer
 
     def traces_fail(self) -> None:
-        """Make the receiver of traces fail, or recover."""
         self.bench.receiver.problem = self.chance.choice(("", "down"))
 
     def restart(self) -> None:
-        """Stop the program, and start it later."""
         self._restarted = True
         self.bench.restart(after=self.chance.choice((0, 5, 300)))
 
@@ -128,7 +122,6 @@ class World:
         self.bench.kill()
 
     def reload(self) -> None:
-        """Reload the configuration, with another interval between polls."""
         self._poll_interval = self.chance.choice((5, 15, 60))
         assert self.bench.reload(self.configuration()) == 200
 
@@ -138,7 +131,6 @@ class World:
         assert self.bench.reload(self.configuration()) == 200
 
     def stands_still(self) -> None:
-        """Pause the VM, or set its clock."""
         seconds = self.chance.choice((3, 31, 90_000))
         if self.chance.random() < 0.3:
             self.bench.clock.set_wall(self.bench.clock.now() + timedelta(seconds=-seconds))
@@ -147,7 +139,6 @@ class World:
             self.bench.clock.pass_seconds(seconds)
 
     def figures(self) -> list[str]:
-        """Return how often each thing happened."""
         return [f"{count:7} {kind}" for kind, count in sorted(self.counts.items())]
 
     def _run(self, command: Command) -> CommandResult:
@@ -157,7 +148,6 @@ class World:
         return _FAILED
 
     def _record(self) -> None:
-        """Keep every document that the program is served, with its time."""
         simulator, serve = self.bench.simulator, self.bench.simulator.document
 
         def document(version: str) -> bytes:

@@ -47,15 +47,12 @@ class FailingDisk(RuleBasedStateMachine):
             self.caught_up()
 
     def disk(self) -> AbstractContextManager[None]:
-        """Apply the current limit of the disk."""
         return nullcontext() if self.beyond is None else no_room_for_files(self.beyond)
 
     def is_failing(self) -> bool:
-        """Return whether a problem with the disk is reported."""
         return self.fixture.problem(DegradedReason.STATE_UNWRITABLE) != ""
 
     def caught_up(self) -> None:
-        """Check that the disk has exactly what memory has."""
         found = on_disk(self.fixture.directory, "text")
         assert list(found.items()) == list(self.memory.items())
         self.possible = [dict(self.memory)]
@@ -69,7 +66,6 @@ class FailingDisk(RuleBasedStateMachine):
         )
     )
     def change(self, changes: list[tuple[str, str | None]]) -> None:
-        """Change several entries in one transaction."""
         with self.disk(), self.journal.transaction() as transaction:
             for key, value in changes:
                 if value is None:
@@ -89,17 +85,14 @@ class FailingDisk(RuleBasedStateMachine):
 
     @rule(beyond=st.sampled_from((0, 4096, 30_000, 60_000, 200_000)))
     def fill(self, beyond: int) -> None:
-        """Limit the size of files."""
         self.beyond = beyond
 
     @rule()
     def free(self) -> None:
-        """Remove the limit on the size of files."""
         self.beyond = None
 
     @rule(seconds=st.sampled_from((1.0, 9.0, 10.0)))
     def wait(self, seconds: float) -> None:
-        """Advance the clock, and poll."""
         self.fixture.clock.pass_seconds(seconds)
         with self.disk():
             self.journal.retry()
@@ -114,7 +107,6 @@ class FailingDisk(RuleBasedStateMachine):
 
     @rule(content=st.sampled_from(("nothing", "garbage", "copy")))
     def tamper(self, content: str) -> None:
-        """Remove the file, or replace it by another one."""
         path, copy = self.fixture.path, Path(self.folder.name, "copy")
         if content == "copy" and not copy.exists():
             return
@@ -137,7 +129,6 @@ class FailingDisk(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """Stop, and start again."""
         with self.disk():
             self.journal.close()
         if self.beyond is None:

@@ -11,27 +11,21 @@ from exporter.tracing.spans import event_spans
 
 
 class Traced(Tracer):
-    """Records a tracer's calls."""
-
     def __init__(self) -> None:
         self.occurrences: list[tuple[Occurrence, str | None]] = []
         self.woken = 0
         self.messages: list[tuple[str, datetime, Outcome]] = []
 
     def compose(self, occurrences: Sequence[Occurrence], instance: str | None) -> TraceJobs:
-        """Keep transitions, and return their spans."""
         self.occurrences += [(one, instance) for one in occurrences]
         return TraceJobs([span for one in occurrences for span in event_spans(one, "vm")])
 
     def wake(self) -> None:
-        """Count."""
         self.woken += 1
 
     def traceparent(self, message: Message) -> str:
-        """Name the message."""
         return f"to {message.key}/{message.sequence}"
 
     def notified(self, message: Message, at: datetime, outcome: Outcome) -> list[Span]:
-        """Keep a message by its key and number."""
         self.messages.append((f"{message.key}/{message.sequence}", at, outcome))
         return []

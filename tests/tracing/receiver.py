@@ -40,7 +40,6 @@ class Arrived(msgspec.Struct, frozen=True):
     schemas: tuple[str, str]
 
     def fact(self, name: str) -> Any:
-        """Return an attribute of the event."""
         return self.attributes.get(f"azure.scheduled_event.{name}")
 
 
@@ -50,7 +49,6 @@ def spans(receiver: Receiver) -> list[Arrived]:
 
 
 def decode(request: Received) -> list[Arrived]:
-    """Return the spans of one request."""
     assert request.headers["content-type"] == "application/x-protobuf"
     body = _UNPACK[request.headers.get("content-encoding", "")](request.body)
     message = ExportTraceServiceRequest.FromString(body)

@@ -20,7 +20,6 @@ TRACE = FREEZE_ID.replace("-", "").lower()
 
 
 def spans(*steps: Step, vm: str = VM) -> list[Span]:
-    """Return all spans of what steps did."""
     return [span for step in steps for occurrence in step.occurrences for span in event_spans(occurrence, vm)]
 
 

@@ -22,30 +22,25 @@ DOWN = ExportOutcome(problem="Connection refused")
 
 
 def span(name: str) -> Span:
-    """Return a span, with an id that follows from its name."""
     return Span(name, "1" * 32, f"{abs(hash(name)):x}".zfill(16)[:16], "", NOW, NOW, {"n": 1, "of": ("a",)})
 
 
 def put(bench: Bench, *spans: Span | str) -> None:
-    """Queue spans, and let them be exported."""
     stage(bench.app._store, [span(one) if isinstance(one, str) else one for one in spans])
     bench.app._pipeline._tracer.wake()
     bench.loops.settle()
 
 
 def names(bench: Bench) -> list[str]:
-    """Return the names of the spans that arrived."""
     return [one.name for one in bench.receiver.spans]
 
 
 def counted(bench: Bench) -> tuple[float | None, float | None]:
-    """Return how many spans were exported and dropped."""
     return bench.metric("spans_total", outcome="exported"), bench.metric("spans_total", outcome="dropped")
 
 
 @pytest.fixture
 def bench(build: Build) -> Bench:
-    """Return a bench with a receiver of traces."""
     bench: Bench = build(ON)
     return bench
 

@@ -16,13 +16,11 @@ STARTED = {"EventStatus": "Started", "NotBefore": ""}
 
 
 def pause(bench: Bench, seconds: float) -> None:
-    """Pause the VM, and then continue for a while."""
     bench.clock.pass_seconds(seconds)
     bench.advance(1)
 
 
 def unannounced(bench: Bench) -> tuple[float | None, float | None]:
-    """Return the number of unannounced pauses, and their seconds."""
     return bench.metric("unannounced_pauses_total"), bench.metric("unannounced_pause_seconds_total")
 
 

@@ -24,14 +24,12 @@ class Pki:
         return pki
 
     def renew(self) -> None:
-        """Write a new cert.pem and key.pem."""
         server = self.authority.issue_cert("127.0.0.1")
         server.private_key_pem.write_to_path(self.folder / "key.pem")
         server.cert_chain_pems[0].write_to_path(self.folder / "cert.pem")
 
 
 def write(folder: Path, text: str) -> Path:
-    """Write a web configuration."""
     path = folder / "web.yml"
     path.write_text(text, encoding="utf-8")
     return path

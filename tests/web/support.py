@@ -66,7 +66,6 @@ def freeze(**fields: Any) -> ScheduledEvent:
 
 
 def snapshot(**fields: Any) -> Snapshot:
-    """Make the picture of a watch that works, with other values where given."""
     values: dict[str, Any] = {
         "endpoint": "http://169.254.169.254",
         "api_version": "2020-07-01",
@@ -87,7 +86,6 @@ class Reloads:
         self._error = error
 
     def __call__(self) -> "Future[None]":
-        """Return a result that is there already."""
         self.count += 1
         result: Future[None] = Future()
         if self._error is None:
@@ -98,7 +96,6 @@ class Reloads:
 
 
 def site(picture: Snapshot, **fields: Any) -> Site:
-    """Make a site around one picture."""
     clock = fields.pop("clock", None) or HandClock()
     values: dict[str, Any] = {
         "snapshot": lambda: picture,

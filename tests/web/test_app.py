@@ -29,7 +29,6 @@ PATHS = ("/", "/metrics", "/api/v1/events", "/api/v1/status", "/-/healthy", "/-/
 
 @pytest.fixture
 def registry() -> CollectorRegistry:
-    """Make a registry with two gauges, one of them large."""
     registry = CollectorRegistry()
     Gauge("a_small", "One.", registry=registry).set(1)
     many = Gauge("b_many", "Many.", ["n"], registry=registry)
@@ -223,15 +222,12 @@ def test_past_events_come_in_pages() -> None:
 
 
 class Slow:
-    """A registry's collector that renders when it is allowed to."""
-
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
         self.allowed = threading.Semaphore(0)
         self.count = 0
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Wait, and give one gauge."""
         self.begun.release()
         assert self.allowed.acquire(timeout=30)
         self.count += 1

@@ -175,7 +175,6 @@ class Gate:
         self.checked: list[bytes] = []
 
     def __call__(self, password: bytes, _: Sequence[bytes]) -> bool:
-        """Wait, then return the scripted decision."""
         self.checked.append(password)
         self.begun.set()
         self.open.wait(30)

@@ -73,7 +73,6 @@ return [...document.querySelectorAll("body *")]
 
 @pytest.fixture(scope="module")
 def berlin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """Start a browser in Berlin."""
     with chromium(tmp_path_factory.mktemp("profile")) as browser:
         browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Europe/Berlin"})
         browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _TOLD})
@@ -92,8 +91,6 @@ def browser(berlin: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
 
 
 class Stage:
-    """A site whose picture a test changes while the browser looks."""
-
     def __init__(self) -> None:
         now = SystemClock().now()
         self.now = now
@@ -105,7 +102,6 @@ class Stage:
         )
 
     def site(self) -> Site:
-        """Make the site, on the machine's clock."""
         work = [
             WorkView("message", HOSTILE, Transition.SCHEDULED, "refused", self.now),
             WorkView("message", "chat", Transition.SCHEDULED, "delivered", self.now),
@@ -121,7 +117,6 @@ class Stage:
         )
 
     def sixty(self) -> tuple[Life, ...]:
-        """Return sixty events of this VM and others, a minute apart."""
         names = (("WestNO_0",), ("other", HOSTILE))
         return tuple(
             life(
@@ -136,7 +131,6 @@ class Stage:
         )
 
     def change(self, **fields: Any) -> None:
-        """Change the picture."""
         self.picture = msgspec.structs.replace(self.picture, **fields)
 
 
@@ -162,13 +156,11 @@ def _text(browser: webdriver.Chrome, selector: str) -> str:
 
 @pytest.fixture
 def stage() -> Stage:
-    """Make a stage with one Reboot and one hostile event."""
     return Stage()
 
 
 @pytest.fixture
 def port(stage: Stage) -> Iterator[int]:
-    """Serve the stage."""
     with served(stage.site()) as port:
         yield port
 

@@ -26,7 +26,6 @@ SHOWN = f"{MARKUP}{SYNTAX} ??[31m ???????? end"
 
 
 def shown(picture: Snapshot, **fields: Any) -> str:
-    """Return the page of a site."""
     return landing(site(picture, **fields)).body.decode()
 
 
@@ -246,7 +245,6 @@ def test_hundreds_of_events_and_vms_are_cut() -> None:
 
 
 def _main(**fields: Any) -> str:
-    """Return the text of a page with an event and a past one."""
     picture = fields.pop("picture", None) or snapshot(
         current=(life(freeze()),), past=(past(freeze(event_id="A"), Transition.COMPLETED, ago=60),)
     )

@@ -20,8 +20,6 @@ from tests.web.test_settings import HASH, PAIR
 
 
 class _House:
-    """A web configuration with its clock and health."""
-
     def __init__(self, path: Path | None) -> None:
         self.clock = HandClock()
         self.health = Health(self.clock)
