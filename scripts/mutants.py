@@ -134,6 +134,9 @@ def _says_nothing(operator: str, node: Any) -> bool:
     if operator == "core/ReplaceBinaryOperator_Mul_Div" and node.parent.type == "parameters":
         # It is no multiplication but marks parameters as keywords, which mypy checks.
         return True
+    if operator == "core/AddNot" and node.children[1].get_code().strip() == "TYPE_CHECKING":
+        # What is imported for mypy alone can be imported at run time, too.
+        return True
     return _is_for_windows(node) or (operator == "core/NumberReplacer" and _is_tuning(node))
 
 
