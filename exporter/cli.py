@@ -246,7 +246,7 @@ def assets(directory: Path) -> None:
     # In a checkout the directory also contains their sources and tests.
     ignored = shutil.ignore_patterns("*.py", "__pycache__", "source", "tests")
     try:
-        if directory.exists() and any(directory.iterdir()):
+        if any(directory.glob("*")):
             raise ExporterError(f"{directory} is not empty; name a new directory")
         for kind in ("alerts", "dashboards", "deploy"):
             shutil.copytree(source / kind, directory / kind, ignore=ignored)

@@ -1,5 +1,3 @@
-"""Chromium without a window, driven by selenium."""
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,5 +1,3 @@
-"""A clock that the test drives by hand."""
-
 from datetime import UTC, datetime, timedelta
 
 NOW = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)

@@ -1,5 +1,3 @@
-"""Helpers for the tests of the state: steps made of documents, and broken disks."""
-
 import os
 import resource
 import sqlite3

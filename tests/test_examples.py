@@ -1,5 +1,3 @@
-"""Tests of examples/: the configurations are valid, and the texts name files that exist."""
-
 import os
 import re
 import subprocess

@@ -1,5 +1,3 @@
-"""Tests of what the exporter imports: heavy libraries where they are used, and not before."""
-
 import subprocess
 import sys
 

@@ -1,5 +1,3 @@
-"""Tests of `exporter.logs`: one readable line per record, whatever is in it."""
-
 import json
 import logging
 import os

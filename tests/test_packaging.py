@@ -1,5 +1,3 @@
-"""Tests of the wheel: its files and its metadata are complete, and what is in it works by itself."""
-
 import email
 import re
 import subprocess

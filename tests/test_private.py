@@ -1,5 +1,3 @@
-"""Tests of `exporter.files`, and of the state's files: private to the exporter, whatever the umask."""
-
 import contextlib
 import os
 import stat

@@ -1,5 +1,3 @@
-"""Tests of `exporter.work.Reloader`: requests share reloads, and none holds up a stop."""
-
 import queue
 import threading
 from collections.abc import Callable, Iterator

@@ -1,5 +1,3 @@
-"""Tests of `exporter.work`: the thread that calls a step, pauses after failures, and the watchdog."""
-
 import logging
 import threading
 

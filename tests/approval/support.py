@@ -1,5 +1,3 @@
-"""Configurations that approve, and what the bench shows of approvals."""
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn

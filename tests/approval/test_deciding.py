@@ -1,5 +1,3 @@
-"""Tests of `exporter.approval.deciding`: whether an event may proceed."""
-
 from datetime import timedelta
 from typing import Any
 

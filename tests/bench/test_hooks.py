@@ -1,5 +1,3 @@
-"""Which hooks run, in which order, and what is left out."""
-
 import logging
 
 import pytest

@@ -1,5 +1,3 @@
-"""Imminent events, changed types and recommendations, on the bench."""
-
 import logging
 from datetime import timedelta
 from typing import Any

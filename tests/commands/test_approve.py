@@ -1,5 +1,3 @@
-"""Tests of `exporter.commands.approve`: the outcome of an approved event, and repeated requests."""
-
 import io
 from collections.abc import Iterator
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""Tests of `check-config`: every mistake at once, and warnings of what has no effect."""
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Tests of `exporter.cli`: the command line's own errors, and what it passes on."""
-
 import subprocess
 import sys
 from pathlib import Path

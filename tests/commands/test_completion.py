@@ -1,5 +1,3 @@
-"""Shell completion and help of the command line."""
-
 import json
 import re
 

@@ -1,5 +1,3 @@
-"""Tests of `demo`: what fits on the screen, and messages in simulated time."""
-
 from datetime import timedelta
 from typing import Any, cast
 

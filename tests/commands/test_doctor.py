@@ -1,5 +1,3 @@
-"""Tests of `doctor`: each part is examined, its remedy is named, and nothing is changed."""
-
 import json
 import os
 import subprocess

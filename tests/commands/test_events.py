@@ -1,5 +1,3 @@
-"""Tests of `exporter.commands.events`: events from the exporter or from IMDS, once or repeatedly."""
-
 import json
 import signal
 import subprocess

@@ -1,5 +1,3 @@
-"""Tests of `notify-test`: which samples go to which target, and the output."""
-
 from typing import Any
 
 import pytest

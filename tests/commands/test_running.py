@@ -1,5 +1,3 @@
-"""Tests of asking the running exporter, by `events` and alone."""
-
 import json
 import subprocess
 import sys

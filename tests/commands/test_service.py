@@ -1,5 +1,3 @@
-"""Tests of `--service`: the flags, variables and files of the installed service are used without pasting."""
-
 import os
 import subprocess
 import sys

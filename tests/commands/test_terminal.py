@@ -1,5 +1,3 @@
-"""Tests of `exporter.commands.terminal`: events on a terminal."""
-
 from datetime import timedelta
 from typing import Any
 

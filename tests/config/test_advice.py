@@ -1,5 +1,3 @@
-"""Tests of `exporter.config.advice`: warnings of what cannot act as it is meant to."""
-
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ TARGETS = "targets: [{name: a, url: 'json://localhost'}]"
 RULE = "approval: {mode: 'on', rules: [{name: r, action: approve, require_hooks: [drain], match: {%s}}]}\n"
 DRAIN = "hooks: [{name: drain, command: [/bin/sh], match: {%s}}]"
 LATE = "is compared only when a transition happens"
+REQUIRED = "approval.rules[0].require_hooks[0]"
 APART = "the hook 'drain' never runs for what the rule matches"
 
 
@@ -43,19 +42,12 @@ def warnings(folder: Path, text: str) -> list[str]:
         ),
         (DRAIN % "max_notice: 15m, transitions: [scheduled]", "hooks[0].match.max_notice", LATE),
         (DRAIN % "max_notice: 15s", "hooks[0].match.max_notice", LATE),
-        (
-            RULE % "event_types: [Freeze]" + DRAIN % "event_types: [Reboot]",
-            "approval.rules[0].require_hooks[0]",
-            APART,
-        ),
-        (RULE % "" + DRAIN % "transitions: [completed]", "approval.rules[0].require_hooks[0]", APART),
-        (RULE % "" + DRAIN % "target: other", "approval.rules[0].require_hooks[0]", APART),
-        (RULE % "" + DRAIN % "statuses: [Started]", "approval.rules[0].require_hooks[0]", APART),
-        (
-            RULE % "max_duration: 8s" + DRAIN % "min_duration: 9s",
-            "approval.rules[0].require_hooks[0]",
-            APART,
-        ),
+        (RULE % "event_types: [Freeze]" + DRAIN % "event_types: [Reboot]", REQUIRED, APART),
+        (RULE % "" + DRAIN % "transitions: [completed]", REQUIRED, APART),
+        (RULE % "" + DRAIN % "target: other", REQUIRED, APART),
+        (RULE % "" + DRAIN % "statuses: [Started]", REQUIRED, APART),
+        (RULE % "max_duration: 8s" + DRAIN % "min_duration: 9s", REQUIRED, APART),
+        (RULE % "min_duration: 5s" + DRAIN % "max_duration: 4s", REQUIRED, APART),
     ],
 )
 def test_what_cannot_act(tmp_path: Path, text: str, key: str, problem: str) -> None:
@@ -70,7 +62,8 @@ def test_what_cannot_act(tmp_path: Path, text: str, key: str, problem: str) -> N
         DRAIN % "max_notice: 15m",
         DRAIN % "max_notice: 15s, transitions: [imminent]",
         RULE % "event_types: [Freeze]" + DRAIN % "event_types: [Freeze, Reboot], transitions: [scheduled]",
-        RULE % "max_duration: 8s" + DRAIN % "max_duration: 4s",
+        RULE % "max_duration: 8s" + DRAIN % "min_duration: 8s",
+        RULE % "min_duration: 4s" + DRAIN % "max_duration: 4s",
         f"notifications: {{{TARGETS}, {FIRST % 'any'}}}",
     ],
 )

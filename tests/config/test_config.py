@@ -1,5 +1,3 @@
-"""Tests of `exporter.config`, its loading and checks: the whole file, its defaults, and what is refused."""
-
 from pathlib import Path
 from typing import Any
 

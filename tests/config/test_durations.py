@@ -1,5 +1,3 @@
-"""Tests of `exporter.timefmt` and of the values of `exporter.config`: what flags and files may hold."""
-
 from typing import Any
 
 import pytest

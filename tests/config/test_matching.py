@@ -1,5 +1,3 @@
-"""Tests of `exporter.config.match`: every key of `match`, and its absence."""
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Tests of `exporter.config.yamlfile`: every mistake is reported with file, line, key and remedy."""
-
 from pathlib import Path
 from typing import Literal
 

@@ -1,5 +1,3 @@
-"""The recording of the demo in README.md."""
-
 import html
 import re
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The addresses of services in docs/services.md."""
-
 import re
 
 import pytest

@@ -1,5 +1,3 @@
-"""The command `approve`, run as users run it."""
-
 import signal
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""The commands, run as users run them."""
-
 import subprocess
 import sys
 from pathlib import Path

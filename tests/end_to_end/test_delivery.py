@@ -1,5 +1,3 @@
-"""Tests of the running program: what a receiver, a reload or a secret may do to it."""
-
 import contextlib
 import json
 import os

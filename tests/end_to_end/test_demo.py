@@ -1,5 +1,3 @@
-"""Tests of `demo` and `simulate` as users run them."""
-
 import contextlib
 import fcntl
 import os

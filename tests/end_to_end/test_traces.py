@@ -1,5 +1,3 @@
-"""Traces of the running program, as receivers get them."""
-
 import signal
 from pathlib import Path
 

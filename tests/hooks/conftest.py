@@ -1,5 +1,3 @@
-"""Fixtures for the tests of `exporter.hooks`."""
-
 import os
 from collections.abc import Iterator
 

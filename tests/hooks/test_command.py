@@ -1,5 +1,3 @@
-"""Tests of `exporter.hooks.command`: what a command is given, what is said of its end, and its output."""
-
 import os
 import signal
 from collections.abc import Iterable

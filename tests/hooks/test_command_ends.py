@@ -1,5 +1,3 @@
-"""Tests of `exporter.hooks.command`: how a command is ended, and which processes continue."""
-
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor

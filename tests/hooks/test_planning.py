@@ -1,5 +1,3 @@
-"""Tests of `exporter.hooks.planning`: which hooks run, and with which variables."""
-
 from collections.abc import Sequence
 from typing import Any
 

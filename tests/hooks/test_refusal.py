@@ -1,5 +1,3 @@
-"""Tests of `exporter.hooks.command`: commands that cannot be started, and the reason with remedy."""
-
 import errno
 import os
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Tests of `exporter.hooks.runner`: which command runs when, how often, beside which others."""
-
 import os
 import threading
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Tests of `exporter.kubernetes`: what the Node says about several events, and grace periods."""
-
 import msgspec
 import pytest
 

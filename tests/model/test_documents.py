@@ -1,5 +1,3 @@
-"""Tests of `exporter.model.documents`: documents in every shape seen so far, and in others."""
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Tests of what `exporter.model.events` takes for the same: ids, traces, names of VMs."""
-
 import hashlib
 import uuid
 

@@ -1,5 +1,3 @@
-"""Tests of `exporter.model.vm`: the facts about this VM, as IMDS writes them."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""Durations and effects in words."""
-
 from datetime import timedelta
 
 import pytest

@@ -1,5 +1,3 @@
-"""Fixtures of several modules: receivers."""
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Messages as the outbox holds them."""
-
 from datetime import timedelta
 from typing import Any
 

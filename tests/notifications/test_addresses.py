@@ -1,5 +1,3 @@
-"""Tests of `exporter.config.addresses` and `planning`: finding targets, and what is refused."""
-
 import re
 from pathlib import Path
 

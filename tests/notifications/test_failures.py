@@ -1,5 +1,3 @@
-"""Tests of `exporter.notifications.failures`: what Apprise's failures mean, by type and status."""
-
 import logging
 import smtplib
 import socket

@@ -1,5 +1,3 @@
-"""Tests of services that know incidents, by the unmodified plugins: one per event, closed at its end."""
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Tests of `exporter.notifications.notifier`: all targets together, as they come and go."""
-
 import logging
 import sqlite3
 

@@ -1,5 +1,3 @@
-"""Tests of `exporter.notifications.rendering`: rules behind the words; the golden files have the words."""
-
 import re
 from datetime import timedelta
 from html import unescape

@@ -1,5 +1,3 @@
-"""Tests of `exporter.notifications.rendering`: messages longer than a service takes, and many in one."""
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,5 +1,3 @@
-"""Tests of rendering with whatever hypothesis thinks of: what Azure sends is data, and stays it."""
-
 import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser

@@ -1,5 +1,3 @@
-"""Tests of `exporter.notifications.planning`: which target gets which message."""
-
 from datetime import timedelta
 
 import pytest

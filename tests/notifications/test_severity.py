@@ -1,5 +1,3 @@
-"""Tests of `exporter.model.messages`."""
-
 from pathlib import Path
 
 import pytest

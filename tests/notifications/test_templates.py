@@ -1,5 +1,3 @@
-"""Tests of the user's templates: what is refused at the start, and what is made of those that are not."""
-
 import gc
 import re
 import tracemalloc

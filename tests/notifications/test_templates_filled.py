@@ -1,5 +1,3 @@
-"""Tests of the user's templates: what they can use, and that what Azure sends does no harm in them."""
-
 import time
 from datetime import timedelta
 from typing import Any

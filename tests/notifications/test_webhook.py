@@ -1,5 +1,3 @@
-"""Tests of webhooks: events as CloudEvents, with the answers and the limits of any target."""
-
 from datetime import timedelta
 
 import pytest

@@ -1,1 +1,0 @@
-"""Security tests with the running program."""

@@ -1,5 +1,3 @@
-"""Helpers for the security tests: an exporter with all features, and its visible state."""
-
 import json
 import sqlite3
 from contextlib import closing

@@ -1,5 +1,3 @@
-"""Helpers for the tests of `exporter.simulator`: a clock, ad-hoc scenarios, a client."""
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager

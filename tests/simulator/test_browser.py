@@ -1,5 +1,3 @@
-"""The control page in a real browser."""
-
 from collections.abc import Iterator
 from pathlib import Path
 

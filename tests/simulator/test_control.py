@@ -1,5 +1,3 @@
-"""The simulator's page and API."""
-
 import re
 from collections.abc import Iterator
 

@@ -1,5 +1,3 @@
-"""Scenario files: the bundled ones, and errors in others."""
-
 from pathlib import Path
 
 import pytest
@@ -109,7 +107,7 @@ def test_a_file_of_ones_own_can_be_played(tmp_path: Path) -> None:
         ),
         (
             "    impact",
-            "    cancelled_after: 20m\n    impact",
+            "    cancelled_after: 15m\n    impact",
             ":9: events[0].cancelled_after: must be more than 0s and less than 15m, when the event starts",
         ),
         (

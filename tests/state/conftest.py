@@ -1,5 +1,3 @@
-"""The fixture of most tests in this folder."""
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Tests of `exporter.state.journal`: transactions, and random histories of a table beside a dict."""
-
 import shutil
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path

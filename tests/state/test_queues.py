@@ -1,5 +1,3 @@
-"""Tests of `exporter.state.queues`: what is dropped to make room."""
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""A receiver of traces, for all tests of tracing."""
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,5 +1,3 @@
-"""A test double of the tracer."""
-
 from collections.abc import Sequence
 from datetime import datetime
 

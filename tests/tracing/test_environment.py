@@ -1,5 +1,3 @@
-"""Tests of `exporter.tracing.environment`: what the standard variables ask for."""
-
 from typing import Literal
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of `exporter.tracing.export`: the SDK's own exporters, against real receivers."""
-
 import gzip
 import json
 import logging

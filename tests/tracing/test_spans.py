@@ -1,5 +1,3 @@
-"""Tests of `exporter.tracing.spans`: what happened, as spans."""
-
 import uuid
 from datetime import timedelta
 

@@ -1,5 +1,3 @@
-"""Certificates for the tests, made on the spot."""
-
 from dataclasses import dataclass
 from pathlib import Path
 

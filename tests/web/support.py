@@ -1,5 +1,3 @@
-"""Helpers for the tests of `exporter.web`: events, a site, and two clients."""
-
 import asyncio
 import ssl
 from collections.abc import Callable, Iterator

@@ -1,5 +1,3 @@
-"""Basic authentication and the rate limit."""
-
 import ast
 import asyncio
 import base64
