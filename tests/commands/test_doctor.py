@@ -1,7 +1,5 @@
 import json
 import os
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import Bench, Build
 from tests.builders import raw_event
 from tests.clocks import NOW, HandClock
-from tests.end_to_end.program import eventually, exporter, free_port, get
+from tests.end_to_end.program import command, eventually, exporter, free_port, get
 from tests.http_server import Connection, Request, answer, serving
 
 OK, WARNING, FAILURE = Level
@@ -264,24 +262,19 @@ def test_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, leve
     assert not {"secret", "token", "TokenA"} & set(result.message.replace("/", " ").split())
 
 
-def command(*words: str) -> "subprocess.CompletedProcess[str]":
-    words = ("-m", "exporter", "doctor", *words)
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
-
-
 def test_the_command(tmp_path: Path) -> None:
     """Each line begins with its level, the last with next; the exit status is 1 with a failure, else 0."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with SimulatorServer(Simulator()) as imds, exporter(imds.url, tmp_path / "state", port):
         eventually(lambda: get(f"{url}/-/ready"))
-        done = command("--exporter.url", url)
+        done = command("doctor", "--exporter.url", url)
     assert done.returncode == 0, done.stdout
     *lines, last = done.stdout.splitlines()
     assert {line.split()[0] for line in lines} == {"ok", "warning"}
     assert f"ok       state: the exporter writes to {tmp_path / 'state'}" in lines
     assert last == "next     read the warnings above"
-    failed = command("--imds.endpoint", f"http://127.0.0.1:{free_port()}", "--exporter.url", url)
+    failed = command("doctor", "--imds.endpoint", f"http://127.0.0.1:{free_port()}", "--exporter.url", url)
     assert failed.returncode == 1
     assert "\nfailure  imds: " in failed.stdout
     assert failed.stderr == ""

@@ -69,6 +69,12 @@ def eventually(condition: Callable[[], T], *, within: float = 60.0, every: float
     raise AssertionError(f"not so within {within} s; last: {last!r}")
 
 
+def command(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "exporter", *words], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
 @contextlib.contextmanager
 def exporter(
     imds: str,

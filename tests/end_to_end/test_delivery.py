@@ -3,8 +3,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,7 @@ from exporter.model.lifecycle import Transition
 from exporter.model.messages import WatchChange
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import raw_event
-from tests.end_to_end.program import eventually, exporter, free_port, get, metric
+from tests.end_to_end.program import command, eventually, exporter, free_port, get, metric
 from tests.notifications.receivers import Receiver, http_receiver
 
 CANARY = "canary0123456789abcdef"
@@ -35,12 +33,6 @@ def configuration(folder: Path, **receivers: Receiver) -> Path:
 def document(number: int, *ids: str) -> dict[str, object]:
     events = [raw_event(EventId=event_id, Resources=[NAME]) for event_id in ids]
     return {"DocumentIncarnation": number, "Events": events}
-
-
-def command(*words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "exporter", *words], capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 def children(pid: int) -> list[str]:
@@ -103,32 +95,6 @@ def test_kills_of_the_sender_process_lose_nothing(tmp_path: Path) -> None:
 
             eventually(lambda: len(arrived()) == len(names) * len(ids))
     assert arrived().total() <= len(names) * (len(ids) + len(kills))
-
-
-def test_no_secret_leaves_the_program(tmp_path: Path) -> None:
-    """Logs at every level, the page, the API and the metrics show of a URL no more than scheme and host."""
-    simulator = Simulator(vm_name=NAME, requests_per_second=0)
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    with SimulatorServer(simulator) as imds, http_receiver(500) as receiver:
-        secret = f"json://{CANARY}:{CANARY}@{receiver.authority}/{CANARY}?-{CANARY}=1"
-        words = [sys.executable, "-m", "exporter", "run", "--imds.endpoint", imds.url, "--log.level", "debug"]
-        words += ["--state.directory", str(tmp_path), "--web.listen-address", f"127.0.0.1:{port}"]
-        log = tmp_path / "log"
-        with log.open("wb") as stream:
-            process = subprocess.Popen([*words, "--notify", secret], stderr=stream)
-        try:
-            eventually(lambda: get(f"{url}/-/ready"))
-            simulator.set_document(document(1, "a"))
-            eventually(lambda: metric(url, "notifications_total", target="notify-1", outcome="failed") >= 1)
-            shown = "".join(get(f"{url}{path}") for path in ("/", "/metrics", "/api/v1/status"))
-        finally:
-            process.terminate()
-            process.wait()
-    assert "json://127.0.0.1" in shown
-    assert CANARY not in shown
-    assert CANARY not in log.read_text()
-    assert CANARY not in "".join(path.read_bytes().decode("latin-1") for path in tmp_path.glob("state.db*"))
 
 
 SAMPLE = rf"\(test\) \[WARNING\] Reboot scheduled: {NAME} at \d\d:\d\d UTC"

@@ -66,29 +66,18 @@ def test_a_client_of_the_authority_is_let_in(pki: Pki, port: int) -> None:
     assert status(port, client(pki), "wrong") == 401
 
 
-def test_a_client_without_a_certificate_is_not(pki: Pki, port: int) -> None:
-    """It gets no answer at all, not even that of a path that does not exist."""
-    context = ssl.create_default_context()
-    pki.authority.configure_trust(context)
-    with pytest.raises(REFUSED):
-        status(port, context)
-
-
-def test_a_client_of_another_authority_is_not(pki: Pki, port: int, tmp_path: Path) -> None:
-    """Whoever can make certificates of the same names is still a stranger."""
+def test_nobody_else_gets_an_answer(pki: Pki, port: int, tmp_path: Path) -> None:
+    """Neither without a certificate, with one of another authority, nor with an older version of TLS."""
+    bare = ssl.create_default_context()
+    pki.authority.configure_trust(bare)
     strange = tmp_path / "strange.pem"
     issued = trustme.CA().issue_cert("prometheus.example")
     issued.private_key_and_cert_chain_pem.write_to_path(strange)
-    with pytest.raises(REFUSED):
-        status(port, client(pki, strange))
-
-
-def test_an_older_version_is_not_spoken(pki: Pki, port: int) -> None:
-    """min_version holds for the server as it runs."""
-    context = client(pki)
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with pytest.raises(REFUSED):
-        status(port, context)
+    older = client(pki)
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    for context in (bare, client(pki, strange), older):
+        with pytest.raises(REFUSED):
+            status(port, context)
 
 
 def test_without_tls_nothing_is_told(port: int) -> None:

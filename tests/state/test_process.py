@@ -9,6 +9,7 @@ import pytest
 
 from exporter.errors import StateDirectoryInUseError
 from exporter.model.lifecycle import Known
+from tests.end_to_end.program import command, eventually, exporter, free_port, get
 from tests.state_support import StateFixture, nth_step, replay
 
 _ROOT = Path(__file__).parent.parent.parent
@@ -70,3 +71,14 @@ def test_killed_exporter_leaves_no_lock(tmp_path: Path) -> None:
     fixture = StateFixture(tmp_path)
     assert fixture.open().load() == Known()
     fixture.close()
+
+
+def test_a_second_exporter_on_one_state_directory_refuses_to_start(tmp_path: Path) -> None:
+    """Two exporters never share a state directory."""
+    port, directory = free_port(), tmp_path / "state"
+    with exporter(f"http://127.0.0.1:{free_port()}", directory, port):
+        eventually(lambda: get(f"http://127.0.0.1:{port}/-/healthy"))
+        second = command("run", "--state.directory", str(directory), "--web.listen-address", "127.0.0.1:0")
+    assert second.returncode == 1
+    assert str(directory) in second.stderr
+    assert "Traceback" not in second.stderr
