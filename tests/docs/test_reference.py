@@ -4,6 +4,8 @@ import re
 
 import click
 import msgspec
+import pytest
+from apprise import Apprise
 
 from exporter.cli import main
 from exporter.config import Config
@@ -18,6 +20,9 @@ from tests.clocks import HandClock
 from tests.docs.pages import DOCS, README, ROOT
 
 PREFIX = "azure_scheduled_events_"
+SERVICES = re.findall(
+    r"^\| (.+?) \|.*\| `(\w+://[^`]+)` \|$", (DOCS / "services.md").read_text(), re.MULTILINE
+)
 
 
 def cells(page: str) -> list[str]:
@@ -109,3 +114,30 @@ def test_the_sample_of_a_message_is_one() -> None:
     shown = page[page.index("## Messages") :].split("```")[1].strip()
     golden = DOCS.parent / "tests" / "notifications" / "golden" / "messages.txt"
     assert f"======== Reboot scheduled\n{shown}\n" in golden.read_text()
+
+
+def test_every_test_that_is_named_exists() -> None:
+    """A claim whose test was renamed or dropped is found."""
+    text = (DOCS / "reliability.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 30
+    missing = [
+        f"{path}::{name}"
+        for path, name in named
+        if not (ROOT / path).exists() or (name and f"def {name}(" not in (ROOT / path).read_text())
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize(("service", "url"), SERVICES)
+def test_apprise_takes_the_url(service: str, url: str) -> None:
+    """Apprise accepts each URL; the login of a mail server is the part before its colon."""
+    plugin = Apprise.instantiate(url)
+    assert plugin is not None
+    if "login" in service and "without" not in service:
+        assert plugin.user == "user@example.com"
+
+
+def test_there_are_at_least_ten() -> None:
+    """The table is read as it is written."""
+    assert len(SERVICES) >= 10
