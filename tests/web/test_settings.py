@@ -13,16 +13,19 @@ from exporter.web.settings import RateLimit, WebSettings
 from tests.web.certificates import Pki, write
 
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
-PAIR = "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n"
+HEAD = "tls_server_config:\n"
+PAIR = HEAD + "  cert_file: cert.pem\n  key_file: key.pem\n"
+TLS = "tls_server_config."
+ABSENT = "the file cannot be read: No such file or directory"
 PROMTOOL = shutil.which("promtool")
 
-GOOD = {
-    "empty": "",
-    "sections without content": "tls_server_config:\nbasic_auth_users:\nhttp_server_config:\n",
-    "an empty section": "tls_server_config: {}\n",
-    "users": f"basic_auth_users:\n  alice: {HASH}\n  bob: {HASH}\n",
-    "certificate": PAIR,
-    "everything": PAIR
+GOOD = (
+    "",
+    "tls_server_config:\nbasic_auth_users:\nhttp_server_config:\n",
+    "tls_server_config: {}\n",
+    f"basic_auth_users:\n  alice: {HASH}\n  bob: {HASH}\n",
+    PAIR,
+    PAIR
     + """  client_auth_type: RequireAndVerifyClientCert
   client_ca_file: ca.pem
   min_version: TLS12
@@ -35,172 +38,95 @@ http_server_config:
   headers: {X-Frame-Options: deny, X-Content-Type-Options: nosniff, Strict-Transport-Security: max-age=60}
 """
     + f"basic_auth_users:\n  alice: {HASH}\n",
-    "old versions": PAIR + "  min_version: TLS10\n  max_version: TLS11\n",
-    "a client's certificate if given": PAIR
-    + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\n",
-    "no client certificate": PAIR + "  client_auth_type: NoClientCert\n",
-    "all suites of TLS 1.3": PAIR
+    PAIR + "  min_version: TLS10\n  max_version: TLS11\n",
+    PAIR + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\n",
+    PAIR + "  client_auth_type: NoClientCert\n",
+    PAIR
     + "  cipher_suites: [TLS_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384, TLS_CHACHA20_POLY1305_SHA256]\n",
-}
+)
 
 # What promtool refuses too: the text, and what ours says.
 BAD = {
-    "an unknown section": (
-        "tls_config: {}\n",
-        ":1: tls_config: unknown key; did you mean tls_server_config?",
+    "tls_config: {}\n": ":1: tls_config: unknown key; did you mean tls_server_config?",
+    "a: [\n": ":2: is not valid YAML: ",
+    HEAD + "  cert_file: cert.pem\n": f":1: {TLS}key_file: is missing; TLS needs key_file (or key)",
+    HEAD + "  key_file: key.pem\n": f":1: {TLS}cert_file: is missing; TLS needs cert_file (or cert)",
+    PAIR.replace("cert.pem", "absent.pem"): f":2: {TLS}cert_file: {ABSENT}",
+    PAIR.replace("key.pem", "absent.pem"): f":3: {TLS}key_file: {ABSENT}",
+    PAIR.replace("key.pem", "client.pem"): f":3: {TLS}key_file: does not belong to the certificate",
+    PAIR.replace("cert.pem", "key.pem"): f":2: {TLS}cert_file: contains no PEM certificate",
+    PAIR.replace("key.pem", "ca.pem"): f":3: {TLS}key_file: contains no PEM private key",
+    PAIR + "  cert_fle: x\n": f":4: {TLS}cert_fle: unknown key; did you mean cert_file?",
+    PAIR + "  client_auth_type: Always\n": (
+        f":4: {TLS}client_auth_type: must be one of NoClientCert, VerifyClientCertIfGiven, "
+        "RequireAndVerifyClientCert, RequestClientCert, RequireAnyClientCert, RequireClientCert"
     ),
-    "an unknown key": (
-        PAIR + "  cert_fle: x\n",
-        ":4: tls_server_config.cert_fle: unknown key; did you mean cert_file?",
+    PAIR + "  client_ca_file: ca.pem\n": (
+        f":4: {TLS}client_ca_file: is given, but client_auth_type asks for no certificate; "
+        "set RequireAndVerifyClientCert"
     ),
-    "no YAML": ("a: [\n", ":2: is not valid YAML: "),
-    "no key": (
-        "tls_server_config:\n  cert_file: cert.pem\n",
-        ":1: tls_server_config.key_file: is missing; TLS needs key_file (or key)",
+    PAIR + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: absent.pem\n": (
+        f":5: {TLS}client_ca_file: {ABSENT}"
     ),
-    "no certificate": (
-        "tls_server_config:\n  key_file: key.pem\n",
-        ":1: tls_server_config.cert_file: is missing; TLS needs cert_file (or cert)",
+    PAIR + "  min_version: TLS14\n": f":4: {TLS}min_version: must be one of TLS10, TLS11, TLS12, TLS13",
+    PAIR + "  cipher_suites:\n    - TLS_RSA_WITH_RC4_128_SHA\n": (
+        f":5: {TLS}cipher_suites[0]: unknown cipher suite; Go's names of secure suites are known"
     ),
-    "an absent certificate": (
-        PAIR.replace("cert.pem", "absent.pem"),
-        ":2: tls_server_config.cert_file: the file cannot be read: No such file or directory",
+    PAIR + "  curve_preferences: [CurveP224]\n": (
+        f":4: {TLS}curve_preferences[0]: unknown curve; "
+        "must be one of: CurveP256, CurveP384, CurveP521, X25519"
     ),
-    "an absent key": (
-        PAIR.replace("key.pem", "absent.pem"),
-        ":3: tls_server_config.key_file: the file cannot be read: No such file or directory",
+    "basic_auth_users:\n  alice: hunter2\n": (
+        ":2: basic_auth_users.alice: is not a bcrypt hash ($2a$, $2b$ or $2y$, cost 4 to 31); "
+        "make one with: htpasswd -nBC 10 '' | tr -d ':\\n'"
     ),
-    "a key of another certificate": (
-        PAIR.replace("key.pem", "client.pem"),
-        ":3: tls_server_config.key_file: does not belong to the certificate",
+    "http_server_config:\n  headers: {Server: x}\n": (
+        ":2: http_server_config.headers.Server: this header cannot be configured; these can: "
+        "Strict-Transport-Security, X-Content-Type-Options, X-Frame-Options, X-XSS-Protection, "
+        "Content-Security-Policy"
     ),
-    "no certificate inside": (
-        PAIR.replace("cert.pem", "key.pem"),
-        ":2: tls_server_config.cert_file: contains no PEM certificate",
-    ),
-    "no key inside": (
-        PAIR.replace("key.pem", "ca.pem"),
-        ":3: tls_server_config.key_file: contains no PEM private key",
-    ),
-    "an unknown client policy": (
-        PAIR + "  client_auth_type: Always\n",
-        (
-            ":4: tls_server_config.client_auth_type: must be one of NoClientCert, VerifyClientCertIfGiven, "
-            "RequireAndVerifyClientCert, RequestClientCert, RequireAnyClientCert, RequireClientCert"
-        ),
-    ),
-    "an authority without policy": (
-        PAIR + "  client_ca_file: ca.pem\n",
-        (
-            ":4: tls_server_config.client_ca_file: is given, but client_auth_type asks for no certificate; "
-            "set RequireAndVerifyClientCert"
-        ),
-    ),
-    "an absent authority": (
-        PAIR + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: absent.pem\n",
-        ":5: tls_server_config.client_ca_file: the file cannot be read: No such file or directory",
-    ),
-    "an unknown version": (
-        PAIR + "  min_version: TLS14\n",
-        ":4: tls_server_config.min_version: must be one of TLS10, TLS11, TLS12, TLS13",
-    ),
-    "an unknown suite": (
-        PAIR + "  cipher_suites:\n    - TLS_RSA_WITH_RC4_128_SHA\n",
-        ":5: tls_server_config.cipher_suites[0]: unknown cipher suite; Go's names of secure suites are known",
-    ),
-    "an unknown curve": (
-        PAIR + "  curve_preferences: [CurveP224]\n",
-        (
-            ":4: tls_server_config.curve_preferences[0]: unknown curve; "
-            "must be one of: CurveP256, CurveP384, CurveP521, X25519"
-        ),
-    ),
-    "no hash": (
-        "basic_auth_users:\n  alice: hunter2\n",
-        (
-            ":2: basic_auth_users.alice: is not a bcrypt hash ($2a$, $2b$ or $2y$, cost 4 to 31); "
-            "make one with: htpasswd -nBC 10 '' | tr -d ':\\n'"
-        ),
-    ),
-    "a header that is not to be set": (
-        "http_server_config:\n  headers: {Server: x}\n",
-        (
-            ":2: http_server_config.headers.Server: this header cannot be configured; these can: "
-            "Strict-Transport-Security, X-Content-Type-Options, X-Frame-Options, X-XSS-Protection, "
-            "Content-Security-Policy"
-        ),
-    ),
-    "a header's wrong value": (
-        "http_server_config:\n  headers: {X-Frame-Options: perhaps}\n",
-        ":2: http_server_config.headers.X-Frame-Options: must be deny or sameorigin",
+    "http_server_config:\n  headers: {X-Frame-Options: perhaps}\n": (
+        ":2: http_server_config.headers.X-Frame-Options: must be deny or sameorigin"
     ),
 }
 
 # What Go can do, or lets pass, and this program not: refused, never ignored.
 NOT_HERE = {
-    "HTTP/2": (
-        "http_server_config:\n  http2: true\n",
-        ":2: http_server_config.http2: this server speaks HTTP/1.1 only; leave it out, or set it to false",
+    "http_server_config:\n  http2: true\n": (
+        ":2: http_server_config.http2: this server speaks HTTP/1.1 only; leave it out, or set it to false"
     ),
-    "a client's certificate unchecked": (
-        PAIR + "  client_auth_type: RequireAnyClientCert\n",
-        (
-            ":4: tls_server_config.client_auth_type: RequireAnyClientCert asks for a certificate without "
-            "checking it, "
-            "which is not possible here; use RequireAndVerifyClientCert or VerifyClientCertIfGiven"
-        ),
+    PAIR + "  client_auth_type: RequireAnyClientCert\n": (
+        f":4: {TLS}client_auth_type: RequireAnyClientCert asks for a certificate without checking it, "
+        "which is not possible here; use RequireAndVerifyClientCert or VerifyClientCertIfGiven"
     ),
-    "several curves": (
-        PAIR + "  curve_preferences: [X25519, CurveP256]\n",
-        (
-            ":4: tls_server_config.curve_preferences: only one curve can be set here; "
-            "name one, or leave it out for all"
-        ),
+    PAIR + "  curve_preferences: [X25519, CurveP256]\n": (
+        f":4: {TLS}curve_preferences: only one curve can be set here; name one, or leave it out for all"
     ),
-    "some suites of TLS 1.3": (
-        PAIR + "  cipher_suites: [TLS_AES_256_GCM_SHA384]\n",
-        (
-            ":4: tls_server_config.cipher_suites: TLS 1.3 suites cannot be chosen singly; "
-            "name all three or none, or set max_version: TLS12"
-        ),
+    PAIR + "  cipher_suites: [TLS_AES_256_GCM_SHA384]\n": (
+        f":4: {TLS}cipher_suites: TLS 1.3 suites cannot be chosen singly; "
+        "name all three or none, or set max_version: TLS12"
     ),
-    "names without certificate": (
-        PAIR + "  client_allowed_sans: [a]\n",
-        (
-            ":4: tls_server_config.client_allowed_sans: needs client_auth_type: RequireAndVerifyClientCert, "
-            "so that there is a name"
-        ),
+    PAIR + "  client_allowed_sans: [a]\n": (
+        f":4: {TLS}client_allowed_sans: needs client_auth_type: RequireAndVerifyClientCert, "
+        "so that there is a name"
     ),
-    "no version left": (
-        PAIR + "  min_version: TLS13\n  max_version: TLS12\n",
-        ":5: tls_server_config.max_version: TLS12 is below min_version, TLS13; no client could connect",
+    PAIR + "  min_version: TLS13\n  max_version: TLS12\n": (
+        f":5: {TLS}max_version: TLS12 is below min_version, TLS13; no client could connect"
     ),
-    "certificate twice": (
-        PAIR + "  cert: x\n",
-        ":4: tls_server_config.cert: is set in addition to cert_file; keep one of them",
+    PAIR + "  cert: x\n": f":4: {TLS}cert: is set in addition to cert_file; keep one of them",
+    HEAD + "  min_version: TLS13\n": f":1: {TLS}cert_file: is missing; TLS needs cert_file (or cert)",
+    f"basic_auth_users:\n  'a:b': {HASH}\n": (
+        ":2: basic_auth_users.a:b: a user's name cannot hold a colon in basic authentication; choose another"
     ),
-    "TLS without certificate": (
-        "tls_server_config:\n  min_version: TLS13\n",
-        ":1: tls_server_config.cert_file: is missing; TLS needs cert_file (or cert)",
+    'http_server_config:\n  headers: {Content-Security-Policy: "a\\r\\nSet-Cookie: b"}\n': (
+        ":2: http_server_config.headers.Content-Security-Policy: must be one line of printable ASCII, "
+        "as HTTP headers are"
     ),
-    "a user nobody can be": (
-        f"basic_auth_users:\n  'a:b': {HASH}\n",
-        ":2: basic_auth_users.a:b: a user's name cannot hold a colon in basic authentication; choose another",
+    "rate_limit:\n  interval: 1s\n": (
+        ":1: rate_limit.burst: must be at least 1: with less, every request is refused"
     ),
-    "a header of two lines": (
-        'http_server_config:\n  headers: {Content-Security-Policy: "a\\r\\nSet-Cookie: b"}\n',
-        (
-            ":2: http_server_config.headers.Content-Security-Policy: must be one line of printable ASCII, "
-            "as HTTP headers are"
-        ),
-    ),
-    "a rate that lets nobody in": (
-        "rate_limit:\n  interval: 1s\n",
-        ":1: rate_limit.burst: must be at least 1: with less, every request is refused",
-    ),
-    "a rate that is not a valid duration": (
-        "rate_limit:\n  interval: soon\n  burst: 1\n",
-        ":2: rate_limit.interval: 'soon' is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
+    "rate_limit:\n  interval: soon\n  burst: 1\n": (
+        ":2: rate_limit.interval: 'soon' is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d"
     ),
 }
 
@@ -212,23 +138,22 @@ def _promtool(path: Path) -> int:
     ).returncode
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_good_files_are_taken(name: str, pki: Pki) -> None:
+@pytest.mark.parametrize("text", GOOD)
+def test_good_files_are_taken(text: str, pki: Pki) -> None:
     """What Prometheus takes of the settings that can be honoured, this takes too."""
-    path = write(pki.folder, GOOD[name])
+    path = write(pki.folder, text)
     WebSettings.load(path)
     assert _promtool(path) == 0
 
 
-@pytest.mark.parametrize("name", [*BAD, *NOT_HERE])
-def test_what_cannot_be_honoured_is_refused(name: str, pki: Pki) -> None:
+@pytest.mark.parametrize(("text", "message"), (BAD | NOT_HERE).items())
+def test_what_cannot_be_honoured_is_refused(text: str, message: str, pki: Pki) -> None:
     """What Prometheus refuses, and what would have no effect here, with file, line, key and remedy."""
-    text, message = (BAD | NOT_HERE)[name]
     path = write(pki.folder, text)
     with pytest.raises(ConfigurationError) as caught:
         WebSettings.load(path)
     assert str(caught.value).startswith(f"{path}{message}")
-    assert name in NOT_HERE or _promtool(path) != 0
+    assert text in NOT_HERE or _promtool(path) != 0
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
