@@ -33,13 +33,18 @@ _COPIES = _PROJECT / "build" / "mutants"
 # has a slash is a module of a package. Those that import a module are found besides.
 _TESTS = {
     "__main__": ("tests/commands", "tests/end_to_end/test_signals.py"),
-    "app": ("tests/commands", "tests/test_reloading.py", "tests/end_to_end/test_signals.py"),
-    "cli": ("tests/commands",),
+    "app": (
+        "tests/commands",
+        "tests/test_reloading.py",
+        "tests/end_to_end/test_signals.py",
+        "tests/end_to_end/test_target_check.py",
+    ),
+    "cli": ("tests/commands", "tests/test_packaging.py"),
     "clock": ("tests/watch",),
     "commands/demo": ("tests/end_to_end/test_demo.py",),
     "config": ("tests/commands/test_check_config.py", "tests/notifications/test_addresses.py"),
     "config/kubernetes": ("tests/kubernetes",),
-    "errors": ("tests/model", "tests/state", "tests/imds"),
+    "errors": ("tests/hooks/test_refusal.py", "tests/model", "tests/state", "tests/imds"),
     "files": ("tests/test_private.py", "tests/test_secret_files.py", "tests/state"),
     "health": ("tests/test_systemd.py", "tests/web", "tests/notifications"),
     "model": ("tests/faults/test_hostile_growth.py",),
