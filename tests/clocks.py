@@ -4,8 +4,6 @@ NOW = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 
 
 class HandClock:
-    """A clock that changes only when set or advanced."""
-
     def __init__(self, now: datetime = NOW) -> None:
         self._now = now
         self._monotonic = 1000.0

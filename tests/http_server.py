@@ -22,7 +22,6 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def json(self) -> Any:
-        """Return the body as JSON."""
         return json.loads(self.body)
 
 
@@ -32,8 +31,6 @@ Wrap = Callable[[socket.socket], socket.socket]
 
 
 class Connection:
-    """A connection, to which a test writes its response."""
-
     def __init__(self, sock: socket.socket, stopping: threading.Event) -> None:
         self.sock = sock
         self.stopping = stopping

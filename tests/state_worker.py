@@ -42,7 +42,6 @@ def _open(directory: Path) -> Store:
 
 
 def _record(directory: Path) -> NoReturn:
-    """Record without end."""
     store = _open(directory)
     known = store.load()
     number = known.incarnation or 0

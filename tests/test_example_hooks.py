@@ -23,7 +23,6 @@ esac
 
 
 def run(hook: str, transition: str, *words: str, event_type: str = "Reboot", **environ: str) -> None:
-    """Run a hook for a transition; it must succeed."""
     told = {"EVENT_ID": EVENT_ID, "EVENT_TYPE": event_type, "EVENT_TRANSITION": transition}
     subprocess.run([EXAMPLES / hook, *words], env=os.environ | told | environ, timeout=60, check=True)
 

@@ -28,7 +28,6 @@ class Configurations:
         self.applied += 1
 
     def wait(self) -> None:
-        """Wait until one is being read."""
         self.begun.get(timeout=SECONDS)
 
 

@@ -25,7 +25,6 @@ from tests.end_to_end.program import eventually, exporter, free_port, get
 
 @contextlib.contextmanager
 def manager(address: str) -> Iterator[socket.socket]:
-    """Listen as the service manager does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind("\0" + address[1:] if address.startswith("@") else address)
         listener.settimeout(30)

@@ -28,7 +28,6 @@ _WITHOUT_ZONE = b'{"work": %s}' % msgspec.json.encode(message()).replace(b'00Z"'
 
 
 def events(*ids: str, **fields: Any) -> list[dict[str, Any]]:
-    """Return Freezes without a time."""
     return [raw_event(EventId=one, NotBefore="", **fields) for one in ids]
 
 

@@ -23,7 +23,6 @@ def reboot(bench: Bench, minutes: float, **fields: Any) -> dict[str, Any]:
 
 
 def transitions(bench: Bench) -> list[str]:
-    """Return the transitions of the only current event."""
     (event,) = bench.api("current")
     return [one["transition"] for one in event["transitions"]]
 

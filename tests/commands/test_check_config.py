@@ -62,7 +62,6 @@ EXPECTED = [
 
 
 def check(folder: Path, text: str, web: str | None = None) -> int:
-    """Validate a file, and perhaps a web configuration; return the exit status."""
     file = folder / "exporter.yml"
     file.write_text(text)
     if web is None:

@@ -16,7 +16,6 @@ SHAPE = f"a text of {len(URL)} characters"
 
 
 def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """Run the program with an invalid command line; return the line with the error."""
     monkeypatch.setattr(sys, "argv", ["program", *words])
     with pytest.raises(SystemExit) as caught:
         main()

@@ -45,7 +45,6 @@ def settings(url: str, name: str = "") -> Config:
 def shown(
     azure: Azure, capsys: pytest.CaptureFixture[str], *, as_json: bool = False, name: str = ""
 ) -> tuple[str, str]:
-    """Ask once; return output and warnings."""
     with serving(azure) as imds:
         inspection.show(
             settings(imds.url, name), SystemClock(), exporter_url=None, as_json=as_json, watch=False
@@ -127,7 +126,6 @@ PROGRAM = [sys.executable, "-m", "exporter", "events"]
 
 @contextmanager
 def running(**fields: object) -> Iterator[str]:
-    """Serve an exporter with a Freeze; return its address."""
     picture = snapshot(**{"current": (life(freeze()),)} | fields)
     with served(site(picture)) as port:
         yield f"http://127.0.0.1:{port}"
@@ -136,7 +134,6 @@ def running(**fields: object) -> Iterator[str]:
 def asked(
     url: str, capsys: pytest.CaptureFixture[str], *, as_json: bool = False, config: Config | None = None
 ) -> tuple[str, str]:
-    """Ask once; return output and warnings."""
     inspection.show(config or Config(), SystemClock(), exporter_url=url, as_json=as_json, watch=False)
     return capsys.readouterr()
 

@@ -81,7 +81,6 @@ def test_target(instance: str | None, resources: tuple[str, ...], expected: dict
 
 
 def window(**keys: Any) -> Window:
-    """Read a window as a configuration file writes it."""
     return loading.convert(yamlfile.parse(json.dumps(keys), Path("some.yml")), Window)
 
 

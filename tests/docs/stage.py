@@ -114,7 +114,6 @@ class Stage:
 
 @contextlib.contextmanager
 def stage(folder: Path) -> Iterator[Stage]:
-    """Set it up, until the end of the block."""
     simulator = Simulator(speed=6)
     port = free_port()
     with SimulatorServer(simulator) as imds, http_receiver() as receiver:

@@ -98,7 +98,6 @@ def _is_of_a_hook(pid: int) -> bool:
 
 @contextlib.contextmanager
 def bench(folder: Path, *, vm_name: str = NAME) -> Iterator[Bench]:
-    """Return a bench, and leave no process of it behind."""
     mark = f"{os.getpid()}-{uuid.uuid4().hex}"
     try:
         with SimulatorServer(Simulator(vm_name=vm_name, requests_per_second=0)) as imds:

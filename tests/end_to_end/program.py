@@ -39,7 +39,6 @@ def free_port() -> int:
 
 
 def get(url: str) -> str:
-    """Fetch a page of loopback."""
     with urllib.request.urlopen(url, timeout=20) as answer:
         text: str = answer.read().decode()
         return text
@@ -103,7 +102,6 @@ def exporter(
 
 @contextlib.contextmanager
 def running(program: str, port: int, *flags: str) -> Iterator[str]:
-    """Run Prometheus or Alertmanager until the end of the block; return its URL."""
     path = shutil.which(program)
     assert path, f"{program} is not installed; make test installs it"
     command = [path, f"--web.listen-address=127.0.0.1:{port}", *flags]
@@ -118,7 +116,6 @@ def running(program: str, port: int, *flags: str) -> Iterator[str]:
 
 
 def query(server: str, expression: str) -> list[dict[str, Any]]:
-    """Ask Prometheus; return the vector of its answer."""
     answer = json.loads(get(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"))
     result: list[dict[str, Any]] = answer["data"]["result"]
     return result

@@ -67,7 +67,6 @@ def _has(found: dict[str, str], wanted: dict[str, str]) -> bool:
 
 
 def event(event_id: str, kind: str, status: str, vms: Sequence[str]) -> dict[str, Any]:
-    """Return an event as Azure writes it, an hour before it is due."""
     due = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     not_before = due if status == "Scheduled" else ""
     return raw_event(

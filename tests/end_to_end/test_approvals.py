@@ -47,7 +47,6 @@ def started(vm: Vm, event_id: str) -> bool:
 
 
 def transitions_told(receiver: Receiver) -> list[tuple[str, str]]:
-    """Return the messages of a receiver, in order."""
     return [entry for request in tuple(receiver.requests) for entry in told(request.json)]
 
 

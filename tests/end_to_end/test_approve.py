@@ -37,7 +37,6 @@ class Desk:
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
-    """Return a desk, until the end of the test."""
     simulator = Simulator(vm_name=VM, requests_per_second=0)
     with SimulatorServer(simulator) as server:
         yield Desk(simulator, server.url)

@@ -23,7 +23,6 @@ PROGRAM = [sys.executable, "-u", "-m", "exporter"]
 
 @contextmanager
 def running(*words: str, output: Path, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a command with its output in a file and its temporary files in a folder."""
     with output.open("wb") as stream:
         environment = os.environ | {"TMPDIR": str(folder)}
         process = subprocess.Popen(

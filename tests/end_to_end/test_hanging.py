@@ -29,7 +29,6 @@ def drip_a_head(connection: Connection) -> None:
 
 
 def settings(folder: Path) -> tuple[str, str]:
-    """Write the configuration; return the flags that name it."""
     path = folder / "exporter.yml"
     path.write_text(json.dumps(SETTINGS))
     return "--config.file", str(path)

@@ -30,8 +30,6 @@ def haproxy() -> str:
 
 
 class Balancer:
-    """HAProxy in front of one VM, the application of which is a receiver."""
-
     def __init__(self, folder: Path) -> None:
         self.file = folder / "haproxy.cfg"
         self.socket = folder / "haproxy.sock"
@@ -39,7 +37,6 @@ class Balancer:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Run it until the end of the block."""
         process = subprocess.Popen([haproxy(), "-db", "-q", "-f", str(self.file)], stderr=subprocess.DEVNULL)
         try:
             eventually(lambda: self.ask("show info"))
@@ -49,7 +46,6 @@ class Balancer:
             process.wait()
 
     def ask(self, command: str) -> str:
-        """Send a command to its socket; return the answer."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(5)
             connection.connect(str(self.socket))

@@ -21,7 +21,6 @@ notifications:
 
 @contextmanager
 def idle() -> Iterator[HttpServer]:
-    """Play an IMDS without events."""
     with serving(lambda connection, _: connection.send(answer(body()))) as imds:
         yield imds
 

@@ -31,7 +31,6 @@ def seen(port: int, incarnation: int) -> bool:
 
 
 def exported(port: int) -> float:
-    """Return the number of spans that an exporter counts as accepted."""
     return metric(f"http://127.0.0.1:{port}", "spans_total", outcome="exported")
 
 

@@ -27,7 +27,6 @@ def ready(lines: list[str], _: str) -> bool:
 
 
 def stopped(_: list[str], mark: str) -> bool:
-    """Return whether a command is under SIGSTOP."""
     return any(Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "T" for pid in marked(mark))
 
 
@@ -214,7 +213,6 @@ class Ended:
         self._output = list(output)
 
     def read(self, seconds: float) -> bytes | None:
-        """Return what is there at once."""
         assert seconds >= 0
         return self._output.pop(0) if self._output else None
 

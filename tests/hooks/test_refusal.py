@@ -10,7 +10,6 @@ from tests.hooks.support import ran
 
 
 def refused(*argv: str, **variables: str) -> str:
-    """Run what cannot be started; return the reason."""
     result = ran(*argv, environment=variables).result
     assert (result.outcome, result.status, result.stopped) == (HookOutcome.FAILED, None, False)
     assert result.reason.startswith("cannot be started: ")

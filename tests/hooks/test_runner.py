@@ -23,8 +23,6 @@ from tests.state_support import queue
 
 
 class Ended(Metrics):
-    """Keeps the runs that have ended, in order."""
-
     def __init__(self) -> None:
         super().__init__(CollectorRegistry())
         self.ended: list[tuple[str, HookOutcome]] = []
@@ -35,8 +33,6 @@ class Ended(Metrics):
 
 
 class HooksFixture:
-    """A runner with everything around it; hooks write what they do to files in a folder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = SystemClock()
@@ -45,7 +41,6 @@ class HooksFixture:
         self.open()
 
     def open(self) -> None:
-        """Start as a new process does."""
         self.store = Store.open(self.folder / "state", health=Health(self.clock), clock=self.clock)
         self.inbox = Inbox()
         health = Health(self.clock)
@@ -66,7 +61,6 @@ class HooksFixture:
         self.runner.wake()
 
     def idle(self) -> bool:
-        """Return whether nothing runs or waits any more."""
         return not self.runner._busy and not self.store.hook_jobs.counts()
 
     @property

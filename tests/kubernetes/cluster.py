@@ -130,7 +130,6 @@ def _flags(folder: Path, port: int, storage: str) -> list[str]:
 
 @contextlib.contextmanager
 def cluster() -> Iterator[Cluster]:
-    """Start it, with the kinds of the Prometheus operator, for the time of the block."""
     with tempfile.TemporaryDirectory() as name:
         folder, etcd, peer, port = Path(name), free_port(), free_port(), free_port()
         _prepare(folder)

@@ -114,7 +114,6 @@ class Rig:
         self.configure()
 
     def configure(self, *rules: dict[str, Any], conditions: bool = True, **drain: Any) -> None:
-        """Write the configuration; rules approve."""
         settings = {
             "conditions": conditions,
             "node": self.name,
@@ -183,7 +182,6 @@ class Rig:
         self.cluster.ask("PATCH", f"{BUDGET}/{name}-{self.name}/status", {"status": status})
 
     def patch(self, **content: Any) -> None:
-        """Change the Node as an administrator."""
         self.cluster.ask("PATCH", f"/api/v1/nodes/{self.name}?fieldManager=kubectl", content)
 
     @property
@@ -232,9 +230,7 @@ class Rig:
         ]
 
     def drained(self, outcome: str = "succeeded", within: float = 60.0) -> None:
-        """Wait until the drain has ended so."""
         eventually(lambda: self.bench.count("kubernetes.drain", outcome) == 1, within=within)
 
     def until(self, at: datetime, more: float = 0.0) -> None:
-        """Wait until a time has come."""
         time.sleep(max((at - datetime.now(UTC)).total_seconds() + more, 0.0))

@@ -245,7 +245,6 @@ def test_what_others_drain(start: Start, key: str) -> None:
 
 
 def cordoned_by_an_administrator(api: Api) -> None:
-    """Cordon the Node before the event."""
     api.node["spec"]["unschedulable"] = True
 
 

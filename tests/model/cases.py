@@ -12,7 +12,6 @@ EARLIER, LATER = "Wed, 04 Mar 2026 22:15:00 GMT", "2026-03-04T23:00:00Z"
 
 
 def event(name: str = "A", status: str = "Scheduled", **fields: Any) -> dict[str, Any]:
-    """Return an event as Azure writes it."""
     return {
         "EventId": name,
         "EventStatus": status,

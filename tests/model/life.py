@@ -48,7 +48,6 @@ class Life(NamedTuple):
 
     @property
     def event(self) -> Event:
-        """Return the event as it was last read."""
         return self.story[-1].event
 
     @property
@@ -57,12 +56,10 @@ class Life(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Return whether the life has ended, with or without a report."""
         return bool(self.story) and self.story[-1].transition in (*ENDINGS, _JOINED)
 
     @property
     def silent(self) -> bool:
-        """Return whether the life has ended without a report."""
         return self.has(_JOINED)
 
     def has(self, *transitions: str) -> bool:
@@ -91,8 +88,6 @@ class Poll(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A transition, and the life as it is after the document."""
-
     transition: str
     life: Life
     changes: Changes = ()
@@ -100,7 +95,6 @@ class Told(NamedTuple):
 
 
 def follow(steps: Iterable[Step]) -> Iterator[tuple[State, list[Told]]]:
-    """Yield the state after each answer, and the reports."""
     state, watching = State(), False
     for step in steps:
         watching = watching and not step.restart
@@ -116,7 +110,6 @@ def follow(steps: Iterable[Step]) -> Iterator[tuple[State, list[Told]]]:
 
 
 def advance(state: State, poll: Poll) -> tuple[State, list[Told]]:
-    """Return the state after a poll, and its reports, in order."""
     heirs = _heirs(state, poll)
     lives = [life if life.over else _go_on(life, heirs, state, poll) for life in state.lives]
     for event in poll.document.events.values():

@@ -89,7 +89,6 @@ class Receiver:
 def http_receiver(
     mood: int | str | Callable[[bytes], int | str] = 200, *, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> Iterator[Receiver]:
-    """Serve on loopback, until the end of the block."""
     receiver = Receiver(mood)
     wrap = partial(tls.wrap_socket, server_side=True) if tls else None
     with serving(receiver.take, wrap, port) as server:
@@ -115,7 +114,6 @@ class Mailbox:
 
 @contextlib.contextmanager
 def mail_receiver() -> Iterator[Mailbox]:
-    """Run a real SMTP server on loopback."""
     mailbox = Mailbox(free_port())
     controller = Controller(mailbox, hostname="127.0.0.1", port=mailbox.port)
     controller.start()

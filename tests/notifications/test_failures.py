@@ -14,7 +14,6 @@ CONNECTION = requests.ConnectionError
 
 
 def caused(kind: type[Exception], cause: Exception) -> Exception:
-    """Return an exception with its cause."""
     error = kind()
     error.__cause__ = cause
     return error

@@ -58,17 +58,14 @@ WORDS = {
 
 
 def told(transition: Transition, event_type: str = "Reboot", incident: str = KEY) -> Message:
-    """Return a message as routing makes it."""
     return replace(message(transition, type=event_type), incident=incident)
 
 
 def tell(target: Direct, *messages: AnyMessage) -> list[Delivery]:
-    """Send messages as a worker does."""
     return [target.send(one) for one in messages]
 
 
 def states(service: str, requests: list[Received]) -> list[State]:
-    """Return each request's key and action."""
     return [READ[service](request.json) for request in requests]
 
 

@@ -62,8 +62,6 @@ messages = st.builds(
 
 
 class Tags(HTMLParser):
-    """Counts the tags, the attributes and all else that is not text."""
-
     def __init__(self) -> None:
         super().__init__()
         self.tags: list[str] = []

@@ -74,7 +74,6 @@ class Desk:
 
     @property
     def waiting(self) -> list[Item]:
-        """What waits."""
         return [one for items in self.lane.lives.values() for one in items.values()]
 
     def work(self) -> float | None:
@@ -94,7 +93,6 @@ class Desk:
 
     @property
     def order(self) -> list[str]:
-        """The events of what was delivered, in order."""
         return [ids[-1][0] for ids in self.got]
 
 

@@ -37,7 +37,6 @@ FORMATS: tuple[TextFormat, ...] = ("markdown", "text", "html")
 
 
 def deliver(url: str, told: Message, text_format: TextFormat = "markdown") -> None:
-    """Render and send a message as a worker does."""
     delivery = Direct(url, templates=Templates(format=text_format)).send(told)
     assert delivery.delivered, delivery.reason
 

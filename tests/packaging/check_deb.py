@@ -19,7 +19,6 @@ README = Path(__file__).parent.parent.parent / "README.md"
 
 
 def debian() -> Path:
-    """Return the root of a Debian 12 without Python."""
     return root("bookworm", ("curl", "rpm"))
 
 

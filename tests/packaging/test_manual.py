@@ -14,7 +14,6 @@ from exporter.config import PROGRAM
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory into which the script wrote."""
     path = tmp_path_factory.mktemp("manual")
     subprocess.run([sys.executable, "-m", "scripts.manual", path], check=True)
     return path

@@ -20,7 +20,6 @@ FACT = "azure.scheduled_event."
 
 @contextlib.contextmanager
 def phoenix(folder: Path) -> Iterator[str]:
-    """Run Phoenix on loopback; return its URL."""
     port = free_port()
     environ = {
         "PHOENIX_WORKING_DIR": str(folder),

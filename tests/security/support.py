@@ -25,7 +25,6 @@ class Azure:
     approvals: list[bytes] = field(default_factory=list)
 
     def respond(self, connection: Connection, request: Request) -> None:
-        """Answer as IMDS does."""
         if request.method == "GET":
             self.polls += 1
             connection.send(answer(self.document))
@@ -68,6 +67,5 @@ def approved(url: str) -> bool:
 
 
 def rows(state: Path) -> list[str]:
-    """Return all that the state file holds, as SQL."""
     with closing(sqlite3.connect(f"{(state / 'state.db').as_uri()}?mode=ro", uri=True)) as connection:
         return list(connection.iterdump())

@@ -85,7 +85,6 @@ class Running:
         return RELOADED.findall(get(f"{self.url}/metrics"))
 
     def ask(self, method: str, path: str) -> int:
-        """Send a request that carries an approval; return the status."""
         with contextlib.closing(
             http.client.HTTPConnection("127.0.0.1", self.port, timeout=200)
         ) as connection:

@@ -13,8 +13,6 @@ BEGAN = datetime(2026, 3, 4, 22, 0, 0, 400_000, tzinfo=UTC)
 
 
 class HandClock:
-    """A clock that changes only when advanced."""
-
     def __init__(self) -> None:
         self.passed = 0.0
 
@@ -36,7 +34,6 @@ def plan(**fields: Any) -> EventPlan:
 
 
 def change(after: float, **fields: Any) -> EventChange:
-    """Make a change of an event, so many seconds after it appeared."""
     return EventChange(after=after, **fields)
 
 
@@ -55,7 +52,6 @@ def make(*scenarios: Scenario, clock: HandClock, **options: Any) -> Simulator:
 
 
 def document(simulator: Simulator, version: str = NEWEST) -> Any:
-    """Return the document as it stands now."""
     return json.loads(simulator.document(version))
 
 
@@ -66,8 +62,6 @@ def gist(simulator: Simulator) -> tuple[int, list[tuple[str, str]]]:
 
 
 class Client:
-    """Asks a served simulator, as a client of IMDS does."""
-
     def __init__(self, url: str) -> None:
         self.url = url
         self._session = requests.Session()

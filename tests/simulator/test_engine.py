@@ -156,7 +156,6 @@ contents = st.fixed_dictionaries(
 
 @st.composite
 def plans(draw: st.DrawFn) -> EventPlan:
-    """Make plans as files may have them."""
     advisory, notice, impact = (
         draw(st.sampled_from([0, 0, 7])),
         draw(st.integers(0, 15)),

@@ -44,7 +44,6 @@ def one(folder: Path, seed: int | str, rounds: int = _ROUNDS) -> Counter[str]:
 
 
 def main() -> int:
-    """Run it with settings from the environment; return the exit status."""
     logging.disable()
     until = time.monotonic() + float(os.environ.get("SOAK_SECONDS", "300"))
     seed, number, counts = os.environ.get("SOAK_SEED", "1"), 0, Counter[str]()

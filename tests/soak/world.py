@@ -117,7 +117,6 @@ class World:
         self.bench.restart(after=self.chance.choice((0, 5, 300)))
 
     def kill(self) -> None:
-        """Kill the program, and start it at once."""
         self._restarted = True
         self.bench.kill()
 

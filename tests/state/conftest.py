@@ -8,7 +8,6 @@ from tests.state_support import StateFixture
 
 @pytest.fixture
 def fixture(tmp_path: Path) -> Iterator[StateFixture]:
-    """Return a state directory that does not exist yet."""
     fixture = StateFixture(tmp_path / "deep" / "state")
     yield fixture
     fixture.close()

@@ -33,7 +33,6 @@ class FailingDisk(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        """Start as a new process does."""
         self.journal = Journal(self.fixture.directory, self.fixture.health, self.fixture.clock)
         self.table = Table(self.journal, "text", str, str)
         with self.disk():

@@ -49,12 +49,10 @@ FACTS = VirtualMachine(
 
 
 def otlp(facts: VirtualMachine = FACTS) -> SpanExporter:
-    """Make an exporter, as the environment is now."""
     return otlp_exporter(lambda: resource_attributes(facts, None))
 
 
 def numbered(count: int) -> list[Span]:
-    """Return so many spans, which differ in their names and ids."""
     return [msgspec.structs.replace(SPAN, name=f"span {n}", span_id=f"{n + 1:016x}") for n in range(count)]
 
 

@@ -116,7 +116,6 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The body as text."""
         return self.body.decode()
 
 
@@ -128,7 +127,6 @@ async def call(app: Handler, path: str, method: str = "GET", query: str = "", **
 
 
 def ask(where: Site | Handler, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
-    """Ask a site once."""
     return asyncio.run(call(_app(where), path, method, query, **headers))
 
 

@@ -35,7 +35,6 @@ def _protected() -> WebApp:
 async def _right(
     passwords: Passwords, name: str, password: bytes, users: Mapping[str, bytes] = USERS
 ) -> bool:
-    """Check a password as a request does."""
     return passwords.remembers(users, name, password) or bool(await passwords.check(users, name, password))
 
 
@@ -181,7 +180,6 @@ class Gate:
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    """Make one that is open after the test."""
     found = Gate()
     yield found
     found.open.set()
