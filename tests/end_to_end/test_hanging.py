@@ -61,8 +61,10 @@ def test_a_poll_that_hangs(tmp_path: Path) -> None:
     """Where no deadline helps, the process ends with status 1 for its supervisor, with a logged reason."""
     log = tmp_path / "log"
     state = tmp_path / "state"
+    # Its main thread looks after the poll twice in that time.
+    environ, flags = {"WATCHDOG_USEC": "1000000"}, settings(tmp_path)
     with exporter(
-        "http://hangs.invalid", state, free_port(), *settings(tmp_path), log=log, module=IMPATIENT
+        "http://hangs.invalid", state, free_port(), *flags, environ=environ, log=log, module=IMPATIENT
     ) as process:
         assert process.wait(60) == 1
     (line,) = (line for line in log.read_text().splitlines() if "level=error" in line)

@@ -86,7 +86,11 @@ def test_signals_that_another_thread_took(tmp_path: Path, number: signal.Signals
     file, port = tmp_path / "exporter.yml", free_port()
     file.write_text("{}")
     flags, url = ("--config.file", str(file)), f"http://127.0.0.1:{port}"
-    with SimulatorServer(Simulator()) as imds, exporter(imds.url, tmp_path, port, *flags) as process:
+    # The main thread wakes up twice within the watchdog's time, which is otherwise every 5 s.
+    with (
+        SimulatorServer(Simulator()) as imds,
+        exporter(imds.url, tmp_path, port, *flags, environ={"WATCHDOG_USEC": "1000000"}) as process,
+    ):
         eventually(lambda: get(f"{url}/-/ready"))
         if number == signal.SIGTERM:
             file.write_text("nonsense: 1")

@@ -142,6 +142,8 @@ def serving(api: Api, folder: Path) -> Iterator[dict[str, str]]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # The body would wait for the acknowledgement of the head, which takes 40 ms.
+        disable_nagle_algorithm = True
 
         def handle_one_request(self) -> None:
             if api.down:
