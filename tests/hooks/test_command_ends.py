@@ -13,6 +13,7 @@ from tests.hooks.support import kill, marked, nothing_leaks, printed, python, ra
 IGNORING = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 # Two generations below the command, all ignoring SIGTERM, each with the pipe open.
 DEAF_FAMILY = IGNORING + "os.fork(); os.fork(); print('deaf', flush=True); time.sleep(600)"
+HELD_OPEN = "(a process that it started keeps the output open; the rest is not read)"
 KILLED = "; killed, as SIGTERM had not ended it after 300ms"
 
 
@@ -85,7 +86,7 @@ def test_who_leaves_the_group_does_not_hold_up_the_end() -> None:
     """A process in its own session continues with the pipe open, and is not waited for."""
     done = ran(*shell("setsid sh -c 'echo; exec sleep 600' & sleep 600"), late=ready)
     assert done.result.outcome is HookOutcome.TIMED_OUT
-    assert done.lines[1:] == ["(a process that it started keeps the output open; the rest is not read)"]
+    assert done.lines[1:] == [HELD_OPEN]
     assert len(done.left) == 1
     kill(done.left)
 
@@ -121,10 +122,7 @@ def test_what_merely_holds_the_output_holds_up_nothing() -> None:
     """The end of the command counts, even if another process can still write; that one continues, unread."""
     done = ran(*shell("sleep 600 & printf started"))
     assert done.result.outcome is HookOutcome.SUCCEEDED
-    assert done.lines == [
-        "started",
-        "(a process that it started keeps the output open; the rest is not read)",
-    ]
+    assert done.lines == ["started", HELD_OPEN]
     assert len(done.left) == 1
     kill(done.left)
 
@@ -234,10 +232,7 @@ def test_all_that_a_command_wrote_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     """However late it is, what was in the pipe at the end of the command is read before the pipe is left."""
     monkeypatch.setattr(command, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr(command, "start", lambda *_: Ended(b"last\n", b"of another\n"))
-    assert ran("anything").lines == [
-        "last",
-        "(a process that it started keeps the output open; the rest is not read)",
-    ]
+    assert ran("anything").lines == ["last", HELD_OPEN]
 
 
 @pytest.mark.parametrize(

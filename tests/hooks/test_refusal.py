@@ -35,11 +35,6 @@ def test_a_path_with_spaces(tmp_path: Path) -> None:
     assert refused("/no such/drain") == "no such file: /no ..."
 
 
-def test_a_directory(tmp_path: Path) -> None:
-    """A directory is no program."""
-    assert refused(str(tmp_path)) == f"{tmp_path} is a directory"
-
-
 def test_files_that_are_no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Permissions, a script's first line and the file type give different reasons, by path or from PATH."""
     file = tmp_path / "drain"
@@ -58,18 +53,14 @@ def test_files_that_are_no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert refused("drain") == f"{file} needs /bin/sh\\r, which does not exist"
 
 
-def test_a_dangling_link(tmp_path: Path) -> None:
-    """A link to nothing is named as it stands."""
-    link = tmp_path / "link"
+def test_paths_that_lead_to_no_file(tmp_path: Path) -> None:
+    """A directory is no program; a link to nothing is named as it stands, and one to itself by the system."""
+    assert refused(str(tmp_path)) == f"{tmp_path} is a directory"
+    link, loop = tmp_path / "link", tmp_path / "loop"
     link.symlink_to(tmp_path / "gone")
     assert refused(str(link)) == f"no such file: {link}"
-
-
-def test_a_loop_of_links(tmp_path: Path) -> None:
-    """For a link to itself the reason is the system's."""
-    link = tmp_path / "link"
-    link.symlink_to(link)
-    assert refused(str(link)) == f"{link}: Too many levels of symbolic links"
+    loop.symlink_to(loop)
+    assert refused(str(loop)) == f"{loop}: Too many levels of symbolic links"
 
 
 def test_too_long_an_environment() -> None:

@@ -65,15 +65,6 @@ def one(letter: str, status: str, *vms: str) -> list[tuple[str, str, tuple[str, 
                 (1500, 4, []),
             ],
         ),
-        (
-            "postponed-reboot",
-            [
-                (0, 1, one("a", "Scheduled")),
-                (300, 2, one("a", "Scheduled")),
-                (1500, 3, one("a", "Started")),
-                (2100, 4, []),
-            ],
-        ),
         ("withdrawn-advisory", [(0, 1, one("a", "Advisory")), (600, 2, [])]),
     ],
 )
