@@ -89,16 +89,32 @@ def counted(name: str, **labels: str) -> Callable[[Bench], float | None]:
     return look
 
 
-def written(bench: Bench) -> tuple[str, str, str]:
+def title(bench: Bench) -> str:
     bench.show(FREEZE)
-    message = bench.sent()[0]
-    return message.title, message.body.splitlines()[0], message.format
+    return bench.sent()[0].title
+
+
+def body(bench: Bench) -> str:
+    bench.show(FREEZE)
+    return bench.sent()[0].body.splitlines()[0]
+
+
+def text_format(bench: Bench) -> str:
+    bench.show(FREEZE)
+    return bench.sent()[0].format
 
 
 def matching(condition: str, matches: int = 0) -> Row:
     """Return a row for a condition of a route, with the number of messages about a Freeze."""
     route = f"{{targets: [oncall], match: {{{condition}}}}}"
     return Row(told, NOTIFY, 1, f"notifications: {{{ONCALL}, routes: [{route}]}}", matches)
+
+
+def edited(
+    look: Callable[[Bench], object], text: str, before: object, edit: tuple[str, str], after: object
+) -> Row:
+    """Return a row for a file in which one text is replaced by another."""
+    return Row(look, text, before, text.replace(*edit), after)
 
 
 def duration(bench: Bench) -> object:
@@ -207,9 +223,7 @@ ROWS = {
     ),
     "metrics.resources": Row(counted("event_resource_info"), "", None, "metrics: {resources: true}", 2),
     "metrics.tags": Row(tagged, "", None, "metrics: {tags: [Environment, cost-center]}", 1),
-    "notifications.targets[].name": Row(
-        told_first, NOTIFY, "oncall", NOTIFY.replace("oncall", "backup"), "backup"
-    ),
+    "notifications.targets[].name": edited(told_first, NOTIFY, "oncall", ("oncall", "backup"), "backup"),
     "notifications.routes[].targets": Row(told, NOTIFY, 1, notify("routes: [{targets: [backup]}]", TWO), 0),
     "notifications.routes[].match": matching("event_types: [Reboot]"),
     "notifications.routes[].leader": Row(
@@ -223,53 +237,39 @@ ROWS = {
         notify("watch: {targets: [backup]}", TWO),
         [0, 1],
     ),
-    "notifications.templates.title": Row(
-        lambda bench: written(bench)[0],
-        NOTIFY,
-        TITLE,
-        notify("templates: {title: 'T {{ event.type }}'}"),
-        "T Freeze",
-    ),
+    "notifications.templates.title": Row(title, NOTIFY, TITLE, notify("templates: {title: T}"), "T"),
     "notifications.templates.body": Row(
-        lambda bench: written(bench)[1],
+        body,
         NOTIFY,
         EFFECT,
         notify("templates: {body: 'B {{ vm.exporter_url }}'}") + "\nweb: {external_url: 'https://a.test/'}",
         "B https://a.test/",
     ),
     "notifications.templates.format": Row(
-        lambda bench: written(bench)[2], NOTIFY, "markdown", notify("templates: {format: text}"), "text"
+        text_format, NOTIFY, "markdown", notify("templates: {format: text}"), "text"
     ),
     "notifications.targets[].templates.title": Row(
-        lambda bench: written(bench)[0], NOTIFY, TITLE, OWN % "title: '{{ severity }}'", "info"
+        title, NOTIFY, TITLE, OWN % "title: '{{ severity }}'", "info"
     ),
     "notifications.targets[].templates.body": Row(
-        lambda bench: written(bench)[1], OWN % "", EFFECT, OWN % "body: '{{ time_left }}'", "899"
+        body, NOTIFY, EFFECT, OWN % "body: '{{ time_left }}'", "899"
     ),
     "notifications.targets[].templates.format": Row(
-        lambda bench: written(bench)[2], NOTIFY, "markdown", OWN % "format: html", "html"
+        text_format, NOTIFY, "markdown", OWN % "format: html", "html"
     ),
     "notifications.retry_for": Row(given_up, NOTIFY, 0, notify("retry_for: 1m"), 1),
     "approval.mode": Row(approved_after(5), "", [0], APPROVE, [2]),
-    "approval.leader": Row(
-        approved_after(5), SECOND + APPROVE, [0], SECOND + APPROVE.replace("rules", "leader: any, rules"), [2]
+    "approval.leader": edited(approved_after(5), SECOND + APPROVE, [0], ("rules", "leader: any, rules"), [2]),
+    "approval.failover_after": edited(
+        approved_after(15, 60), SECOND + APPROVE, [0, 2], ("rules", "failover_after: 10s, rules"), [2, 2]
     ),
-    "approval.failover_after": Row(
-        approved_after(15, 60),
-        SECOND + APPROVE,
-        [0, 2],
-        SECOND + APPROVE.replace("rules", "failover_after: 10s, rules"),
-        [2, 2],
+    "approval.max_per_hour": edited(
+        approved_after(5), APPROVE, [2], ("rules", "max_per_hour: 1, rules"), [1]
     ),
-    "approval.max_per_hour": Row(
-        approved_after(5), APPROVE, [2], APPROVE.replace("rules", "max_per_hour: 1, rules"), [1]
+    "approval.rules[].name": edited(
+        counted("approvals_total", rule="mine"), APPROVE, None, ("name: all", "name: mine"), 1
     ),
-    "approval.rules[].name": Row(
-        counted("approvals_total", rule="mine"), APPROVE, None, APPROVE.replace("name: all", "name: mine"), 1
-    ),
-    "approval.rules[].action": Row(
-        approved_after(5), APPROVE, [2], APPROVE.replace("action: approve", "action: hold"), [0]
-    ),
+    "approval.rules[].action": edited(approved_after(5), APPROVE, [2], (": approve", ": hold"), [0]),
     "approval.rules[].match": Row(
         approved_after(5), APPROVE, [2], rule("match: {event_types: [Reboot]}"), [0]
     ),
@@ -277,16 +277,10 @@ ROWS = {
     "approval.rules[].require_hooks": Row(
         required, f"{HOOK}\n{APPROVE}", [FREEZE_ID], f"{HOOK}\n{rule('require_hooks: [drain]')}", []
     ),
-    "hooks[].name": Row(
-        counted("hooks_total", hook="mine"), HOOK, None, HOOK.replace("name: drain", "name: mine"), 1
-    ),
-    "hooks[].command": Row(
-        hooked, HOOK, [RUN], HOOK.replace("[drain]", "[drain, -n]"), [(("drain", "-n"), 300)]
-    ),
-    "hooks[].match": Row(hooked, HOOK, [RUN], HOOK.replace("[drain]", "[drain], match: {target: other}"), []),
-    "hooks[].timeout": Row(
-        hooked, HOOK, [RUN], HOOK.replace("[drain]", "[drain], timeout: 1m"), [(("drain",), 60)]
-    ),
+    "hooks[].name": edited(counted("hooks_total", hook="mine"), HOOK, None, ("name: drain", "name: mine"), 1),
+    "hooks[].command": edited(hooked, HOOK, [RUN], ("[drain]", "[drain, -n]"), [(("drain", "-n"), 300)]),
+    "hooks[].match": edited(hooked, HOOK, [RUN], ("[drain]", "[drain], match: {target: other}"), []),
+    "hooks[].timeout": edited(hooked, HOOK, [RUN], ("[drain]", "[drain], timeout: 1m"), [(("drain",), 60)]),
     "in_service.match": Row(in_service, "", 200, "in_service: {match: {event_types: [Freeze]}}", 503),
     "tracing.enabled": Row(traced, "", False, "tracing: {enabled: true}", True),
     "web.external_url": Row(
