@@ -70,6 +70,13 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["source"], freeze["transitions"]) == ("imds", [])
 
 
+def test_a_name_that_imds_does_not_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    """The events are shown with a warning."""
+    output, warnings = shown(Azure(answer(TWO), FAILURE), capsys)
+    assert FREEZE_ID in output
+    assert warnings.startswith("warning: this VM's name is not known: ")
+
+
 @pytest.mark.parametrize("document", [FAILURE, answer(b"<html>")])
 def test_no_usable_answer_is_an_error(document: bytes) -> None:
     """Asked once, there is nothing to show."""

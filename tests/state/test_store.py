@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from exporter.model.advance import advance
 from exporter.model.documents import Document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.lifecycle import Known
-from tests.state_support import START, StateFixture, life_of, nth_step
+from exporter.model.lifecycle import HISTORY, Known
+from tests.state_support import START, StateFixture, life_of, nth_step, on_disk
 
 _IDS = ("A", "b", "c\x00é", "D")
 _EVENTS = st.builds(
@@ -55,6 +55,22 @@ def test_any_history_survives_restarts(moves: list[tuple[timedelta, Document, bo
         assert loaded == msgspec.structs.replace(known, last_success=fixture.clock.now())
         fixture.close()
         assert fixture.health.problems() == ()
+
+
+def test_a_past_event_is_kept_as_long_as_it_is_known(fixture: StateFixture) -> None:
+    """That is for 90 days to the second; later, after a restart too, the file has it no more."""
+    events = (ScheduledEvent("a", "Freeze", SCHEDULED), ScheduledEvent("b", "Freeze", SCHEDULED))
+    store, known = fixture.open(), Known()
+    later = (timedelta(0), timedelta(0), HISTORY, HISTORY + timedelta(seconds=1))
+    for number, (after, listed) in enumerate(zip(later, (events, (), events[:1], ()), strict=True)):
+        if after > HISTORY:
+            fixture.clock.pass_seconds(after.total_seconds())
+            store = fixture.open()
+            known = store.load()
+        step = advance(known, Document(number, listed), START + after, instance="vm_0", watching=True)
+        store.record(step)
+        known = step.known
+        assert ("b" in on_disk(fixture.directory, "event")) is (after <= HISTORY)
 
 
 def _files(directory: Path) -> dict[str, tuple[int, int]]:
