@@ -1,11 +1,13 @@
 from datetime import timedelta
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
 
-from exporter.app import App
-from exporter.commands.demo import Demo, Messages, frame, simulated
+from exporter.app import App, Options
+from exporter.commands.demo import Demo, Messages, demonstrating, frame, simulated
+from exporter.config import Overrides
 from exporter.config.addresses import Address
 from exporter.model.messages import Delivery, Rendered, Severity
 from exporter.notifications.planning import Plan
@@ -43,6 +45,17 @@ def test_a_small_terminal(count: int, messages: int) -> None:
     assert (f"title {messages - 2}" in lines) is (messages > 1)
     assert sum(line.startswith("Freeze") for line in lines) == min(count, 4)
     assert ("... and 36 more on the page" in lines) is (count == 40)
+
+
+def test_how_often_imds_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Often enough for simulated time, and another IMDS than the simulator as usual."""
+    app = Mock()
+    monkeypatch.setattr("exporter.commands.demo._App", app)
+    for endpoint in (None, "http://127.0.0.1:9"):
+        options = Options(overrides=Overrides(imds_endpoint=endpoint))
+        with demonstrating(options, HandClock()):
+            pass
+    assert [call.args[0].overrides.poll_interval for call in app.call_args_list] == [0.25, None]
 
 
 def test_messages_are_in_simulated_time() -> None:
