@@ -71,8 +71,13 @@ def test_priorities_in_the_journal(tmp_path: Path) -> None:
 
 def test_long_texts_are_cut() -> None:
     """What a peer sends takes at most 2,000 characters of a line, and 100 items of a list."""
-    fields = {"text": "x" * 9000, "many": ["y"] * 9000, "fits": "x" * 2000, "fit": ["y"] * 100}
-    record = logging.makeLogRecord({"name": "exporter.x"} | fields)
+    fields: dict[str, object] = {
+        "text": "x" * 9000,
+        "many": ["y"] * 9000,
+        "fits": "x" * 2000,
+        "fit": ["y"] * 100,
+    }
+    record = logging.makeLogRecord(fields | {"name": "exporter.x"})
     line = json.loads(FieldsFormatter("json").format(record))
     assert line["text"] == "x" * 2000 + "\N{HORIZONTAL ELLIPSIS}"
     assert line["many"] == ["y"] * 100 + ["\N{HORIZONTAL ELLIPSIS}"]
