@@ -118,8 +118,11 @@ class _Walk:
         # Where one life of an event ends and another begins, the hooks of the end run first.
         hookable = sorted(self._hookable(named=named), key=lambda one: one.transition not in ENDINGS)
         forgotten = (*self._removed, *self._prune())
-        touched = (self._life(key) for key in self._touched)
-        changed = tuple(life for life in touched if life is not None and life != self._known.life(life.key))
+        changed = tuple(
+            life
+            for key in self._touched
+            if (life := self._life(key)) is not None and life != self._known.life(key)
+        )
         known = Known(self._document.incarnation, self._now, self._current, self._past)
         occurrences = sorted(self._occurrences, key=_rank)
         return Step(
@@ -146,7 +149,7 @@ class _Walk:
             instance=self._instance,
         )
         # An id may look like the key of another life.
-        while life.key in self._current or life.key in self._past or life.key in self._removed:
+        while (key := life.key) in self._current or key in self._past or key in self._removed:
             life = replace(life, number=life.number + 1)
         if event.is_started:
             transition = Transition.STARTED
@@ -239,8 +242,9 @@ class _Walk:
         self._keep(self._record(after, outcome))
 
     def _keep(self, life: Life) -> None:
-        (self._current if life.ended is None else self._past)[life.key] = life
-        self._touched[life.key] = None
+        key = life.key
+        (self._current if life.ended is None else self._past)[key] = life
+        self._touched[key] = None
 
     def _life(self, key: str) -> Life | None:
         return self._current.get(key) or self._past.get(key)
@@ -277,7 +281,9 @@ class _Walk:
         if self._instance is None:
             return
         happened = dict.fromkeys(occurrence.life.key for occurrence in self._occurrences)
-        changes = {(one.life.key, len(one.life.transitions)): one.changes for one in self._occurrences}
+        changes = {
+            (one.life.key, len(one.life.transitions)): one.changes for one in self._occurrences if one.changes
+        }
         for key in happened if named else (*self._current, *self._past):
             life, before = self._life(key), self._known.life(key)
             done = before.hooked if before is not None else 0

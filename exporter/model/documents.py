@@ -221,6 +221,7 @@ def _decode_event(item: msgspec.Raw, doubts: tuple[str, ...], defects: list[Defe
         which = f"event {found}" if found else "event without a readable id"
         defects.append(Defect(found, f"{which}: {error}", lost=True))
         return None
+    replaced = doubts if doubts and _REPLACED in bytes(item) else ()
     # The texts that thousands of events have in common are kept once.
     event = ScheduledEvent(
         event_id=raw.event_id,
@@ -232,10 +233,11 @@ def _decode_event(item: msgspec.Raw, doubts: tuple[str, ...], defects: list[Defe
         description=text_of("Description", raw.description, notes, longest=LONGEST_TEXT),
         event_source=sys.intern(text_of("EventSource", raw.event_source, notes)),
         resource_type=sys.intern(text_of("ResourceType", raw.resource_type, notes)),
+        # The last one, as the others add to the notes.
+        doubts=(*replaced, *notes),
     )
     defects.extend(Defect(event.event_id, f"event {event.event_id}: {note}", lost=False) for note in notes)
-    replaced = doubts if doubts and _REPLACED in bytes(item) else ()
-    return msgspec.structs.replace(event, doubts=(*replaced, *notes))
+    return event
 
 
 def _require_text(fields: dict[str, str]) -> None:

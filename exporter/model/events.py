@@ -98,8 +98,8 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return which VMs the event affects; with an unknown name or empty ``Resources``, this VM."""
         if not instance or not self.resources:
             return Target.SELF
-        wanted = normal_name(instance)
-        return Target.SELF if any(normal_name(r) == wanted for r in self.resources) else Target.OTHER
+        is_own = normal_name(instance) in map(normal_name, self.resources)
+        return Target.SELF if is_own else Target.OTHER
 
 
 def lower(event_id: str) -> str:

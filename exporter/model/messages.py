@@ -24,10 +24,10 @@ class Severity(StrEnum):
     @property
     def weight(self) -> int:
         """The position in the order above; the last one is the most severe."""
-        return tuple(Severity).index(self)
+        return _ORDER.index(self)
 
 
-INFO, SUCCESS, WARNING, CRITICAL = Severity
+INFO, SUCCESS, WARNING, CRITICAL = _ORDER = tuple(Severity)
 
 # By transition: for a Freeze, for every type that is not listed in _COLUMN, and for a Preempt or a Terminate.
 _SCALE: dict[str, tuple[Severity, Severity, Severity]] = {
