@@ -57,15 +57,6 @@ def test_requests() -> None:
     assert json.loads(server.requests[1].body) == expected
 
 
-def test_a_host_name_beyond_ascii() -> None:
-    """It is sent as it is resolved: in the form of IDNA."""
-    with serving(answer(DOCUMENT)) as server:
-        client = make_client(f"http://\uff1127.0.0.1:{server.port}")
-        assert client.fetch() == DOCUMENT
-        client.close()
-    assert server.requests[0].headers["host"] == f"127.0.0.1:{server.port}"
-
-
 def test_keep_alive() -> None:
     """One connection serves one request after the other, refused ones included."""
     replies = [answer(DOCUMENT), answer(b"busy", "429 Too Many Requests"), answer(b"{}", "500 Oops")]
