@@ -10,7 +10,6 @@ from exporter.model.events import CANCELED, COMPLETED, UNKNOWN, ScheduledEvent, 
 from exporter.model.imminent import imminent, with_notice
 from exporter.model.lifecycle import (
     ENDINGS,
-    HISTORY,
     Change,
     Known,
     Life,
@@ -22,15 +21,13 @@ from exporter.model.lifecycle import (
     due_hooks,
 )
 from exporter.model.listing import Listing, is_next_incarnation, listing_of
-from exporter.model.messages import severity
+from exporter.model.order import rank
+from exporter.model.past import surplus_of
 
 # Azure lists a handful of events. A source that changes ids or contents at every poll, as a mock server may,
 # must not fill memory and disk, nor flood the receivers of messages.
-MOST_PAST = 10_000
-MOST_PAST_BYTES = 2 * 2**20
 MOST_TRANSITIONS = 1000
 _FEW_TRANSITIONS = 10
-_TRANSITION_BYTES = 60
 _MOST_TRANSITIONS_OF_ALL = 20_000
 # Azure switches the service off after 24 hours without a request; incarnations then restart from a low
 # number, so consecutive incarnations no longer prove that nothing was missed.
@@ -40,14 +37,6 @@ SWITCH_OFF = timedelta(hours=24)
 WATCHED = timedelta(seconds=30)
 # Content that keeps changing is reported at most this often per event.
 UPDATE_INTERVAL = timedelta(seconds=60)
-# Endings first, so that the last message about a document is about a pending event.
-_RANKS = dict.fromkeys(ENDINGS, 0) | {
-    Transition.STARTED: 1,
-    Transition.UPDATED: 2,
-    Transition.IMMINENT: 3,
-    Transition.SCHEDULED: 4,
-    Transition.ADVISED: 5,
-}
 # The statuses of events that are over in Event Grid and Resource Graph.
 _ENDING_STATUSES = {COMPLETED: Transition.COMPLETED, CANCELED: Transition.CANCELLED}
 
@@ -117,14 +106,17 @@ class _Walk:
         """Return the effects."""
         # Where one life of an event ends and another begins, the hooks of the end run first.
         hookable = sorted(self._hookable(named=named), key=lambda one: one.transition not in ENDINGS)
-        forgotten = (*self._removed, *self._prune())
+        surplus = surplus_of(self._past, self._now)
+        for key in surplus:
+            del self._past[key]
+        forgotten = (*self._removed, *surplus)
         changed = tuple(
             life
             for key in self._touched
             if (life := self._life(key)) is not None and life != self._known.life(key)
         )
         known = Known(self._document.incarnation, self._now, self._current, self._past)
-        occurrences = sorted(self._occurrences, key=_rank)
+        occurrences = sorted(self._occurrences, key=rank)
         return Step(
             known,
             tuple(occurrences),
@@ -296,29 +288,6 @@ class _Walk:
                     self._keep(life)
                 for due in due_hooks(life, done):
                     yield replace(due, changes=changes.get((key, len(due.life.transitions)), ()))
-
-    def _prune(self) -> list[str]:
-        """Delete past lives that are too old, or too many; return their keys."""
-        oldest = self._now - HISTORY
-        room = MOST_PAST_BYTES
-        forgotten = []
-        for number, (key, life) in enumerate(reversed(self._past.items())):
-            names = sum(map(len, (*life.ids, life.instance or "")))
-            room -= life.event.size + names + _TRANSITION_BYTES * len(life.transitions)
-            if number >= MOST_PAST or room < 0 or (life.ended is not None and life.ended < oldest):
-                forgotten.append(key)
-        forgotten.reverse()
-        for key in forgotten:
-            del self._past[key]
-        return forgotten
-
-
-def _rank(occurrence: Occurrence) -> tuple[int, int]:
-    """Return the place of a transition in the order of a document: by kind, the gravest first."""
-    life = occurrence.life
-    begun = life.has(Transition.STARTED)
-    gravity = severity(occurrence.transition, life.event.event_type, begun=begun).weight
-    return _RANKS[occurrence.transition], -gravity
 
 
 def _status_transition(before: Life, event: ScheduledEvent) -> Transition | None:

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from exporter.config import Route
 from exporter.health import Health
-from exporter.model.advance import MOST_PAST, MOST_PAST_BYTES, MOST_TRANSITIONS, advance
+from exporter.model.advance import MOST_TRANSITIONS, advance
 from exporter.model.events import SCHEDULED, STARTED
 from exporter.model.jobs import TraceJobs
 from exporter.model.lifecycle import Known
 from exporter.model.listing import MOST_IDS
 from exporter.model.messages import Message
+from exporter.model.past import MOST_PAST, MOST_PAST_BYTES
 from exporter.notifications.planning import Plan
 from exporter.state import Store
 from tests.bench import Build
