@@ -1,6 +1,7 @@
 """Outages of the watch: for a while there is no valid document, then there is one again."""
 
 import logging
+import math
 import platform
 
 from exporter.clock import Clock
@@ -11,9 +12,17 @@ from exporter.state import Store
 
 log = logging.getLogger(__name__)
 
+# After a crash, the age of the last success decides how ended events are judged; some minutes do not matter.
+_NOTE_SECONDS = 900.0
+# While an event can start, that age also decides whether its start was watched, which is a matter of 30 s.
+_NOTE_PENDING_SECONDS = 10.0
+
 
 class Outages:
-    """Reports that an outage begins or ends, once each, also across restarts; used by one thread."""
+    """Reports that an outage begins or ends, once each, also across restarts; used by one thread.
+
+    The state is told the time of the last valid document now and then.
+    """
 
     def __init__(self, store: Store, notifier: Notifier, clock: Clock) -> None:
         self._store = store
@@ -22,12 +31,17 @@ class Outages:
         # The current outage, if it was reported; the time of the last valid document, or of the start.
         self._reported = store.outage
         self._valid_at, self._valid_since = clock.monotonic(), clock.now()
+        self._noted_at = -math.inf
 
     def valid(self, seen: Snapshot) -> None:
         """Note a valid document, which ends an outage; ``seen`` is what was known before it."""
         if self._reported is not None:
             self._change(WatchChange.RECOVERED, self._reported, None, seen)
         self._valid_at, self._valid_since = self._clock.monotonic(), self._clock.now()
+        is_pending = any(life.event.is_scheduled for life in seen.current)
+        if self._valid_at - self._noted_at >= (_NOTE_PENDING_SECONDS if is_pending else _NOTE_SECONDS):
+            self._noted_at = self._valid_at
+            self._store.note_last_success(self._valid_since)
 
     def invalid(self, seen: Snapshot) -> None:
         """Note a failed poll; an outage begins if there was no valid document for some minutes."""

@@ -22,35 +22,26 @@ from exporter.inbox import Inbox, Report
 from exporter.kubernetes import NodeLoop
 from exporter.metrics import Metrics
 from exporter.model.advance import advance
-from exporter.model.documents import Defect, Document, decode_document
+from exporter.model.documents import Document, decode_document
 from exporter.model.imminent import next_imminent, pass_time
 from exporter.model.jobs import Attempt, Finding, Pause, note, note_pause
 from exporter.model.lifecycle import Known, Step
 from exporter.model.messages import Outcome
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
-from exporter.model.vm import VirtualMachine
 from exporter.notifications.notifier import Notifier
 from exporter.state import Store
 from exporter.tracing import Tracer
+from exporter.watch.defects import Defects
+from exporter.watch.facts import Facts
 from exporter.watch.logged import log_transition, started_facts
 from exporter.watch.outages import Outages
 
 log = logging.getLogger(__name__)
 
-_NAME_RETRY_SECONDS = 10.0
-_MOST_DEFECTS_LOGGED = 10  # of each document
 _MOST_TOLD = 2000  # transitions of each document
 # Rules depend on the time of day and on the time left, so they are evaluated this often.
 _LOOK_SECONDS = 1.0
 _EVENTFUL_SECONDS = 0.2
-# If the name is configured, the other facts are only for labels and messages.
-_FACTS_RETRY_SECONDS = 300.0
-# If the request for the facts is slow, most of the time must remain for polling.
-_NAME_PATIENCE = 9.0
-# After a crash, the age of the last success decides how ended events are judged; some minutes do not matter.
-_NOTE_SUCCESS_SECONDS = 900.0
-# While an event can start, that age also decides whether its start was watched, which is a matter of 30 s.
-_NOTE_SUCCESS_PENDING_SECONDS = 10.0
 
 
 class Watch:
@@ -91,11 +82,8 @@ class Watch:
         self._thresholds: Sequence[float] = ()
         # When the next event becomes imminent.
         self._imminent_at: datetime | None = None
-        self._defects: frozenset[Defect] = frozenset()
-        self._vm: VirtualMachine | None = None
-        self._tags: tuple[str, ...] = ()
-        self._vm_due = clock.monotonic()
-        self._noted_success_at = -math.inf
+        self._defects = Defects(metrics, health)
+        self._facts = Facts(clock)
         self.snapshot = Snapshot()
         self._publish(known)
 
@@ -112,11 +100,9 @@ class Watch:
             resources=settings.metrics.resources,
             poll_interval=settings.imds.poll_interval,
         )
-        self._tags = settings.metrics.tags
+        self._facts.tags = settings.metrics.tags
         self._show_vm()
-        name = settings.instance.name or (self._vm.name if self._vm else "")
-        if name:
-            self._use_name(name)
+        self._use_name(settings.instance.name or self._facts.name)
         # What is shown follows the new rules even if IMDS takes long to answer.
         self._approver.look(self.snapshot)
 
@@ -166,9 +152,8 @@ class Watch:
         # The poll after a pause may have found that the event is gone.
         lives = seen.under_way(since=now - timedelta(seconds=seconds + 1))
         if lives:
-            self._settle(
-                note_pause(self.known, Pause(tuple(life.key for life in lives), seconds)), seen.instance
-            )
+            pause = Pause(tuple(life.key for life in lives), seconds)
+            self._settle(note_pause(self.known, pause), seen.instance)
         else:
             self.snapshot = replace(seen, last_pause=UnannouncedPause(now, seconds))
             self._metrics.unannounced_pause(seconds)
@@ -219,15 +204,14 @@ class Watch:
             self._settle(note(self.known, finding, instance), instance)
 
     def _take(self, document: Document) -> None:
-        self._note_defects(document.defects)
-        now, instance = self._clock.now(), self.snapshot.instance
-        watching = self._document is not None
+        self._defects.note(document.defects)
+        instance = self.snapshot.instance
         step = advance(
             self.known,
             document,
-            now,
+            self._clock.now(),
             instance=instance,
-            watching=watching,
+            watching=self._document is not None,
             named=self._was_named,
             thresholds=self._thresholds,
         )
@@ -264,7 +248,6 @@ class Watch:
         self.known = known
         self._imminent_at = next_imminent(known, self._thresholds)
         self.is_eventful = any(life.event.is_started for life in known.current.values())
-        self._is_pending = any(life.event.is_scheduled for life in known.current.values())
         self.snapshot = replace(
             self.snapshot,
             incarnation=known.incarnation,
@@ -272,40 +255,16 @@ class Watch:
             past=tuple(reversed(known.past.values())),
         )
 
-    def _note_defects(self, defects: Sequence[Defect]) -> None:
-        fresh = [defect for defect in defects if defect not in self._defects]
-        self._defects = frozenset(defects)
-        self._metrics.misunderstood(len(fresh))
-        for defect in fresh[:_MOST_DEFECTS_LOGGED]:
-            log.warning("event could not be decoded", extra={"problem": defect.message, "lost": defect.lost})
-        if len(fresh) > _MOST_DEFECTS_LOGGED:
-            log.warning(
-                "more events could not be decoded", extra={"count": len(fresh) - _MOST_DEFECTS_LOGGED}
-            )
-        if defects:
-            more = f" (and {len(defects) - 1} more)" if len(defects) > 1 else ""
-            self._health.report(DegradedReason.INVALID_EVENT, defects[0].message + more)
-        else:
-            self._health.clear(DegradedReason.INVALID_EVENT)
-
     def _learn_vm(self, imds: ImdsClient) -> None:
         """Request the facts about this VM from IMDS, until they and the name are known."""
         known = self.snapshot.instance is not None
-        if (known and self.snapshot.vm is not None) or self._clock.monotonic() < self._vm_due:
+        if known and self.snapshot.vm is not None:
             return
-        asked = self._clock.monotonic()
-        try:
-            self._vm, reason = imds.instance(), "compute.name is empty"
-        except ImdsError as error:
-            reason = str(error)
-        else:
-            self._show_vm()
-            if self._vm.name and not known:
-                self._use_name(self._vm.name)
-        answered = self._clock.monotonic()
-        pause = _FACTS_RETRY_SECONDS if known else _NAME_RETRY_SECONDS
-        self._vm_due = answered + max(pause, _NAME_PATIENCE * (answered - asked))
-        if self.snapshot.instance is None:
+        reason = self._facts.learn(imds, named=known)
+        self._show_vm()
+        if not known:
+            self._use_name(self._facts.name)
+        if self.snapshot.instance is None and reason is not None:
             self._health.report(
                 DegradedReason.INSTANCE_UNKNOWN,
                 f"IMDS does not return this VM's name ({reason}): all events count as its own; "
@@ -313,10 +272,11 @@ class Watch:
             )
 
     def _show_vm(self) -> None:
-        if self._vm is not None:
-            self.snapshot = replace(self.snapshot, vm=self._vm.with_tags(self._tags))
+        self.snapshot = replace(self.snapshot, vm=self._facts.shown)
 
     def _use_name(self, name: str) -> None:
+        if not name:
+            return
         self._health.clear(DegradedReason.INSTANCE_UNKNOWN)
         if name != self.snapshot.instance:
             self.snapshot = replace(self.snapshot, instance=name)
@@ -324,15 +284,10 @@ class Watch:
             self._digest = None
 
     def _succeed(self) -> None:
-        now = self._clock.now()
-        seen = self.snapshot
+        now, seen = self._clock.now(), self.snapshot
         if not seen.up:
             log.info("IMDS answers", extra={"endpoint": seen.endpoint, "instance": seen.instance})
         self.known = replace(self.known, last_success=now)
-        age = self._clock.monotonic() - self._noted_success_at
-        if age >= (_NOTE_SUCCESS_PENDING_SECONDS if self._is_pending else _NOTE_SUCCESS_SECONDS):
-            self._noted_success_at = self._clock.monotonic()
-            self._store.note_last_success(now)
         self._outages.valid(seen)
         self.snapshot = replace(self.snapshot, up=True, ready=True, last_success=now, last_error="")
 

@@ -1,0 +1,46 @@
+"""The facts about this VM, which IMDS is asked for until they and its name are known."""
+
+from exporter.clock import Clock
+from exporter.errors import ImdsError
+from exporter.imds import ImdsClient
+from exporter.model.vm import VirtualMachine
+
+_NAME_RETRY_SECONDS = 10.0
+# If the name is configured, the other facts are only for labels and messages.
+_FACTS_RETRY_SECONDS = 300.0
+# If the request for the facts is slow, most of the time must remain for polling.
+_PATIENCE = 9.0
+
+
+class Facts:
+    """What IMDS has told about this VM; used by one thread. ``tags`` are those that are shown."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due = clock.monotonic()
+        self._vm: VirtualMachine | None = None
+        self.tags: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of this VM, "" while it is unknown."""
+        return self._vm.name if self._vm else ""
+
+    @property
+    def shown(self) -> VirtualMachine | None:
+        """The facts, with the tags that are shown."""
+        return self._vm.with_tags(self.tags) if self._vm else None
+
+    def learn(self, imds: ImdsClient, *, named: bool) -> str | None:
+        """Ask IMDS if that is due; return why there may be no name, None if it is not due."""
+        asked = self._clock.monotonic()
+        if asked < self._due:
+            return None
+        try:
+            self._vm, reason = imds.instance(), "compute.name is empty"
+        except ImdsError as error:
+            reason = str(error)
+        answered = self._clock.monotonic()
+        pause = _FACTS_RETRY_SECONDS if named else _NAME_RETRY_SECONDS
+        self._due = answered + max(pause, _PATIENCE * (answered - asked))
+        return reason
