@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -240,19 +239,10 @@ def assets(directory: Path) -> None:
 
     They are written into DIR, a new directory, with a sample configuration.
     """
-    package = Path(__file__).parent
-    installed = package / "assets"
-    source = installed if installed.is_dir() else package.parent
-    # In a checkout the directory also contains their sources and tests.
-    ignored = shutil.ignore_patterns("*.py", "__pycache__", "source", "tests")
-    try:
-        if any(directory.glob("*")):
-            raise ExporterError(f"{directory} is not empty; name a new directory")
-        for kind in ("alerts", "dashboards", "deploy"):
-            shutil.copytree(source / kind, directory / kind, ignore=ignored)
-            click.echo(directory / kind)
-    except OSError as error:
-        raise ExporterError(f"cannot write the files: {error}") from error
+    from exporter.commands.assets import write
+
+    for path in write(directory):
+        click.echo(path)
 
 
 @main.command(params=[SERVICE, *COMMON, NOTIFY, state_directory(), WEB_CONFIG, EXPORTER_URL])
