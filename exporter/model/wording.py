@@ -19,6 +19,8 @@ _REQUESTERS = {"Platform": "Azure (Platform)", "User": "a user of the subscripti
 
 def printable(text: str) -> str:
     """Return text with characters replaced that would control a terminal or reorder text."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

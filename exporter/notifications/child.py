@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -26,17 +26,22 @@ from exporter.notifications.services import AppriseTarget
 _MOST_DATA = 72 * 2**20
 # Stacks count as data.
 _STACK_BYTES = 256 * 1024
-_RETRY_SECONDS = 0.1
+# More than there is room for.
+_MOST_THREADS = 1000
 # Under memory pressure the kernel is to end this process rather than the exporter.
 _OOM_SCORE = 500
 
 
 class Child:
-    """Answers requests, each on a thread of its own."""
+    """Answers requests, each on a thread that works on no other."""
 
     def __init__(self, output: BinaryIO) -> None:
         self._output = output
         self._lock, self._checking = threading.Lock(), threading.Lock()
+        # Starting a thread for each request would cost a tenth of sending a message.
+        self._pool = ThreadPoolExecutor(_MOST_THREADS)
+        # The first one exists before there may be no room for it.
+        self._pool.submit(int).result()
         self._limits = Limits()
         self.renderer = Renderer(self._limits)
         self._targets: dict[bytes, AppriseTarget] = {}
@@ -48,16 +53,9 @@ class Child:
         """Answer requests until there are no more."""
         self._answer(0, Ready())
         while (frame := protocol.read(requests)) is not None:
-            while not self._started(*frame):
-                time.sleep(_RETRY_SECONDS)
-
-    def _started(self, number: int, data: msgspec.Raw) -> bool:
-        """Start a thread for a request; return False if there is no room for it until another one ends."""
-        try:
-            threading.Thread(target=self._answer_one, args=(number, data), daemon=True).start()
-        except RuntimeError:
-            return False
-        return True
+            # If there is no room for another thread, the request waits for one of the others.
+            with contextlib.suppress(RuntimeError):
+                self._pool.submit(self._answer_one, *frame)
 
     def _answer(self, number: int, result: Result) -> None:
         with self._lock:

@@ -24,6 +24,7 @@ _LONGEST_BY_FIELD = {
     # With the end of a hook's output.
     "detail": 800,
 }
+_UNCHANGED = (Enum, bool, int, float, datetime)
 _CUT = "..."
 M = TypeVar("M", Message, WatchMessage, AnyMessage)
 # Slack reads <!channel>, <#C1> and <https://a|b> even inside code; Discord reads <t:1> and the like.
@@ -48,6 +49,9 @@ class Data(str):
         made = super().__new__(cls, safe)
         made.plain = plain
         return made
+
+
+_NOTHING = Data("", "")
 
 
 def flat(text: str, most: int = 500) -> str:
@@ -78,6 +82,9 @@ class Style:
 
     def data(self, text: str, most: int = 0) -> Data:
         """Return external text in a safe form, on one line, cut to ``most`` characters or `longest`."""
+        if not text:
+            # Many fields of a message are empty.
+            return _NOTHING
         plain = flat(text, most or self.longest)
         return Data(self.safe(plain), plain)
 
@@ -162,16 +169,18 @@ def cleaned(message: M, style: Style) -> M:
 
 
 def _cleaned(value: Any, style: Style, most: int) -> Any:
-    if value is None or isinstance(value, Enum | bool | int | float | datetime):
+    if value is None or isinstance(value, _UNCHANGED):
         return value
     if isinstance(value, list | tuple):
         return tuple(_cleaned(item, style, most) for item in value)
     if isinstance(value, dict):
         return {style.data(str(name)): _cleaned(item, style, most) for name, item in value.items()}
     if isinstance(value, msgspec.Struct):
-        fields = {
-            name: _cleaned(getattr(value, name), style, _LONGEST_BY_FIELD.get(name, most))
+        # Without those that are not text and stay as they are.
+        texts = {
+            name: _cleaned(field, style, _LONGEST_BY_FIELD.get(name, most))
             for name in value.__struct_fields__
+            if (field := getattr(value, name)) is not None and not isinstance(field, _UNCHANGED)
         }
-        return msgspec.structs.replace(value, **fields)
+        return msgspec.structs.replace(value, **texts)
     return style.data(str(value), most)
