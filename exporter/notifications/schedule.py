@@ -88,6 +88,8 @@ class Schedule:
         self._paused_until = -math.inf
         # Whether the last attempt delivered a single message.
         self._accepts_singles = False
+        # Whether it had waited for the target to be up again, as the messages after it do.
+        self._ended_outage = False
         self._digests_work = True
         # The digest that failed last, which is retried unchanged.
         self._digest: Ids = ()
@@ -131,6 +133,7 @@ class Schedule:
     def delivered(self, ids: Ids, count: int) -> None:
         """Record that an attempt delivered the first messages of its turn."""
         attempt = self._attempts.pop(ids)
+        self._ended_outage = self._is_down and not attempt.digest
         # They failed because the target was down.
         over = {Failure.TARGET, *_UNCERTAIN} if self._is_down else _UNCERTAIN
         for life, hold in self._holds.items():
@@ -242,7 +245,7 @@ class Schedule:
         return min(held, key=lambda life: self._holds[life].backoff.failures)
 
     def _is_time_for_digest(self, count: int) -> bool:
-        if count <= MOST_SINGLE or not self._digests_work:
+        if count + self._ended_outage <= MOST_SINGLE or not self._digests_work:
             return False
         if self._is_down:
             return self._backoff.failures % (_DIGESTS_IN_A_ROW + 1) != _DIGESTS_IN_A_ROW
@@ -271,4 +274,5 @@ class Schedule:
         self._backoff.succeeded()
         self._paused_until = -math.inf
         self._digests_work, self._digest = True, ()
+        self._ended_outage = False
         self.has_failed = False

@@ -195,6 +195,14 @@ def test_more_than_ten_that_waited_are_a_digest() -> None:
     assert desk.sent == [whole, whole, (("new", 1),)]
 
 
+def test_a_single_message_that_shows_the_target_is_up_counts_with_the_others() -> None:
+    """Of eleven that waited, ten are left after it; they are still a digest."""
+    desk = Desk(*(item(str(n)) for n in range(MOST_SINGLE + 1)), recovering=True)
+    desk.answer = lambda ids: Failure.TARGET if len(ids) > 1 and not desk.got else None
+    desk.run(60)
+    assert [len(ids) for ids in desk.got] == [1, MOST_SINGLE]
+
+
 @pytest.mark.parametrize("failure", [Failure.REFUSED, Failure.TARGET])
 def test_a_digest_that_fails_for_one_message_comes_apart(failure: Failure) -> None:
     """One message that the target does not accept, or that makes it fail, takes no other with it."""
