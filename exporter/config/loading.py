@@ -63,7 +63,12 @@ def read(
     found = addresses.resolve(settings.notifications, urls, parsed, environ, mistakes)
     warn(settings, parsed)
     secret_files.warn(addresses.secret_files(settings.notifications, file))
-    return Loaded(settings, parsed, found, urls)
+    loaded = Loaded(settings, parsed, found, urls)
+    for address in found:
+        # Apprise would find it out, but only once its process has started.
+        if address.url and "://" not in address.url:
+            mistakes.problems += loaded.error(address, addresses.NO_URL).problems
+    return loaded
 
 
 def load(path: Path | None, overrides: Overrides) -> Config:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from exporter.config.addresses import Address
+from exporter.config.addresses import NO_URL, Address
 
 _TOKEN = re.compile(r"\{(\w+)\}")
 
@@ -18,7 +18,7 @@ def refusal(address: Address) -> str:
         return "notifications.apprise_config has no service with this tag that Apprise accepts; add it there"
     scheme, separator, _ = address.label.partition("://")
     if not separator:
-        return "is not a valid URL; write it like mailto://user:password@example.com"
+        return NO_URL
     if scheme in ("http", "https"):
         return (
             f"Apprise does not recognize this {scheme}:// URL, or part of it is missing; copy all of it, or "

@@ -46,6 +46,7 @@ def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
         (["run", "--config.file", "a.yml"], "a.yml: cannot be read: No such file or directory"),
         (["run", "--web.config.file", "a.yml"], "a.yml: cannot be read: No such file or directory"),
         (["run", "--web.listen-address", "nonsense"], "nonsense"),
+        (["run", "--notify", "nonsense"], "--notify: URL 1: is not a valid URL; write it like mailto://"),
         (["run", "stray"], "Got unexpected extra argument (stray)"),
         (["run", "--log.level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'."),
     ],
