@@ -46,7 +46,10 @@ class _BoundedSocketIO(socket.SocketIO):
 def bound_answers() -> None:
     """Limit what this process reads of an answer, and to what size a compressed one is unpacked.
 
-    Plugins read answers whole, and have no setting for this. `socket.makefile` looks its class up by name.
+    Plugins read answers whole, and neither they nor requests have a setting for this. Without it, an answer
+    would only end at the limit of the process' memory, which all attempts share: those of other targets
+    would fail with it, or end with the process, and count as unanswered. `socket.makefile` looks its class
+    up by name.
     """
     unbounded = requests.Response.iter_content
 
@@ -58,6 +61,7 @@ def bound_answers() -> None:
                 raise AnswerTooLargeError
             yield chunk
 
+    # mypy allows no assignment to a method or to a class, which is all that can be done here.
     requests.Response.iter_content = iter_content  # type: ignore[assignment, method-assign]
     socket.SocketIO = _BoundedSocketIO  # type: ignore[misc]
 
