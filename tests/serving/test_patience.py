@@ -1,10 +1,14 @@
 """Who is waited for, for how long, and who has to go where room is short."""
 
+import asyncio
 import http.client
 import logging
 import ssl
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,48 @@ from msgspec.structs import replace
 from exporter.serving import Request, Response
 from tests.end_to_end.program import eventually
 from tests.serving.support import GET, Gate, answer, ask, connect, echo, is_closed, serving
+
+LARGE = bytes(2**21)
+
+
+class Pieces:
+    """Answers with 64 pieces; counts those of each iteration of the event loop, but for each body's first."""
+
+    def __init__(self, clients: int) -> None:
+        self.everybody = asyncio.Barrier(clients)
+        self.iteration = 0
+        self.sent: Counter[int] = Counter()
+
+    async def count(self) -> None:
+        """Count the iterations."""
+        while True:
+            self.iteration += 1
+            await asyncio.sleep(0)
+
+    async def __call__(self, _: Request) -> Response:
+        """Answer all clients at the same time."""
+        if await self.everybody.wait() == 0:
+            self.counting = asyncio.create_task(self.count())
+        pieces = self
+
+        class Counted(Response, frozen=True):
+            def pieces(self) -> Iterator[bytes]:
+                for number, piece in enumerate(super().pieces()):
+                    pieces.sent[pieces.iteration] += number > 0
+                    yield piece
+
+        return Counted(LARGE)
+
+
+def test_pieces_of_bodies_are_sent_in_turn() -> None:
+    """However many clients ask for large answers, each iteration of the event loop prepares one piece."""
+    app = Pieces(10)
+    with serving(app) as server, ThreadPoolExecutor(10) as pool:
+        for status, body in pool.map(lambda _: ask(server), range(10)):
+            assert (status, len(body)) == (200, len(LARGE))
+    assert app.sent.total() == 10 * 63
+    # The count may change between the two pieces of two iterations.
+    assert max(app.sent.values()) <= 2
 
 
 def test_an_idle_server_does_not_wake() -> None:
