@@ -179,12 +179,16 @@ def test_an_api_server_that_cannot_be_reached(start: Start) -> None:
     assert bench.api("problems") == []
 
 
-def test_one_that_is_down_until_not_before(start: Start) -> None:
-    """The drain failed, for that reason."""
-    bench, api = start()
+@pytest.mark.parametrize(
+    ("seen", "drain", "failed"),
+    [(True, "skip_node_labels: {a: b}", 1), (False, "", 1), (False, "skip_node_labels: {a: b}", 0)],
+)
+def test_one_that_is_down_until_not_before(start: Start, drain: str, *, seen: bool, failed: int) -> None:
+    """The drain failed, for that reason, unless labels may exempt a Node that was never seen."""
+    bench, api = start(drain, prepare=lambda api: setattr(api, "down", not seen))
     api.down = True
     bench.show(reboot(bench, 20), wait=30)
-    assert bench.metric("hooks_total", **FAILED) == 1
+    assert bench.metric("hooks_total", **FAILED) == failed
     api.down = False
     bench.advance(10)
     assert "create pods/eviction" not in api.calls
