@@ -34,7 +34,7 @@ from exporter.state import Store
 from exporter.systemd import Systemd, status
 from exporter.web.app import WebApp
 from exporter.web.exposition import Exposition
-from exporter.web.settings import WebConfig
+from exporter.web.renewal import WebConfig
 from exporter.web.site import Site
 from exporter.work import Reloader, Watchdog
 

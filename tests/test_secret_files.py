@@ -13,7 +13,7 @@ import pytest
 from exporter.config import Overrides
 from exporter.config.addresses import is_secret
 from exporter.notifications import planning
-from exporter.web.settings import WebSettings
+from exporter.web import webfile
 from tests.web.certificates import Pki, write
 
 pytestmark = pytest.mark.usefixtures("checks_in_process")
@@ -90,7 +90,7 @@ def test_a_web_configuration(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         (tmp_path / name).chmod(0o644)
     path = write(tmp_path, PAIR + USERS)
     path.chmod(0o644)
-    WebSettings.load(path)
+    webfile.load(path)
     assert warnings(caplog) == told(path, tmp_path / "key.pem")
 
 

@@ -10,7 +10,7 @@ from exporter.config import Overrides
 from exporter.config.advice import advice
 from exporter.errors import Mistakes
 from exporter.notifications import planning
-from exporter.web.settings import WebSettings
+from exporter.web import webfile
 
 
 def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
@@ -24,7 +24,7 @@ def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
             click.echo(f"{file}: ok")
     if web_config_file is not None:
         with mistakes:
-            WebSettings.load(web_config_file)
+            webfile.load(web_config_file)
             click.echo(f"{web_config_file}: ok")
     for problem in mistakes.problems:
         click.echo(problem, err=True)

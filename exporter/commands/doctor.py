@@ -21,8 +21,8 @@ from exporter.model.views import ConfigurationView, TargetView
 from exporter.model.wording import printable
 from exporter.notifications import planning
 from exporter.timefmt import rfc3339
+from exporter.web import webfile
 from exporter.web.api import Status
-from exporter.web.settings import WebSettings
 
 _SCRAPE_SECONDS = 300.0
 _SCRAPE_REMEDY = "add this VM to Prometheus' scrape_configs, and allow its port in the network security group"
@@ -121,7 +121,7 @@ def _configuration(
             found += [Finding(FAILURE, "configuration", line) for line in error.problems]
     if asked.web_config_file is not None:
         try:
-            WebSettings.load(asked.web_config_file)
+            webfile.load(asked.web_config_file)
             found.append(Finding(OK, "web configuration", str(asked.web_config_file)))
         except ConfigurationError as error:
             found += [Finding(FAILURE, "web configuration", line) for line in error.problems]

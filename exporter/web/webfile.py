@@ -42,7 +42,11 @@ class _WebFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(path: Path) -> WebSettings:
-    """Load and validate a file; see `WebSettings.load`."""
+    """Load and validate a file, and the certificates and keys that it names, relative to itself.
+
+    Raises:
+        ConfigurationError: the file is invalid; with file, line, key and remedy, and no secret.
+    """
     file, mistakes = yamlfile.read(path), Mistakes()
     content = loading.convert_sound(file, _WebFile, mistakes)
     with mistakes:

@@ -15,6 +15,7 @@ from exporter.commands.events import NoExporterError, RunningExporter
 from exporter.config import Config, Imds, Instance
 from exporter.errors import ExporterError, ImdsError
 from exporter.simulator import Simulator, SimulatorServer
+from exporter.web import webfile
 from exporter.web.settings import WebSettings
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
 from tests.end_to_end.program import INTERRUPTIBLE, eventually, free_port
@@ -201,7 +202,7 @@ def test_tls(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
     """TLS works if the certificate can be verified; every other error names its remedy."""
     file = pki.folder / "web.yml"
     file.write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
-    context = WebSettings.load(file).tls
+    context = webfile.load(file).tls
     assert context is not None
     with served(site(snapshot()), tls=lambda: context) as port:
         with pytest.raises(ExporterError, match="SSL_CERT_FILE"):

@@ -12,8 +12,8 @@ import yaml
 from exporter.config import Config, Overrides
 from exporter.notifications import planning
 from exporter.simulator import Scenario, load_scenarios
+from exporter.web import webfile
 from exporter.web.api import Events, Status
-from exporter.web.settings import WebSettings
 from tests.alerts.support import RULE_FILES, tool
 from tests.docs.pages import ROOT, Block, blocks
 from tests.web.certificates import Pki
@@ -43,7 +43,7 @@ def web(block: Block, folder: Path) -> None:
     (pki.folder / "key.pem").rename(folder / names["key_file"])
     file = folder / "web.yml"
     file.write_text(block.text)
-    WebSettings.load(file)
+    webfile.load(file)
 
 
 def prometheus(block: Block, folder: Path) -> None:

@@ -39,6 +39,7 @@ from exporter.notifications.planning import Plan
 from exporter.serving import Server, listen
 from exporter.state import Store
 from exporter.watch.logged import log_transition
+from exporter.web import webfile
 from exporter.web.app import WebApp
 from exporter.web.settings import WebSettings
 from tests.builders import body, scheduled
@@ -147,7 +148,7 @@ def web_configuration(text: bytes) -> None:
     """Read a web configuration, beside the certificates that it may name."""
     file = _written(text, "web.yml")
     try:
-        WebSettings.load(file)
+        webfile.load(file)
     except ConfigurationError as error:
         _is_told(error, file)
 

@@ -10,7 +10,7 @@ import pytest
 from exporter import config
 from exporter.config import Overrides, loading
 from exporter.errors import ConfigurationError
-from exporter.web.settings import WebSettings
+from exporter.web import webfile
 
 
 def load(file: Path, text: str) -> config.Config:
@@ -61,14 +61,14 @@ def test_an_endless_file_is_refused(tmp_path: Path) -> None:
         (Path("/dev/zero"), not_regular),
         (long, "has more than 262144 characters"),
     ):
-        for read in (lambda path: loading.load(path, Overrides()), WebSettings.load):
+        for read in (lambda path: loading.load(path, Overrides()), webfile.load):
             with pytest.raises(ConfigurationError) as caught:
                 read(path)
             assert str(caught.value) == f"{path}: {problem}"
     file = tmp_path / "web.yml"
     file.write_text("tls_server_config: {cert_file: /dev/zero, key_file: /dev/zero}")
     with pytest.raises(ConfigurationError) as caught:
-        WebSettings.load(file)
+        webfile.load(file)
     problem = "the file cannot be read: it is not a regular file"
     assert str(caught.value) == f"{file}:1: tls_server_config.cert_file: {problem}"
 

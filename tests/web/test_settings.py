@@ -9,7 +9,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from exporter.errors import ConfigurationError
-from exporter.web.settings import RateLimit, WebSettings
+from exporter.web import webfile
+from exporter.web.settings import RateLimit
 from tests.web.certificates import Pki, write
 
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
@@ -142,7 +143,7 @@ def _promtool(path: Path) -> int:
 def test_good_files_are_taken(text: str, pki: Pki) -> None:
     """What Prometheus takes of the settings that can be honoured, this takes too."""
     path = write(pki.folder, text)
-    WebSettings.load(path)
+    webfile.load(path)
     assert _promtool(path) == 0
 
 
@@ -151,7 +152,7 @@ def test_what_cannot_be_honoured_is_refused(text: str, message: str, pki: Pki) -
     """What Prometheus refuses, and what would have no effect here, with file, line, key and remedy."""
     path = write(pki.folder, text)
     with pytest.raises(ConfigurationError) as caught:
-        WebSettings.load(path)
+        webfile.load(path)
     assert str(caught.value).startswith(f"{path}{message}")
     assert text in NOT_HERE or _promtool(path) != 0
 
@@ -159,7 +160,7 @@ def test_what_cannot_be_honoured_is_refused(text: str, message: str, pki: Pki) -
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     """The message names the file."""
     with pytest.raises(ConfigurationError, match=r"web\.yml: cannot be read: No such file or directory"):
-        WebSettings.load(tmp_path / "web.yml")
+        webfile.load(tmp_path / "web.yml")
 
 
 def test_an_encrypted_key_is_refused_without_asking(pki: Pki) -> None:
@@ -169,14 +170,14 @@ def test_an_encrypted_key_is_refused_without_asking(pki: Pki) -> None:
     form, style = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     file.write_bytes(key.private_bytes(form, style, serialization.BestAvailableEncryption(b"x")))
     with pytest.raises(ConfigurationError, match=r":3: tls_server_config\.key_file: is encrypted"):
-        WebSettings.load(write(pki.folder, PAIR))
+        webfile.load(write(pki.folder, PAIR))
 
 
 def test_secrets_show_nowhere(pki: Pki) -> None:
     """Neither a hash nor a key is in a repr, an error or a traceback."""
     key = (pki.folder / "key.pem").read_text(encoding="utf-8")
     users = f"basic_auth_users:\n  alice: {HASH}\n"
-    shown = repr(WebSettings.load(write(pki.folder, PAIR + users)))
+    shown = repr(webfile.load(write(pki.folder, PAIR + users)))
     inline = "".join(f"    {line}\n" for line in key.splitlines())
     for bad in (
         f"{users}  bob: canary-secret\n",
@@ -187,7 +188,7 @@ def test_secrets_show_nowhere(pki: Pki) -> None:
         "tls_server_config:\n  cert_file: cert.pem\n  key: canary-secret\n",
     ):
         with pytest.raises(ConfigurationError) as caught:
-            WebSettings.load(write(pki.folder, bad))
+            webfile.load(write(pki.folder, bad))
         shown += "".join(traceback.format_exception(caught.value))
     for secret in (HASH, "canary-secret", *key.splitlines()[1:-1]):
         assert secret not in shown
@@ -196,7 +197,7 @@ def test_secrets_show_nowhere(pki: Pki) -> None:
 def test_what_is_blank_is_left_out(tmp_path: Path) -> None:
     """A header with a blank value is not sent; the rate limit of newer toolkits is read, 0 disables it."""
     path = write(tmp_path, "rate_limit: {interval: 500ms, burst: 3}\n")
-    assert WebSettings.load(path).rate_limit == RateLimit(0.5, 3)
-    assert WebSettings.load(write(tmp_path, "rate_limit: {interval: 0, burst: 3}\n")).rate_limit is None
+    assert webfile.load(path).rate_limit == RateLimit(0.5, 3)
+    assert webfile.load(write(tmp_path, "rate_limit: {interval: 0, burst: 3}\n")).rate_limit is None
     text = "http_server_config:\n  headers: {X-Frame-Options: '', X-XSS-Protection: '0'}\n"
-    assert WebSettings.load(write(tmp_path, text)).headers == {"X-XSS-Protection": "0"}
+    assert webfile.load(write(tmp_path, text)).headers == {"X-XSS-Protection": "0"}

@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from exporter.errors import ConfigurationError
-from exporter.web.settings import WebSettings
+from exporter.web import webfile
 from tests.web.certificates import Pki, write
 from tests.web.test_settings import PAIR
 
@@ -25,7 +25,7 @@ def _client(pki: Pki, *, certificate: bool = False) -> ssl.SSLContext:
 
 
 def _server(pki: Pki, text: str) -> ssl.SSLContext:
-    context = WebSettings.load(write(pki.folder, text)).tls
+    context = webfile.load(write(pki.folder, text)).tls
     assert context is not None
     return context
 
@@ -158,7 +158,7 @@ def test_paths_are_relative_to_the_file(
 ) -> None:
     """Where the program was started does not matter."""
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    settings = WebSettings.load(write(pki.folder, PAIR))
+    settings = webfile.load(write(pki.folder, PAIR))
     assert settings.files == tuple(pki.folder / name for name in ("web.yml", "cert.pem", "key.pem"))
 
 
@@ -169,7 +169,7 @@ def test_garbage_between_the_marks_is_refused(pki: Pki, broken: str) -> None:
     head, *_, tail = path.read_text(encoding="utf-8").splitlines()
     path.write_text(f"{head}\nAAAA\n{tail}\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"web\.yml:\d: tls_server_config\..*: cannot be used: "):
-        WebSettings.load(write(pki.folder, PAIR + CLIENTS))
+        webfile.load(write(pki.folder, PAIR + CLIENTS))
 
 
 def test_a_curve_that_this_python_cannot_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,4 +181,4 @@ def test_a_curve_that_this_python_cannot_set(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(ssl.SSLContext, "set_ecdh_curve", refuse)
     Pki.make(tmp_path)
     with pytest.raises(ConfigurationError, match=r"web\.yml:4: .*this Python cannot set that curve"):
-        WebSettings.load(write(tmp_path, PAIR + "  curve_preferences: [X25519]\n"))
+        webfile.load(write(tmp_path, PAIR + "  curve_preferences: [X25519]\n"))
