@@ -15,7 +15,7 @@ from exporter.errors import ConfigurationError, Mistakes, quoted
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NO_URL = "is not a valid URL; write it like mailto://user:password@example.com"
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,19})://")
+_SCHEME = re.compile(r"([A-Za-z0-9][A-Za-z0-9+.-]{0,19})://")
 # The parameter in which Apprise also accepts a password.
 _PASSWORD = re.compile(r"[?&]pass(word)?=[^&]", re.IGNORECASE)
 _SECRET_HEADER = re.compile("auth|cookie|key|secret|token", re.IGNORECASE)

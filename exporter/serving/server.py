@@ -144,10 +144,8 @@ class Server:
             await asyncio.sleep(0)
 
     async def _queue(self, connection: Connection) -> None:
-        """Wait for a turn: one per iteration of the event loop, for all connections that are not trusted.
-
-        A new connection would otherwise wait several times for all kept ones, or for a piece of all bodies.
-        """
+        """Wait for a turn: one per iteration of the event loop, for all connections that are not trusted."""
+        # A new connection would otherwise wait several times for all kept ones, or for a piece of all bodies.
         if not connection.trusted:
             async with self._turn:
                 await asyncio.sleep(0)

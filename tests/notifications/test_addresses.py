@@ -204,6 +204,7 @@ def test_services_of_a_file_that_are_not_taken_are_warned_of(
         ("ntfy://topic", "ntfy://..."),
         ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/", "slack://..."),
         ("tgram://123:abc/1", "tgram://..."),
+        ("46elks://user:secret@+15551234567", "46elks://..."),
         ("json://[::1", "json://..."),
         ("a secret", "no URL"),
     ],
