@@ -38,10 +38,6 @@ class Child:
     def __init__(self, output: BinaryIO) -> None:
         self._output = output
         self._lock, self._checking = threading.Lock(), threading.Lock()
-        # Starting a thread for each request would cost a tenth of sending a message.
-        self._pool = ThreadPoolExecutor(_MOST_THREADS)
-        # The first one exists before there may be no room for it.
-        self._pool.submit(int).result()
         self._limits = Limits()
         self.renderer = Renderer(self._limits)
         self._targets: dict[bytes, AppriseTarget] = {}
@@ -51,11 +47,15 @@ class Child:
 
     def serve(self, requests: BinaryIO) -> None:
         """Answer requests until there are no more."""
+        # Starting a thread for each request would cost a tenth of sending a message.
+        pool = ThreadPoolExecutor(_MOST_THREADS)
+        # The first one exists before there may be no room for it.
+        pool.submit(int).result()
         self._answer(0, Ready())
         while (frame := protocol.read(requests)) is not None:
             # If there is no room for another thread, the request waits for one of the others.
             with contextlib.suppress(RuntimeError):
-                self._pool.submit(self._answer_one, *frame)
+                pool.submit(self._answer_one, *frame)
 
     def _answer(self, number: int, result: Result) -> None:
         with self._lock:

@@ -28,7 +28,6 @@ NOT_HERE = {
     "kubectl": "needs a cluster",
     "pip": "needs a package index",
     "systemctl": "needs systemd",
-    "vmalert": "is not installed for the tests",
 }
 # Directories of the machine that commands write to; they are below the stage here.
 _OURS = ("/opt/", "/etc/", "/var/")
