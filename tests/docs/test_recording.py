@@ -13,7 +13,7 @@ RECORDING = ROOT / "docs/images/demo.svg"
 LINE = re.compile(r'<text class="f(\d+)-[^>]* y="([^"]+)"[^>]*>([^<]*)</text>')
 # Ids, times and ports differ in each recording, and with the digits the padding of columns.
 ID = re.compile(r"[0-9A-Fa-f]{8}-[0-9A-Fa-f-]{4,}")
-VARYING = re.compile(r"\d+ ?(min|[dhms])\b|\d+[dhms]?|[:\s]")
+VARYING = re.compile(r"\d+\s?(min|[dhms])\b|\d+[dhms]?|[:\s]")
 
 
 def gist(line: str) -> str:
