@@ -196,15 +196,16 @@ def test_it_is_known_before_it_is_sent(build: Build) -> None:
     assert (found, state(bench)[0]) == ([(FREEZE_ID.lower(), None)], "approved")
 
 
-def test_a_disk_that_takes_nothing(build: Build) -> None:
-    """What could not be remembered is not sent, and the reason is shown; later it is."""
-    bench = build(approving())
+@pytest.mark.parametrize("later", [FREEZE_ID, "b"])
+def test_a_disk_that_takes_nothing(build: Build, later: str) -> None:
+    """What could not be recorded is not sent, for a stated reason, and no limit counts it; later it is sent."""
+    bench = build(approving(approval=ONE_AN_HOUR))
     with no_room_for_files():
         bench.show(raw_event())
     assert bench.posts == []
     assert state(bench) == ("failed", "the state cannot be written, so nothing would remember it")
-    bench.advance(30)
-    assert bench.approved == [FREEZE_ID]
+    bench.show(raw_event(EventId=later), wait=30)
+    assert bench.approved == [later]
 
 
 def lose_the_state(bench: Bench) -> None:
