@@ -1,6 +1,7 @@
 """The entry point of the program: ``python -m exporter`` and the console script."""
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import os
@@ -18,6 +19,7 @@ def main() -> None:
         _leave_first_process()
         _prepare_signals()
         _import_program()
+        _keep_heap_small()
     from exporter import cli
 
     cli.main()
@@ -76,6 +78,17 @@ def _import_program() -> None:
         importlib.import_module(name)
     gc.freeze()
     gc.enable()
+
+
+def _keep_heap_small() -> None:
+    """Let glibc return the memory of large documents and answers to the system (mallopt(3)).
+
+    An arena for each thread, and a threshold that grows with each large block that is freed, would keep it.
+    """
+    arena_max, mmap_threshold = -8, -3  # M_ARENA_MAX, M_MMAP_THRESHOLD
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+        mallopt(arena_max, 1)
+        mallopt(mmap_threshold, 128 * 1024)
 
 
 if __name__ == "__main__":

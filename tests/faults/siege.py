@@ -1,4 +1,4 @@
-"""Attacks on the running program with every feature on: each in 160 MiB of memory, all at once in 256.
+"""Attacks on the running program with every feature on, each alone and all at once, in 160 MiB of memory.
 
 Where root may make a memory cgroup, the program, its sender process and its hooks run in one, so that the
 kernel would end what takes more. Everywhere, the memory that exporter and sender have resident is sampled.
@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import bcrypt
 
+from benchmarks.running import resident_mib
 from tests.builders import body, raw_event
 from tests.end_to_end.program import eventually
 from tests.faults.attackers import attacked
@@ -33,7 +34,6 @@ from tests.http_server import Connection, Request, answer, serving
 from tests.web.certificates import Pki
 
 LIMIT_MIB = 160
-LIMIT_OF_ALL_MIB = 256
 STATE_MIB = 16
 _PAUSE = 0.1
 _CONFIGURATION = """
@@ -107,14 +107,14 @@ class Cage(NamedTuple):
 
 
 @contextlib.contextmanager
-def caged(limit: int) -> Iterator[Cage]:
-    """Make a cgroup of ``limit`` MiB, of either version, where that is possible."""
+def caged() -> Iterator[Cage]:
+    """Make a cgroup of `LIMIT_MIB`, of either version, where that is possible."""
     for root, name in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
         path = Path(root, f"siege-{os.getpid()}")
         with contextlib.suppress(OSError):
             path.mkdir()
         if (path / name).exists():
-            (path / name).write_text(str(limit * 2**20))
+            (path / name).write_text(str(LIMIT_MIB * 2**20))
             try:
                 yield Cage(path)
             finally:
@@ -140,7 +140,7 @@ class Memory(threading.Thread):
         """Keep the highest values."""
         while not self._stopped.wait(_PAUSE):
             with contextlib.suppress(OSError, ValueError):
-                exporter, sender = _resident(self._pid), sum(map(_resident, _senders(self._pid)))
+                exporter, sender = resident_mib(self._pid), sum(map(resident_mib, _senders(self._pid)))
                 self.exporter, self.sender = max(self.exporter, exporter), max(self.sender, sender)
                 self.together = max(self.together, exporter + sender)
                 self.state = max(self.state, self._file.stat().st_size / 2**20)
@@ -149,10 +149,6 @@ class Memory(threading.Thread):
         """Take no more samples."""
         self._stopped.set()
         self.join()
-
-
-def _resident(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def _senders(pid: int) -> list[int]:
@@ -182,10 +178,10 @@ class Siege(NamedTuple):
     is_caged: bool
 
 
-def besiege(folder: Path, seconds: float, attacks: Sequence[str], limit: int, *, secure: bool) -> Siege:
+def besiege(folder: Path, seconds: float, attacks: Sequence[str], *, secure: bool) -> Siege:
     """Attack the program for some seconds with each kind of document, and see that it recovers.
 
-    It gets ``limit`` MiB of memory; with ``secure`` it has TLS and passwords.
+    With ``secure`` it has TLS and passwords.
 
     Raises:
         AssertionError: it ended, was ended, or does not work afterwards.
@@ -196,7 +192,7 @@ def besiege(folder: Path, seconds: float, attacks: Sequence[str], limit: int, *,
 
     turns, bombs = itertools.count(), _bombs()
     flags, environ, authorization, tls = _secured(folder) if secure else ((), {}, "", None)
-    with caged(limit) as cage, serving(receive) as receiver:
+    with caged() as cage, serving(receive) as receiver:
         text = _CONFIGURATION.replace("RECEIVER", receiver.url.removeprefix("http://"))
         environ = environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
 
@@ -246,12 +242,11 @@ def _attack(
     program: Running, seconds: float, clients: Iterable[str], documents: Sequence[Callable[[int], bytes]]
 ) -> float:
     """Return the longest time of a probe."""
-    numbers, longest = itertools.count(1000), 0.0
+    numbers, longest, idle = itertools.count(1000), 0.0, program.files()
     with contextlib.ExitStack() as stack:
         for kind in clients:
-            idle = program.files()
             stack.enter_context(attacked(kind, program.port, _ATTACKERS))
-            eventually(lambda idle=idle: program.files() > idle + 16)  # type: ignore[misc]
+            eventually(lambda: program.files() > idle + 16)
         for make in documents or [_new_ids]:
             until = time.monotonic() + seconds
             while time.monotonic() < until:
@@ -284,16 +279,15 @@ def main() -> int:
     held = []
     for secure in (False, True):
         every = [*_DOCUMENTS, *_CLIENTS[secure]]
-        held += [_holds(seconds, [one], LIMIT_MIB, secure=secure) for one in every]
-        held.append(_holds(seconds, every, LIMIT_OF_ALL_MIB, secure=secure))
+        held += [_holds(seconds, attacks, secure=secure) for attacks in [*([one] for one in every), every]]
     return 0 if all(held) else 1
 
 
-def _holds(seconds: float, attacks: Sequence[str], limit: int, *, secure: bool) -> bool:
+def _holds(seconds: float, attacks: Sequence[str], *, secure: bool) -> bool:
     with tempfile.TemporaryDirectory(prefix="siege-") as folder:
-        found = besiege(Path(folder), seconds, attacks, limit, secure=secure)
+        found = besiege(Path(folder), seconds, attacks, secure=secure)
     how = "with TLS and passwords" if secure else "open to all"
-    cage = f"in a cgroup of {limit} MiB" if found.is_caged else "without a cgroup"
+    cage = f"in a cgroup of {LIMIT_MIB} MiB" if found.is_caged else "without a cgroup"
     sys.stdout.write(
         f"{' + '.join(attacks)}; {how}, {cage}: exporter {found.exporter:.0f} MiB at most, sender "
         f"{found.sender:.0f} (together {found.together:.0f}; ended for it {found.kills} times), "
@@ -301,7 +295,7 @@ def _holds(seconds: float, attacks: Sequence[str], limit: int, *, secure: bool) 
     )
     sys.stdout.flush()
     # Pages that both processes share count twice in the sum, but once in a cgroup.
-    is_too_much = found.kills > 0 if found.is_caged else found.together > limit
+    is_too_much = found.kills > 0 if found.is_caged else found.together > LIMIT_MIB
     return not is_too_much and found.state <= STATE_MIB
 
 

@@ -1,5 +1,6 @@
 """Peers that take all they can get of the web server: its connections, its patience, its memory."""
 
+import os
 import socket
 import ssl
 import time
@@ -7,11 +8,11 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
+from benchmarks.running import resident_mib
 from exporter.serving import Request, Response, Server
 from exporter.serving import server as serving_module
 from tests.end_to_end.program import eventually
 from tests.faults.attackers import HELLO
-from tests.faults.test_hostile_fuzz import resident_mib
 from tests.serving.support import GET, answer, connect, is_closed, serving
 
 LARGE = b"#" * 2**20
@@ -86,7 +87,7 @@ def test_a_flood_of_half_open_handshakes(tls: tuple[ssl.SSLContext, ssl.SSLConte
         early.setblocking(False)
         with suppress(ssl.SSLWantReadError):
             early.do_handshake()
-        before, flood = resident_mib(), []
+        before, flood = resident_mib(os.getpid()), []
         for number in range(300):
             source, there = ("127.0.0.2", 0), ("127.0.0.1", server.port)
             flood.append(stack.enter_context(socket.create_connection(there, 30, source)))
@@ -97,5 +98,5 @@ def test_a_flood_of_half_open_handshakes(tls: tuple[ssl.SSLContext, ssl.SSLConte
                 scrape(begin())
                 assert time.monotonic() - begun < 2
         assert all(is_closed(peer) for peer in flood[:-32])
-        assert resident_mib() - before < 24
+        assert resident_mib(os.getpid()) - before < 24
         scrape(early)

@@ -1,9 +1,5 @@
 """The corpus through the probes, and a short search; ``make fuzz`` searches for as long as one likes."""
 
-import gc
-import os
-from pathlib import Path
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -37,21 +33,3 @@ def test_a_short_search(name: str) -> None:
         PROBES[name](content)
 
     probe()
-
-
-def resident_mib() -> float:
-    """Return the memory that this process has resident now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-@pytest.mark.parametrize("name", PROBES)
-def test_the_corpus_again_and_again(name: str) -> None:
-    """What is done with an input leaves no memory behind, once caches are full."""
-    for turn in range(4):
-        if turn == 1:
-            gc.collect()
-            before = resident_mib()
-        for _, content in corpus(name):
-            PROBES[name](content)
-    gc.collect()
-    assert resident_mib() - before < 8
