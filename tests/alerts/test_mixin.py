@@ -17,7 +17,8 @@ OTHER = """
 
 def test_the_rule_files_are_what_the_mixin_says() -> None:
     """Nobody edits them by hand, or forgets `make alerts`."""
-    assert {name: (ALERTS / name).read_text() for name in build()} == build()
+    made = build()
+    assert {name: (ALERTS / name).read_text() for name in made} == made
 
 
 def test_the_dashboards_of_the_mixin_are_those_that_are_checked_in() -> None:
