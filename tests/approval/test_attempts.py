@@ -198,7 +198,7 @@ def test_it_is_known_before_it_is_sent(build: Build) -> None:
 
 @pytest.mark.parametrize("later", [FREEZE_ID, "b"])
 def test_a_disk_that_takes_nothing(build: Build, later: str) -> None:
-    """What could not be recorded is not sent, for a stated reason, and no limit counts it; later it is sent."""
+    """What could not be recorded is not sent, and the limit does not count it; later it is sent."""
     bench = build(approving(approval=ONE_AN_HOUR))
     with no_room_for_files():
         bench.show(raw_event())

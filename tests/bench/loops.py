@@ -28,8 +28,8 @@ class HandLoops:
         # Exceptions that no loop expected.
         self.errors: list[Exception] = []
         # Methods of this object would not get the loop.
-        patch.setattr(Loop, "start", lambda loop: self._start(loop))  # noqa: PLW0108
-        patch.setattr(Loop, "wake", lambda loop: self._wake(loop))  # noqa: PLW0108
+        patch.setattr(Loop, "start", lambda loop: self._start(loop))  # noqa: PLW0108 - see above
+        patch.setattr(Loop, "wake", lambda loop: self._wake(loop))  # noqa: PLW0108 - see above
         patch.setattr(Loop, "_log", lambda _, error: self.errors.append(error))
         patch.setattr(Loop, "join", lambda loop, _timeout: self._join(loop))
 
