@@ -43,20 +43,15 @@ class Guard:
         self._known_bucket, self._bucket = _Bucket(clock), _Bucket(clock)
         self._failures = FailedLogins(clock, failures)
 
-    def knows(self, settings: WebSettings, request: Request) -> bool:
-        """Return whether a request has a password that was verified before."""
-        given = _credentials(request.header(b"authorization")) if settings.users else None
-        return given is not None and self._passwords.remembers(settings.users, *given)
-
     async def refusal(self, settings: WebSettings, request: Request) -> Response | None:
         """Return the response that rejects a request, or None to admit it."""
-        known = self.knows(settings, request)
+        given = _credentials(request.header(b"authorization")) if settings.users else None
+        known = given is not None and self._passwords.remembers(settings.users, *given)
         bucket = self._known_bucket if known else self._bucket
         if settings.rate_limit and not bucket.take(settings.rate_limit):
             return _TOO_MANY
         if known or not settings.users:
             return None
-        given = _credentials(request.header(b"authorization"))
         if given is None:
             return _UNAUTHORIZED
         right = await self._passwords.check(settings.users, *given)
