@@ -14,7 +14,7 @@ from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.lifecycle import Known
 from exporter.notifications.planning import Plan
-from exporter.state import Store
+from exporter.state.store import Store
 from tests.builders import body, raw_event
 
 EVENTS = 10_000

@@ -29,8 +29,9 @@ from exporter.notifications import planning
 from exporter.notifications.planning import Findings, Plan
 from exporter.notifications.sender import SenderProcess, environment
 from exporter.pipeline import Pipeline
-from exporter.serving import Server, listen
-from exporter.state import Store
+from exporter.serving.addresses import listen
+from exporter.serving.server import Server
+from exporter.state.store import Store
 from exporter.systemd import Systemd, status
 from exporter.web.app import WebApp
 from exporter.web.exposition import Exposition

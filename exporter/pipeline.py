@@ -4,26 +4,28 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from exporter.approval import Approver
+from exporter.approval.approver import Approver
 from exporter.clock import Clock
 from exporter.config import Config, state_directory
 from exporter.config.addresses import variables
 from exporter.health import Health
 from exporter.hooks.planning import inherited
 from exporter.hooks.runner import HookRunner
-from exporter.imds import RateLimiter, client_of
+from exporter.imds.client import RateLimiter, client_of
 from exporter.inbox import Inbox
-from exporter.kubernetes import NodeLoop, Reports
+from exporter.kubernetes.loop import NodeLoop
+from exporter.kubernetes.reports import Reports
 from exporter.metrics import Metrics
 from exporter.model.views import ConfigurationView, Minute, Snapshot
 from exporter.notifications.notifier import Notifier
 from exporter.notifications.planning import Plan
 from exporter.notifications.sender import SenderProcess
 from exporter.notifications.worker import Services
-from exporter.state import Store
+from exporter.state.store import Store
 from exporter.tracing import Tracer
-from exporter.watch import Watch, out_of_service
+from exporter.watch.in_service import out_of_service
 from exporter.watch.poller import Poller
+from exporter.watch.watch import Watch
 from exporter.work import Watchdog
 
 # Together less than a stop may take. Hooks end in parallel.

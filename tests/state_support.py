@@ -15,7 +15,7 @@ from exporter.model.documents import Document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.jobs import Job, Span, TraceJobs
 from exporter.model.lifecycle import Known, Life, Step
-from exporter.state import Store
+from exporter.state.store import Store
 from tests.clocks import HandClock
 
 START = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from exporter.health import Health
-from exporter.state import Store
+from exporter.state.store import Store
 from tests.clocks import HandClock
 from tests.state_support import START, nth_step
 

@@ -15,14 +15,14 @@ from exporter.approval.deciding import Ages, ApprovalState, Decision, Facts, con
 from exporter.clock import Clock
 from exporter.config import Config, Mode
 from exporter.errors import ImdsError, PollOutcome, cause
-from exporter.imds import ImdsClient
+from exporter.imds.client import ImdsClient
 from exporter.inbox import Inbox
 from exporter.metrics import ApprovalOutcome, Metrics
 from exporter.model.events import trace_id
 from exporter.model.jobs import Attempt, Finding, HookOutcome
 from exporter.model.lifecycle import Known, Life, Transition
 from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
-from exporter.state import Store
+from exporter.state.store import Store
 from exporter.tracing import Tracer
 from exporter.work import Backoff, Loop
 

@@ -13,7 +13,7 @@ from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.config import Config
 from exporter.errors import ExporterError, ImdsError, PollOutcome
-from exporter.imds import ImdsClient, PollPauses, client_of
+from exporter.imds.client import ImdsClient, PollPauses, client_of
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
 from exporter.model.events import SCHEDULED, ScheduledEvent

@@ -15,7 +15,7 @@ from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.config import Config
 from exporter.errors import ExporterError, ImdsError
-from exporter.imds import ImdsClient, client_of
+from exporter.imds.client import ImdsClient, client_of
 from exporter.model.documents import decode_document
 from exporter.model.views import EventView, listed_view, urgency
 from exporter.model.wording import printable

@@ -20,7 +20,7 @@ from exporter.commands import terminal
 from exporter.config import AUTO
 from exporter.config.addresses import Address
 from exporter.errors import ConfigurationError, ExporterError, ImdsError, PollOutcome
-from exporter.imds import NEWEST_API_VERSION, ImdsClient, endpoint_of
+from exporter.imds.client import NEWEST_API_VERSION, ImdsClient, endpoint_of
 from exporter.model.vm import VirtualMachine
 from exporter.state.directory import refuse_unsafe
 from exporter.timefmt import rfc3339

@@ -12,7 +12,7 @@ from exporter.clock import Clock
 from exporter.commands.terminal import aligned
 from exporter.config import Config, Route
 from exporter.errors import ConfigurationError, ImdsError, quoted
-from exporter.imds import ImdsClient, endpoint_of
+from exporter.imds.client import ImdsClient, endpoint_of
 from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.model.messages import AnyMessage, Backlog, Delivery, Message, WatchChange, WatchMessage
 from exporter.model.vm import VirtualMachine

@@ -7,7 +7,7 @@ from http import HTTPStatus
 import msgspec
 
 from exporter.errors import ConfigurationError
-from exporter.serving import JSON, Request, Response, html_page
+from exporter.serving.http import JSON, Request, Response, html_page
 from exporter.simulator.engine import Event
 from exporter.simulator.simulation import Fault, Simulator
 

@@ -12,7 +12,9 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec.structs import replace
 
-from exporter.serving import JSON, TEXT, HangUpError, Request, Response, Server, listen, tagged
+from exporter.serving.addresses import listen
+from exporter.serving.http import JSON, TEXT, HangUpError, Request, Response, tagged
+from exporter.serving.server import Server
 from exporter.simulator.control import MALFORMED, Control, refused
 from exporter.simulator.documents import (
     EVENTS_VERSIONS,

@@ -2,7 +2,7 @@
 
 from exporter.clock import Clock
 from exporter.errors import ImdsError
-from exporter.imds import ImdsClient
+from exporter.imds.client import ImdsClient
 from exporter.model.vm import VirtualMachine
 
 _NAME_RETRY_SECONDS = 10.0

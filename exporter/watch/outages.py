@@ -8,7 +8,7 @@ from exporter.clock import Clock
 from exporter.model.messages import Outage, WatchChange
 from exporter.model.views import Snapshot
 from exporter.notifications.notifier import Notifier
-from exporter.state import Store
+from exporter.state.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import PollOutcome
-from exporter.imds import ImdsClient, PollPauses
+from exporter.imds.client import ImdsClient, PollPauses
 from exporter.inbox import Inbox
 from exporter.model.views import Minute
-from exporter.watch import Watch
 from exporter.watch.pauses import Sleep
+from exporter.watch.watch import Watch
 from exporter.work import Loop, Watchdog
 
 log = logging.getLogger(__name__)

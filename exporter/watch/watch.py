@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from exporter.approval import Approver
+from exporter.approval.approver import Approver
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import DegradedReason, Health
 from exporter.hooks.runner import HookRunner
-from exporter.imds import ImdsClient
+from exporter.imds.client import ImdsClient
 from exporter.inbox import Inbox, Report
-from exporter.kubernetes import NodeLoop
+from exporter.kubernetes.loop import NodeLoop
 from exporter.metrics import Metrics
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
@@ -29,7 +29,7 @@ from exporter.model.lifecycle import Known, Step
 from exporter.model.messages import Outcome
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
 from exporter.notifications.notifier import Notifier
-from exporter.state import Store
+from exporter.state.store import Store
 from exporter.tracing import Tracer
 from exporter.watch.defects import Defects
 from exporter.watch.facts import Facts

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.errors import ConfigurationError, StoppingError
-from exporter.serving import JSON, Request, Response, tagged, text
+from exporter.serving.http import JSON, Request, Response, tagged, text
 from exporter.web import api
 from exporter.web.auth import Guard
 from exporter.web.exposition import Deflated

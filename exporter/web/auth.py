@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from prometheus_client import Counter
 
 from exporter.clock import Clock
-from exporter.serving import Request, Response, text
+from exporter.serving.http import Request, Response, text
 from exporter.web.settings import RateLimit, WebSettings
 
 log = logging.getLogger(__name__)

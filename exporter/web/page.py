@@ -14,7 +14,7 @@ from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent, Target
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.messages import severity
 from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView
-from exporter.serving import Response, html_page
+from exporter.serving.http import Response, html_page
 from exporter.timefmt import rfc3339
 from exporter.web.site import Site
 

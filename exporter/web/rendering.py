@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, gzip_accepted
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from exporter.serving import Request, Response
+from exporter.serving.http import Request, Response
 from exporter.web.exposition import Encode, Exposition
 
 # Fewer than the connections that the server keeps, so that probes always find room.

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter.app import App, Options
 from exporter.config import Overrides
 from exporter.hooks.command import Command
-from exporter.imds import ImdsClient
+from exporter.imds.client import ImdsClient
 from exporter.model.jobs import CommandResult, HookOutcome, Span
 from exporter.model.messages import Rendered
 from exporter.simulator import Fault, Simulator, SimulatorServer

@@ -11,7 +11,7 @@ from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.simulator import Fault
 from exporter.simulator.documents import instance_document
-from exporter.watch import Watch
+from exporter.watch.watch import Watch
 from tests.bench import Bench, Build
 from tests.bench.bench import VM
 from tests.builders import ABSENT, FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event

@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-from exporter.serving import Handler, Request, Response, Server, listen
+from exporter.serving.addresses import listen
+from exporter.serving.http import Handler, Request, Response
+from exporter.serving.server import Server
 from exporter.simulator import EventPlan, Scenario, Simulator
 from exporter.simulator.server import Application
 from tests.end_to_end.program import exporter, free_port, get

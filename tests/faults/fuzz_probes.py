@@ -36,8 +36,9 @@ from exporter.model.messages import Message
 from exporter.model.views import Snapshot, by_urgency
 from exporter.notifications import planning
 from exporter.notifications.planning import Plan
-from exporter.serving import Server, listen
-from exporter.state import Store
+from exporter.serving.addresses import listen
+from exporter.serving.server import Server
+from exporter.state.store import Store
 from exporter.watch.logged import log_transition
 from exporter.web import webfile
 from exporter.web.app import WebApp

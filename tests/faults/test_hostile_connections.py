@@ -9,8 +9,9 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from benchmarks.running import resident_mib
-from exporter.serving import Request, Response, Server
 from exporter.serving import server as serving_module
+from exporter.serving.http import Request, Response
+from exporter.serving.server import Server
 from tests.end_to_end.program import eventually
 from tests.faults.attackers import HELLO
 from tests.serving.support import GET, answer, connect, is_closed, serving

@@ -18,7 +18,7 @@ from exporter.model.listing import MOST_IDS
 from exporter.model.messages import Message
 from exporter.model.past import MOST_PAST, MOST_PAST_BYTES
 from exporter.notifications.planning import Plan
-from exporter.state import Store
+from exporter.state.store import Store
 from tests.bench import Build
 from tests.builders import document, raw_event, scheduled
 from tests.clocks import NOW, HandClock

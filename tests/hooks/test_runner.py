@@ -14,7 +14,7 @@ from exporter.inbox import Inbox
 from exporter.metrics import Metrics
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Known, Occurrence, Step, Transition
-from exporter.state import Store
+from exporter.state.store import Store
 from exporter.tracing import Tracer
 from tests.clocks import NOW
 from tests.end_to_end.program import eventually

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.errors import ImdsError, PollOutcome
-from exporter.imds import ImdsClient, RateLimiter
+from exporter.imds.client import ImdsClient, RateLimiter
 from exporter.model.vm import VirtualMachine
 from tests.clocks import HandClock
 from tests.http_server import Connection, HttpServer, Request, answer, serving

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import ImdsError, PollOutcome
-from exporter.imds import ImdsClient, PollPauses, RateLimiter
+from exporter.imds.client import ImdsClient, PollPauses, RateLimiter
 from tests.clocks import HandClock
 from tests.http_server import answer, serving
 

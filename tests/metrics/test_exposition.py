@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from exporter.metrics import EventCollector
 from exporter.model.views import Snapshot
-from exporter.serving import Response
+from exporter.serving.http import Response
 from exporter.web.exposition import Encode, Exposition
 from tests.builders import scheduled
 from tests.clocks import HandClock

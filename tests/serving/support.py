@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from exporter.serving import Handler, Request, Response, Server, listen
+from exporter.serving.addresses import listen
+from exporter.serving.http import Handler, Request, Response
+from exporter.serving.server import Server
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from exporter.errors import ConfigurationError, ExporterError
-from exporter.serving import Server, listen
+from exporter.serving.addresses import listen
+from exporter.serving.server import Server
 from tests.end_to_end.program import free_port
 from tests.serving.support import GET, answer, echo
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from exporter.serving import Request, Response
+from exporter.serving.http import Request, Response
 from tests.end_to_end.program import eventually
 from tests.serving.support import GET, Gate, answer, ask, connect, echo, is_closed, serving
 

@@ -8,7 +8,7 @@ import requests
 
 from exporter.config import Config
 from exporter.errors import PollOutcome
-from exporter.imds import ImdsClient
+from exporter.imds.client import ImdsClient
 from exporter.inbox import Inbox
 from exporter.model.views import Minute
 from exporter.watch.poller import Poller, Polls

@@ -13,7 +13,7 @@ from exporter.health import Health
 from exporter.model.events import STARTED, ScheduledEvent
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.views import Snapshot
-from exporter.serving import Handler, Request
+from exporter.serving.http import Handler, Request
 from exporter.web.app import WebApp
 from exporter.web.exposition import Exposition
 from exporter.web.site import Site

@@ -16,7 +16,7 @@ from prometheus_client.core import GaugeMetricFamily
 from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import DegradedReason, Health
 from exporter.model.lifecycle import Transition
-from exporter.serving import Request
+from exporter.serving.http import Request
 from exporter.web.app import WebApp
 from exporter.web.rendering import MOST_IN_WORK
 from exporter.web.settings import WebSettings
