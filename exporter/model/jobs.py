@@ -1,6 +1,6 @@
-"""The jobs that transitions cause (hook runs, spans) and the reports of workers (findings, pauses)."""
+"""The jobs that transitions cause (hook runs, spans) and the reports of workers (findings, attempts)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -149,13 +149,6 @@ class Attempt(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
-class Pause(msgspec.Struct, frozen=True):
-    """A pause of this VM that was observed while the events of these lives were Started."""
-
-    keys: tuple[str, ...]
-    seconds: float
-
-
 def hook_failure(
     key: str, run: tuple[str, int], outcome: HookOutcome, at: datetime, *, reason: str = ""
 ) -> Finding:
@@ -178,14 +171,10 @@ def note(known: Known, finding: Finding, instance: str | None) -> Step | None:
     return step_of(known, Occurrence(after, finding.transition, finding.at, detail=finding.detail))
 
 
-def note_pause(known: Known, pause: Pause) -> Step | None:
-    """Return the effects of a pause, which is not a transition; None if the lives are no longer known."""
-    changed = tuple(
-        replace(life, paused_seconds=(life.paused_seconds or 0.0) + pause.seconds)
-        for life in map(known.life, pause.keys)
-        if life is not None
-    )
-    return Step(known.replaced(*changed), changed=changed) if changed else None
+def note_pause(known: Known, lives: Iterable[Life], seconds: float) -> Step:
+    """Return the effects of a pause of this VM while these events were Started, which is no transition."""
+    changed = tuple(replace(life, paused_seconds=(life.paused_seconds or 0.0) + seconds) for life in lives)
+    return Step(known.replaced(*changed), changed=changed)
 
 
 def _is_noted(life: Life, finding: Finding) -> bool:

@@ -24,7 +24,7 @@ from exporter.metrics import Metrics
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
 from exporter.model.imminent import next_imminent, pass_time
-from exporter.model.jobs import Attempt, Finding, Pause, note, note_pause
+from exporter.model.jobs import Attempt, Finding, note, note_pause
 from exporter.model.lifecycle import Known, Step
 from exporter.model.messages import Outcome
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
@@ -152,8 +152,7 @@ class Watch:
         # The poll after a pause may have found that the event is gone.
         lives = seen.under_way(since=now - timedelta(seconds=seconds + 1))
         if lives:
-            pause = Pause(tuple(life.key for life in lives), seconds)
-            self._settle(note_pause(self.known, pause), seen.instance)
+            self._settle(note_pause(self.known, lives, seconds), seen.instance)
         else:
             self.snapshot = replace(seen, last_pause=UnannouncedPause(now, seconds))
             self._metrics.unannounced_pause(seconds)
