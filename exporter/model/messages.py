@@ -96,7 +96,6 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag="event"):
 
     @property
     def severity(self) -> Severity:
-        """How much it matters."""
         is_over = self.transition is Transition.HOOK_FAILED and self.event.ended is not None
         begun = is_over or self.event.since(Transition.STARTED) is not None
         return severity(self.transition, self.event.type, begun=begun)
@@ -121,7 +120,6 @@ class Outage(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Its identity."""
         return f"watch {self.since.isoformat()}"
 
 
@@ -152,7 +150,6 @@ class WatchMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch")
 
     @property
     def severity(self) -> Severity:
-        """How much it matters."""
         return severity(self.transition)
 
 

@@ -122,11 +122,11 @@ class EventView(msgspec.Struct, frozen=True):
     description: str
     not_before: datetime | None
     duration_seconds: int | None
-    first_seen: datetime | None
-    started: datetime | None
-    ended: datetime | None
-    outcome: Transition | None
-    transitions: tuple[TransitionRecord, ...]
+    first_seen: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    outcome: Transition | None = None
+    transitions: tuple[TransitionRecord, ...] = ()
     approval: ApprovalView = ApprovalView()
     impact_seconds: float | None = None
     paused_seconds: float | None = None
@@ -221,10 +221,5 @@ def listed_view(event: ScheduledEvent, target: Target) -> EventView:
         description=event.description,
         not_before=event.not_before,
         duration_seconds=event.duration_seconds,
-        first_seen=None,
-        started=None,
-        ended=None,
-        outcome=None,
-        transitions=(),
         doubts=event.doubts,
     )

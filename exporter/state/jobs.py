@@ -5,18 +5,17 @@ import queue
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from exporter.model.jobs import Finding, HookOutcome, Job, Span, hook_failure
+from exporter.model.jobs import Finding, HookOutcome, Job, Span, UtcTime, hook_failure
 from exporter.model.lifecycle import HISTORY, Life, Transition
 from exporter.state.journal import Journal, Table, Transaction
 from exporter.state.queues import JobKey, Queue, Record, Spans
 
 W = TypeVar("W")
-_Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Jobs(Queue[W]):
@@ -184,8 +183,8 @@ class ApprovalRecord(msgspec.Struct, frozen=True):
     key: str
     event_id: str
     rule: str
-    decided: _Time
-    sent: _Time | None = None
+    decided: UtcTime
+    sent: UtcTime | None = None
 
 
 class Approvals(Table[str, ApprovalRecord]):

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from exporter.clock import Clock
 from exporter.health import Health
-from exporter.model.jobs import Finding, Job, TraceJobs
+from exporter.model.jobs import Finding, Job, TraceJobs, UtcTime
 from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Life, Step, Transition
 from exporter.model.messages import Message, Outage, WatchMessage
 from exporter.model.views import WorkView
@@ -27,7 +27,7 @@ class _Progress(msgspec.Struct, frozen=True):
     """The progress of the watch, as in `Known`; ``outage`` is the current one."""
 
     incarnation: int | None = None
-    last_success: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    last_success: UtcTime | None = None
     outage: Outage | None = None
 
 
