@@ -48,9 +48,9 @@ def event_spans(occurrence: Occurrence, vm: str, events: LifeEvents = lambda _: 
     life, transition = occurrence.life, occurrence.transition
     ends = transition in ENDINGS
     # If the start was not observed, the phase begins when it was noticed.
-    started = life.since(Transition.STARTED)
-    if transition is Transition.STARTED or (ends and started is None):
-        yield from _scheduled_phase(occurrence, vm)
+    scheduled, started = life.since(Transition.SCHEDULED), life.since(Transition.STARTED)
+    if scheduled is not None and (transition is Transition.STARTED or (ends and started is None)):
+        yield _phase(Transition.SCHEDULED, SCHEDULED, occurrence, vm, scheduled)
     if ends and started is not None:
         yield _phase(Transition.STARTED, STARTED, occurrence, vm, started)
     if ends:
@@ -164,12 +164,6 @@ def _child_span(  # noqa: PLR0913  # a span has as many sides
         error=error,
         kind=kind,
     )
-
-
-def _scheduled_phase(occurrence: Occurrence, vm: str) -> Iterator[Span]:
-    begun = occurrence.life.since(Transition.SCHEDULED)
-    if begun is not None:
-        yield _phase(Transition.SCHEDULED, SCHEDULED, occurrence, vm, begun)
 
 
 def _phase(name: Transition, status: str, occurrence: Occurrence, vm: str, start: datetime) -> Span:

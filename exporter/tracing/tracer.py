@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from exporter.clock import Clock
 from exporter.config import Config
@@ -22,7 +22,10 @@ from exporter.model.vm import VirtualMachine
 from exporter.state.queues import Spans
 from exporter.tracing import environment, spans
 from exporter.tracing.environment import CONSOLE, OTLP
-from exporter.tracing.worker import Exporter, Worker
+from exporter.tracing.worker import Worker
+
+if TYPE_CHECKING:
+    from exporter.tracing.export import SpanExporter
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +170,7 @@ class Tracer:
         self._workers = self._workers | {lane: worker}
         worker.start()
 
-    def _exporter(self, lane: str) -> Exporter:
+    def _exporter(self, lane: str) -> "SpanExporter":
         from exporter.tracing import export
 
         def resource() -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,6 +13,10 @@ from exporter.metrics import Metrics
 from exporter.model.jobs import Span
 from exporter.state.queues import JobKey, Spans
 from exporter.work import Backoff, Loop
+
+if TYPE_CHECKING:
+    # With OpenTelemetry's SDK, which is loaded on the worker's thread only.
+    from exporter.tracing.export import SpanExporter
 
 log = logging.getLogger(__name__)
 
@@ -37,18 +41,6 @@ class ExportOutcome(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
-class Exporter(Protocol):
-    """`exporter.tracing.export.SpanExporter`, which is imported on the worker's thread only."""
-
-    def export(self, spans: Sequence[Span]) -> ExportOutcome:
-        """Export a batch; this may take any time."""
-        ...
-
-    def shutdown(self) -> None:
-        """Abort an export in progress, and make later ones fail; called from another thread."""
-        ...
-
-
 class Worker:
     """Exports the spans of one lane to one receiver, which may fail or hang without delaying anything else.
 
@@ -61,7 +53,7 @@ class Worker:
         self,
         lane: str,
         name: str,
-        make_exporter: Callable[[], Exporter],
+        make_exporter: Callable[[], "SpanExporter"],
         *,
         spans: Spans,
         knows_vm: Callable[[], bool],
@@ -79,7 +71,7 @@ class Worker:
         self._health = health
         self._clock = clock
         self._backoff = backoff or Backoff(clock)
-        self._exporter: Exporter | None = None
+        self._exporter: SpanExporter | None = None
         self._batch_size = _BATCH
         # Spans that failed on their own come after all others, in the order of these numbers.
         self._set_aside: dict[JobKey, int] = {}
@@ -125,7 +117,7 @@ class Worker:
         self._export(self._exporter, batch)
         return max(self._retry_at - self._clock.monotonic(), 0.0)
 
-    def _new_exporter(self) -> Exporter | None:
+    def _new_exporter(self) -> "SpanExporter | None":
         try:
             return self._make_exporter()
         except Exception as error:  # noqa: BLE001  # of any type, for the value of a variable
@@ -145,7 +137,7 @@ class Worker:
         waiting.sort(key=lambda one: self._set_aside.get(one[0], 0))
         return waiting[: self._batch_size]
 
-    def _export(self, exporter: Exporter, batch: _Batch) -> bool:
+    def _export(self, exporter: "SpanExporter", batch: _Batch) -> bool:
         """Export a batch; return whether that succeeded."""
         begun = self._clock.monotonic()
         outcome = exporter.export([span for _, span in batch])
