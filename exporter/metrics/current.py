@@ -1,6 +1,7 @@
 """Gauges computed from the latest snapshot at every scrape."""
 
 import re
+from abc import abstractmethod
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -27,7 +28,23 @@ _Samples = Iterable[tuple[Sequence[str], float]]
 
 
 @dataclass(eq=False)
-class SnapshotCollector(Collector):
+class _Collector(Collector):
+    snapshot: Callable[[], Snapshot]
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the families for one scrape."""
+        return self._families(self.snapshot())
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Yield every possible family, so that ``name[]`` can select from them."""
+        return self._families(Snapshot(resources=True))
+
+    @abstractmethod
+    def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]: ...
+
+
+@dataclass(eq=False)
+class SnapshotCollector(_Collector):
     """Collects the state at the time of the scrape.
 
     With one Freeze scheduled for this VM, among others::
@@ -41,7 +58,6 @@ class SnapshotCollector(Collector):
     the Node, if any.
     """
 
-    snapshot: Callable[[], Snapshot]
     health: Health
     clock: Clock
     _: KW_ONLY
@@ -49,14 +65,6 @@ class SnapshotCollector(Collector):
     approval: Callable[[Life], ApprovalView] = lambda _: NO_APPROVAL
     out_of_service: Callable[[], str] = str
     node: str = ""
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the families for one scrape."""
-        return self._families(self.snapshot())
-
-    def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Yield every possible family, so that ``name[]`` can select from them."""
-        return self._families(Snapshot(resources=True))
 
     def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         yield from _watch(snapshot)
@@ -93,21 +101,7 @@ class SnapshotCollector(Collector):
         )
 
 
-class _Version:
-    """What the samples of events depend on; equal only to that of the same document."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._of = snapshot.current, snapshot.all_events, snapshot.resources
-
-    def __eq__(self, other: object) -> bool:
-        # Comparing thousands of events would take long; a changed document makes a new tuple.
-        return isinstance(other, _Version) and self._of[0] is other._of[0] and self._of[1:] == other._of[1:]
-
-    __hash__ = None  # type: ignore[assignment]  # it is only compared
-
-
-@dataclass(eq=False)
-class EventCollector(Collector):
+class EventCollector(_Collector):
     """Collects what is known of the current events, except what changes while the document does not.
 
     A family of many samples is collected as several, one after another.
@@ -117,19 +111,10 @@ class EventCollector(Collector):
         azure_scheduled_events_event_resources{event_id="C7061BAC-...",event_type="Freeze"} 2.0
     """
 
-    snapshot: Callable[[], Snapshot]
-
     def version(self) -> object:
         """Return a value that equals an earlier one if the samples are the same."""
-        return _Version(self.snapshot())
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the families for one scrape."""
-        return self._families(self.snapshot())
-
-    def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Yield every possible family, so that ``name[]`` can select from them."""
-        return self._families(Snapshot(resources=True))
+        snapshot = self.snapshot()
+        return snapshot.current, snapshot.all_events, snapshot.resources
 
     def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         shown = _shown(snapshot)
@@ -250,7 +235,7 @@ def _numbers(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
         "duration_seconds": ("Expected duration of the interruption.", lambda t: t.event.duration_seconds),
         "resources": (
             "Number of resources that the event affects.",
-            _count_resources,
+            lambda t: len({normal_name(name) for name in t.event.resources}),
         ),
         "first_seen_timestamp_seconds": (
             "Unix time at which the event was first seen.",
@@ -268,10 +253,6 @@ def _numbers(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
             if (value := value_of(t)) is not None
         )
         yield from _in_parts(f"event_{name}", meaning, samples, ["event_id", "event_type"])
-
-
-def _count_resources(life: Life) -> int:
-    return len({normal_name(name) for name in life.event.resources})
 
 
 def _resources(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
