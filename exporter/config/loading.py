@@ -61,7 +61,9 @@ def read(
     """Load a configuration with its targets, and log warnings; errors are added to ``mistakes``."""
     settings, parsed = load_parsed(file, overrides, mistakes)
     found = addresses.resolve(settings.notifications, urls, parsed, environ, mistakes)
-    warn(settings, parsed)
+    # It may be a typo, or a type that Azure added.
+    for keys, doubt in unknown_types(settings):
+        log.warning("unknown event type", extra={"problem": str(parsed.error(keys, doubt))})
     secret_files.warn(addresses.secret_files(settings.notifications, file))
     loaded = Loaded(settings, parsed, found, urls)
     for address in found:
@@ -90,12 +92,6 @@ def load_parsed(path: Path | None, overrides: Overrides, mistakes: Mistakes) -> 
         instance=_replace(config.instance, name=overrides.instance_name),
         state=_replace(config.state, directory=overrides.state_directory),
     ), file
-
-
-def warn(config: Config, file: YamlFile) -> None:
-    """Log a warning for each unknown event type: it may be a typo, or one that Azure added."""
-    for keys, doubt in unknown_types(config):
-        log.warning("unknown event type", extra={"problem": str(file.error(keys, doubt))})
 
 
 def _replace(section: S, **given: object) -> S:

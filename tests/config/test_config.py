@@ -147,8 +147,7 @@ def test_an_unknown_event_type_is_taken_and_warned_of(
     file.write_text(
         f"metrics:\n  resources: true\nin_service: {{match: {{event_types: [Freeze, {word}]}}}}\n"
     )
-    settings, parsed = loading.load_parsed(file, Overrides(), Mistakes())
-    loading.warn(settings, parsed)
+    settings = loading.read(file, Overrides(), (), {}, Mistakes()).config
     assert settings.in_service.match.event_types == ("Freeze", word)
     (record,) = caplog.records
     assert record.__dict__["problem"] == (
