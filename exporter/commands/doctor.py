@@ -39,19 +39,15 @@ class Asked(msgspec.Struct, frozen=True):
 def run(asked: Asked, clock: Clock) -> int:
     """Print each finding when it is made, then the next step; return the exit status, 1 if one failed."""
     found = []
-    status, answers = _exporter(asked.exporter_url)
-    for finding in _findings(asked, status, answers, clock):
+    status, answers = ask(asked.exporter_url)
+    for finding in findings(asked, status, answers, clock):
         click.echo(f"{finding.level:<8} {finding.subject}: {printable(finding.message)}")
         found.append(finding)
     click.echo(f"{'next':<8} {_next_step(found, status)}")
     return 1 if _has_failed(found) else 0
 
 
-def findings(asked: Asked, clock: Clock) -> Iterator[Finding]:
-    return _findings(asked, *_exporter(asked.exporter_url), clock)
-
-
-def _findings(
+def findings(
     asked: Asked, status: Status | None, answers: Sequence[Finding], clock: Clock
 ) -> Iterator[Finding]:
     yield from answers
@@ -71,7 +67,7 @@ def _findings(
         yield Finding(OK, "state", f"the exporter writes to {in_use.state_directory}")
 
 
-def _exporter(url: str) -> tuple[Status | None, Sequence[Finding]]:
+def ask(url: str) -> tuple[Status | None, Sequence[Finding]]:
     """Ask the running exporter; its problems with IMDS and with targets have lines of their own."""
     exporter = RunningExporter(url)
     try:

@@ -40,7 +40,8 @@ def asked(imds: str, folder: Path, **fields: Any) -> Asked:
 
 def found(flags: Asked, clock: Any = None) -> dict[str, Finding]:
     """Return what is found, by subject; of several on one subject the last."""
-    return {one.subject: one for one in doctor.findings(flags, clock or SystemClock())}
+    answers = doctor.ask(flags.exporter_url)
+    return {one.subject: one for one in doctor.findings(flags, *answers, clock or SystemClock())}
 
 
 def look(bench: Bench, **fields: Any) -> dict[str, Finding]:
