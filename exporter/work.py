@@ -22,7 +22,7 @@ _LONGEST_STEP = 10.0
 
 
 class Loop:
-    """Calls ``step`` on its own thread until `stop`; thread-safe.
+    """Calls ``step`` on its own thread until `stop`, which sets ``stopping``; thread-safe.
 
     ``step`` does one piece of work and returns the seconds until its next call: 0 for immediately, None for
     not before `wake`. ``failed`` is called with an exception of ``step`` and also returns the seconds;
@@ -42,19 +42,14 @@ class Loop:
         # Waiting for it takes less CPU than for an Event: the poller does so once a second.
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._stopping = False
+        self.stopping = False
         # A step may wait for a peer for minutes; that must not keep the process from exiting.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    @property
-    def stopping(self) -> bool:
-        """Whether `stop` has been called."""
-        return self._stopping
 
     def start(self) -> None:
         """Start the thread, unless it was started before or the loop has been stopped."""
         with self._lock:
-            if self._thread.ident is None and not self._stopping:
+            if self._thread.ident is None and not self.stopping:
                 self._thread.start()
 
     def wake(self) -> None:
@@ -64,7 +59,7 @@ class Loop:
     def stop(self) -> None:
         """Make the thread end after the call in progress."""
         with self._lock:
-            self._stopping = True
+            self.stopping = True
         self.wake()
 
     def join(self, timeout: float) -> bool:
@@ -81,7 +76,7 @@ class Loop:
             return self._failed(error)
 
     def _run(self) -> None:
-        while not self._stopping:
+        while not self.stopping:
             while not self._wakes.empty():
                 self._wakes.get()
             delay = self.turn()
