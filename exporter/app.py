@@ -213,11 +213,11 @@ class App:
         """Stop within 10 s; unfinished jobs stay in the state for the next start."""
         self._systemd.stopping()
         deadline = self._clock.monotonic() + _STOP_SECONDS
-        self._pipeline.begin_stop()
+        self._pipeline.hooks.begin_stop()
         self._reloader.stop(_RELOAD_STOP_SECONDS)
         ended = self._pipeline.stop()
         self._server.stop(_SERVER_STOP_SECONDS)
-        ended = self._pipeline.join(deadline - self._clock.monotonic()) and ended
+        ended = self._pipeline.hooks.join(deadline - self._clock.monotonic()) and ended
         if ended:
             self._pipeline.note_last_success()
             self._store.close()

@@ -61,7 +61,7 @@ class Pipeline:
             store.spans, metrics, health, clock, vm=lambda: self.snapshot.vm, environ=os.environ
         )
         inbox = Inbox()
-        self._hooks = HookRunner(store.hook_jobs, metrics, self._tracer, inbox, clock)
+        self.hooks = HookRunner(store.hook_jobs, metrics, self._tracer, inbox, clock)
         self.node = NodeLoop(
             lambda: self.snapshot,
             Reports(store.hook_jobs, metrics, self._tracer, inbox, health=health, clock=clock),
@@ -75,7 +75,7 @@ class Pipeline:
             notifier=self.notifier,
             metrics=metrics,
             tracer=self._tracer,
-            hooks=self._hooks,
+            hooks=self.hooks,
             approver=self.approver,
             node=self.node,
             inbox=inbox,
@@ -105,7 +105,7 @@ class Pipeline:
         self._metrics.approving(rule.name for rule in settings.approval.rules)
         self._metrics.hooking(hook.name for hook in settings.hooks)
         self.notifier.configure(plan)
-        self._hooks.configure(settings.hooks, inherited(environ, variables(settings)))
+        self.hooks.configure(settings.hooks, inherited(environ, variables(settings)))
         self.node.configure(settings.kubernetes, environ)
         self._poller.configure(settings, client)
 
@@ -122,21 +122,14 @@ class Pipeline:
     def start(self) -> None:
         self._poller.start()
 
-    def begin_stop(self) -> None:
-        """End the hooks that run, while the other parts stop."""
-        self._hooks.begin_stop()
-
     def stop(self) -> bool:
-        """Stop all parts but hooks, and return whether they ended in time."""
+        """Stop all parts but ``hooks``, and return whether they ended in time."""
         ended = self._poller.stop(_POLLER_STOP_SECONDS)
         ended = self.approver.stop(_APPROVER_STOP_SECONDS) and ended
         ended = self.node.stop(_NODE_STOP_SECONDS) and ended
         ended = self.notifier.stop(_NOTIFIER_STOP_SECONDS) and ended
         self._tracer.stop(_TRACER_STOP_SECONDS)
         return ended
-
-    def join(self, timeout: float) -> bool:
-        return self._hooks.join(timeout)
 
     def note_last_success(self) -> None:
         """Record the time of the last valid document; call it when all parts have ended."""
