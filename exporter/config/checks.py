@@ -8,7 +8,7 @@ from exporter.config.kubernetes import DRAIN
 from exporter.config.match import Match, Whom, Window
 from exporter.config.yamlfile import Keys
 from exporter.errors import quoted
-from exporter.model.events import EVENT_TYPES, REBALANCE, SCHEDULED
+from exporter.model.events import EVENT_TYPES, LONGEST_NAME, REBALANCE, SCHEDULED
 from exporter.timefmt import format_duration
 
 Finding = tuple[Keys, str]
@@ -24,9 +24,6 @@ _NOT_URLS = (
     ("kubernetes", "node"),
     ("kubernetes", "service_account"),
 )
-
-# The same limit as in `exporter.model.events`.
-_LONGEST_NAME = 256
 
 
 def findings(config: Config) -> Iterator[Finding]:
@@ -59,8 +56,8 @@ def unknown_types(config: Config) -> Iterator[Finding]:
 
 def fault_of_name(name: str) -> str:
     """Return why a VM cannot have this name, or ""."""
-    if len(name) > _LONGEST_NAME:
-        return f"has {len(name)} characters; at most {_LONGEST_NAME} are allowed"
+    if len(name) > LONGEST_NAME:
+        return f"has {len(name)} characters; at most {LONGEST_NAME} are allowed"
     try:
         name.encode()
     except UnicodeEncodeError:

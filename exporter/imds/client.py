@@ -57,11 +57,7 @@ class RateLimiter:
         self._slots: deque[float] = deque(maxlen=_REQUESTS)
 
     def wait(self) -> None:
-        """Wait until a request may be sent.
-
-        Raises:
-            ImdsError: the wait was interrupted; the reason is ``THROTTLED``.
-        """
+        """Wait until a request may be sent; if that is interrupted, raise ImdsError with ``THROTTLED``."""
         with self._lock:
             slot = self._clock.monotonic()
             if len(self._slots) == _REQUESTS:
@@ -172,11 +168,7 @@ class ImdsClient:
         self._ask_events("POST", version, body)
 
     def instance(self) -> VirtualMachine:
-        """Return the facts about this VM.
-
-        Raises:
-            ImdsError: there is no answer, or none with usable facts.
-        """
+        """Return the facts about this VM, or raise ImdsError if there is no answer with usable ones."""
         url = f"{self.endpoint}/metadata/instance?api-version={_INSTANCE_API_VERSION}"
         return decode_instance(self._exchange(_prepare("GET", url), self._timeout))
 
@@ -200,11 +192,7 @@ class ImdsClient:
         return answer
 
     def _exchange(self, request: requests.PreparedRequest, timeout: float) -> bytes:
-        """Send a request and return the body of its answer.
-
-        Raises:
-            ImdsError: there is no answer with status 200; `PollOutcome` has the possible reasons.
-        """
+        """Send a request and return the body of its answer, or raise ImdsError if that has no status 200."""
         self._limiter.wait()
         try:
             response = self._transport.send(request, timeout=timeout)

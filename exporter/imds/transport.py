@@ -187,11 +187,7 @@ def _head(request: requests.PreparedRequest) -> h11.Request:
 
 
 def _left(deadline: float) -> float:
-    """Return the seconds that are left.
-
-    Raises:
-        TimeoutError: none are.
-    """
+    """Return the seconds that are left, or raise TimeoutError."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("timed out")

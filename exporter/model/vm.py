@@ -11,9 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.errors import ImdsError, PollOutcome
+from exporter.model.events import LONGEST_NAME
 
-# Names in documents have the same limit.
-_LONGEST_NAME = 256
 # Of a label. Azure's limits of resource ids and tags are lower, and Azure allows 50 tags.
 _LONGEST_TEXT = 500
 _MOST_TAGS = 50
@@ -65,11 +64,7 @@ class _InstanceAnswer(msgspec.Struct):
 
 
 def decode_instance(body: bytes) -> VirtualMachine:
-    """Return the facts in a response of IMDS.
-
-    Raises:
-        ImdsError: the answer has no usable facts.
-    """
+    """Return the facts in a response of IMDS, or raise ImdsError if it has no usable ones."""
     try:
         answer = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"), type=_InstanceAnswer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -94,8 +89,8 @@ def decode_instance(body: bytes) -> VirtualMachine:
         priority=_text(compute.get("priority")),
         tags=_tags(compute.get("tagsList")),
     )
-    if len(vm.name) > _LONGEST_NAME:
-        message = f"compute.name has {len(vm.name)} characters; {_LONGEST_NAME} are possible"
+    if len(vm.name) > LONGEST_NAME:
+        message = f"compute.name has {len(vm.name)} characters; {LONGEST_NAME} are possible"
         raise ImdsError(PollOutcome.INVALID_DOCUMENT, message)
     return vm
 

@@ -47,11 +47,7 @@ class Connection:
         await self._call_tls(self._tls.do_handshake)
 
     async def request(self) -> Request | None:
-        """Return the next request, or None once the client has closed the connection.
-
-        Raises:
-            h11.RemoteProtocolError: the request is malformed or too large.
-        """
+        """Return the next request, None at the end; RemoteProtocolError if it is malformed or too large."""
         head: h11.Request | None = None
         body = bytearray()
         while True:

@@ -286,11 +286,7 @@ class Server:
         connection.write(h11.Response(status_code=status, headers=encoded, reason=reason))
 
     async def _send(self, connection: Connection, event: h11.Event, seconds: float = _WRITE_SECONDS) -> None:
-        """Write part of a response, and wait until the client has received everything written.
-
-        Raises:
-            HangUpError: the client did not read it in time, or has disconnected.
-        """
+        """Write part of a response; raise HangUpError unless the client receives everything in time."""
         connection.write(event)
         try:
             async with self._wait(connection, seconds):

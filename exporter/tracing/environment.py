@@ -60,11 +60,7 @@ def selected(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> dic
 
 
 def sampled_share(environ: Mapping[str, str]) -> float:
-    """Return the share of traces to send, from 0 to 1, by ``OTEL_TRACES_SAMPLER``.
-
-    Raises:
-        ConfigurationError: a variable has an invalid value.
-    """
+    """Return the share of traces to send, from 0 to 1, or raise ConfigurationError for a bad variable."""
     named = _given(environ, "OTEL_TRACES_SAMPLER")
     sampler = named.lower().removeprefix(_PARENT_BASED)
     if sampler in _SHARES:

@@ -37,11 +37,7 @@ class Renderer:
         self._in_work = 0
 
     async def render(self, what: Hashable, function: Callable[[], Response]) -> Response:
-        """Return the result of a call of ``function`` that begins after this one.
-
-        Raises:
-            TooManyRequestsError: too many requests are in work.
-        """
+        """Return the result of a call of ``function`` begun after this one, or raise TooManyRequestsError."""
         if self._in_work >= MOST_IN_WORK:
             raise TooManyRequestsError
         task = self._queued.get(what)

@@ -26,11 +26,7 @@ class WebConfig:
     """
 
     def __init__(self, path: Path | None, health: Health, clock: Clock) -> None:
-        """Load the file; None means plain HTTP without authentication.
-
-        Raises:
-            ConfigurationError: it is invalid.
-        """
+        """Load the file, or raise ConfigurationError; None means plain HTTP without authentication."""
         self._path = path
         self._health = health
         self._clock = clock
@@ -50,11 +46,7 @@ class WebConfig:
             return self._settings
 
     def reload(self) -> None:
-        """Reload the file now.
-
-        Raises:
-            ConfigurationError: it is invalid; the old settings stay in effect.
-        """
+        """Reload the file now, or raise ConfigurationError and keep the old settings."""
         with self._lock:
             if self._path:
                 self._renew(self._path)
