@@ -57,22 +57,15 @@ class RateLimiter:
         self._slots: deque[float] = deque(maxlen=_REQUESTS)
 
     def wait(self) -> None:
-        """Wait until a request may be sent; if that is interrupted, raise ImdsError with ``THROTTLED``."""
+        """Wait until a request may be sent."""
         with self._lock:
             slot = self._clock.monotonic()
             if len(self._slots) == _REQUESTS:
                 slot = max(slot, self._slots[0] + WINDOW_SECONDS)
             self._slots.append(slot)
-        # With a coarse clock, a full sleep can appear to be slightly too short.
-        for _ in range(3):
-            left = slot - self._clock.monotonic()
-            if left <= 0:
-                return
+        left = slot - self._clock.monotonic()
+        if left > 0:
             self._clock.sleep(left)
-        if self._clock.monotonic() < slot:
-            raise ImdsError(
-                PollOutcome.THROTTLED, "not sent: interrupted while keeping to 5 requests a second"
-            )
 
 
 class PollPauses(Backoff):

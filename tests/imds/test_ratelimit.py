@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.errors import ImdsError, PollOutcome
+from exporter.errors import ImdsError
 from exporter.imds.client import ImdsClient, PollPauses, RateLimiter
 from tests.clocks import HandClock
 from tests.http_server import answer, serving
@@ -28,21 +28,6 @@ def test_limiter(gaps: list[float]) -> None:
         sent.append(clock.monotonic())
         assert number >= 5 or sent[-1] == wanted
     assert all(later - earlier > 1.0 for earlier, later in zip(sent, sent[5:], strict=False))
-
-
-def test_limiter_interrupted() -> None:
-    """A request whose waiting is cut short is given up, not sent early."""
-
-    class Restless(HandClock):
-        def sleep(self, seconds: float) -> None:
-            """Return at once."""
-
-    limiter = RateLimiter(Restless())
-    for _ in range(5):
-        limiter.wait()
-    with pytest.raises(ImdsError, match="interrupted") as caught:
-        limiter.wait()
-    assert caught.value.reason is PollOutcome.THROTTLED
 
 
 @given(INTERVALS, st.lists(st.tuples(st.booleans(), st.floats(0.0, 150.0), CHANCES), max_size=60))
