@@ -8,8 +8,9 @@ import io
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,19 +33,24 @@ class Transport(BaseAdapter):
 
     Each request in progress has a connection of its own, so that a slow one does not delay the others.
     ``timeout`` is in seconds, for the whole answer. Proxies, cookies, redirects and the environment are
-    handled by `requests.Session`, which is not used. Errors are those of sockets and h11.
+    handled by `requests.Session`, which is not used. Errors are those of sockets and h11. ``tls`` returns
+    the context of each new connection.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(
+        self, endpoint: str, *, limit: int = BODY_LIMIT, tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> None:
         super().__init__()
-        self._endpoint = endpoint
+        self.endpoint = endpoint
+        self._limit = limit
+        self._tls = tls or _usual_tls
         self._idle: list[_Connection] = []
         self._closed = False
 
     def send(
         self, request: requests.PreparedRequest, *_: Any, timeout: Any = 10.0, **__: Any
     ) -> requests.Response:
-        """Return the answer, with its body read: up to `BODY_LIMIT` and a little more, or 4 KiB of a refusal.
+        """Return the answer, with its body read: up to ``limit`` and a little more, or 4 KiB of a refusal.
 
         Raises:
             TimeoutError: the answer is not complete in time. A refusal need not be complete.
@@ -52,7 +58,7 @@ class Transport(BaseAdapter):
         deadline = time.monotonic() + timeout
         connection = self._connect(deadline)
         try:
-            response = connection.exchange(request, deadline)
+            response = connection.exchange(request, self._limit, deadline)
         finally:
             if connection.can_be_kept():
                 self._idle.append(connection)
@@ -75,7 +81,7 @@ class Transport(BaseAdapter):
                 if kept.is_quiet():
                     return kept
                 kept.close()
-        return _Connection(_open(self._endpoint, deadline))
+        return _Connection(_open(self.endpoint, self._tls, deadline))
 
 
 class _Connection:
@@ -96,22 +102,22 @@ class _Connection:
             return False
         return False
 
-    def exchange(self, request: requests.PreparedRequest, deadline: float) -> requests.Response:
+    def exchange(self, request: requests.PreparedRequest, limit: int, deadline: float) -> requests.Response:
         """Send a request and read its answer."""
         self._send(request, deadline)
         events = self._events(deadline)
         response = requests.Response()
         response.status_code, response.request = next(events).status_code, request
         body = io.BytesIO()
-        limit = BODY_LIMIT if response.status_code == 200 else _EXCERPT_LIMIT
+        accepted = response.status_code < HTTPStatus.MULTIPLE_CHOICES
         try:
             for event in events:
                 body.write(event.data)
-                if body.tell() > limit:
+                if body.tell() > (limit if accepted else _EXCERPT_LIMIT):
                     break
         except Exception:
             # The status of a refusal is sufficient; the body only adds detail for the log.
-            if response.status_code == 200:
+            if accepted:
                 raise
         response.raw = io.BytesIO(body.getvalue())  # Which copies nothing.
         return response
@@ -159,7 +165,11 @@ class _Connection:
         self._socket.close()
 
 
-def _open(endpoint: str, deadline: float) -> socket.socket:
+def _usual_tls() -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=requests.utils.DEFAULT_CA_BUNDLE_PATH)
+
+
+def _open(endpoint: str, tls: Callable[[], ssl.SSLContext], deadline: float) -> socket.socket:
     url = urlsplit(endpoint)
     if url.scheme not in {"http", "https"} or not url.hostname:
         raise ValueError(f"{endpoint!r} is not an HTTP URL")
@@ -170,8 +180,7 @@ def _open(endpoint: str, deadline: float) -> socket.socket:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if url.scheme == "https":
             sock.settimeout(_left(deadline))
-            context = ssl.create_default_context(cafile=requests.utils.DEFAULT_CA_BUNDLE_PATH)
-            sock = context.wrap_socket(sock, server_hostname=url.hostname)
+            sock = tls().wrap_socket(sock, server_hostname=url.hostname)
     except BaseException:
         sock.close()
         raise

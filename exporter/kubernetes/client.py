@@ -3,21 +3,22 @@
 Source: https://kubernetes.io/docs/reference/kubernetes-api/ and "Accessing the Kubernetes API from a Pod".
 """
 
-import time
+import contextlib
+import ssl
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 import requests
-import urllib3
-from requests.adapters import HTTPAdapter
 
 from exporter import __version__
 from exporter.config import PROGRAM
-from exporter.errors import cause, innermost, one_line
+from exporter.errors import cause, one_line
 from exporter.files import read_text
+from exporter.imds.transport import Transport
 from exporter.kubernetes.objects import KubernetesError, Node, Pod, PodList
 
 T = TypeVar("T")
@@ -28,7 +29,6 @@ TIMEOUT_SECONDS = 4.0
 # etcd stores at most 1.5 MiB for each object.
 _LIMIT_BYTES = 32 * 1024 * 1024
 _PODS_PER_PAGE = 20
-_PIECE_BYTES = 65536
 _METHODS = {"get": "GET", "list": "GET", "patch": "PATCH", "create": "POST"}
 _MERGE = "application/merge-patch+json"
 _STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -45,10 +45,6 @@ class Client:
         """``service_account`` is the directory of ``token`` and ``ca.crt``, which may change at any time."""
         self._directory = Path(service_account)
         self._environ = environ
-        self._session = requests.Session()
-        # Neither a proxy nor ~/.netrc.
-        self._session.trust_env = False
-        self._session.mount("https://", HTTPAdapter(pool_maxsize=MOST_AT_ONCE))
 
     def node(self, name: str) -> Node:
         """Return a Node; as all methods do, raise KubernetesError if there is no usable answer."""
@@ -97,8 +93,9 @@ class Client:
         self._ask("create events", path, dict, event)
 
     def close(self) -> None:
-        """Close idle connections; later requests open new ones, with the CA that is there then."""
-        self._session.close()
+        """Close the connections: idle ones now, the others after use. Later requests open new ones."""
+        with contextlib.suppress(ValueError):
+            self._transport.close()
 
     def _ask(
         self,
@@ -111,13 +108,17 @@ class Client:
         timeout: float = TIMEOUT_SECONDS,
     ) -> T:
         try:
-            status, body = self._send(_METHODS[call.split(maxsplit=1)[0]], path, content, media_type, timeout)
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            self.close()
-            late = isinstance(innermost(error), TimeoutError)
-            raise KubernetesError(
-                call, None, f"no answer within {timeout:g} s" if late else cause(error)
-            ) from error
+            method = _METHODS[call.split(maxsplit=1)[0]]
+            request = self._prepared(method, path, content, media_type)
+            response = self._transport.send(request, timeout=timeout)
+        except TimeoutError as error:
+            raise KubernetesError(call, None, f"no answer within {timeout:g} s") from error
+        except Exception as error:
+            # Not a list of types: a malformed answer can cause any error in a parser.
+            raise KubernetesError(call, None, cause(error)) from error
+        status, body = response.status_code, response.raw.read()
+        if len(body) > _LIMIT_BYTES:
+            raise KubernetesError(call, None, f"the answer is over {_LIMIT_BYTES // 1024**2} MiB")
         try:
             if status < 300:
                 return msgspec.json.decode(body, type=kind)
@@ -129,55 +130,37 @@ class Client:
         words = "forbidden: " if status == 403 else ""
         raise KubernetesError(call, status, f"status {status}: {words}{one_line(reason)}")
 
-    def _send(
-        self, method: str, path: str, content: Mapping[str, Any] | None, media_type: str, timeout: float
-    ) -> tuple[int, bytes]:
-        deadline = time.monotonic() + timeout
+    def _prepared(
+        self, method: str, path: str, content: Mapping[str, Any] | None, media_type: str
+    ) -> requests.PreparedRequest:
         headers = {
-            "Authorization": f"Bearer {self._token()}",
+            "Authorization": f"Bearer {self._read('token').strip()}",
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "User-Agent": f"{PROGRAM}/{__version__}",
         }
+        data = None
         if content is not None:
             headers["Content-Type"] = media_type
             path += f"?fieldManager={PROGRAM}"
-        with self._session.request(
-            method,
-            self._server() + path,
-            data=None if content is None else msgspec.json.encode(content),
-            headers=headers,
-            verify=str(self._directory / "ca.crt"),
-            allow_redirects=False,
-            stream=True,
-            # Documented by requests, but missing from its types.
-            timeout=urllib3.Timeout(total=timeout),  # type: ignore[arg-type]
-        ) as response:
-            return response.status_code, _read(response, deadline)
+            data = msgspec.json.encode(content)
+        return requests.Request(method, self._transport.endpoint + path, headers=headers, data=data).prepare()
 
-    def _token(self) -> str:
-        path = self._directory / "token"
-        try:
-            return read_text(path).strip()
-        except (OSError, UnicodeDecodeError) as error:
-            # Without a cause, as `cause` would show that alone.
-            raise ValueError(f"{path} cannot be read: {cause(error)}; mount a service account") from None
-
-    def _server(self) -> str:
+    @cached_property
+    def _transport(self) -> Transport:
         host, port = (self._environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
         if not host or not port:
             raise ValueError("KUBERNETES_SERVICE_HOST and _PORT are not set; run the exporter in a pod")
-        return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        return Transport(server, limit=_LIMIT_BYTES, tls=self._tls)
 
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cadata=self._read("ca.crt"))
 
-def _read(response: requests.Response, deadline: float) -> bytes:
-    """Return the body, or raise TimeoutError after the ``deadline``, ValueError if it is too large."""
-    body = bytearray()
-    # Unlike iter_content(), read1() returns whatever has arrived, so that a slow body is detected.
-    while piece := response.raw.read1(_PIECE_BYTES, decode_content=False):
-        body += piece
-        if len(body) > _LIMIT_BYTES:
-            raise ValueError(f"the answer is over {_LIMIT_BYTES // 1024**2} MiB")
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    return bytes(body)
+    def _read(self, name: str) -> str:
+        path = self._directory / name
+        try:
+            return read_text(path)
+        except (OSError, UnicodeDecodeError) as error:
+            # Without a cause, as `cause` would show that alone.
+            raise ValueError(f"{path} cannot be read: {cause(error)}; mount a service account") from None

@@ -51,8 +51,9 @@ class Keeper:
         return NodeView(self._name, cordoned, self._drainer.doing)
 
     def stop(self) -> None:
-        """Send no more evictions; safe from any thread."""
+        """Send no more evictions, and keep no connection; safe from any thread."""
         self._drainer.stopping = True
+        self._client.close()
 
     def step(self, snapshot: Snapshot) -> float:
         lives = desired.own_lives(snapshot)
