@@ -2,7 +2,6 @@
 
 import itertools
 import queue
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
@@ -27,12 +26,6 @@ class Jobs(Queue[W]):
         self._ended: queue.SimpleQueue[tuple[Iterable[JobKey], str | None, datetime, Sequence[Span]]] = (
             queue.SimpleQueue()
         )
-        self._dropped: Counter[str] = Counter()
-
-    def take_dropped(self) -> dict[str, int]:
-        """Return how many open jobs were dropped for lack of room since the last call, by lane."""
-        dropped, self._dropped = self._dropped, Counter()
-        return dropped
 
     def forget(self, transaction: Transaction, lives: Iterable[str]) -> None:
         """Delete the records of done jobs for lives that are forgotten."""
@@ -41,8 +34,13 @@ class Jobs(Queue[W]):
             if record.done is not None and key.life in gone:
                 transaction.delete(self, key)
 
-    def _queue(self, transaction: Transaction, jobs: Iterable[tuple[JobKey, W]], now: datetime) -> None:
-        """Add jobs that are not known yet, and delete records that are older than `HISTORY`."""
+    def _queue(
+        self, transaction: Transaction, jobs: Iterable[tuple[JobKey, W]], now: datetime
+    ) -> list[JobKey]:
+        """Add jobs that are not known yet, and delete records that are older than `HISTORY`.
+
+        Return the open jobs that are dropped for lack of room.
+        """
         oldest = now - HISTORY
         for key, record in self.entries.items():
             if record.done is not None and record.done < oldest:
@@ -53,11 +51,10 @@ class Jobs(Queue[W]):
         )
         still_open = (key for key, record in self.entries.items() if record.done is None)
         deleted, left_out = self.add_newest(transaction, added, itertools.chain(done, still_open))
-        dropped = [
+        return [
             *(key for key in deleted if self.entries[key].done is None),
-            *(k for k, _ in added[:left_out]),
+            *(key for key, _ in added[:left_out]),
         ]
-        self._dropped.update(key.lane for key in dropped)
 
     def _finish(
         self, keys: Iterable[JobKey], outcome: str | None, at: datetime, spans: Sequence[Span]
