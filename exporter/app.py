@@ -80,7 +80,6 @@ class App:
     def __init__(
         self, options: Options, clock: Clock, *, sender_type: Callable[..., SenderProcess] = SenderProcess
     ) -> None:
-        """Read the configuration."""
         self._options = options
         self._clock = clock
         self._systemd = Systemd(os.environ)
@@ -109,7 +108,6 @@ class App:
         return self._server.url
 
     def start(self) -> None:
-        """Open the state, serve, and poll."""
         directory = config.state_directory(self._config)
         self._web = WebConfig(self._options.web_config_file, self.health, self._clock)
         with contextlib.ExitStack() as undo:
@@ -240,7 +238,6 @@ class App:
         return fresh, plan
 
     def plan_of(self, loaded: Loaded) -> Plan:
-        """Return the plan of notifications for a configuration."""
         return planning.plan_of(loaded, keep_state=True)
 
     def _use(self, settings: Config, plan: Plan) -> None:

@@ -25,13 +25,10 @@ class SystemClock:
     """The clocks of the machine."""
 
     def now(self) -> datetime:
-        """Return the wall-clock time, aware and in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return the seconds of a clock that is never set; only differences are meaningful."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Return after this many seconds."""
         time.sleep(seconds)

@@ -34,7 +34,6 @@ class Systemd:
         self._status = ""
 
     def ready(self) -> None:
-        """Report that the start is complete."""
         self._send("READY=1")
 
     def alive(self, status: str) -> None:
@@ -52,7 +51,6 @@ class Systemd:
         outcome.add_done_callback(lambda _: self._send("READY=1"))
 
     def stopping(self) -> None:
-        """Report that the service is stopping."""
         self._send("STOPPING=1")
 
     def _send(self, *fields: str) -> None:

@@ -118,7 +118,6 @@ class Backoff:
         self.failures = 0
 
     def succeeded(self) -> None:
-        """Reset the pause."""
         self.failures = 0
 
     def failed(self, took: float = 0.0) -> float:

@@ -103,7 +103,6 @@ class _Connection:
         return False
 
     def exchange(self, request: requests.PreparedRequest, limit: int, deadline: float) -> requests.Response:
-        """Send a request and read its answer."""
         self._send(request, deadline)
         events = self._events(deadline)
         response = requests.Response()
@@ -161,7 +160,6 @@ class _Connection:
         return True
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
 

@@ -32,7 +32,6 @@ class _Collector(Collector):
     snapshot: Callable[[], Snapshot]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the families for one scrape."""
         return self._families(self.snapshot())
 
     def describe(self) -> Iterator[GaugeMetricFamily]:

@@ -103,7 +103,6 @@ class _Walk:
             self._keep(self._record(life, Transition.IMMINENT))
 
     def step(self, *, named: bool) -> Step:
-        """Return the effects."""
         # Where one life of an event ends and another begins, the hooks of the end run first.
         hookable = sorted(self._hookable(named=named), key=lambda one: one.transition not in ENDINGS)
         surplus = surplus_of(self._past, self._now)
@@ -221,7 +220,6 @@ class _Walk:
         self._keep(self._record(life, transition, changes))
 
     def _end(self, before: Life, outcome: Transition) -> None:
-        """End a life."""
         impact = None
         if outcome is Transition.COMPLETED and before.started is not None and self._watching:
             seconds = (self._now - before.started).total_seconds()

@@ -86,12 +86,10 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether it is going to start."""
         return self.event_status == SCHEDULED and not self.is_advice
 
     @property
     def is_started(self) -> bool:
-        """Whether it is under way."""
         return self.event_status == STARTED and not self.is_advice
 
     def target(self, instance: str | None) -> Target:

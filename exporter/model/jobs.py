@@ -76,8 +76,6 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 
 class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An event during a span."""
-
     name: str
     at: UtcTime
     attributes: Mapping[str, Attribute] = {}

@@ -92,5 +92,4 @@ def impact(seconds: int | None) -> str:
 
 
 def requester(source: str) -> str:
-    """Return who requested the event."""
     return _REQUESTERS.get(source, source or "unknown")

@@ -42,7 +42,6 @@ class Connection:
         await self._receive()
 
     async def start_tls(self, context: ssl.SSLContext) -> None:
-        """Switch to TLS."""
         self._tls = context.wrap_bio(self._received, self._unsent, server_side=True)
         await self._call_tls(self._tls.do_handshake)
 
@@ -101,7 +100,6 @@ class Connection:
         await self._writer.drain()
 
     def close(self) -> None:
-        """End the connection in good order."""
         if self._tls is not None:
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()

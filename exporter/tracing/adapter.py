@@ -32,7 +32,6 @@ class ObservingAdapter(HTTPAdapter):
         self.reset()
 
     def reset(self) -> None:
-        """Forget the latest request."""
         self.status = 0
         self.answer = b""
         self.problem = ""

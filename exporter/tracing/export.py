@@ -162,7 +162,6 @@ class _Recorder(sdk.SpanProcessor):
         return self._recorded
 
     def on_end(self, span: sdk.ReadableSpan) -> None:
-        """Keep a span that the SDK has recorded."""
         self._recorded.append(span)
 
     def _record(self, span: Span) -> None:
@@ -200,11 +199,9 @@ class _FixedIds(IdGenerator):
     span: Span
 
     def generate_trace_id(self) -> int:
-        """Return its trace id."""
         return int(self.span.trace_id, 16)
 
     def generate_span_id(self) -> int:
-        """Return its span id."""
         return int(self.span.span_id, 16)
 
 

@@ -94,11 +94,9 @@ class Tracer:
 
     @property
     def is_on(self) -> bool:
-        """Whether spans are exported."""
         return bool(self._workers)
 
     def wake(self) -> None:
-        """Export the recorded spans."""
         for worker in tuple(self._workers.values()):
             worker.wake()
 

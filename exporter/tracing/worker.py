@@ -82,11 +82,9 @@ class Worker:
         self._loop = Loop(f"traces to {name}", self.step)
 
     def start(self) -> None:
-        """Start exporting queued spans."""
         self._loop.start()
 
     def wake(self) -> None:
-        """Export newly queued spans."""
         self._loop.wake()
 
     def stop(self, timeout: float) -> bool:

@@ -19,7 +19,6 @@ def started_facts(lives: Sequence[Life]) -> dict[str, object]:
 
 
 def log_transition(occurrence: Occurrence, instance: str | None) -> None:
-    """Log a transition with its event."""
     event = occurrence.life.event
     facts = {
         "transition": occurrence.transition.value,

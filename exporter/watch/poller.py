@@ -33,7 +33,6 @@ class Polls:
         self._minutes: deque[Minute] = deque(maxlen=_MINUTES)
 
     def count(self, outcome: PollOutcome, at: datetime) -> None:
-        """Count a poll that ended at a time."""
         begun = at.replace(second=0, microsecond=0)
         if not self._minutes or self._minutes[-1].at != begun:
             self._minutes.append(Minute(begun))

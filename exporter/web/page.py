@@ -61,7 +61,6 @@ _MOODS = {
 
 
 def landing(site: Site) -> Response:
-    """Render the page."""
     snapshot, health, now = site.snapshot(), site.health, site.clock.now()
     current, ended = snapshot.current, snapshot.past[:PAST_SHOWN]
     work = site.work({life.key for life in (*current, *ended)})
