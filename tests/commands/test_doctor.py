@@ -13,6 +13,7 @@ from exporter.commands.examine import Finding, Level
 from exporter.config import Overrides
 from exporter.config.addresses import NotifyUrls
 from exporter.model.messages import Delivery
+from exporter.notifications import planning
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import Bench, Build
 from tests.builders import raw_event
@@ -44,9 +45,9 @@ def found(flags: Asked, clock: Any = None) -> dict[str, Finding]:
     return {one.subject: one for one in doctor.findings(flags, *answers, clock or SystemClock())}
 
 
-def look(bench: Bench, **fields: Any) -> dict[str, Finding]:
-    """Return what is found with no flag but the address of a running exporter."""
-    return found(Asked(None, None, Overrides(), NotifyUrls(), bench.app.url, **fields), bench.clock)
+def look(bench: Bench, file: Path | None = None) -> dict[str, Finding]:
+    """Return what is found with no flag but the address of a running exporter, or a file, too."""
+    return found(Asked(file, None, Overrides(), NotifyUrls(), bench.app.url), bench.clock)
 
 
 def ending(bench: Bench, capsys: pytest.CaptureFixture[str]) -> str:
@@ -112,15 +113,16 @@ def test_the_configuration_in_use(build: Build, tmp_path: Path) -> None:
     )
     other = tmp_path / "other.yml"
     other.write_text("")
-    flags = Asked(other, None, Overrides(), NotifyUrls(), bench.app.url)
-    assert found(flags, bench.clock)["configuration"] == Finding(
+    assert look(bench, other)["configuration"] == Finding(
         WARNING,
         "configuration",
         f"the exporter uses {bench.file}, not {other}; restart it with --config.file {other}",
     )
 
 
-def test_targets_in_use(build: Build, capsys: pytest.CaptureFixture[str]) -> None:
+def test_targets_in_use(
+    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whether messages arrive is known from the exporter, and decides what to do next; no URL is shown."""
     bench = build(ONCALL)
     bench.advance(30)
@@ -142,7 +144,8 @@ def test_targets_in_use(build: Build, capsys: pytest.CaptureFixture[str]) -> Non
     bench.sender().answer = lambda _: Delivery(delivered=True)
     bench.advance(60)
     assert look(bench)["target"].level is OK
-    assert look(bench)["target"].message.startswith("oncall: the last message arrived ")
+    monkeypatch.setattr(planning, "SenderProcess", lambda *_: bench.senders)
+    assert look(bench, bench.file)["target"].message.startswith("oncall: the last message arrived ")
     assert ending(bench, capsys).startswith("next     nothing to correct")
 
 
