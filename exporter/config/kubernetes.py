@@ -24,8 +24,10 @@ def parse_node(value: object) -> str:
 
 def parse_grace_period(value: object) -> float:
     """Return a grace period in seconds; 0 for each pod's own, which is written as an empty text."""
-    seconds = parse_duration(value) if value != "" else 0.0
-    if value != "" and seconds < 1:
+    if value == "":
+        return 0.0
+    seconds = parse_duration(value)
+    if seconds < 1:
         raise ValueError(f'{value} is too short; write 1s or more, or "" for the period of each pod')
     return seconds
 

@@ -336,7 +336,7 @@ ROWS: dict[str, tuple[str, dict[str, object]]] = {
     "drain.before": ("before: 10m", NOTHING),
     "drain.exclude_from_load_balancers": ("exclude_from_load_balancers: true", {"label": True}),
     "drain.force": ("force: false", {"evicted": ["web"]}),
-    "drain.pod_grace_period": ("pod_grace_period: 12s", {"grace": 12}),
+    "drain.pod_grace_period": ("pod_grace_period: 1s", {"grace": 1}),
     "drain.skip_node_labels": ("skip_node_labels: {team: data}", NOTHING),
     "drain.enabled": ("enabled: false", NOTHING),
     "conditions": ("", {"condition": False}),
