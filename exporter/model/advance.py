@@ -58,7 +58,7 @@ def advance(  # noqa: PLR0913  # all but three by name
     the name was known then: otherwise hooks may have been deferred. ``thresholds`` are those of `imminent`.
     While ``known.has_untold``, it is to be called for an unchanged document, too.
 
-    The newest 10,000 past lives are kept, or 2 MiB of them. After 1,000 transitions of a life, or fewer where
+    The newest past lives are kept, 2 MiB of them. After 1,000 transitions of a life, or fewer where
     there are many events, changes of its event are shown, but are not transitions.
     """
     walk = _Walk(known, document, now, instance, watching=watching)

@@ -4,8 +4,10 @@ import re
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+import pytest
 from msgspec.structs import replace
 
 from exporter.config import Route
@@ -13,10 +15,10 @@ from exporter.health import Health
 from exporter.model.advance import MOST_TRANSITIONS, advance
 from exporter.model.events import SCHEDULED, STARTED
 from exporter.model.jobs import TraceJobs
-from exporter.model.lifecycle import Known
+from exporter.model.lifecycle import Known, Life, Transition, TransitionRecord
 from exporter.model.listing import MOST_IDS
 from exporter.model.messages import Message
-from exporter.model.past import MOST_PAST, MOST_PAST_BYTES
+from exporter.model.past import MOST_PAST_BYTES, surplus_of
 from exporter.notifications.planning import Plan
 from exporter.state.store import Store
 from tests.bench import Build
@@ -46,15 +48,28 @@ def test_history_has_an_end() -> None:
     """Ids that are new at every poll displace the oldest, which are deleted from the state, too."""
     known, forgotten = Known(), 0
     for incarnation in range(5):
-        found = [scheduled(event_id=f"{incarnation}-{n}") for n in range(MOST_PAST // 2)]
+        found = [scheduled(event_id=f"{incarnation}-{n}") for n in range(5000)]
         step = advance(
             known, document(*found, incarnation=incarnation), NOW, instance="WestNO_0", watching=True
         )
         known, forgotten = step.known, forgotten + len(step.forgotten)
     assert sum(life.event.size for life in known.past.values()) <= MOST_PAST_BYTES
-    assert list(known.past) == [f"3-{n}" for n in range(MOST_PAST // 2)][-len(known.past) :]
-    assert forgotten + len(known.past) == 2 * MOST_PAST
+    assert list(known.past) == [f"3-{n}" for n in range(5000)][-len(known.past) :]
+    assert forgotten + len(known.past) == 20_000
     assert len(known.past) > 3000
+
+
+@pytest.mark.parametrize(
+    ("grown", "kept"),
+    [
+        ({"transitions": (TransitionRecord(Transition.UPDATED, NOW),) * MOST_TRANSITIONS}, 34),
+        ({"ids": ("x" * 256,) * MOST_IDS}, 80),
+    ],
+)
+def test_history_has_an_end_in_bytes(grown: dict[str, Any], kept: int) -> None:
+    """Ids and transitions count, however small the event is."""
+    life = replace(Life(scheduled(), ("x",), NOW), **grown)
+    assert len(surplus_of({str(number): life for number in range(100)}, NOW)) == 100 - kept
 
 
 def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
