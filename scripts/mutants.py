@@ -42,7 +42,11 @@ _TESTS = {
     "cli": ("tests/commands", "tests/test_packaging.py"),
     "clock": ("tests/watch",),
     "commands/demo": ("tests/end_to_end/test_demo.py",),
-    "config": ("tests/commands/test_check_config.py", "tests/notifications/test_addresses.py"),
+    "config": (
+        "tests/commands/test_check_config.py",
+        "tests/notifications/test_addresses.py",
+        "tests/test_secret_files.py",
+    ),
     "config/kubernetes": ("tests/kubernetes",),
     "errors": ("tests/hooks/test_refusal.py", "tests/model", "tests/state", "tests/imds"),
     "files": ("tests/test_private.py", "tests/test_secret_files.py", "tests/state"),

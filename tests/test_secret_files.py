@@ -29,7 +29,7 @@ def file(path: Path, text: str, mode: int = 0o644) -> Path:
     return path
 
 
-def loaded(folder: Path, mode: int = 0o644, *, apprise: str = "", **targets: dict[str, str]) -> Path:
+def loaded(folder: Path, mode: int = 0o644, *, apprise: str = "", **targets: dict[str, Any]) -> Path:
     listed = [{"name": name, **address} for name, address in targets.items()]
     notifications: dict[str, Any] = {"targets": listed}
     notifications |= {"apprise_config": apprise} if apprise else {}
@@ -65,6 +65,18 @@ def test_a_check_says_it_on_the_terminal(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"{path}: ok\n"
     assert done.stderr == f"warning: file with secrets is readable by all users: {path}; chmod o= {path}\n"
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "secret"),
+    [("X-Api-Key", CANARY, True), ("X-Api-Key", "${URL}", False), ("X-Team", "ops", False)],
+)
+def test_headers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, header: str, value: str, *, secret: bool
+) -> None:
+    """A header that usually has a secret makes one of the file, unless its value is a variable."""
+    path = loaded(tmp_path, a={"webhook": "https://host.example", "headers": {header: value}})
+    assert warnings(caplog) == told(path) * secret
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o660])
