@@ -105,7 +105,7 @@ class _Imds:
                     raise
                 click.echo(f"warning: {printable(str(error))}; trying again", err=True)
             tries += 1
-            self.pause(pauses.after(success=False, took=0.0))
+            self.pause(pauses.failed())
 
 
 class Followed:

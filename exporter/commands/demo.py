@@ -62,7 +62,7 @@ def run(options: Options, clock: Clock) -> int:
             with Live(console=console, screen=True, auto_refresh=False) as live:
                 while not _is_stopped(signals):
                     live.update(frame(demo, console.height, console.width), refresh=True)
-    click.echo(_next(notify=bool(options.notify)))
+    click.echo(next_steps(notify=bool(options.notify)))
     return 0
 
 
@@ -73,7 +73,8 @@ def _is_stopped(signals: queue.SimpleQueue[int]) -> bool:
     return False
 
 
-def _next(*, notify: bool) -> str:
+def next_steps(*, notify: bool) -> str:
+    """Return what to try after the demo, which sent messages with ``notify``."""
     program = invoked()
     steps = [
         ("On an Azure VM", f"{program} run{' --notify URL' if notify else ''}"),

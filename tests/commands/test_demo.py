@@ -1,4 +1,5 @@
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -6,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from exporter.app import App, Options
-from exporter.commands.demo import Demo, Messages, demonstrating, frame, simulated
-from exporter.config import Overrides
+from exporter.commands.demo import Demo, Messages, demonstrating, frame, next_steps, simulated
+from exporter.config import PROGRAM, Overrides
 from exporter.config.addresses import Address
 from exporter.model.messages import Delivery, Rendered, Severity
 from exporter.notifications.planning import Plan
@@ -56,6 +57,24 @@ def test_how_often_imds_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
         with demonstrating(options, HandClock()):
             pass
     assert [call.args[0].overrides.poll_interval for call in app.call_args_list] == [0.25, None]
+
+
+@pytest.mark.parametrize(
+    ("script", "python", "program"),
+    [
+        (f"/bin/{PROGRAM}", "/bin/python", PROGRAM),
+        ("/x/exporter/__main__.py", "/bin/python", "/bin/python -m exporter"),
+        ("/x/exporter/__main__.py", f"{Path.cwd()}/bin/python", "bin/python -m exporter"),
+    ],
+)
+def test_what_to_try_next(monkeypatch: pytest.MonkeyPatch, script: str, python: str, program: str) -> None:
+    """Commands begin as the demo's own did; who has seen real messages is shown how to go on with them."""
+    monkeypatch.setattr("sys.argv", [script])
+    monkeypatch.setattr("sys.executable", python)
+    lines = next_steps(notify=False).splitlines()
+    assert lines[2].startswith(f"    {program} demo --notify 'mailto://")
+    assert lines[3:] == next_steps(notify=True).replace(" --notify URL", "").splitlines()[1:]
+    assert f"\n    {program} run --notify URL\n" in next_steps(notify=True)
 
 
 def test_messages_are_in_simulated_time() -> None:
