@@ -168,7 +168,7 @@ class App:
                 self._systemd.alive(status(self.snapshot, self.health.problems()))
             self._exposition.tidy()
             try:
-                signalled = self._signals.get(timeout=self._systemd.interval if is_ready else max(left, 0.0))
+                signalled = self._signals.get(timeout=self._systemd.interval if is_ready else left)
             except queue.Empty:
                 continue
             if isinstance(signalled, Findings):

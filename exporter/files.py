@@ -20,6 +20,7 @@ _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
 _BINARY: int = getattr(os, "O_BINARY", 0)
 _MOST_BYTES = 64 * 1024
+_PRIVATE, _PRIVATE_DIRECTORY = 0o600, 0o700
 
 
 def make_directory(path: Path) -> None:
@@ -27,20 +28,20 @@ def make_directory(path: Path) -> None:
     if path.exists():
         return
     make_directory(path.parent)
-    path.mkdir(mode=0o700, exist_ok=True)
-    if sys.platform != "win32" and stat.S_IMODE(path.stat().st_mode) != 0o700:
-        path.chmod(0o700)
+    path.mkdir(mode=_PRIVATE_DIRECTORY, exist_ok=True)
+    if sys.platform != "win32" and stat.S_IMODE(path.stat().st_mode) != _PRIVATE_DIRECTORY:
+        path.chmod(_PRIVATE_DIRECTORY)
 
 
 def open_file(path: Path) -> int:
     """Return the descriptor of a regular file to read and write, not of a link; a new file gets mode 0600."""
     try:
-        descriptor = os.open(path, _READ_WRITE | os.O_EXCL, 0o600)
+        descriptor = os.open(path, _READ_WRITE | os.O_EXCL, _PRIVATE)
     except FileExistsError:
         return _regular(path, _READ_WRITE | _NO_LINK)
     if sys.platform != "win32":
         # With a umask like 0777, the owner could never open the file again.
-        os.fchmod(descriptor, 0o600)
+        os.fchmod(descriptor, _PRIVATE)
     return descriptor
 
 
@@ -60,7 +61,7 @@ def read_text(path: Path) -> str:
 
 def _regular(path: Path, flags: int) -> int:
     # Without _NO_WAIT, opening a FIFO would wait for a writer.
-    descriptor = os.open(path, flags | _NO_WAIT, 0o600)
+    descriptor = os.open(path, flags | _NO_WAIT, _PRIVATE)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)

@@ -2,10 +2,11 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from exporter.hooks import command
+from exporter.hooks import command, process
 from exporter.model.jobs import HookOutcome
 from tests.end_to_end.program import eventually
 from tests.hooks.support import kill, marked, nothing_leaks, printed, python, ran, shell
@@ -108,6 +109,18 @@ def test_what_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
     assert done.result.reason == "did not end within 100ms; it could not even be killed"
     # The fixture waits until it is reaped.
     kill(done.left)
+
+
+def test_survivors_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no signal reaches still runs, as a program with other rights (setuid) does after its parent."""
+    started = process.start(shell("exec > /dev/null 2>&1; sleep 600 & exit"), b"", {}, os.environ)
+    eventually(started.exited)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", Mock(side_effect=PermissionError))
+        assert started.alive()
+    started.kill()
+    eventually(lambda: not started.alive())
+    started.close()
 
 
 def test_a_daemon_with_its_own_output_lives_on() -> None:
