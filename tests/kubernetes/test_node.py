@@ -7,12 +7,15 @@ from datetime import datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 from msgspec import inspect
 
 from exporter.config.kubernetes import Kubernetes
+from exporter.kubernetes.client import MOST_AT_ONCE, Client
+from exporter.kubernetes.objects import KubernetesError
 from tests.bench import Bench, Build
 from tests.bench.test_keys import keys
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
@@ -36,7 +39,7 @@ def start(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             drain: str | None = "",
             more: str = "",
             *,
-            prepare: Callable[[Api], None] = lambda _: None,
+            prepare: Callable[[Api], object] = lambda _: None,
             conditions: bool = True,
         ) -> tuple[Bench, Api]:
             folder = tmp_path / f"account{len(list(tmp_path.iterdir()))}"
@@ -165,7 +168,7 @@ def test_no_deadline(start: Start, event: dict[str, Any], graces: dict[str, int 
 
 
 def test_an_api_server_that_cannot_be_reached(start: Start) -> None:
-    """That is a problem, with its cause; as soon as it can be reached everything is done."""
+    """That is a problem, with its cause; everything is done soon after, also when it happens again."""
     bench, api = start()
     api.down = True
     bench.show(reboot(bench), wait=25)
@@ -177,6 +180,12 @@ def test_an_api_server_that_cannot_be_reached(start: Start) -> None:
     bench.advance(5)
     assert api.graces == {"web": None}
     assert bench.api("problems") == []
+    api.down = True
+    bench.show()
+    assert api.taints() == {TAINT: "Reboot"}
+    api.down = False
+    bench.advance(1)
+    assert api.taints() == {}
 
 
 @pytest.mark.parametrize(
@@ -208,6 +217,24 @@ def test_what_is_forbidden(start: Start, call: str) -> None:
     bench.advance(10)
     assert bench.api("problems") == []
     assert api.graces == {"web": None}
+
+
+def test_events_that_there_are(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """An Event that a former process has created is no problem, not even for a moment."""
+    bench, api = start()
+    api.refused = {"create events": 409}
+    bench.show(reboot(bench), wait=3)
+    assert api.graces == {"web": None}
+    assert "degraded" not in caplog.text
+
+
+def test_one_that_stops_answering(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many pods, no more wait for their time limit than are evicted at once."""
+    asked = Mock(side_effect=KubernetesError("create pods/eviction", None, "no answer within 4 s"))
+    monkeypatch.setattr(Client, "evict", asked)
+    bench, _ = start(prepare=lambda api: [api.pod(f"web-{number}") for number in range(30)])
+    bench.show(reboot(bench), wait=3)
+    assert 1 <= asked.call_count <= MOST_AT_ONCE
 
 
 def test_a_node_that_cannot_be_cordoned(start: Start) -> None:
