@@ -33,12 +33,6 @@ class Control:
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
         name = r"/([^/]+)"
-        fault: dict[str, _Action] = {
-            "GET": lambda _, __: _json(simulator.picture().fault),
-            "PUT": self._set_fault,
-            "POST": self._set_fault,
-            "DELETE": self._remove_fault,
-        }
         # The page is static: its script fetches the state and inserts it as text.
         routes: dict[str, dict[str, _Action]] = {
             "/": {"GET": lambda _, __: html_page("exporter.simulator")},
@@ -48,7 +42,7 @@ class Control:
             "/api/v1/approve": {"POST": self._approve},
             "/api/v1/events": {"DELETE": self._clear},
             f"/api/v1/events{name}": {"DELETE": self._cancel},
-            "/api/v1/faults": fault,
+            "/api/v1/faults": {"PUT": self._set_fault, "DELETE": self._remove_fault},
             "/api/v1/stop": {"POST": self._stop},
             "/api/v1/switch-off": {"POST": self._switch_off},
         }
@@ -98,8 +92,7 @@ class Control:
 
     def _set_fault(self, _name: str, body: bytes) -> Response:
         try:
-            removes = msgspec.json.decode(body, type=dict[str, object]).get("mode", "") is None
-            fault = None if removes else msgspec.json.decode(body, type=Fault)
+            fault = msgspec.json.decode(body, type=Fault)
         except MALFORMED as error:
             return refused(HTTPStatus.BAD_REQUEST, f"no fault: {error}")
         self._simulator.set_fault(fault)
