@@ -140,13 +140,14 @@ def console_exporter(attributes: Attributes) -> SpanExporter:
     return SpanExporter(ConsoleSpanExporter(out=sys.stdout), attributes)
 
 
-class _Recorder(sdk.SpanProcessor):
+class _Recorder(sdk.SpanProcessor, IdGenerator):
     """Makes the SDK record finished spans, with their existing ids and times."""
+
+    _span: Span
 
     def __init__(self, attributes: Attributes) -> None:
         self._attributes = attributes
         self._limits = sdk.SpanLimits()
-        self._ids = _FixedIds()
         self._recorded: list[sdk.ReadableSpan] = []
         self._resource: Mapping[str, str] | None = None
 
@@ -164,8 +165,14 @@ class _Recorder(sdk.SpanProcessor):
     def on_end(self, span: sdk.ReadableSpan) -> None:
         self._recorded.append(span)
 
+    def generate_trace_id(self) -> int:
+        return int(self._span.trace_id, 16)
+
+    def generate_span_id(self) -> int:
+        return int(self._span.span_id, 16)
+
     def _record(self, span: Span) -> None:
-        self._ids.span = span
+        self._span = span
         recorded = self._tracer.start_span(
             span.name,
             context=_parent(span),
@@ -186,23 +193,11 @@ class _Recorder(sdk.SpanProcessor):
             sampler=ALWAYS_ON,
             resource=Resource.create({**attributes, **configured}, _SCHEMA_URL),
             shutdown_on_exit=False,
-            id_generator=self._ids,
+            id_generator=self,
             span_limits=self._limits,
         )
         provider.add_span_processor(self)
         return provider.get_tracer(PROGRAM, __version__, schema_url=_SCHEMA_URL)
-
-
-class _FixedIds(IdGenerator):
-    """Generates the existing ids of the span to be recorded."""
-
-    span: Span
-
-    def generate_trace_id(self) -> int:
-        return int(self.span.trace_id, 16)
-
-    def generate_span_id(self) -> int:
-        return int(self.span.span_id, 16)
 
 
 def _parent(span: Span) -> Context:
