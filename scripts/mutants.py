@@ -41,6 +41,7 @@ _TESTS = {
     ),
     "cli": ("tests/commands", "tests/test_packaging.py"),
     "clock": ("tests/watch",),
+    "commands/approve": ("tests/end_to_end/test_approve.py",),
     "commands/demo": ("tests/end_to_end/test_demo.py",),
     "config": (
         "tests/commands/test_check_config.py",
@@ -51,7 +52,7 @@ _TESTS = {
     "errors": ("tests/hooks/test_refusal.py", "tests/model", "tests/state", "tests/imds"),
     "files": ("tests/test_private.py", "tests/test_secret_files.py", "tests/state"),
     "health": ("tests/test_systemd.py", "tests/web", "tests/notifications"),
-    "model": ("tests/faults/test_hostile_growth.py",),
+    "model": ("tests/faults/test_hostile_growth.py", "tests/watch"),
     "notifications/samples": ("tests/commands/test_notify_test.py",),
     "pipeline": ("tests/test_reloading.py",),
     "state": (

@@ -2,7 +2,6 @@ import io
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -152,17 +151,12 @@ def test_only_a_yes_approves(
     assert capsys.readouterr().out.endswith(last)
 
 
-def test_what_does_not_start_in_time(
-    azure: Azure, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """After the time limit, or Ctrl-C, the exit status is 1, although the other event has started."""
+def test_what_does_not_start_in_time(azure: Azure, capsys: pytest.CaptureFixture[str]) -> None:
+    """After the time limit the exit status is 1, although the other event has started."""
     azure.scripts["GET"] = [BEFORE, listed(2, a="Started", b="Scheduled", c="Scheduled")]
     assert azure.approve("a", "b", wait=0.5) == 1
     out, _ = capsys.readouterr()
     assert out.endswith("a has started\nNot started within 500ms: b; what was approved stays approved.\n")
-    monkeypatch.setattr(manual, "time", SimpleNamespace(sleep=Mock(side_effect=KeyboardInterrupt)))
-    assert azure.approve("b") == 1
-    assert capsys.readouterr().out.endswith("Not waiting any longer; what was approved stays approved.\n")
 
 
 @pytest.mark.parametrize("trouble", [429, 0])

@@ -86,7 +86,7 @@ def test_ctrl_c_ends_the_waiting(desk: Desk) -> None:
         process.send_signal(signal.SIGINT)
         said, wrong = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert said.endswith("what was approved stays approved.\n")
+    assert said.endswith("Not waiting any longer; what was approved stays approved.\n")
     assert wrong == ""
 
 

@@ -14,6 +14,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
+from exporter import __version__
 from exporter.errors import PollOutcome
 from exporter.health import DegradedReason, Health
 from exporter.metrics import EventCollector, SnapshotCollector
@@ -40,6 +41,7 @@ def test_promtool_has_nothing_to_say(build: Build) -> None:
         text = bench.request("/metrics")[1].encode()
         done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        assert bench.metric("build_info", version=__version__) == 1
         bench.show()
 
 

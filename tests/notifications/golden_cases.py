@@ -6,12 +6,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from exporter.model.events import EVENT_TYPES, STARTED, Target
-from exporter.model.lifecycle import ENDINGS, Change, Transition, TransitionRecord
+from exporter.model.events import EVENT_TYPES, Target
+from exporter.model.lifecycle import Change, Transition, TransitionRecord
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
-from exporter.model.views import EventView
 from exporter.model.vm import VirtualMachine
+from tests.builders import FREEZE_ID
 from tests.clocks import NOW
+from tests.notifications.messages import message
 
 EXPORTER_URL = "https://vm-0.example.com:9843/"
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
@@ -49,46 +50,34 @@ _TYPES: dict[str, tuple[int, int | None, str]] = {
 }
 _FIRST_SEEN = NOW - timedelta(minutes=20)
 _STARTED_AT = NOW - timedelta(seconds=607)
+_FAILURE = "hook drain failed: exit status 3; output: draining / 2 pods are left"
 
 
 def of(transition: Transition, event_type: str, **fields: Any) -> Message:
-    """Return the message of a transition at NOW, whose event has the life that leads there."""
+    """Return a message about an event as each type is in the field."""
     notice, impact, description = _TYPES[event_type]
-    ended, due = transition in ENDINGS, NOW + timedelta(seconds=notice)
-    records = [TransitionRecord(Transition.SCHEDULED, _FIRST_SEEN)]
-    life: dict[str, Any] = {"status": "Scheduled", "not_before": due, "started": None}
-    if transition is Transition.ADVISED:
-        life["status"] = "Advisory"
-    if transition in (Transition.STARTED, Transition.COMPLETED):
-        began = NOW if transition is Transition.STARTED else _STARTED_AT
-        records.append(TransitionRecord(Transition.STARTED, began))
-        life = {"status": STARTED, "not_before": None, "started": began}
+    due = NOW + timedelta(seconds=notice)
+    values: dict[str, Any] = {
+        "id": FREEZE_ID,
+        "type": event_type,
+        "resources": ("web_0", "web_1"),
+        "description": description,
+        "duration_seconds": impact,
+        "first_seen": _FIRST_SEEN,
+    }
+    if transition not in (Transition.STARTED, Transition.COMPLETED):
+        values["not_before"] = due
     if transition is Transition.COMPLETED:
-        life["impact_seconds"] = 607.0
-    event = EventView(
-        id="C7061BAC-AFDC-4513-B24B-AA5F13A16123",
-        ids=("C7061BAC-AFDC-4513-B24B-AA5F13A16123",),
-        type=event_type,
-        source="Platform",
-        target=Target.SELF,
-        resources=("web_0", "web_1"),
-        description=description,
-        duration_seconds=impact,
-        first_seen=_FIRST_SEEN,
-        ended=NOW if ended else None,
-        outcome=transition if ended else None,
-        transitions=(*records, TransitionRecord(transition, NOW)),
-        **life,
+        values |= {"started": _STARTED_AT, "impact_seconds": 607.0}
+    changes = (Change("not_before", due + timedelta(minutes=10), due),)
+    sent = message(
+        transition,
+        instance="web_0",
+        changes=changes if transition is Transition.UPDATED else (),
+        detail=_FAILURE if transition is Transition.HOOK_FAILED else "",
+        **(values | fields),
     )
-    changes: tuple[Change, ...] = ()
-    if transition is Transition.UPDATED:
-        changes = (Change("not_before", due + timedelta(minutes=10), due),)
-    detail = "hook drain failed: exit status 3; output: draining / 2 pods are left"
-    detail = detail if transition is Transition.HOOK_FAILED else ""
-    return replace(
-        Message("oncall", "c7061bac", 1, transition, NOW, "web_0", event, changes, detail, vm=VM),
-        event=replace(event, **fields),
-    )
+    return replace(sent, vm=VM)
 
 
 def ordinary() -> Iterator[tuple[str, AnyMessage, datetime]]:
