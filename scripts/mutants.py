@@ -32,7 +32,11 @@ _COPIES = _PROJECT / "build" / "mutants"
 # A part is a package of exporter/ or one of its modules; its tests are those of the same name and these. What
 # has a slash is a module of a package. Those that import a module are found besides.
 _TESTS = {
-    "__main__": ("tests/commands", "tests/end_to_end/test_signals.py"),
+    "__main__": (
+        "tests/commands",
+        "tests/end_to_end/test_signals.py",
+        "tests/end_to_end/test_first_process.py",
+    ),
     "app": (
         "tests/commands",
         "tests/test_reloading.py",

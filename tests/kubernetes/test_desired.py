@@ -2,10 +2,11 @@ import msgspec
 import pytest
 
 from exporter.config.kubernetes import Drain
-from exporter.kubernetes.desired import conditions, description
+from exporter.kubernetes.desired import conditions, description, own_lives
 from exporter.kubernetes.drain import grace
 from exporter.kubernetes.objects import Metadata, Node, Pod
 from exporter.model.lifecycle import Life
+from exporter.model.views import Snapshot
 from tests.builders import scheduled
 from tests.clocks import NOW
 
@@ -20,6 +21,12 @@ def test_a_condition_names_one_event(count: int, more: str) -> None:
     assert (planned["type"], planned["status"], planned["reason"]) == ("MaintenancePlanned", "True", "Reboot")
     assert planned["message"] == description(lives[0]) + more
     assert (in_progress["status"], in_progress["message"]) == ("False", "no scheduled event of this VM")
+
+
+def test_without_a_name_nothing_is_known() -> None:
+    """Nothing is undone, either, before this VM knows its name."""
+    assert own_lives(Snapshot(ready=True)) is None
+    assert own_lives(Snapshot(ready=True, instance="vm_0")) == []
 
 
 @pytest.mark.parametrize(

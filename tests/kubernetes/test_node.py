@@ -321,8 +321,8 @@ def test_two_events(start: Start) -> None:
     assert api.taints() == {}
 
 
-def test_events_of_others_and_an_unknown_name(start: Start) -> None:
-    """Nothing is done for another VM, nor while this VM does not know its name."""
+def test_events_of_others(start: Start) -> None:
+    """Nothing is done for another VM."""
     bench, api = start()
     bench.show(reboot(bench, Resources=["WestNO_7"]), wait=2)
     assert (api.taints(), api.annotations(), api.events) == ({}, {}, {})
