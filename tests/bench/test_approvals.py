@@ -15,7 +15,6 @@ OFF = "approval: {mode: 'off'}"
 APPROVE = "approval: {mode: 'on', rules: [{name: x, action: approve}]}"
 HOLD = APPROVE.replace("action: approve", "action: hold")
 REQUIRING = APPROVE.replace("approve}", "approve, require_hooks: [h]}")
-FREEZES = "match: {event_types: [Freeze]}"
 UNANSWERED = Fault("drop", endpoint="scheduledevents", method="POST")
 NAMELESS = Fault("error", endpoint="instance")
 NO_NAME = "this VM does not know its own name"
@@ -43,15 +42,8 @@ def test_approvals_are_off(build: Build) -> None:
 @pytest.mark.parametrize(
     ("text", "fields", "why"),
     [
-        (APPROVE.replace("x,", f"x, {FREEZES},"), {"EventType": "Reboot"}, (None, "no rule matches")),
         (HOLD, {}, ("x", "the rule holds it")),
         (APPROVE, {"Resources": []}, (None, "Azure does not say which VMs it affects")),
-        (
-            APPROVE.replace("x,", "x, match: {target: any},"),
-            {"Resources": ["WestNO_7"]},
-            (None, "it does not affect this VM; those that it affects decide"),
-        ),
-        (APPROVE.replace("approve}", "approve, delay: 1h}"), {}, ("x", "not before 20")),
         (
             REQUIRING + hook("none", "match: {event_types: [Preempt]}"),
             {},

@@ -190,25 +190,6 @@ def cut(pieces: Iterable[bytes]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"", []),
-        (b"one", ["one"]),
-        (b"one\n", ["one"]),
-        (b"one\r\ntwo\r\n", ["one", "two"]),
-        (b"10%\r20%\n", ["10%\r20%"]),
-        (b"\n\nx\n\n", ["", "", "x", ""]),
-        ("日本\n".encode(), ["日本"]),
-        (b"\xff\xfe\x00a\n", ["\ufffd\ufffd\x00a"]),
-        ("é".encode("latin-1"), ["\ufffd"]),
-    ],
-)
-def test_lines(data: bytes, expected: list[str]) -> None:
-    """Line feeds end lines, the last one needs none, and what is not valid UTF-8 is replaced."""
-    assert cut([data]) == expected
-
-
-@pytest.mark.parametrize(
     ("line", "kept"),
     [
         (b"x" * MOST_LINE_BYTES, "x" * MOST_LINE_BYTES),
@@ -237,16 +218,6 @@ def test_many_bytes_are_cut() -> None:
     line = b"x" * MOST_LINE_BYTES + b"\n"
     most = MOST_BYTES // MOST_LINE_BYTES
     assert cut([line] * (most + 5)) == ["x" * MOST_LINE_BYTES] * most + [REST]
-
-
-def test_a_line_is_handed_on_with_its_line_feed() -> None:
-    """Nothing is held back once a line is complete."""
-    found: list[str] = []
-    lines = Lines(found.append)
-    lines.feed(b"one\ntw")
-    assert found == ["one"]
-    lines.feed(b"o\n")
-    assert found == ["one", "two"]
 
 
 pieces = st.lists(

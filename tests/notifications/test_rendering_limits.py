@@ -79,17 +79,6 @@ def test_a_title_leaves_room_for_the_body() -> None:
     assert fit_title("t" * 150, 225) == "t" * 150
 
 
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
-def test_a_rendered_message_keeps_the_limit(text_format: TextFormat, late: bool) -> None:
-    """Title and body together stay within what the service takes, down to a short message."""
-    renderer = Renderer(Templates(format=text_format))
-    for limit in (1, 2, 40, 160, 280, 400):
-        found = renderer.render(message(), NOW, limit=limit, failed=late)
-        assert found.title
-        assert len(found.title) + len(found.body) <= limit
-
-
 def test_a_digest_without_an_instance_is_worded() -> None:
     """The digest of a VM without a known name notes that."""
     found, _ = Renderer(Templates(format="text")).digest([message(instance=None, resources=())], NOW)
@@ -112,13 +101,6 @@ def test_as_many_go_in_as_fit(text_format: TextFormat) -> None:
     rest, left = renderer.digest(messages[number:], NOW, limit=2000)
     assert f"id-{number}" in rest.body
     assert left >= 1
-
-
-def test_one_goes_in_at_least() -> None:
-    """A message too long for the service is cut instead of failing forever."""
-    found, number = Renderer(Templates()).digest([message(), message()], NOW, limit=120)
-    assert number == 1
-    assert len(found.title) + len(found.body) <= 120
 
 
 def test_the_severity_is_of_those_that_are_in() -> None:
