@@ -102,8 +102,12 @@ class Bench:
         overrides: dict[str, Any] = {"imds_endpoint": self.imds.url, "state_directory": str(self.state)}
         overrides |= {name: value for name, value in self._options.items() if name in names}
         options = {name: value for name, value in self._options.items() if name not in names}
-        settings: dict[str, Any] = {"config_file": self.file, "listen_address": "127.0.0.1:0"} | options
-        given = Options(**settings, enable_lifecycle=True, overrides=Overrides(**overrides))
+        usual: dict[str, Any] = {
+            "config_file": self.file,
+            "listen_address": "127.0.0.1:0",
+            "enable_lifecycle": True,
+        }
+        given = Options(**(usual | options), overrides=Overrides(**overrides))
         self.app = App(given, self.clock, sender_type=lambda *_: self.senders)
         self.app.start()
         self.loops.settle()

@@ -1,6 +1,4 @@
 import json
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,8 +62,3 @@ def runs(folder: Path) -> list[str]:
 def approved(url: str) -> bool:
     events = json.loads(get(f"{url}/api/v1/events"))["current"]
     return [event["approval"]["state"] for event in events if event["id"] == FREEZE_ID] == ["approved"]
-
-
-def rows(state: Path) -> list[str]:
-    with closing(sqlite3.connect(f"{(state / 'state.db').as_uri()}?mode=ro", uri=True)) as connection:
-        return list(connection.iterdump())
