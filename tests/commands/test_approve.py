@@ -86,10 +86,10 @@ class Azure:
         else:
             connection.send(http_server.answer(answer))
 
-    def approve(self, *ids: str, wait: float | None = 60.0, yes: bool = True) -> int:
+    def approve(self, *ids: str, wait: float | None = 60.0, yes: bool = True, name: str = "WestNO_0") -> int:
         """Run the command, without asking unless ``yes`` is False."""
         imds = Imds(endpoint=self.url, poll_interval=0.2)
-        settings = Config(imds=imds, instance=Instance(name="WestNO_0"))
+        settings = Config(imds=imds, instance=Instance(name=name))
         return manual.run(settings, ids or (FREEZE_ID,), SystemClock(), yes=yes, wait=wait)
 
 
@@ -149,6 +149,12 @@ def test_only_a_yes_approves(
     assert azure.answered.count("POST") == (status == 0)
     last = "Nothing was approved.\n" if status else "Approved: a\n"
     assert capsys.readouterr().out.endswith(last)
+
+
+def test_a_vm_without_a_name(azure: Azure) -> None:
+    """An IMDS that does not return it stops nobody."""
+    azure.scripts["GET"] = [BEFORE, 500, BEFORE]
+    assert azure.approve("a", wait=None, name="") == 0
 
 
 def test_what_does_not_start_in_time(azure: Azure, capsys: pytest.CaptureFixture[str]) -> None:

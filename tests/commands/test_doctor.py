@@ -2,6 +2,7 @@ import json
 import os
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,11 +225,15 @@ def test_a_bad_configuration_does_not_hide_the_rest(tmp_path: Path) -> None:
 
 
 def test_a_state_directory_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file at its path, and a directory of another user, are failures."""
+    """A file at its path, and a directory of another user, are failures; little room is a warning."""
     (tmp_path / "file").write_text("")
     with SimulatorServer(Simulator()) as imds:
         flags = asked(imds.url, tmp_path, state=tmp_path / "file" / "state")
         assert "is not a directory" in found(flags)["state"].message
+        with monkeypatch.context() as patch:
+            patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=15 * 2**20))
+            full = found(asked(imds.url, tmp_path))["state"]
+        assert full == Finding(WARNING, "state", f"{tmp_path} has 15 MiB free; make room")
         monkeypatch.setattr(os, "access", lambda *_: False)
         result = found(asked(imds.url, tmp_path, state=tmp_path))["state"]
     assert result.level is FAILURE
@@ -236,13 +241,16 @@ def test_a_state_directory_that_cannot_be_used(tmp_path: Path, monkeypatch: pyte
 
 
 def test_root_asks_for_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state of a service belongs to its user, which is not a problem."""
+    """The state of a service belongs to its user, which is not a problem, but is one for other users."""
     if os.geteuid() == 0:
         os.chown(tmp_path, 65534, -1)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with SimulatorServer(Simulator()) as imds:
+        assert found(asked(imds.url, tmp_path, state=tmp_path))["state"].level is OK
+        monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
         result = found(asked(imds.url, tmp_path, state=tmp_path))["state"]
-    assert result.level is OK, result.message
+    assert result.level is FAILURE
+    assert "belongs to another user" in result.message
 
 
 @pytest.mark.parametrize(
