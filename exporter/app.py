@@ -143,7 +143,7 @@ class App:
                 waiting=self._pipeline.notifier.pending,
                 approval=self._pipeline.approver.view_if_on,
                 out_of_service=self._pipeline.out_of_service,
-                node=os.environ.get("NODE_NAME", ""),
+                node=lambda: self._config.kubernetes.node_name(os.environ),
             )
         )
 

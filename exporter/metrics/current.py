@@ -53,8 +53,8 @@ class SnapshotCollector(_Collector):
         azure_scheduled_events_event_seconds_to_not_before{event_id="C7061BAC-...",event_type="Freeze"} 893.2
 
     ``waiting`` returns the number of queued messages per target, ``approval`` the state of an event's
-    approval, ``out_of_service`` the reason why this VM should get no new work, or "". ``node`` is the name of
-    the Node, if any.
+    approval, ``out_of_service`` the reason why this VM should get no new work, or "". ``node`` returns the
+    name of the Node, or "".
     """
 
     health: Health
@@ -63,11 +63,11 @@ class SnapshotCollector(_Collector):
     waiting: Callable[[], Mapping[str, int]] = dict
     approval: Callable[[Life], ApprovalView] = lambda _: NO_APPROVAL
     out_of_service: Callable[[], str] = str
-    node: str = ""
+    node: Callable[[], str] = str
 
     def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         yield from _watch(snapshot)
-        yield _instance(snapshot.vm, self.node)
+        yield _instance(snapshot.vm, self.node())
         yield _gauge(
             "in_service",
             "1 while this VM may get new work, 0 while an event takes it out of service.",

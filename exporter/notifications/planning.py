@@ -179,7 +179,7 @@ def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = Fal
         templates={name: own.get(name) or notifications.templates for name in addresses},
         exporter_url=settings.web.external_url,
         storage=str(state_directory(settings) / _STORAGE) if keep_state else "",
-        node=os.environ.get("NODE_NAME", ""),
+        node=settings.kubernetes.node_name(os.environ),
         retry_for=notifications.retry_for,
         watch_after=watch.after,
         watch_targets=tuple(addresses) if watch.targets is None else watch.targets,

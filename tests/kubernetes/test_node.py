@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from email.utils import format_datetime
@@ -342,6 +343,22 @@ def test_without_a_service_account(build: Build, monkeypatch: pytest.MonkeyPatch
     assert bench.api("problems") == [f"kubernetes_failing: get nodes: {remedy}"]
     bench.reload("")
     assert (bench.api("problems"), bench.api("kubernetes")) == ([], None)
+
+
+def test_the_name_of_the_node(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages and `instance_info` have that of the file, by default that of the environment."""
+    oncall = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}"
+    text = f"{oncall}\nkubernetes: {{conditions: false%s}}"
+    monkeypatch.setenv("NODE_NAME", "from-environment")
+    bench = build(text % "")
+    bench.show(raw_event())
+    bench.reload(text % ", node: from-file")
+    bench.show()
+    assert [re.findall("Node: (.*)", one.body) for one in bench.sent()] == [
+        ["from-environment"],
+        ["from-file"],
+    ]
+    assert bench.metric("instance_info", node="from-file") == 1
 
 
 def seen(api: Api) -> dict[str, object]:

@@ -175,7 +175,7 @@ def test_the_vm_is_described_once_imds_has_told() -> None:
 
     def described(node: str = "", **facts: Any) -> list[dict[str, str]]:
         snapshot = Snapshot(**facts)
-        collector = SnapshotCollector(lambda: snapshot, Health(HandClock()), HandClock(), node=node)
+        collector = SnapshotCollector(lambda: snapshot, Health(HandClock()), HandClock(), node=lambda: node)
         (family,) = (one for one in collector.collect() if one.name.endswith("_instance_info"))
         return [sample.labels for sample in family.samples]
 
