@@ -192,7 +192,7 @@ class Approver:
         """Return the outcomes of hooks, except of runs for ``hook_failed`` or for a former type."""
         numbered = enumerate(life.transitions, start=1)
         failures = {number for number, one in numbered if one.transition is Transition.HOOK_FAILED}
-        return self._jobs.results(life.key, but=failures.union(range(1, life.typed + 1)))
+        return self._jobs.results(life.key, but=failures.union(life.former))
 
     def _is_updating(self, life: Life) -> bool:
         """Return whether hooks for a change of the event are not yet queued, pending or running."""

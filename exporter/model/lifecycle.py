@@ -100,6 +100,12 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
         """Which VMs it affects; this VM while its name is unknown."""
         return self.affects or Target.SELF
 
+    @property
+    def former(self) -> range:
+        """The numbers of the transitions of a former type: all of them until its change is reported."""
+        is_told = self.untold is None or self.untold.event_type == self.event.event_type
+        return range(1, (self.typed if is_told else len(self.transitions)) + 1)
+
     def ids_with(self, event: ScheduledEvent) -> tuple[str, ...]:
         """Return the ids of this life, including that of an event that continues it."""
         known = any(known_id.lower() == event.key for known_id in self.ids)

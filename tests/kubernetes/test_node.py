@@ -124,6 +124,25 @@ def test_a_drain(start: Start) -> None:
     assert "hook kubernetes.drain" in {span.name for span in bench.receiver.spans}
 
 
+@pytest.mark.parametrize("changes", [1, 2])
+def test_a_drain_before_the_type_changed(start: Start, changes: int) -> None:
+    """It is not one for the new type, also while that change waits to be reported after another one."""
+    bench, api = start("", APPROVE.replace("approve,", "approve, match: {event_types: [Redeploy]},"))
+    event = reboot(bench)
+    bench.show(event, wait=3)
+    api.end()
+    bench.advance(5)
+    assert bench.metric("hooks_total", **SUCCEEDED) == 1
+    api.pod("late")
+    if changes > 1:
+        bench.show(event | {"Description": "other"}, wait=1)
+    bench.show(event | {"EventType": "Redeploy"}, wait=65)
+    assert (bench.approved, api.taints()) == ([], {TAINT: "Redeploy"})
+    api.end()
+    bench.advance(35)
+    assert (bench.approved, bench.metric("hooks_total", **SUCCEEDED)) == ([REBOOT_ID], 2)
+
+
 def test_a_budget_until_not_before(start: Start) -> None:
     """It is tried every 5 s, but never after NotBefore; then the drain has failed, until it is postponed."""
     bench, api = start("", "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}\n")
