@@ -101,8 +101,7 @@ def _allowed(routes: Sequence[Route], target: str) -> dict[Transition, Route]:
     own = [route for route in routes if target in route.targets]
     found = {}
     for transition in Transition:
-        leading = (r for r in own if r.match.transitions is None or transition in r.match.transitions)
-        if route := next(leading, None):
+        if route := next((one for one in own if one.match.may_hold(transition)), None):
             found[transition] = route
     return found
 

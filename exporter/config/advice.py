@@ -7,25 +7,15 @@ from pathlib import Path
 
 from exporter.config import Config, Mode, Rule
 from exporter.config.checks import Finding
-from exporter.config.match import Match, Whom
+from exporter.config.match import STATUSES_AT, Match, Whom
 from exporter.config.yamlfile import Keys
 from exporter.errors import program, quoted
-from exporter.model.events import SCHEDULED, STARTED
+from exporter.model.events import EVENT_STATUSES, STARTED
 from exporter.model.lifecycle import Transition
 from exporter.timefmt import format_duration
 
 # Transitions of an event that has not been approved yet.
 _BEFORE_APPROVAL = {Transition.ADVISED, Transition.SCHEDULED, Transition.UPDATED, Transition.IMMINENT}
-
-_ANY_STATUS = (SCHEDULED, STARTED)
-# The statuses that an event can have at a transition; both for transitions not listed here.
-_STATUS_AT = {
-    Transition.ADVISED: (),
-    Transition.SCHEDULED: (SCHEDULED,),
-    Transition.STARTED: (STARTED,),
-    Transition.IMMINENT: (SCHEDULED,),
-    Transition.APPROVED: (SCHEDULED,),
-}
 
 _REMEDY = "for the time shortly before the start, add {} to events.imminent and use transitions: [imminent]"
 
@@ -90,9 +80,9 @@ def _rules(config: Config) -> Iterator[Finding]:
 def _never(match: Match, config: Config) -> str:
     """Return why no event can match; "" if one may."""
     transitions = match.transitions
-    statuses = set(match.statuses or _ANY_STATUS)
+    statuses = set(match.statuses or EVENT_STATUSES)
     if transitions is not None:
-        possible = {status for one in transitions for status in _STATUS_AT.get(one, _ANY_STATUS)}
+        possible = {status for one in transitions for status in STATUSES_AT.get(one, EVENT_STATUSES)}
         if match.statuses is not None and not statuses & possible:
             return "no event has one of these statuses at one of these transitions"
         statuses &= possible

@@ -1,7 +1,7 @@
 """`match`: conditions on events, for routes, rules, hooks and in-service."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -11,7 +11,15 @@ import msgspec
 
 from exporter.config.values import Duration, parsed
 from exporter.errors import quoted
-from exporter.model.events import ScheduledEvent, Target, normal_name
+from exporter.model.events import (
+    EVENT_STATUSES,
+    REBALANCE,
+    SCHEDULED,
+    STARTED,
+    ScheduledEvent,
+    Target,
+    normal_name,
+)
 from exporter.model.lifecycle import Transition
 
 
@@ -25,6 +33,14 @@ class Whom(StrEnum):
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+# Whether an event can be Scheduled or Started at a transition; both for transitions not listed here.
+STATUSES_AT: Mapping[Transition, tuple[str, ...]] = {
+    Transition.ADVISED: (),
+    Transition.SCHEDULED: (SCHEDULED,),
+    Transition.STARTED: (STARTED,),
+    Transition.IMMINENT: (SCHEDULED,),
+    Transition.APPROVED: (SCHEDULED,),
+}
 _TIME_OF_DAY = re.compile("([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")
 
 
@@ -92,6 +108,16 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def bounds(self, what: str) -> tuple[float | None, float | None]:
         return getattr(self, f"min_{what}"), getattr(self, f"max_{what}")
+
+    def may_hold(self, transition: Transition) -> bool:
+        """Return whether some event can match with this transition."""
+        if self.event_types == (REBALANCE,):
+            # It is advised, whatever its status.
+            possible = transition is Transition.ADVISED or transition not in STATUSES_AT
+        else:
+            statuses = STATUSES_AT.get(transition, EVENT_STATUSES)
+            possible = self.statuses is None or not set(statuses).isdisjoint(self.statuses)
+        return possible and _among(transition, self.transitions)
 
     def holds(
         self, event: ScheduledEvent, *, target: Target, now: datetime, transition: Transition | None = None
