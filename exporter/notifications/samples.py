@@ -24,7 +24,8 @@ def samples(vm: VirtualMachine, now: datetime, event_type: str = "Reboot") -> tu
 def watch_sample(change: WatchChange, vm: VirtualMachine, now: datetime) -> WatchMessage:
     """Return a message about an outage of the watch of ten minutes; the caller fills in ``target``."""
     since, instance = now - timedelta(minutes=10), vm.name or None
-    incident, number = f"watch/{SAMPLE_ID}", 1 if change is WatchChange.BLIND else 2
+    # The numbers after those of the other samples, from which a webhook's receiver has to tell it.
+    incident, number = f"watch/{SAMPLE_ID}", len(Transition) + 1 + list(WatchChange).index(change)
     error = "This is a test message."
     return WatchMessage("", SAMPLE_ID, number, change, now, instance, since, error, vm, incident)
 

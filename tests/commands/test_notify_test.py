@@ -135,6 +135,15 @@ def test_one_that_does_not_arrive_is_a_failure(capsys: pytest.CaptureFixture[str
     assert "1 of 3 messages did not arrive." in shown.err
 
 
+def test_no_two_samples_are_taken_for_one() -> None:
+    """Each has an id of its own for the receiver of a webhook, which may leave out repetitions."""
+    bench = Bench()
+    bench.plan = replace(bench.plan, watch_targets=("all",))
+    bench.run(every=True, target="all")
+    messages = [request.messages[0] for request in bench.senders["all"].requests]
+    assert len({(one.key, one.sequence) for one in messages}) == len(messages) == 12
+
+
 @pytest.mark.parametrize("choice", [{"transition": WatchChange.BLIND}, {"every": True, "target": "all"}])
 def test_messages_about_the_watch(choice: dict[str, Any]) -> None:
     """The targets of `watch` get samples of outages, and a service with incidents gets the end, too."""
