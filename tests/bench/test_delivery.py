@@ -352,3 +352,14 @@ def test_nothing_begins_after_the_stop(build: Build) -> None:
     notifier.wake()
     bench.loops.settle()
     assert (notifier.pending(), bench.sent("backup")) == ({"oncall": 0, "backup": 1}, [])
+
+
+@pytest.mark.parametrize(("own", "title"), [("{}", "T"), ("{format: markdown}", "[INFO] Freeze")])
+def test_a_target_without_templates_has_the_general_ones(build: Build, own: str, title: str) -> None:
+    """So has one whose section is empty; any key in it replaces them all."""
+    target = ONCALL.replace("'}", f"', templates: {own}}}").replace(
+        "retry_for", "templates: {title: T}, retry_for"
+    )
+    bench = build(target)
+    bench.show(*events("a"))
+    assert bench.sent()[0].title.startswith(title)
