@@ -1,6 +1,7 @@
 """Rendering of large responses, off the event loop: one at a time, shared by requests for the same one."""
 
 import asyncio
+import re
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +18,7 @@ from exporter.web.exposition import Encode, Exposition
 MOST_IN_WORK = 64
 # Below this size compression does not save a packet.
 _SMALLEST_TO_COMPRESS = 1400
+_WEIGHT = re.compile(r";\s*[qQ]\s*=\s*([01](?:\.[0-9]{0,3})?)\s*(?:;|$)")
 
 
 class TooManyRequestsError(Exception):
@@ -56,6 +58,19 @@ class Renderer:
             return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
 
+def _by_weight(header: str) -> str:
+    """Return what a client accepts, the most wanted first, without what it refuses (RFC 9110, 12.4.2).
+
+    prometheus_client does not look at weights.
+    """
+
+    def weight(entry: str) -> float:
+        found = _WEIGHT.search(entry)
+        return float(found[1]) if found else 1.0
+
+    return ",".join(sorted(filter(weight, header.split(",")), key=weight, reverse=True))
+
+
 def scrape(exposition: Exposition, request: Request) -> tuple[Hashable, Callable[[], Response]]:
     """Return the form of the metrics that a request asks for, and the function that renders it.
 
@@ -63,13 +78,13 @@ def scrape(exposition: Exposition, request: Request) -> tuple[Hashable, Callable
     """
     encode: Encode
     try:
-        encode, content_type = choose_encoder(request.header(b"accept"))
+        encode, content_type = choose_encoder(_by_weight(request.header(b"accept")))
     except TypeError:  # raised by prometheus_client for a format version that is not a number
         encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
     if content_type.startswith("application/openmetrics-text"):
         # Our names are the same under every escaping scheme, and this one takes half the time.
         encode = partial(openmetrics.generate_latest, escaping=openmetrics.ALLOWUTF8)
-    compressed = gzip_accepted(request.header(b"accept-encoding"))
+    compressed = gzip_accepted(_by_weight(request.header(b"accept-encoding")))
     names = tuple(sorted(set(parse_qs(request.query).get("name[]", ()))))
 
     def render() -> Response:

@@ -75,7 +75,14 @@ def test_routes(method: str, paths: str, status: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "accept", ["", "application/openmetrics-text;version=abc", "text/plain;version=x.y", "\xff"]
+    "accept",
+    [
+        "",
+        "application/openmetrics-text;version=abc",
+        "text/plain;version=x.y",
+        "text/plain, application/openmetrics-text;version=1.0.0; q=0",
+        "\xff",
+    ],
 )
 def test_metrics_come_as_prometheus_text_by_default(registry: CollectorRegistry, accept: str) -> None:
     """Uncompressed; a version that is not a number is the client's mistake, and no failure of the scrape."""
@@ -92,6 +99,8 @@ def test_metrics_come_as_openmetrics_and_gzip_where_asked(registry: CollectorReg
     assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
     assert answer.headers["content-encoding"] == "gzip"
     assert gzip.decompress(answer.body).decode().endswith('b_many{n="199"} 199.0\n# EOF\n')
+    answer = ask(where, "/metrics", accept=accept, accept_encoding="gzip;q=0.000, identity;q=0.5, *;Q=0")
+    assert "content-encoding" not in answer.headers
     answer = ask(where, "/metrics", query="name[]=a_small", accept_encoding="gzip")
     assert "content-encoding" not in answer.headers
     assert answer.text.splitlines() == ["# HELP a_small One.", "# TYPE a_small gauge", "a_small 1.0"]
