@@ -204,10 +204,15 @@ def _address(
     if target.url:
         return Address(target.name, expanded(target.url, "url"), keys=(*place, "url"))
     if target.webhook:
-        url, keys = expanded(target.webhook, "webhook"), (*place, "webhook")
-        if http_url(url) is None:
-            raise file.error(keys, "is not a valid URL; write it like https://example.com/events")
-        headers = {name: expanded(text, "headers", name) for name, text in target.headers.items()}
+        mistakes, keys, headers = Mistakes(), (*place, "webhook"), {}
+        for name, text in target.headers.items():
+            with mistakes:
+                headers[name] = expanded(text, "headers", name)
+        with mistakes:
+            url = expanded(target.webhook, "webhook")
+            if http_url(url) is None:
+                raise file.error(keys, "is not a valid URL; write it like https://example.com/events")
+        mistakes.check()
         return Address(target.name, webhook=url, headers=headers, keys=keys)
     return None
 
@@ -221,16 +226,17 @@ def _url_in_file(path: str, keys: Keys, file: YamlFile) -> str:
 
 
 def _expanded(url: str, keys: Keys, file: YamlFile, environ: Mapping[str, str]) -> str:
-    def value(found: re.Match[str]) -> str:
-        # In a shell's syntax for a default, ${NAME:-URL}, the default is a secret, too.
-        if not _NAME.fullmatch(found[1]):
-            raise file.error(keys, "${...} must contain only the name of a variable; use ${NAME}")
-        if not environ.get(found[1]):
-            problem = f"the environment has no variable {quoted(found[1])}; set it, or use url_file"
-            raise file.error(keys, problem)
-        return environ[found[1]]
-
-    return _VARIABLE.sub(value, url).strip()
+    mistakes = Mistakes()
+    for name in _VARIABLE.findall(url):
+        with mistakes:
+            # In a shell's syntax for a default, ${NAME:-URL}, the default is a secret, too.
+            if not _NAME.fullmatch(name):
+                raise file.error(keys, "${...} must contain only the name of a variable; use ${NAME}")
+            if not environ.get(name):
+                remedy = "set it, or use url_file" if keys[-1] == "url" else "set it"
+                raise file.error(keys, f"the environment has no variable {quoted(name)}; {remedy}")
+    mistakes.check()
+    return _VARIABLE.sub(lambda found: environ[found[1]], url).strip()
 
 
 def _refuse_url(text: str, keys: Keys, file: YamlFile, wanted: str) -> None:

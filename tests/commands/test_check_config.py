@@ -20,6 +20,7 @@ notifications:
     - {name: d, url: json://localhost, urll: json://localhost}
     - {name: d, url: json://localhost}
     - {name: e}
+    - {name: f, webhook: "${HOST}${PATH_OF}", headers: {X: "${TOKEN_1}", Y: "${TOKEN_2}"}}
   routes:
     - {targets: [nobody]}
     - {targets: [], match: {statuses: [started]}}
@@ -45,19 +46,23 @@ EXPECTED = [
     "10: notifications.targets[4].urll: unknown key; did you mean url?",
     "11: notifications.targets[5].name: 'd' is used twice; names must be unique",
     "12: notifications.targets[6]: has no address; set one of url, url_file, tag or webhook",
-    "15: notifications.routes[1].match.statuses[0]: 'started' is not supported; did you mean Started?",
-    "15: notifications.routes[1].targets: is empty; name at least one target",
-    "16: notifications.templates.title: ",
-    "18: hooks[0]: command is missing; add it",
-    '19: hooks[1].command: is empty; write it like ["/usr/local/bin/drain"]',
-    "19: hooks[1].match.min_notice: 2h is more than max_notice, 1h; nothing can match",
-    "21: approval.mode: 'maybe' is not supported; must be one of: off, dry_run, on",
-    "22: approval.max_per_hour: must be at least 1; to approve nothing, set approval.mode to off",
-    "24: approval.rules[0].require_hooks[1]: 'unknown' is not a hook; defined: 'drain', 'other'",
-    '25: approval.rules[1].match.target: "other" never applies: an event that does not affect this VM',
-    "25: approval.rules[1].match.transitions: has no meaning here: use statuses",
-    "26: imds: is set twice, first on line 1; keep one",
-    "27: imds.poll_interval: 'sooner' is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
+    "13: notifications.targets[7].headers.X: the environment has no variable 'TOKEN_1'; set it",
+    "13: notifications.targets[7].headers.Y: the environment has no variable 'TOKEN_2'; set it",
+    "13: notifications.targets[7].webhook: the environment has no variable 'HOST'; set it",
+    "13: notifications.targets[7].webhook: the environment has no variable 'PATH_OF'; set it",
+    "16: notifications.routes[1].match.statuses[0]: 'started' is not supported; did you mean Started?",
+    "16: notifications.routes[1].targets: is empty; name at least one target",
+    "17: notifications.templates.title: ",
+    "19: hooks[0]: command is missing; add it",
+    '20: hooks[1].command: is empty; write it like ["/usr/local/bin/drain"]',
+    "20: hooks[1].match.min_notice: 2h is more than max_notice, 1h; nothing can match",
+    "22: approval.mode: 'maybe' is not supported; must be one of: off, dry_run, on",
+    "23: approval.max_per_hour: must be at least 1; to approve nothing, set approval.mode to off",
+    "25: approval.rules[0].require_hooks[1]: 'unknown' is not a hook; defined: 'drain', 'other'",
+    '26: approval.rules[1].match.target: "other" never applies: an event that does not affect this VM',
+    "26: approval.rules[1].match.transitions: has no meaning here: use statuses",
+    "27: imds: is set twice, first on line 1; keep one",
+    "28: imds.poll_interval: 'sooner' is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
 ]
 
 
