@@ -66,6 +66,7 @@ _TESTS = {
         "tests/faults/test_hostile_growth.py",
     ),
     "timefmt": ("tests/config", "tests/model"),
+    "transport": ("tests/imds",),
     "web": ("tests/metrics/test_exposition.py", "tests/security/test_routes.py"),
     "work": ("tests/test_reloading.py",),
 }

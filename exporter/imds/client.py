@@ -20,8 +20,8 @@ from exporter import __version__, config
 from exporter.clock import Clock
 from exporter.config import AUTO, DISCOVER
 from exporter.errors import ImdsError, PollOutcome, cause, one_line
-from exporter.imds.transport import BODY_LIMIT, Transport
 from exporter.model.vm import VirtualMachine, decode_instance
+from exporter.transport import BODY_LIMIT, Transport
 from exporter.work import Backoff
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.errors import cause, one_line
 from exporter.files import read_text
-from exporter.imds.transport import Transport
 from exporter.kubernetes.objects import KubernetesError, Node, Pod, PodList
+from exporter.transport import Transport
 
 T = TypeVar("T")
 

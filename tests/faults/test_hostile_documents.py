@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from exporter.errors import ImdsError
-from exporter.imds.transport import BODY_LIMIT
 from exporter.model.documents import MOST_BYTES, decode_document
 from exporter.model.events import ScheduledEvent
 from exporter.model.messages import Delivery
+from exporter.transport import BODY_LIMIT
 from tests.bench import Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.errors import ImdsError, PollOutcome
-from exporter.imds.transport import BODY_LIMIT
+from exporter.transport import BODY_LIMIT
 from tests.http_server import Connection, HttpServer, Request, Respond, answer, serving
 from tests.imds.test_client import DOCUMENT, failure, make_client
 
