@@ -24,7 +24,10 @@ _PLAIN = {
     f"{_TAG}timestamp": re.compile("(?!)"),
 }
 # What PyYAML reports for common mistakes, and what to write instead.
+_BRACE = "has a { where none can be; within {...} or [...] put ${NAME} in quotes"
 _REMEDIES = {
+    "expected ',' or '}', but got '{'": _BRACE,
+    "expected ',' or ']', but got '{'": _BRACE,
     "expected <block end>": "is indented unlike the lines above; align the keys of a mapping",
     r"found character '\t'": "is indented with a tab; use spaces",
     "mapping values are not allowed": "has a colon in its value, or is indented too far; use quotes",

@@ -9,6 +9,8 @@ from exporter.errors import ConfigurationError
 
 FILE = Path("some.yml")
 
+QUOTES = "within {...} or [...] put ${NAME} in quotes"
+
 
 class Part(msgspec.Struct, forbid_unknown_fields=True):
     name: str
@@ -62,6 +64,10 @@ def convert(text: str) -> Whole:
         ("parts: [{name: a, wait: 0s}]", "some.yml:1: parts[0].wait: 0s is too short; write more than 0s"),
         ("count: 1\ncount: 2", "some.yml:2: count: is set twice, first on line 1; keep one"),
         ("count: [1", "some.yml:1: is not valid YAML: expected ',' or ']', but got '<stream end>'"),
+        *(
+            (text, f"some.yml:1: is not valid YAML: has a {{ where none can be; {QUOTES}")
+            for text in ("part: {name: ${X}}", "parts: [${X}]")
+        ),
         ("\tcount: 1", "some.yml:1: is not valid YAML: is indented with a tab; use spaces"),
         (
             "parts:\n  - name: a\n count: 1",
