@@ -15,7 +15,7 @@ from exporter.commands.events import NoExporterError, RunningExporter
 from exporter.commands.examine import FAILURE, OK, WARNING, Finding
 from exporter.config import Config, Overrides, loading
 from exporter.config.addresses import Address, NotifyUrls
-from exporter.errors import ConfigurationError, ExporterError
+from exporter.errors import ConfigurationError, ExporterError, Mistakes
 from exporter.health import DegradedReason
 from exporter.model.views import ConfigurationView, TargetView
 from exporter.model.wording import printable
@@ -54,7 +54,10 @@ def findings(
     in_use = status.configuration if status else None
     settings, targets, files = _configuration(asked, in_use)
     yield from files
-    yield from _targets(targets, status, clock.now())
+    if _has_failed(files) and not (status and status.targets):
+        yield Finding(WARNING, "targets", "unknown until the configuration is valid")
+    else:
+        yield from _targets(targets, status, clock.now())
     if status is not None:
         yield _scraped(status, clock.now())
     endpoint, version = settings.imds.endpoint, settings.imds.api_version
@@ -102,7 +105,7 @@ def _reports(status: Status | None, reason: DegradedReason) -> bool:
 def _configuration(
     asked: Asked, in_use: ConfigurationView | None
 ) -> tuple[Config, Sequence[Address], Sequence[Finding]]:
-    """Read the configuration as `run` does, unless the exporter's is examined; defaults if it is invalid."""
+    """Read the configuration as `run` does, or what is valid of it, unless the exporter's is examined."""
     found = [] if in_use is None else [_in_use(asked, in_use)]
     settings = loading.load(None, asked.overrides)
     targets: Sequence[Address] = ()
@@ -115,6 +118,8 @@ def _configuration(
                 found.append(Finding(OK, "configuration", name))
         except ConfigurationError as error:
             found += [Finding(FAILURE, "configuration", line) for line in error.problems]
+            with Mistakes():
+                settings, _ = loading.load_parsed(asked.config_file, asked.overrides, Mistakes())
     if asked.web_config_file is not None:
         try:
             webfile.load(asked.web_config_file)

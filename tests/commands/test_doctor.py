@@ -211,17 +211,25 @@ def test_the_clock(tmp_path: Path, seconds: int, level: Level, words: str) -> No
 
 
 def test_a_bad_configuration_does_not_hide_the_rest(tmp_path: Path) -> None:
-    """Its mistake and that of the web configuration are separate lines; all else is examined."""
+    """Its mistake and that of the web configuration are separate lines; all else is examined as it says."""
     file, web = tmp_path / "exporter.yml", tmp_path / "web.yml"
-    file.write_text("imds: {timeout: soon}\n")
     web.write_text("basic_auth_users: {a: b}\n")
     with SimulatorServer(Simulator()) as imds:
-        result = found(asked(imds.url, tmp_path, config_file=file, web_config_file=web))
+        file.write_text(
+            f"imds: {{timeout: soon, endpoint: '{imds.url}'}}\n"
+            f"notifications: {{targets: [{{name: a, url: 'json://localhost'}}]}}\n"
+            f"state: {{directory: {tmp_path}}}\n"
+        )
+        result = found(
+            asked(imds.url, tmp_path, config_file=file, web_config_file=web, overrides=Overrides())
+        )
     assert result["configuration"].level is FAILURE
     assert result["configuration"].message.startswith(f"{file}:1: imds.timeout: ")
     assert result["web configuration"].level is FAILURE
     assert "is not a bcrypt hash" in result["web configuration"].message
-    assert result["imds"].level is OK
+    assert result["imds"].message.startswith(f"{imds.url} answers")
+    assert result["state"].message == f"{tmp_path} can be written"
+    assert result["targets"].level is WARNING
 
 
 def test_a_state_directory_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
