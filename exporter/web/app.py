@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
@@ -91,7 +92,7 @@ class WebApp:
 
     async def _events(self, request: Request) -> Response:
         given = parse_qs(request.query).get("page", ["1"])[-1]
-        if not (given.isascii() and given.isdigit() and 0 < len(given) < 6):
+        if not re.fullmatch("[1-9][0-9]{0,4}", given):
             return text("400 Bad Request; page is a number from 1", 400)
         page, site = int(given), self._site
 
