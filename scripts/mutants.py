@@ -51,6 +51,7 @@ _TESTS = {
         "tests/commands/test_check_config.py",
         "tests/notifications/test_addresses.py",
         "tests/test_secret_files.py",
+        "tests/deploy/test_sample.py",
     ),
     "config/kubernetes": ("tests/kubernetes",),
     "errors": ("tests/hooks/test_refusal.py", "tests/model", "tests/state", "tests/imds"),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from exporter.config import Config, Overrides, loading
+from exporter.config import Config, Hook, Overrides, Rule, loading
 from exporter.config.match import Match
 from exporter.notifications import planning
 
@@ -48,12 +48,15 @@ def test_it_is_valid_with_every_key_in_use(tmp_path: Path) -> None:
     loaded, plan = planning.load(file, Overrides(), (), environ)
     assert set(plan.addresses) == {"oncall", "chat", "automation"}
     settings, defaults = loaded.config, Config()
-    for section in ("imds", "instance", "metrics", "state", "in_service", "tracing"):
+    for section in ("imds", "instance", "events", "metrics", "state", "kubernetes", "in_service", "tracing"):
         assert getattr(settings, section) == getattr(defaults, section)
         assert section in yaml.safe_load(text)
+    assert settings.notifications.watch.after == defaults.notifications.watch.after
     assert settings.notifications.retry_for == defaults.notifications.retry_for
     assert settings.notifications.templates == defaults.notifications.templates
     assert msgspec.structs.replace(settings.approval, rules=()) == defaults.approval
+    (rule,), (hook,) = settings.approval.rules, settings.hooks
+    assert (rule.delay, hook.timeout) == (Rule("", "hold").delay, Hook("", ()).timeout)
 
 
 def test_every_key_is_named() -> None:
