@@ -127,3 +127,35 @@ def serving(respond: Respond | bytes, wrap: Wrap | None = None, port: int = 0) -
 def answer(body: bytes = b"", status: str = "200 OK", headers: str = "") -> bytes:
     """Return the bytes of a well-formed answer; each of ``headers`` ends in CR LF."""
     return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def then_hang_up(data: bytes) -> Respond:
+    """Answer with these bytes and the end of the connection."""
+
+    def respond(connection: Connection, _: Request) -> None:
+        connection.send(data)
+        connection.hang_up()
+
+    return respond
+
+
+def endless(head: bytes, piece: bytes) -> Respond:
+    """Answer with a head and then the same piece, for as long as the client takes it."""
+
+    def respond(connection: Connection, _: Request) -> None:
+        connection.send(head)
+        many = piece * (65536 // len(piece))
+        while not connection.stopping.is_set():
+            connection.send(many)
+
+    return respond
+
+
+def dripping(head: bytes, drops: bytes) -> Respond:
+    """Answer with a head at once and the rest byte by byte, each well within any timeout of a single read."""
+
+    def respond(connection: Connection, _: Request) -> None:
+        connection.send(head)
+        connection.drip(drops)
+
+    return respond

@@ -78,7 +78,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     days: tuple[Day, ...] = DAYS
     start: TimeOfDay = msgspec.field(name="from", default=0)
-    end: TimeOfDay = msgspec.field(name="to", default=24 * 60)
+    end: TimeOfDay = msgspec.field(name="to", default=parse_time_of_day("24:00"))
     timezone: Zone = "UTC"
 
     def holds(self, now: datetime) -> bool:

@@ -68,6 +68,18 @@ def eventually(condition: Callable[[], T], *, within: float = 60.0, every: float
     raise AssertionError(f"not so within {within} s; last: {last!r}")
 
 
+def resident(pid: int | str = "self", figure: str = "VmRSS") -> float:
+    """Return the MiB that a process has resident, or, as VmHWM, the most that it had."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition(f"{figure}:")[2].split()[0]) / 1024
+
+
+def children(pid: int) -> list[int]:
+    """Return the ids of the processes that the threads of a process have started."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(found) for file in files for found in file.read_text().split()]
+
+
 def command(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "exporter", *words], capture_output=True, text=True, timeout=120, check=False

@@ -13,7 +13,7 @@ from exporter.model.lifecycle import Transition
 from exporter.model.messages import WatchChange
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import raw_event
-from tests.end_to_end.program import command, eventually, exporter, free_port, get, metric
+from tests.end_to_end.program import children, command, eventually, exporter, free_port, get, metric
 from tests.notifications.receivers import Receiver, http_receiver
 
 CANARY = "canary0123456789abcdef"
@@ -33,13 +33,6 @@ def configuration(folder: Path, **receivers: Receiver) -> Path:
 def document(number: int, *ids: str) -> dict[str, object]:
     events = [raw_event(EventId=event_id, Resources=[NAME]) for event_id in ids]
     return {"DocumentIncarnation": number, "Events": events}
-
-
-def children(pid: int) -> list[str]:
-    """Return the ids of the processes that the threads of a process have started."""
-    return [
-        found for file in Path(f"/proc/{pid}/task").glob("*/children") for found in file.read_text().split()
-    ]
 
 
 @pytest.mark.parametrize("mood", ["hang", "drip"])
@@ -88,7 +81,7 @@ def test_kills_of_the_sender_process_lose_nothing(tmp_path: Path) -> None:
             for number in kills:
                 eventually(partial(at_least, number))
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(eventually(lambda: children(process.pid))[0]), signal.SIGKILL)
+                    os.kill(eventually(lambda: children(process.pid))[0], signal.SIGKILL)
 
             def arrived() -> Counter[tuple[str, str]]:
                 return Counter((one.path, one.json["subject"]) for one in tuple(receiver.requests))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import body, raw_event
-from tests.end_to_end.program import eventually, exporter, free_port, get
+from tests.end_to_end.program import children, eventually, exporter, free_port, get
 from tests.http_server import HttpServer, answer, serving
 
 _NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -36,11 +36,6 @@ def imds() -> Iterator[HttpServer]:
     document = answer(body(raw_event(Resources=["vm_0"])))
     with serving(lambda connection, _: connection.send(document)) as found:
         yield found
-
-
-def children(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(number) for number in text.split()]
 
 
 def first_process(parent: int) -> int:

@@ -11,7 +11,7 @@ import time
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from benchmarks.running import resident_mib
+from tests.end_to_end.program import resident
 from tests.faults.fuzz_inputs import CORPUS, corpus, inputs, with_secrets
 from tests.faults.fuzz_probes import PROBES
 
@@ -83,10 +83,10 @@ def repeat_corpus(name: str) -> None:
     """
     for turn in range(4):
         if turn == 1:
-            before = resident_mib(os.getpid())
+            before = resident()
         for _, content in corpus(name):
             PROBES[name](content)
-    if (growth := resident_mib(os.getpid()) - before) > GROWTH_MIB:
+    if (growth := resident() - before) > GROWTH_MIB:
         raise BrokenPromiseError(
             f"{name}: {growth:.1f} MiB more after the kept inputs were tried three times"
         )

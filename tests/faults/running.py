@@ -56,11 +56,6 @@ class Running(NamedTuple):
         name = f"azure_scheduled_events_{series} "
         return next(float(line[len(name) :]) for line in lines if line.startswith(name))
 
-    def status(self, key: str) -> int:
-        """Return a number of /proc/PID/status: VmRSS and VmHWM in KiB, Threads."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(text.partition(f"{key}:")[2].split()[0])
-
     def files(self) -> int:
         """Count the open files."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))

@@ -25,9 +25,8 @@ from typing import NamedTuple
 
 import bcrypt
 
-from benchmarks.running import resident_mib
 from tests.builders import body, raw_event
-from tests.end_to_end.program import eventually
+from tests.end_to_end.program import eventually, resident
 from tests.faults.attackers import attacked
 from tests.faults.running import Running, running
 from tests.http_server import Connection, Request, answer, serving
@@ -139,8 +138,9 @@ class Memory(threading.Thread):
     def run(self) -> None:
         """Keep the highest values."""
         while not self._stopped.wait(_PAUSE):
-            with contextlib.suppress(OSError, ValueError):
-                exporter, sender = resident_mib(self._pid), sum(map(resident_mib, _senders(self._pid)))
+            # A process that has ended has no figures.
+            with contextlib.suppress(OSError, IndexError):
+                exporter, sender = resident(self._pid), sum(map(resident, _senders(self._pid)))
                 self.exporter, self.sender = max(self.exporter, exporter), max(self.sender, sender)
                 self.together = max(self.together, exporter + sender)
                 self.state = max(self.state, self._file.stat().st_size / 2**20)

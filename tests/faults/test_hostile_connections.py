@@ -1,6 +1,5 @@
 """Peers that take all they can get of the web server: its connections, its patience, its memory."""
 
-import os
 import socket
 import ssl
 import time
@@ -8,11 +7,10 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from benchmarks.running import resident_mib
 from exporter.serving import server as serving_module
 from exporter.serving.http import Request, Response
 from exporter.serving.server import Server
-from tests.end_to_end.program import eventually
+from tests.end_to_end.program import eventually, resident
 from tests.faults.attackers import HELLO
 from tests.serving.support import GET, answer, connect, is_closed, serving
 
@@ -88,7 +86,7 @@ def test_a_flood_of_half_open_handshakes(tls: tuple[ssl.SSLContext, ssl.SSLConte
         early.setblocking(False)
         with suppress(ssl.SSLWantReadError):
             early.do_handshake()
-        before, flood = resident_mib(os.getpid()), []
+        before, flood = resident(), []
         for number in range(300):
             source, there = ("127.0.0.2", 0), ("127.0.0.1", server.port)
             flood.append(stack.enter_context(socket.create_connection(there, 30, source)))
@@ -99,5 +97,5 @@ def test_a_flood_of_half_open_handshakes(tls: tuple[ssl.SSLContext, ssl.SSLConte
                 scrape(begin())
                 assert time.monotonic() - begun < 2
         assert all(is_closed(peer) for peer in flood[:-32])
-        assert resident_mib(os.getpid()) - before < 24
+        assert resident() - before < 24
         scrape(early)

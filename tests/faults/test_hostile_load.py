@@ -16,7 +16,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from exporter.model.events import EVENT_TYPES
 from tests.builders import body, raw_event
-from tests.end_to_end.program import eventually
+from tests.end_to_end.program import eventually, resident
 from tests.faults.attackers import attacked
 from tests.faults.running import ANSWER_SECONDS, running
 from tests.notifications.receivers import http_receiver
@@ -78,7 +78,7 @@ approval: {{mode: dry_run, leader: any, rules: [{{name: all, action: approve}}]}
             assert len(receiver.requests) < 100
             program.show(body(incarnation=3), 3)
             assert len(program.get("/metrics")) < 100_000
-            assert program.status("VmHWM") < MOST_MIB * 1024
+            assert resident(program.process.pid, "VmHWM") < MOST_MIB
             written = program.stop()
             assert f"told={MOST_TOLD} left_out={MANY - MOST_TOLD}" in written
             assert "messages dropped" not in written
@@ -129,7 +129,7 @@ def test_an_attack_keeps_out_nobody_who_is_known(kind: str, tmp_path: Path) -> N
         kept = http.client.HTTPConnection("127.0.0.1", program.port, timeout=ANSWER_SECONDS)
         for _ in range(5):
             program.get("/metrics")
-        before, files = program.status("VmRSS"), program.files()
+        before, files = resident(program.process.pid), program.files()
         with attacked(kind, program.port):
             # Wrong passwords are refused at once, but for those that wait to be checked.
             eventually(lambda: program.files() > files + 10)
@@ -138,5 +138,5 @@ def test_an_attack_keeps_out_nobody_who_is_known(kind: str, tmp_path: Path) -> N
                 kept.request("GET", "/metrics", headers={"Authorization": right})
                 assert kept.getresponse().read().startswith(b"#")
         kept.close()
-        assert program.status("VmHWM") - before < 16 * 1024
+        assert resident(program.process.pid, "VmHWM") - before < 16
         program.stop()

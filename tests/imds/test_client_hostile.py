@@ -14,44 +14,22 @@ from hypothesis import strategies as st
 
 from exporter.errors import ImdsError, PollOutcome
 from exporter.transport import BODY_LIMIT
-from tests.http_server import Connection, HttpServer, Request, Respond, answer, serving
+from tests.http_server import (
+    Connection,
+    HttpServer,
+    Request,
+    Respond,
+    answer,
+    dripping,
+    endless,
+    serving,
+    then_hang_up,
+)
 from tests.imds.test_client import DOCUMENT, failure, make_client
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 LONG = OK + b"Content-Length: 5000\r\n\r\n"
-
-
-def then_hang_up(data: bytes) -> Respond:
-    """Answer with these bytes and the end of the connection."""
-
-    def respond(connection: Connection, _: Request) -> None:
-        connection.send(data)
-        connection.hang_up()
-
-    return respond
-
-
-def endless(head: bytes, piece: bytes) -> Respond:
-    """Answer with a head and then the same piece, for as long as the client takes it."""
-
-    def respond(connection: Connection, _: Request) -> None:
-        connection.send(head)
-        many = piece * (65536 // len(piece))
-        while not connection.stopping.is_set():
-            connection.send(many)
-
-    return respond
-
-
-def dripping(head: bytes, drops: bytes) -> Respond:
-    """Answer with a head at once and the rest byte by byte, each well within any timeout of a single read."""
-
-    def respond(connection: Connection, _: Request) -> None:
-        connection.send(head)
-        connection.drip(drops)
-
-    return respond
 
 
 def refusing(status: str) -> Respond:

@@ -4,7 +4,6 @@ Not among the tests that pytest finds by itself: Go builds what it needs. ``make
 """
 
 import itertools
-import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import pytest
 
 from scripts.renderings import CHART
 from tests.end_to_end.hooking import EVENT, bench, event
-from tests.end_to_end.program import eventually, get
+from tests.end_to_end.program import eventually, get, resident
 from tests.kubernetes.cluster import Cluster, cluster
 from tests.kubernetes.rig import NAMESPACE, PODS, Kubelet, Rig
 
@@ -101,13 +100,8 @@ def test_an_event_from_beginning_to_end(rig: Rig) -> None:
 
         wanted = {f"ScheduledEvent{name}" for name in ("Scheduled", "Approved", "Started", "Completed")}
         eventually(lambda: reasons() == wanted)
-        assert peak_memory(process.pid) < 160
+        assert resident(process.pid, "VmHWM") < 160
     assert not rig.bench.log("degraded")
-
-
-def peak_memory(pid: int) -> float:
-    (kib,) = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    return int(kib) / 1024
 
 
 def test_a_server_that_refuses_and_then_hangs(rig: Rig) -> None:
@@ -212,7 +206,7 @@ def test_a_preemption_of_two_hundred_pods(rig: Rig) -> None:
         rig.drained(within=5)
         assert datetime.now(UTC) < not_before
         assert len(rig.evictions()) == 200
-        assert peak_memory(process.pid) < 160
+        assert resident(process.pid, "VmHWM") < 160
 
 
 def test_what_others_drain(rig: Rig) -> None:

@@ -57,7 +57,7 @@ class Receiver:
             case "hang":
                 self.released.wait(60)
             case "drip":
-                self._drip(connection)
+                connection.drip(b"HTTP/1.1 503 Busy\r\nX-Slow: " + b"x" * 1000, 0.05)
             case "garbage":
                 connection.send(b"220 mail.example.com ESMTP\r\n")
             case "reset":
@@ -77,12 +77,6 @@ class Receiver:
         headers = {"Content-Length": str(len(self.answer)), "Connection": "close"} | self.answer_headers
         lines = [f"HTTP/1.1 {status} -", *(f"{name}: {value}" for name, value in headers.items())]
         connection.send("\r\n".join([*lines, "", ""]).encode() + self.answer)
-
-    def _drip(self, connection: Connection) -> None:
-        for letter in b"HTTP/1.1 503 Busy\r\nX-Slow: " + b"x" * 1000:
-            if self.released.wait(0.05):
-                return
-            connection.send(bytes([letter]))
 
 
 @contextlib.contextmanager

@@ -26,12 +26,13 @@ from exporter.notifications.child import Child
 from exporter.notifications.protocol import Checked, CheckTarget, CheckTemplate, Ready, Result, Send
 from exporter.notifications.sender import SenderProcess, environment
 from tests.clocks import NOW
-from tests.end_to_end.program import eventually
-from tests.http_server import Connection, Request, serving
+from tests.end_to_end.program import eventually, resident
+from tests.http_server import Connection, Request, endless, serving
 from tests.notifications.messages import message
 from tests.notifications.receivers import Receiver, http_receiver
 
 SECONDS = 120
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"
 
 
 @pytest.fixture
@@ -201,25 +202,11 @@ def test_a_process_that_cannot_be_started(
     assert [problem.message for problem in process._health.problems()] == [found.failure]
 
 
-def endless(connection: Connection, _: Request) -> None:
-    """Answer with a body that never ends."""
-    connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
-    while True:
-        connection.send(b"x" * 65536)
-
-
 def bomb(connection: Connection, _: Request) -> None:
     """Answer with 300 kB that unpack to 300 MiB."""
     body = gzip.compress(b"\0" * 2**20, 9) * 300
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
     connection.send(head.encode() + body)
-
-
-def endless_head(connection: Connection, _: Request) -> None:
-    """Answer with headers that never end."""
-    connection.send(b"HTTP/1.1 200 OK\r\n")
-    while True:
-        connection.send(b"X: " + b"x" * 60000 + b"\r\n")
 
 
 def endless_greeting(connection: socket.socket) -> None:
@@ -264,18 +251,12 @@ def web_server(respond: Callable[[Connection, Request], None]) -> Iterator[str]:
         yield f"json://127.0.0.1:{server.port}/"
 
 
-def resident_kib(process: int, key: str) -> int:
-    """Return VmRSS, what a process has resident, or VmHWM, the most that it had."""
-    status = Path(f"/proc/{process}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(key))
-
-
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 @pytest.mark.parametrize(
     "server",
     [
-        partial(web_server, endless),
-        partial(web_server, endless_head),
+        partial(web_server, endless(OK, b"x")),
+        partial(web_server, endless(b"HTTP/1.1 200 OK\r\n", b"X: " + b"x" * 60000 + b"\r\n")),
         partial(web_server, bomb),
         partial(mail_server, endless_greeting),
         partial(mail_server, endless_reply),
@@ -291,13 +272,13 @@ def test_an_immense_answer_ends_only_its_attempt(
     good = f"json://{receiver.authority}/"
     assert result(post(process, good)).delivered
     first = pid(process)
-    before = resident_kib(first, "VmRSS")
+    before = resident(first)
     with server() as url:
         bad = post(process, url)
         assert result(post(process, good, 2)).delivered
         assert result(bad) == Delivery(False, "its answer is too large", Failure.UNANSWERED)
     assert pid(process) == first
-    assert resident_kib(first, "VmHWM") - before < 20 * 1024
+    assert resident(first, "VmHWM") - before < 20
 
 
 def test_a_receiver_that_drips_ends_with_its_time(receiver: Receiver) -> None:
