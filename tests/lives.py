@@ -55,10 +55,6 @@ def happened(step: Step) -> list[tuple[str, Transition]]:
     return [(o.life.event.event_id, o.transition) for o in step.occurrences]
 
 
-def path(life: Life) -> list[Transition]:
-    return [record.transition for record in life.transitions]
-
-
 def at(seconds: float) -> datetime:
     """Return the time of the document that a `Story` was fed ``seconds`` after its beginning."""
     return NOW + timedelta(seconds=seconds)

@@ -1,8 +1,7 @@
 """A process for the tests to kill.
 
-With a directory and ``hold``, it opens the store there, says "ready", and waits for its end. With numbers
-instead, a child for each of them records steps in a directory of that name until the kernel kills it, because
-it writes beyond so many bytes of a file; it prints that number, and each step once it is recorded.
+For each number behind a directory, a child records steps in a directory of that name until the kernel kills
+it, because it writes beyond so many bytes of a file. It prints that number and each step once it is recorded.
 """
 
 import os
@@ -19,30 +18,20 @@ from tests.state_support import START, nth_step
 
 
 def main() -> None:
-    directory, *rest = sys.argv[1:]
-    if rest == ["hold"]:
-        store = _open(Path(directory))
-        print("ready", flush=True)  # noqa: T201 - how it talks to the test
-        sys.stdin.read()
-        store.close()
-    else:
-        for size in rest:
-            child = os.fork()
-            if not child:
-                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-                resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
-                _record(Path(directory, size))
-            assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGXFSZ
-
-
-def _open(directory: Path) -> Store:
-    clock = HandClock(START)
-    return Store.open(directory, health=Health(clock), clock=clock)
+    directory, *sizes = sys.argv[1:]
+    for size in sizes:
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
+            _record(Path(directory, size))
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGXFSZ
 
 
 def _record(directory: Path) -> NoReturn:
-    store = _open(directory)
+    clock = HandClock(START)
+    store = Store.open(directory, health=Health(clock), clock=clock)
     known = store.load()
     number = known.incarnation or 0
     while True:
