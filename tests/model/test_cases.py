@@ -132,8 +132,8 @@ def test_impact() -> None:
         told = told_of(poll(0, 1), poll(1, 2, STARTED), poll(1 + gap, 3, restart=restart))[2]
         assert (told[0].transition, told[0].impact) == ("completed", impact)
     assert told_of(poll(0, 1, STARTED), poll(1, 2))[1][0].impact is None
-    back = told_of(poll(0, 1), poll(1, 2, STARTED), poll(-3600, 3))
-    assert back[2][0].impact is None
+    for seconds, impact in ((1, timedelta(0)), (-3600, None)):
+        assert told_of(poll(0, 1), poll(1, 2, STARTED), poll(seconds, 3))[2][0].impact == impact
 
 
 NEAR = "Wed, 04 Mar 2026 22:11:00 GMT"
