@@ -6,6 +6,8 @@ import io
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -306,6 +308,13 @@ def test_the_process_has_no_secret_in_its_environment(process: SenderProcess) ->
         assert sockets == []
         own = int(Path("/proc/self/oom_score_adj").read_text())
         assert int((proc / "oom_score_adj").read_text()) > own
+
+
+def test_what_plugins_print_is_no_answer() -> None:
+    """It would be taken for one, as answers go through standard output."""
+    code = "child.Child.serve = lambda *_: print('not an answer', flush=True); child.main()"
+    command = [sys.executable, "-c", f"from exporter.notifications import child; {code}"]
+    assert subprocess.check_output(command) == b""
 
 
 def test_a_stop_leaves_no_process(process: SenderProcess) -> None:
