@@ -98,10 +98,15 @@ def cause(error: BaseException) -> str:
     return one_line(words or str(found)) or type(found).__name__
 
 
+# Of a foreign text, what is looked at and what is shown, in characters.
+_LONGEST_TEXT = 4096
+_LONGEST_LINE = 160
+
+
 def one_line(text: str) -> str:
     """Return the start of a foreign text as one short line, without control characters."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[:4096]).split())
-    return line if len(line) <= 160 else line[:159] + "…"
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:_LONGEST_TEXT]).split())
+    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
 
 
 # Letters and digits mixed, or a run of either that is longer than in names and numbers people write.

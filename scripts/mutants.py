@@ -57,7 +57,11 @@ _TESTS = {
     "errors": ("tests/hooks/test_refusal.py", "tests/model", "tests/state", "tests/imds"),
     "files": ("tests/test_private.py", "tests/test_secret_files.py", "tests/state"),
     "health": ("tests/test_systemd.py", "tests/web", "tests/notifications"),
-    "model": ("tests/faults/test_hostile_growth.py", "tests/watch"),
+    "model": (
+        "tests/faults/test_hostile_documents.py",
+        "tests/faults/test_hostile_growth.py",
+        "tests/watch",
+    ),
     "notifications/samples": ("tests/commands/test_notify_test.py",),
     "pipeline": ("tests/test_reloading.py",),
     "state": (

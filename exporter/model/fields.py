@@ -14,6 +14,7 @@ _STATUSES = {status.lower(): status for status in (SCHEDULED, STARTED, COMPLETED
 }
 LONGEST_TEXT = 2000
 LONGEST_NAMES = 64 * 1024  # all names of an event together
+_LONGEST_EXCERPT = 80
 # Longer durations, over a century, are errors.
 _LONGEST_DURATION = 4e9
 # The standard library supports neither second 60 nor hour 24.
@@ -92,7 +93,7 @@ def duration_of(value: object, notes: list[str]) -> int | None:
 def excerpt(value: object) -> str:
     """Return the start of a value's representation."""
     # Not repr, which fails on nesting as deep as the decoder allows.
-    return reprlib.repr(value)[:80]
+    return reprlib.repr(value)[:_LONGEST_EXCERPT]
 
 
 def _parse_time(text: str | None) -> datetime | None:
