@@ -115,4 +115,4 @@ def _parse_time(text: str | None) -> datetime | None:
         aware = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
         return aware + timedelta(days=days, seconds=leaps)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
-        raise ValueError(f"{text[:80]!r} is not an RFC 1123 or ISO 8601 time") from error
+        raise ValueError(f"{text[:_LONGEST_EXCERPT]!r} is not an RFC 1123 or ISO 8601 time") from error

@@ -46,6 +46,17 @@ def test_imminent_is_due_by_the_time(build: Build, fails: bool, interval: str) -
     assert bench.metric("transitions_total", transition="imminent", event_type="Reboot") == 1
 
 
+@pytest.mark.parametrize(("after", "expected"), [(0, ["scheduled", "imminent"]), (1300, ["scheduled"])])
+def test_imminent_after_a_start_without_imds(build: Build, after: float, expected: list[str]) -> None:
+    """What is known becomes imminent in time, but not once its NotBefore has passed: it may be over."""
+    bench = build("instance: {name: WestNO_0}")
+    bench.show(reboot(bench, 20))
+    bench.simulator.set_fault(Fault("error"))
+    bench.restart(after=after)
+    bench.advance(300)
+    assert transitions(bench) == expected
+
+
 def test_imminent_over_restarts(build: Build) -> None:
     """Nothing is reported again, and what became due meanwhile is reported once after the start."""
     text = f"{NOTIFY}events: {{imminent: [15m, 5m, 1m]}}"

@@ -6,6 +6,12 @@ from exporter.model import wording as words
 from tests.clocks import NOW
 
 
+def test_small_words() -> None:
+    """Nouns follow their number, and what would steer a terminal is replaced."""
+    assert [words.count(number, "event") for number in (0, 1, 2)] == ["0 events", "1 event", "2 events"]
+    assert words.printable("a\x1b\u202eé") == "a??é"
+
+
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [
