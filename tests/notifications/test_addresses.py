@@ -1,13 +1,17 @@
+import os
 import re
 from pathlib import Path
 
 import pytest
 
+from exporter.clock import SystemClock
 from exporter.config import Overrides, loading
 from exporter.config.addresses import Address, NotifyUrls, resolve, shown
 from exporter.errors import ConfigurationError, Mistakes
+from exporter.health import Health
 from exporter.notifications import planning
 from exporter.notifications.planning import Plan
+from exporter.notifications.protocol import Checked, CheckTarget
 from exporter.notifications.refusals import refusal
 from exporter.notifications.sender import SenderProcess
 
@@ -221,9 +225,12 @@ def test_what_flags_say_is_not_shown() -> None:
 
 
 def test_nothing_in_the_current_directory_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check is done by the modules of this program, wherever it is started."""
+    """The check is done by the modules of this program, wherever it is started; its process ends after it."""
     (tmp_path / "msgspec.py").write_text("import pathlib\npathlib.Path('has-run').touch()\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(planning, "SenderProcess", SenderProcess)
+    process = SenderProcess(SystemClock(), Health(SystemClock()), dict(os.environ))
+    monkeypatch.setattr(planning, "SenderProcess", lambda *_: process)
     plan(tmp_path, "", ("json://h/",))
     assert not (tmp_path / "has-run").exists()
+    stopped = process.ask(CheckTarget(Address("a"))).result(60)
+    assert stopped == Checked(failure="the exporter is stopping")

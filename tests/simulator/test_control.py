@@ -1,5 +1,4 @@
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,12 +12,6 @@ JSON = {"content-type": "application/json"}
 def simulator() -> Simulator:
     playlist = [scenario(plan(), plan(type="Reboot", after=50)), scenario(name="later")]
     return make(*playlist, clock=HandClock())
-
-
-@pytest.fixture
-def client(simulator: Simulator) -> Iterator[Client]:
-    with served(simulator) as found:
-        yield found
 
 
 def test_the_state_tells_all(client: Client) -> None:

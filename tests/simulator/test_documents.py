@@ -1,30 +1,15 @@
 """The documents over HTTP: of events and of facts about the VM, by version; parts, formats, entity tags."""
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
 from exporter.simulator import Simulator
 from exporter.simulator.documents import EVENTS_VERSIONS, INSTANCE_VERSIONS
-from tests.simulator.support import NEWEST, Client, HandClock, plan, scenario, served
+from tests.simulator.support import NEWEST, Client
 
 INSTANCE = "/metadata/instance"
 VERSION = "2021-12-13"
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    """Make a simulator with one event of every type, and without a limit on requests."""
-    kinds = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate", "SpotRebalanceRecommendation")
-    playlist = [scenario(*(plan(type=kind) for kind in kinds))]
-    return Simulator(playlist, vm_name="vm_0", clock=HandClock(), requests_per_second=0)
-
-
-@pytest.fixture
-def client(simulator: Simulator) -> Iterator[Client]:
-    with served(simulator) as found:
-        yield found
 
 
 def test_each_version_has_its_fields_and_types(client: Client) -> None:
