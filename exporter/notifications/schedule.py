@@ -25,15 +25,10 @@ MOST_IN_DIGEST = 200
 SLOW_SECONDS = 2.0
 MOST_ATTEMPTS = 3
 MOST_ATTEMPTS_CRITICAL = 6
-# The pauses before retries of a message that was refused, or not answered and so may have arrived. After the
-# last attempt it is given up.
-_PAUSES = {
-    Failure.REFUSED: (10.0, 50.0),
-    Failure.UNANSWERED: (20.0, 300.0),
-    Failure.ENDED: (20.0, 300.0),
-}
-# These are due again as soon as another message has been delivered.
+# After these a message may have arrived. It is due again as soon as another message has been delivered.
 _UNCERTAIN = {Failure.UNANSWERED, Failure.ENDED}
+# The pauses before retries. After the last attempt a message is given up.
+_PAUSES = {Failure.REFUSED: (10.0, 50.0)} | dict.fromkeys(_UNCERTAIN, (20.0, 300.0))
 MOST_ATTEMPTS_FOR_ONE = 3
 # While the target is down, this many attempts with a digest are followed by one with a single message, as the
 # digest itself may be the cause.

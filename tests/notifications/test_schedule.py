@@ -131,6 +131,24 @@ def test_a_message_that_is_refused_holds_up_its_event_alone() -> None:
     assert desk.order == ["b", "a", "bad"]
 
 
+@pytest.mark.parametrize(
+    ("failure", "tries"),
+    [(Failure.REFUSED, [0, 10, 60]), (Failure.UNANSWERED, [0, 20, 320]), (Failure.ENDED, [0, 20, 320])],
+)
+def test_when_a_message_is_tried_again(failure: Failure, tries: list[float]) -> None:
+    """Soon, once more, and then no more; later where it may have arrived."""
+    desk = Desk(item("a"))
+    began, found = desk.clock.monotonic(), []
+
+    def fail(_: Ids) -> Answer:
+        found.append(desk.clock.monotonic() - began)
+        return failure
+
+    desk.answer = fail
+    desk.run(3600)
+    assert found == pytest.approx(tries, abs=0.1)
+
+
 def test_a_message_that_makes_the_target_fail_holds_up_no_other() -> None:
     """An error of the server that one message causes is no reason to hold back the rest."""
     desk = Desk(item("bad", CRITICAL), *(item(f"{n}") for n in range(5)))
