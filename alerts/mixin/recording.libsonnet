@@ -12,6 +12,7 @@
     vmEvent: labels.vmEvent,
     vmEventId: labels.vmEventId,
     eventId: labels.eventId,
+    listed: labels.listed,
     event: labels.event,
     where: labels.where,
     place: labels.place,
@@ -98,47 +99,49 @@
   ],
 
   eventRules:: [
-    // One series per event and spelling of its id. The label `event` exists because VMs that share an event may report its
-    // id in different case, and PromQL cannot fold case. A GUID, which is what Azure uses, is reduced to its decimal digits
-    // (at most 18 groups); any other id, and one with few digits, is kept unchanged.
-    record('event_key', |||
+    // What VMs list for themselves and was not known at the last evaluation: only that gets the labels below, as joins of
+    // all events of all VMs would be most of an evaluation. Without a resource group, IMDS has not reported the place yet.
+    record('vm_event_found', |||
+      azure_scheduled_events_event_info{target="self"}
+      unless on (%(listed)s)
+      azure_scheduled_events:vm_event{resource_group!=""}
+    |||),
+
+    // The label `event` exists because VMs that share an event may report its id in different case, and PromQL cannot fold
+    // case. A GUID, which is what Azure uses, is reduced to its decimal digits (at most 18 groups); any other id, and one
+    // with few digits, is kept unchanged.
+    record('vm_event_new', |||
       label_replace(
         label_replace(
-          group by (%(eventId)s) (azure_scheduled_events_event_info{target="self"}), "event", "$1", "event_id", "(?s:(.*))"
+          max without (%(ephemeral)s, description, resource_type, target) (
+              azure_scheduled_events:vm_event_found{%(name)s!=""}
+            or
+              label_replace(azure_scheduled_events:vm_event_found{%(name)s=""}, "%(name)s", "$1", "%(instance)s", "(.*)")
+          ),
+          "event", "$1", "event_id", "(?s:(.*))"
         ),
         "event",
         "${1}${2}${3}${4}${5}${6}${7}${8}${9}${10}${11}${12}${13}${14}${15}${16}${17}${18}",
         "event_id",
         "(?i)[a-f-]*([0-9]+)[a-f-]+([0-9]+)[a-f-]+([0-9]+)[a-f-]+([0-9]+)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*([0-9]*)[a-f-]*"
       )
-    |||),
-
-    // One series per VM and event that it lists for itself; the value is the time of the scrape.
-    record('vm_event_listed', |||
-      max without (%(ephemeral)s, description, resource_type, target) (
-          timestamp(azure_scheduled_events_event_info{target="self", %(name)s!=""})
-        or
-          label_replace(
-            timestamp(azure_scheduled_events_event_info{target="self", %(name)s=""}), "%(name)s", "$1", "%(instance)s", "(.*)"
-          )
-      )
-      * on (%(eventId)s) group_left (event)
-      azure_scheduled_events:event_key
       * on (%(vm)s) group_left (%(where)s)
       topk by (%(vm)s) (1,
-          azure_scheduled_events_instance_info and on (%(vm)s) azure_scheduled_events_event_info{target="self"}
+          azure_scheduled_events_instance_info and on (%(vm)s) azure_scheduled_events:vm_event_found
         or on (%(vm)s)
-          azure_scheduled_events:vm_event ^ 0
+          (azure_scheduled_events:vm_event and on (%(vm)s) azure_scheduled_events:vm_event_found) ^ 0
         or on (%(vm)s)
-          group by (%(vm)s) (azure_scheduled_events_event_info{target="self"})
+          group by (%(vm)s) (azure_scheduled_events:vm_event_found)
       )
     |||),
 
     // The last known events of VMs that do not list them any more.
     record('vm_event_unlisted', |||
       azure_scheduled_events:vm_event
+      unless on (%(vmEventId)s)
+      azure_scheduled_events_event_info{target="self"}
       unless on (%(vmEvent)s)
-      azure_scheduled_events:vm_event_listed
+      azure_scheduled_events:vm_event_new
     |||),
 
     // Those whose exporter gets answers: the event is over.
@@ -159,14 +162,21 @@
         up
     |||),
 
-    // One series per VM and event.
+    // One series per VM and event; the value is the time when the VM was last seen to list it.
     record('vm_event', |||
-      azure_scheduled_events:vm_event_listed
+      0 * (
+          azure_scheduled_events:vm_event{resource_group!=""} and on (%(listed)s) azure_scheduled_events_event_info{target="self"}
+        or
+          azure_scheduled_events:vm_event_new
+      ) + time()
       or
         azure_scheduled_events:vm_event_kept
       unless on (%(event)s)
         azure_scheduled_events:vm_event_over
     |||),
+
+    // One series per event and spelling of its id.
+    record('event_key', 'group by (%(eventId)s, event) (azure_scheduled_events:vm_event)'),
 
     // What identifies the event to Alertmanager is kept for as long as the event lasts: VMs that share it may write its id
     // in different case, and an exporter may not know its scale set at first.
