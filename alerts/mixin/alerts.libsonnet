@@ -160,10 +160,9 @@
       '{{ $value }} events are in progress at the same time in {{ or $labels.scale_set $labels.job }}',
       |||
         In progress in {{ or $labels.scale_set $labels.job }}:
-        {{ range $i, $event := printf "azure_scheduled_events:vm_event_started{event_type!=\"Freeze\", %(selector)s, resource_group=%%q, scale_set=%%q} * 0 + on (%(on)s) group_left () azure_scheduled_events:event{event_status=\"Started\"}" %(values)s | query | sortByLabel "%(name)s" -}}
+        {{ range $i, $event := printf "azure_scheduled_events:vm_event_started{event_type!=\"Freeze\", %(selector)s, resource_group=%%q, scale_set=%%q}" %(values)s | query | sortByLabel "%(name)s" -}}
         {{ if lt $i 10 }}{{ if $i }}, {{ end }}{{ .Labels.%(name)s }} ({{ .Labels.event_type }}{{ if gt .Value 0.0 }} since %(since)s{{ end }}){{ else if eq $i 10 }}, ...{{ end }}{{ end }}.
       ||| % {
-        on: labels.event,
         name: config.nameLabel,
         since: time('.Value'),
         selector: of(config.placeLabels),

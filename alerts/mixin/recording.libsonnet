@@ -51,21 +51,17 @@
       'label_replace(%s, "severity", "%s", "", "")' % [vector, severities.other]
     ),
 
-  // What alerts about an event have in common: `what` restricts it to a status, and `time` is its value, or 0.
+  // What alerts about an event have in common: `what` restricts it to a status, and `time` is its value.
   local event(status, severities, what, time) = record(
     'event',
     |||
-      %(text)s
+      %s
       * on (%%(event)s) group_left ()
-      (
-          %(time)s
-        or on (%%(event)s)
-          0 * azure_scheduled_events:event_fact{fact="vms"}
-      )
-    ||| % { text: withSeverity('azure_scheduled_events:event_text ' + what, severities), time: time },
+      (%s)
+    ||| % [withSeverity('azure_scheduled_events:event_text ' + what, severities), time],
     { event_status: status },
   ),
-  local isScheduled = 'azure_scheduled_events:vm_event{event_status="Scheduled", event_type!="SpotRebalanceRecommendation"}',
+  local notBefore = 'azure_scheduled_events:event_fact{fact="not_before"} or on (%(event)s) 0 * azure_scheduled_events:event_identity',
 
   vmRules:: [
     { record: 'azure_scheduled_events:job', expr: 'vector(1)', labels: { job: job } }
@@ -231,17 +227,28 @@
 
     // The VMs whose event has started. A VM can go down before Prometheus sees Started: if NotBefore has passed and the VM
     // cannot be scraped, the event is assumed to have started. A recommendation does not do anything to the VM.
+    // The value is the time of the event's start; negative if a start at NotBefore is assumed; 0 if it is unknown.
     record('vm_event_started', |||
-      azure_scheduled_events:vm_event{event_status="Started", event_type!="SpotRebalanceRecommendation"}
-      or
+      0 * (
+        azure_scheduled_events:vm_event{event_status="Started", event_type!="SpotRebalanceRecommendation"}
+        or
+        (
+            azure_scheduled_events:vm_event_kept{event_status!="Started", event_type!="SpotRebalanceRecommendation"}
+          and on (%(vm)s)
+            up == 0
+          and on (%(event)s)
+            azure_scheduled_events:event_fact{fact="not_before"} < time()
+          unless on (%(event)s)
+            azure_scheduled_events:vm_event_over
+        )
+      )
+      + on (%(event)s) group_left ()
       (
-          azure_scheduled_events:vm_event_kept{event_status!="Started", event_type!="SpotRebalanceRecommendation"}
-        and on (%(vm)s)
-          up == 0
-        and on (%(event)s)
-          azure_scheduled_events:event_fact{fact="not_before"} < time()
-        unless on (%(event)s)
-          azure_scheduled_events:vm_event_over
+          round(azure_scheduled_events:event_fact{fact="started"})
+        or on (%(event)s)
+          -azure_scheduled_events:event_fact{fact="not_before"}
+        or on (%(event)s)
+          0 * azure_scheduled_events:event_fact{fact="vms"}
       )
     |||),
 
@@ -294,19 +301,20 @@
       'Started',
       config.severities.started,
       'and on (%(event)s) azure_scheduled_events:vm_event_started',
-      'round(azure_scheduled_events:event_fact{fact="started"}) or on (%(event)s) -azure_scheduled_events:event_fact{fact="not_before"}',
+      'max by (%(event)s) (azure_scheduled_events:vm_event_started)',
     ),
     event(
       'Scheduled',
       config.severities.announced,
-      'and on (%%(event)s) %s unless on (%%(event)s) azure_scheduled_events:vm_event_started' % isScheduled,
-      'azure_scheduled_events:event_fact{fact="not_before"}',
+      'and on (%(event)s) azure_scheduled_events:vm_event{event_status="Scheduled", event_type!="SpotRebalanceRecommendation"}'
+      + ' unless on (%(event)s) azure_scheduled_events:event{event_status="Started"}',
+      notBefore,
     ),
     event(
       'Advised',
       config.severities.advised,
-      'unless on (%%(event)s) %s unless on (%%(event)s) azure_scheduled_events:vm_event_started' % isScheduled,
-      'azure_scheduled_events:event_fact{fact="not_before"}',
+      'unless on (%(event)s) azure_scheduled_events:event{event_status=~"Started|Scheduled"}',
+      notBefore,
     ),
   ],
 
