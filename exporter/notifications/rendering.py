@@ -38,7 +38,6 @@ class Text(NamedTuple):
 
     title: str
     body: str
-    facts: tuple[tuple[str, str], ...]
     remarks: dict[str, str]
 
 
@@ -57,11 +56,14 @@ class Renderer:
 
         return TemplateThread(self._limits)
 
-    def render(self, request: Send, limit: int | None = None) -> tuple[Rendered, int, dict[str, str]]:
+    def render(
+        self, request: Send, limit: int | None = None, *, with_facts: bool = False
+    ) -> tuple[Rendered, int, dict[str, str]]:
         """Return the message of a request, the number of messages in it, and the failures of templates.
 
         Title and body together have at most ``limit`` characters; a body that was cut ends with a note. The
-        user's templates are for events; digests and messages about the watch always use ours.
+        user's templates are for events; digests and messages about the watch always use ours. The facts are
+        added ``with_facts``, as few services have fields for them.
         """
         if request.is_digest:
             return (*_digest(request, limit), {})
@@ -73,7 +75,7 @@ class Renderer:
             traceparent=request.traceparent,
             incident=message.incident,
             resolves=message.resolves,
-            facts=text.facts,
+            facts=_plain_facts(request, message) if with_facts else (),
             link=request.exporter_url or message.vm.portal_url,
             source=message.instance or "",
         )
@@ -98,21 +100,17 @@ class Renderer:
             self._by_template(key, request, message, remarks) if isinstance(message, Message) else ""
             for key in ("title", "body")
         )
-        urls = {"portal_url": message.vm.portal_url, "exporter_url": request.exporter_url}
         if not title:
             room = words.TITLE_LENGTH - len(_marker(request))
             title = f"[{message.severity.upper()}] {words.headline(cleaned(message, TITLE), now, room)}"
         if not body:
             shown = cleaned(message, style)
-            found = facts(shown, now, style, **urls)
+            found = facts(shown, now, style, **_urls(request, message))
             lines = [f"{style.text(fact.label)}: {style.text(fact.text)}" for fact in found]
             body = style.body(style.text(words.explanation(shown)), lines)
         if (now - message.at).total_seconds() > LATE_SECONDS:
             body = _with_delay(body, message.at, request)
-        plain = STYLES["text"]
-        found = facts(cleaned(message, plain), now, plain, **urls)
-        # Data is a kind of str, which is not encoded for the exporter.
-        return Text(title, body, tuple((str(fact.label), str(fact.text)) for fact in found), remarks)
+        return Text(title, body, remarks)
 
     def _by_template(self, key: str, request: Send, message: Message, remarks: dict[str, str]) -> str:
         """Return the text of the user's template; "" if there is none, or it fails."""
@@ -126,6 +124,15 @@ class Renderer:
         except TemplateError as error:
             remarks[key] = str(error)
             return ""
+
+
+def _urls(request: Send, message: AnyMessage) -> dict[str, str]:
+    return {"portal_url": message.vm.portal_url, "exporter_url": request.exporter_url}
+
+
+def _plain_facts(request: Send, message: AnyMessage) -> tuple[tuple[str, str], ...]:
+    style = STYLES["text"]
+    return tuple(facts(cleaned(message, style), request.now, style, **_urls(request, message)))
 
 
 def _marker(request: Send) -> str:

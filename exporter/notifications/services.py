@@ -82,6 +82,7 @@ class Service:
         headers: Any = getattr(plugin, "headers", None)
         self._headers = headers if isinstance(headers, dict) else None
         self._own_headers = dict(headers) if isinstance(headers, dict) else {}
+        self.shows_facts = self.name == _PAGER_DUTY
         self._has_memory = self.name in _WITH_MEMORY
         self._priorities = _PRIORITIES.get(self.name)
         if self._priorities and (given.get("priority") or (not url and not _is_default(plugin, "priority"))):

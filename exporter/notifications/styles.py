@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -24,6 +25,8 @@ _LONGEST_BY_FIELD = {
     # With the end of a hook's output.
     "detail": 800,
 }
+# Most texts of a message, such as the names of this VM, are also in the next one.
+_KEPT_TEXTS = 256
 _UNCHANGED = (Enum, bool, int, float, datetime)
 _CUT = "..."
 M = TypeVar("M", Message, WatchMessage, AnyMessage)
@@ -49,9 +52,6 @@ class Data(str):
         made = super().__new__(cls, safe)
         made.plain = plain
         return made
-
-
-_NOTHING = Data("", "")
 
 
 def flat(text: str, most: int = 500) -> str:
@@ -82,11 +82,9 @@ class Style:
 
     def data(self, text: str, most: int = 0) -> Data:
         """Return external text in a safe form, on one line, cut to ``most`` characters or `longest`."""
-        if not text:
-            # Many fields of a message are empty.
-            return _NOTHING
-        plain = flat(text, most or self.longest)
-        return Data(self.safe(plain), plain)
+        most = most or self.longest
+        # What is longer is cut anyway.
+        return _data(self, text[: most * 4 + 1], most)
 
     def safe(self, plain: str) -> str:
         """Return external text that is on one line without what is markup in this format."""
@@ -158,6 +156,12 @@ class HtmlStyle(Style):
         return f"<p>{head}</p>\n<ul>\n{items}</ul>"
 
 
+@lru_cache(_KEPT_TEXTS)
+def _data(style: Style, text: str, most: int) -> Data:
+    plain = flat(text, most)
+    return Data(style.safe(plain), plain)
+
+
 TITLE = TitleStyle()
 STYLES: dict[TextFormat, Style] = {"markdown": MarkdownStyle(), "text": Style(), "html": HtmlStyle()}
 
@@ -169,18 +173,17 @@ def cleaned(message: M, style: Style) -> M:
 
 
 def _cleaned(value: Any, style: Style, most: int) -> Any:
-    if value is None or isinstance(value, _UNCHANGED):
-        return value
+    if isinstance(value, msgspec.Struct):
+        texts = {
+            name: _cleaned(field, style, _LONGEST_BY_FIELD.get(name, most))
+            for name in value.__struct_fields__
+            # Most fields are empty, or not text.
+            if (field := getattr(value, name)) and not isinstance(field, _UNCHANGED)
+        }
+        return msgspec.structs.replace(value, **texts)
     if isinstance(value, list | tuple):
         return tuple(_cleaned(item, style, most) for item in value)
     if isinstance(value, dict):
         return {style.data(str(name)): _cleaned(item, style, most) for name, item in value.items()}
-    if isinstance(value, msgspec.Struct):
-        # Without those that are not text and stay as they are.
-        texts = {
-            name: _cleaned(field, style, _LONGEST_BY_FIELD.get(name, most))
-            for name in value.__struct_fields__
-            if (field := getattr(value, name)) is not None and not isinstance(field, _UNCHANGED)
-        }
-        return msgspec.structs.replace(value, **texts)
-    return style.data(str(value), most)
+    unchanged = value is None or isinstance(value, _UNCHANGED)
+    return value if unchanged else style.data(str(value), most)
