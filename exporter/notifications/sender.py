@@ -34,8 +34,14 @@ _MOST_ENDS = 3
 _STOP_SECONDS = 1.0
 _STOPPING = "the exporter is stopping"
 _ENDED = "the sender process ended"
-# Variables of the exporter that have secrets, or are for the process that the service manager started.
-_WITHHELD = re.compile(r"OTEL_.*|SCHEDULED_EVENTS_.*|CREDENTIALS_DIRECTORY|NOTIFY_SOCKET|WATCHDOG_.*")
+# The variables that Python, TLS, requests and Apprise read. The others may be secrets, and requests looks
+# through all of them twice for each message: a pod has seven for each service of its namespace.
+_PASSED = re.compile(
+    r"\w+_proxy|path(ext)?|home|user(name|profile)?|lang(uage)?|lc_\w+|tz(dir)?|te?mp(dir)?|python\w+|ld_\w+"
+    r"|malloc_\w+|ssl\w+|openssl_\w+|\w+_ca_bundle|apprise_\w+|dbus_\w+|display|xdg_\w+"
+    r"|systemroot|systemdrive|windir|comspec|(local)?appdata|program(data|files)",
+    re.IGNORECASE,
+)
 
 
 class _Asked(msgspec.Struct, eq=False):
@@ -280,6 +286,4 @@ def command() -> list[str]:
 
 def environment(environ: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
     """Return variables for the process, such as those of proxies, but none ``named`` in ``${...}``."""
-    return {
-        name: text for name, text in environ.items() if name not in named and not _WITHHELD.fullmatch(name)
-    }
+    return {name: text for name, text in environ.items() if name not in named and _PASSED.fullmatch(name)}
