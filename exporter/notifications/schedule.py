@@ -76,21 +76,25 @@ class Schedule:
         self._chance = chance
         self._recovering = recovering
         self._attempts: dict[Ids, _Attempt] = {}
+        # Whether the last attempt delivered a single message.
+        self._accepts_singles = False
+        # Since when messages have been waiting, without a moment in which none did.
+        self._waiting_since: float | None = None
+        self._start_over()
+
+    def _start_over(self) -> None:
+        """Forget all failures."""
+        self.has_failed = False
         self._holds: dict[str, _Hold] = {}
         # The events whose messages failed since the last one that was delivered.
         self._failing: set[str] = set()
-        self._backoff = Backoff(clock, chance=chance)
+        self._backoff = Backoff(self._clock, chance=self._chance)
         self._paused_until = -math.inf
-        # Whether the last attempt delivered a single message.
-        self._accepts_singles = False
-        # Whether it had waited for the target to be up again, as the messages after it do.
+        # Whether the last message had waited for the target to be up again, as those after it do.
         self._ended_outage = False
         self._digests_work = True
         # The digest that failed last, which is retried unchanged.
         self._digest: Ids = ()
-        # Since when messages have been waiting, without a moment in which none did.
-        self._waiting_since: float | None = None
-        self.has_failed = False
 
     @property
     def is_failing(self) -> bool:
@@ -174,7 +178,7 @@ class Schedule:
             self._holds.pop(life, None)
 
     def reset(self) -> None:
-        """Forget all failures, because the target was reconfigured."""
+        """Start over, because the target was reconfigured."""
         self._start_over()
         self._recovering = True
 
@@ -262,12 +266,3 @@ class Schedule:
             self._waiting_since = None
         for life in [life for life in self._holds if life not in lives]:
             del self._holds[life]
-
-    def _start_over(self) -> None:
-        self._holds.clear()
-        self._failing.clear()
-        self._backoff.succeeded()
-        self._paused_until = -math.inf
-        self._digests_work, self._digest = True, ()
-        self._ended_outage = False
-        self.has_failed = False
