@@ -1,14 +1,11 @@
 """Delivery of one target's messages: a loop hands them to the sender process, and records the results."""
 
-import contextlib
 import logging
-import queue
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from datetime import datetime
-from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -73,7 +70,7 @@ class Worker:
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late, chance=chance)
-        self._ended: queue.SimpleQueue[tuple[Attempt, Delivery]] = queue.SimpleQueue()
+        self._attempts: dict[Future[Delivery | Checked], Attempt] = {}
         # The services behind the target that already have a message which others have not.
         self._services: dict[Ids, tuple[str, ...]] = {}
         self._remarked: set[str] = set()
@@ -100,15 +97,13 @@ class Worker:
         deadline = time.monotonic() + timeout
         if not self._loop.join(timeout):
             return False
-        with contextlib.suppress(queue.Empty):
-            while self._schedule.under_way:
-                self._settle(*self._ended.get(timeout=max(deadline - time.monotonic(), 0)))
-        return not self._schedule.under_way
+        wait(self._attempts, max(deadline - time.monotonic(), 0))
+        self._settle_ended()
+        return not self._attempts
 
     def step(self) -> float | None:
         """Record ended attempts, and start one if due; return the seconds until the next step."""
-        while not self._ended.empty():
-            self._settle(*self._ended.get())
+        self._settle_ended()
         if self._plan is not self._plan_in_use:
             self._change_plan()
         plan = self._plan_in_use
@@ -158,18 +153,21 @@ class Worker:
             traceparent=self._tracer.traceparent(traced) if traced else "",
             services=self._services.get(ids, ()),
         )
-        self._sender.ask(request).add_done_callback(partial(self._take, attempt))
-
-    def _take(self, attempt: Attempt, future: "Future[Delivery | Checked]") -> None:
-        found = future.result()
-        self._ended.put((attempt, found if isinstance(found, Delivery) else Delivery(False)))
-        self._loop.wake()
+        future = self._sender.ask(request)
+        self._attempts[future] = attempt
+        future.add_done_callback(lambda _: self._loop.wake())
 
     def _as_of_now(self, message: AnyMessage) -> AnyMessage:
         message, life = self._outbox.as_of_now(message), self._outbox.life(message)
         if isinstance(message, Message) and life is not None and life.ended is None:
             return replace(message, event=replace(message.event, approval=self._approval(life)))
         return message
+
+    def _settle_ended(self) -> None:
+        for future in [future for future in self._attempts if future.done()]:
+            found = future.result()
+            delivery = found if isinstance(found, Delivery) else Delivery(False)
+            self._settle(self._attempts.pop(future), delivery)
 
     def _settle(self, attempt: Attempt, delivery: Delivery) -> None:
         count = delivery.count if attempt.digest else len(attempt.entries)
