@@ -158,9 +158,9 @@ class TemplateThread:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._pool = ThreadPoolExecutor(1, "templates")
-        self._templates: dict[tuple[str, str], Template] = {}
-        # Without the exceptions, whose tracebacks would keep what a template has built.
-        self._failed: dict[tuple[str, str], str] = {}
+        # Those that compile, and why the others are not tried again: without the exceptions, whose tracebacks
+        # would keep what a template has built.
+        self._templates: dict[tuple[str, str], Template | str] = {}
         before = threading.stack_size(_STACK_BYTES)
         self._pool.submit(int).result()
         threading.stack_size(before)
@@ -178,24 +178,22 @@ class TemplateThread:
 
         def work() -> str:
             with self._limits.cpu(CPU_SECONDS):
-                if where not in self._templates:
-                    self._templates[where] = Template(where[0], style)
-                return self._templates[where].render(variables(message, now, style, exporter_url))
+                template = self._templates.get(where) or Template(where[0], style)
+                if isinstance(template, str):
+                    raise TemplateError(template)
+                self._templates[where] = template
+                return template.render(variables(message, now, style, exporter_url))
 
-        if where in self._failed:
-            raise TemplateError(self._failed[where])
         try:
             rendered = self._pool.submit(work).result()
         except TemplateError as error:
-            if where not in self._templates:
-                self._failed[where] = str(error)
+            self._templates.setdefault(where, str(error))
             raise
         except (TimeLimitError, MemoryError) as error:
             is_late = isinstance(error, TimeLimitError)
-            found = f"more than {CPU_SECONDS} s of CPU time" if is_late else "too much memory"
-            self._failed[where] = f"takes {found}"
-            self._templates.pop(where, None)
-            raise TemplateError(self._failed[where]) from error
+            reason = f"takes {f'more than {CPU_SECONDS} s of CPU time' if is_late else 'too much memory'}"
+            self._templates[where] = reason
+            raise TemplateError(reason) from error
         if key == "title":
             return printable(" ".join(rendered.split()))
         return _without_controls(rendered)
@@ -207,7 +205,7 @@ class TemplateThread:
             try:
                 self.render(key, templates, message, message.at, _SAMPLE_URL)
             except TemplateError as error:
-                failed = _where(key, templates) in self._failed
+                failed = isinstance(self._templates[_where(key, templates)], str)
                 problem = scrubbed(str(error) if failed else f"{error}; tried with {case}")
                 if failed or not _GAP.search(str(error)):
                     return Checked(problem)
