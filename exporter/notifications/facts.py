@@ -49,28 +49,27 @@ def facts(
     else:
         lines, is_concerned = _event_facts(message, now), message.event.target is Target.SELF
     vm = message.vm
-    zone = f", zone {vm.zone}" if vm.zone else ""
+    place = [
+        Fact("Resource group", vm.resource_group),
+        Fact("Location", vm.location and f"{vm.location}{vm.zone and f', zone {vm.zone}'}"),
+        Fact("Scale set", vm.scale_set),
+        Fact("VM size", vm.size),
+        Fact("Azure portal", portal_url and style.link(portal_url)),
+    ]
     runbook = _runbook(message)
-    place = (
-        ("Resource group", vm.resource_group),
-        ("Location", vm.location and f"{vm.location}{zone}"),
-        ("Scale set", vm.scale_set),
-        ("VM size", vm.size),
-        ("Azure portal", portal_url and style.link(portal_url)),
-    )
-    links = (
-        ("Exporter", exporter_url and style.link(exporter_url)),
-        ("Runbook", runbook and style.link(runbook)),
-    )
-    where = (*(place if is_concerned else ()), *links)
-    return [*lines, *(Fact(label, text) for label, text in where if text)]
+    links = [
+        Fact("Exporter", exporter_url and style.link(exporter_url)),
+        Fact("Runbook", runbook and style.link(runbook)),
+    ]
+    return [fact for fact in [*lines, *(place if is_concerned else []), *links] if fact.text]
 
 
 def _runbook(message: AnyMessage) -> str:
     """Return the page about what to do; "" if there is nothing to do."""
-    default = ""
-    if isinstance(message, Message) and message.event.ended is None and message.event.target is Target.SELF:
-        default = "ScheduledEventPending"
+    is_pending = (
+        isinstance(message, Message) and message.event.ended is None and message.event.target is Target.SELF
+    )
+    default = "ScheduledEventPending" if is_pending else ""
     name = _RUNBOOK_OF.get(message.transition.value, default)
     return f"{_RUNBOOKS}/{name}.md" if name else ""
 
