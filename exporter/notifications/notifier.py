@@ -42,24 +42,22 @@ class Notifier:
         After `stop` this does nothing: a new worker would send while the state is being closed.
         """
         with self._lock:
-            if not self._stopping:
-                self._take_over(plan)
-
-    def _take_over(self, plan: Plan) -> None:
-        self.plan = plan
-        waiting = self._services.outbox.counts()
-        for target in dict.fromkeys((*plan.addresses, *self._workers, *waiting)):
-            if target not in plan.addresses and waiting.get(target):
-                log.warning(
-                    "messages are waiting for a target that is not configured",
-                    extra={"target": target, "count": waiting[target]},
-                )
-            if target in self._workers:
-                self._workers[target].follow(plan)
-                continue
-            worker = Worker(target, plan, self._services)
-            self._workers = self._workers | {target: worker}
-            worker.wake()
+            if self._stopping:
+                return
+            self.plan = plan
+            waiting = self._services.outbox.counts()
+            for target in dict.fromkeys((*plan.addresses, *self._workers, *waiting)):
+                if target not in plan.addresses and waiting.get(target):
+                    log.warning(
+                        "messages are waiting for a target that is not configured",
+                        extra={"target": target, "count": waiting[target]},
+                    )
+                if target in self._workers:
+                    self._workers[target].follow(plan)
+                else:
+                    worker = Worker(target, plan, self._services)
+                    self._workers = self._workers | {target: worker}
+                    worker.wake()
 
     def wake(self) -> None:
         """Deliver newly stored messages, and have the sender process ready for those of the same events."""
