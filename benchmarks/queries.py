@@ -61,6 +61,8 @@ def _vm(number: int) -> tuple[str, str]:
 
 def _vms(vms: int, end: int) -> Iterator[Series]:
     day, last = range(end - DAY, end + 1, 240), range(end - 600, end + 1, 60)
+    for place in {_vm(number)[1] for number in range(vms)}:
+        yield f'{_R}vms{{job="{_JOB}",{place}}}', 1, day
     for number in range(vms):
         vm, place = _vm(number)
         down = number < HIT
@@ -108,7 +110,7 @@ def _event(which: str, place: str, over: int, until: int) -> Iterator[Series]:
     yield f'{_R}vm_event{{{known},event_status="Started"}}', started, range(started, until, 5)
     yield f'{_R}vm_event_started{{{known},event_status="Started"}}', started, range(started, until, 5)
     yield f"{_R}vm_event_state{{{recorded}}}", 2, range(seen, until, 60)
-    of = which.replace(f'event_id="{event_id}",', "")
+    of = f"{which},{place}".replace(f'event_id="{event_id}",', "")
     for transition, at in (("scheduled", seen), ("started", started), ("completed", over)):
         yield f'{_R}vm_transitions:increase{{{of},transition="{transition}"}}', 1, [min(at, until - 1)]
     if over <= until:

@@ -82,6 +82,8 @@
           group by (%(vm)s) (azure_scheduled_events_up or up == 0)
       )
     |||),
+    // The number of VMs in each place: whether there are any can be read from this without reading all of them.
+    record('vms', 'count without (%(instance)s, %(name)s) (azure_scheduled_events:vm)'),
     // One series per job whose VMs are, or were when it last had any, Spot VMs only.
     record('spot_job', |||
       (
@@ -338,7 +340,8 @@
       azure_scheduled_events_transitions_total and last_over_time(azure_scheduled_events:vm_transitions[6h]) > 0
     |||),
 
-    // Their increase in the last minute: unlike increase(), a whole number that includes the first transition.
+    // Their increase in the last minute, with the VM's place: unlike increase(), a whole number that includes the first
+    // transition.
     record('vm_transitions:increase', |||
       (
         azure_scheduled_events:vm_transitions
@@ -349,7 +352,14 @@
           or
           0 * azure_scheduled_events:vm_transitions
         )
-      ) > 0
+        > 0
+      )
+      * on (%(vm)s) group_left (%(where)s)
+      (
+          group by (%(vm)s, %(where)s) (azure_scheduled_events:vm)
+        or on (%(vm)s)
+          group by (%(vm)s) (azure_scheduled_events:vm_transitions)
+      )
     |||),
 
     // One series per VM and event that is gone, once, with its outcome; the value is the time of the last scrape that

@@ -52,7 +52,7 @@ def _pending() -> PanelBuilder:
         " VM is down stays for up to an hour.",
         _NO_EXPORTER,
     )
-    query = Query(number(listed, _VM), shape=Shape.NOW)
+    query = Query(number(listed, _SCOPE.any), shape=Shape.NOW)
     return numbers(about, [query], steps={1: style.NOTICE}, decimals=0)
 
 
@@ -63,7 +63,7 @@ def _vms(status: str) -> PanelBuilder:
         if is_started
         else "will be hit: an event is announced for them"
     )
-    query = Query(number(hit(_SCOPE, is_started), _VM), shape=Shape.NOW)
+    query = Query(number(hit(_SCOPE, is_started), _SCOPE.any), shape=Shape.NOW)
     about = About(f"VMs, {status}", f"VMs that {meaning}.", _NO_EXPORTER)
     return numbers(about, [query], steps={1: style.ALARM if is_started else style.NOTICE}, decimals=0)
 
@@ -83,7 +83,7 @@ def _next() -> PanelBuilder:
 
 def _watched() -> PanelBuilder:
     about = About("VMs watched", "VMs whose exporter got a valid answer at its last poll.", _NO_EXPORTER)
-    return numbers(about, [Query(number(f"{_VM} == 1", _VM), shape=Shape.NOW)], decimals=0)
+    return numbers(about, [Query(f"sum({_VM} == bool 1)", shape=Shape.NOW)], decimals=0)
 
 
 def _unwatched() -> PanelBuilder:
@@ -93,7 +93,7 @@ def _unwatched() -> PanelBuilder:
         " there. A VM that reboots is down for a while.",
         _NO_EXPORTER,
     )
-    query = Query(number(f"{_VM} < 1", _VM), shape=Shape.NOW)
+    query = Query(f"sum({_VM} < bool 1)", shape=Shape.NOW)
     return numbers(about, [query], steps={1: style.ALARM}, decimals=0)
 
 
@@ -186,7 +186,7 @@ def _places() -> PanelBuilder:
             Column("Scale set", "scale_set"),
             Column("Zone", "zone", width=55),
             Column("VMs", "", f"count {by} ({_VM})", width=60),
-            Column("Unwatched", "", number(f"{_VM} < 1", _VM, by), width=90, steps={1: style.ALARM}),
+            Column("Unwatched", "", f"sum {by} ({_VM} < bool 1)", width=90, steps={1: style.ALARM}),
             Column("Scheduled", "", number(hit(_SCOPE, False), _VM, by), width=85, steps={1: style.NOTICE}),
             Column("Started", "", number(hit(_SCOPE, True), _VM, by), width=75, steps={1: style.ALARM}),
             Column("Out of service", "", number(out, _VM, by), width=110, steps={1: style.NOTICE}),
@@ -214,7 +214,7 @@ def _seen() -> PanelBuilder:
         "Events of this period, each once. One that came and went between two scrapes is not among them.",
         _NO_EXPORTER,
     )
-    return numbers(about, [Query(number(seen, _VM), shape=Shape.NOW)], decimals=0)
+    return numbers(about, [Query(number(seen, _SCOPE.any), shape=Shape.NOW)], decimals=0)
 
 
 def _gone(outcome: str) -> PanelBuilder:
@@ -227,7 +227,7 @@ def _gone(outcome: str) -> PanelBuilder:
         }[outcome],
         _NO_EXPORTER,
     )
-    query = Query(number(gone(_SCOPE, outcome), _VM), shape=Shape.NOW)
+    query = Query(number(gone(_SCOPE, outcome), _SCOPE.any), shape=Shape.NOW)
     return numbers(about, [query], decimals=0, steps={1: style.OUTCOMES[outcome]}, below=style.NOTHING)
 
 
@@ -239,7 +239,7 @@ def _approved() -> PanelBuilder:
         _NO_EXPORTER,
     )
     counted = _SCOPE.recorded("vm_transitions:increase", 'transition="approved"')
-    approved = f"sum({_SCOPE.here(f'sum_over_time({counted}[$__range])')}) or 0 * count({_VM})"
+    approved = f"sum(sum_over_time({counted}[$__range])) or 0 * count({_SCOPE.any})"
     return numbers(about, [Query(approved, shape=Shape.NOW)], decimals=0)
 
 
@@ -284,7 +284,7 @@ def _transitions() -> PanelBuilder:
         "nothing happened in this period",
     )
     counted, by = _SCOPE.recorded("vm_transitions:increase"), "by (transition)"
-    inside = _SCOPE.here(f"sum_over_time({counted}[$__interval])")
+    happened = f"sum {by} (sum_over_time({counted}[$__interval]))"
     # Columns are drawn as wide as the gaps between points, so there have to be points where nothing happened.
     zeros = f"0 * group {by} (last_over_time({counted}[$__range] @ end()))"
-    return columns(about, [Query(f"sum {by} ({inside}) or {zeros}", "{{transition}}")])
+    return columns(about, [Query(f"{happened} or {zeros}", "{{transition}}")])

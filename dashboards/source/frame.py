@@ -177,10 +177,10 @@ def _all(variable: dashboard.QueryVariable) -> dashboard.QueryVariable:
 def _annotations(scope: Scope) -> list[Builder[AnnotationQuery]]:
     """Mark each event's beginning and start where they happened, and its end a minute or two later."""
     by = "by (event_id, event_type)"
-    seen, started = (
-        f"1000 * min {by} ({scope.here(scope.metric(f'event_{name}_timestamp_seconds'))})"
-        for name in ("first_seen", "started")
-    )
+    first_seen = scope.metric("event_first_seen_timestamp_seconds")
+    seen = f"1000 * min {by} ({first_seen if scope.one else scope.known(first_seen)})"
+    # A start that is assumed is negative.
+    started = f"1000 * min {by} ({scope.recorded('vm_event_started')} > 0)"
     ends = f"group by (event_id, event_type, transition) ({scope.recorded('vm_event_ended')})"
     return [
         _annotation("Scheduled", style.NOTICE, seen, "{{event_type}} first seen", at_value=True),

@@ -38,10 +38,14 @@ class Scope:
         places = () if self.one else tuple(f'{place}=~"${place}"' for place in PLACES)
         typed = () if name == "vm" else ('event_type=~"$event_type"',)
         # Counters have no labels of a place.
-        chosen = (
-            self.vms if name.startswith(("vm_transitions", "vm_pause")) else ",".join((self.vms, *places))
-        )
-        return f"{RECORDED}{name}{{{','.join((chosen, *typed, *matchers))}}}"
+        places = () if name.startswith("vm_pause") else places
+        return f"{RECORDED}{name}{{{','.join((self.vms, *places, *typed, *matchers))}}}"
+
+    @property
+    def any(self) -> str:
+        """Select the numbers of VMs in the chosen places: series exist only if any VM is known."""
+        chosen = ",".join(f'{name}=~"${name}"' for name in ("job", "cluster", *PLACES))
+        return f"{RECORDED}vms{{{chosen}}}"
 
     def other(self, name: str) -> str:
         """Select a metric by its whole name: those of the process, and Prometheus' own `up`."""
