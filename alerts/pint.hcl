@@ -19,7 +19,7 @@ rule {
   disable = ["alerts/template", "promql/impossible"]
 }
 rule {
-  match { name = "azure_scheduled_events:vm(_event_listed)?" }
+  match { name = "azure_scheduled_events:vm(_event_new|_transitions:increase)?" }
   disable = ["promql/impossible"]
 }
 
@@ -31,6 +31,6 @@ rule {
 
 # The groups have different intervals; these rules take into account that the others' results are older.
 rule {
-  match { name = "azure_scheduled_events:vm_(hook_failed|event_state|event_gone)" }
+  match { name = "azure_scheduled_events:vm_(hook_failed|event_state|event_gone|transitions:increase)" }
   disable = ["rule/dependency"]
 }
