@@ -86,14 +86,23 @@ def _never(match: Match, config: Config) -> str:
         if match.statuses is not None and not statuses & possible:
             return "no event has one of these statuses at one of these transitions"
         statuses &= possible
-        if set(transitions) == {Transition.APPROVED} and config.approval.mode is not Mode.ON:
-            return "nothing is approved unless approval.mode is on"
-        if set(transitions) == {Transition.HOOK_FAILED} and not config.hooks:
-            return "there are no hooks that could fail"
-        if match.target is Whom.OTHER and set(transitions) <= {Transition.APPROVED, Transition.HOOK_FAILED}:
-            return "nothing is approved, and no hook runs, for events of other VMs only"
+        if reason := _never_happens(set(transitions), match.target, config):
+            return reason
     if match.min_notice and statuses == {STARTED}:
         return "no notice is left once an event has started; remove min_notice"
+    return ""
+
+
+def _never_happens(transitions: set[Transition], target: Whom, config: Config) -> str:
+    """Return why none of these transitions happens; "" if one may."""
+    if transitions == {Transition.APPROVED} and config.approval.mode is not Mode.ON:
+        return "nothing is approved unless approval.mode is on"
+    if transitions == {Transition.IMMINENT} and not config.events.imminent:
+        return "no event becomes imminent while events.imminent is empty"
+    if transitions == {Transition.HOOK_FAILED} and not config.hooks:
+        return "there are no hooks that could fail"
+    if target is Whom.OTHER and transitions <= {Transition.APPROVED, Transition.HOOK_FAILED}:
+        return "nothing is approved, and no hook runs, for events of other VMs only"
     return ""
 
 

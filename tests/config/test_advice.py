@@ -42,6 +42,11 @@ def warnings(folder: Path, text: str) -> list[str]:
         ),
         (DRAIN % "max_notice: 15m, transitions: [scheduled]", "hooks[0].match.max_notice", LATE),
         (DRAIN % "max_notice: 15s", "hooks[0].match.max_notice", LATE),
+        (
+            DRAIN % "transitions: [imminent]" + "\nevents: {imminent: []}",
+            "hooks[0].match",
+            "nothing matches: no event becomes imminent while events.imminent is empty",
+        ),
         (RULE % "event_types: [Freeze]" + DRAIN % "event_types: [Reboot]", REQUIRED, APART),
         (RULE % "" + DRAIN % "transitions: [completed]", REQUIRED, APART),
         (RULE % "" + DRAIN % "target: other", REQUIRED, APART),
