@@ -214,7 +214,7 @@ class Schedule:
         if self._recovering or self._holds or late:
             life = self._first(lane, blocked, backlog)
         else:
-            life = next(life for life in lane.lives if life not in blocked)
+            life = next(life for life in lane.queue.values() if life not in blocked)
         items = tuple(lane.lives[life].values())
         waited = self._recovering or life in self._holds
         return Turn(items if backlog is Backlog.LAST and waited else items[:1])

@@ -31,12 +31,13 @@ class Item(NamedTuple):
 class Lane:
     """The queued messages of one target.
 
-    ``lives`` has those of each event in their order, the event first whose next message has waited longest.
-    ``ranked`` has the events by the severity of their next message, the gravest first.
+    ``lives`` has those of each event in their order. ``queue`` has the event of each message, in the order of
+    the queue, by place. ``ranked`` has the events by the severity of their next message, the gravest first.
     """
 
     def __init__(self) -> None:
         self.lives: dict[str, dict[int, Item]] = {}
+        self.queue: dict[int, str] = {}
         self.ranked: dict[Severity, dict[str, None]] = {severity: {} for severity in reversed(Severity)}
         self.count = 0
         self._places = 0
@@ -47,15 +48,16 @@ class Lane:
             self._places += 1
             self.count += 1
             items[sequence] = Item(life, sequence, severity, self._places)
+            self.queue[self._places] = life
             self._rank(life, add=True)
 
     def remove(self, life: str, sequence: int) -> None:
-        """Remove a message, if it is there; the event's next one waits behind those of other events."""
+        """Remove a message, if it is there; of those as grave, the event's next one is ranked last."""
         items = self.lives.get(life, {})
         if sequence in items:
             self.count -= 1
             self._rank(life, add=False)
-            del items[sequence], self.lives[life]
+            del self.queue[items[sequence].place], items[sequence], self.lives[life]
             if items:
                 self.lives[life] = items
                 self._rank(life, add=True)

@@ -363,3 +363,21 @@ def test_a_target_without_templates_has_the_general_ones(build: Build, own: str,
     bench = build(target)
     bench.show(*events("a"))
     assert bench.sent()[0].title.startswith(title)
+
+
+def test_the_order_of_one_document(build: Build) -> None:
+    """An event that is updated and imminent at once is not put behind one that is new."""
+    bench = build(ONCALL + "events: {imminent: [10m]}")
+    for number in (1, 2):
+        near = raw_event(
+            EventId=f"near {number}", NotBefore=(bench.clock.now() + timedelta(hours=1)).isoformat()
+        )
+        bench.show(near)
+        moved = near | {"NotBefore": (bench.clock.now() + timedelta(minutes=5)).isoformat()}
+        bench.show(moved, *events(f"new {number}", EventType="Preempt"), wait=5)
+        assert [title.split()[2].rstrip(":") for title in bench.sender().titles[-3:]] == [
+            "updated",
+            "imminent",
+            "scheduled",
+        ]
+        bench.show(wait=60)

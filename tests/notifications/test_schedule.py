@@ -107,9 +107,9 @@ def refusing(life: str, failure: Failure) -> Callable[[Ids], Answer]:
 
 def test_a_target_that_is_well_is_told_in_order() -> None:
     """What happened first is sent first, regardless of severity."""
-    desk = Desk(item("a"), item("b", CRITICAL), item("a", CRITICAL, 2))
+    desk = Desk(item("a"), item("b", CRITICAL), item("a", CRITICAL, 2), item("a", INFO, 3), item("c"))
     desk.work()
-    assert desk.order == ["a", "b", "a"]
+    assert desk.order == ["a", "b", "a", "a", "c"]
 
 
 def test_what_waited_goes_out_gravest_first() -> None:
