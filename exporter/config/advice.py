@@ -99,7 +99,7 @@ def _never_happens(transitions: set[Transition], target: Whom, config: Config) -
         return "nothing is approved unless approval.mode is on"
     if transitions == {Transition.IMMINENT} and not config.events.imminent:
         return "no event becomes imminent while events.imminent is empty"
-    if transitions == {Transition.HOOK_FAILED} and not config.hooks:
+    if transitions == {Transition.HOOK_FAILED} and not (config.hooks or config.kubernetes.drain.evicts):
         return "there are no hooks that could fail"
     if target is Whom.OTHER and transitions <= {Transition.APPROVED, Transition.HOOK_FAILED}:
         return "nothing is approved, and no hook runs, for events of other VMs only"

@@ -13,6 +13,7 @@ DRAIN = "hooks: [{name: drain, command: [/bin/sh], match: {%s}}]"
 LATE = "is compared only when a transition happens"
 REQUIRED = "approval.rules[0].require_hooks[0]"
 APART = "the hook 'drain' never runs for what the rule matches"
+FAILURES = "routes: [{targets: [a], match: {transitions: [hook_failed]}}]"
 
 
 def warnings(folder: Path, text: str) -> list[str]:
@@ -70,6 +71,7 @@ def test_what_cannot_act(tmp_path: Path, text: str, key: str, problem: str) -> N
         RULE % "max_duration: 8s" + DRAIN % "min_duration: 8s",
         RULE % "min_duration: 4s" + DRAIN % "max_duration: 4s",
         f"notifications: {{{TARGETS}, {FIRST % 'any'}}}",
+        f"kubernetes: {{drain: {{enabled: true}}}}\nnotifications: {{{TARGETS}, {FAILURES}}}",
     ],
 )
 def test_what_can_act(tmp_path: Path, text: str) -> None:
