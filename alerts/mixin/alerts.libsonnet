@@ -79,7 +79,7 @@
       'ScheduledEventPending',
       'azure_scheduled_events:event{event_status!="Started"}',
       null,
-      '{{ $labels.event_type }} {{ if eq $labels.event_status "Scheduled" }}scheduled{{ else }}advised{{ end }}: {{ $labels.vms }}, ' + notBefore,
+      '{{ $labels.event_type }} {{ toLower $labels.event_status }}: {{ $labels.vms }}, ' + notBefore,
       about(notBefore),
       noIdentity { event_status: '' },
     ),
