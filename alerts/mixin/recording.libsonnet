@@ -362,8 +362,8 @@
       )
     |||),
 
-    // One series per VM and event that is gone, once, with its outcome; the value is the time of the last scrape that
-    // listed it. Counters and events are evaluated in different groups, so they are matched over several minutes.
+    // One series per VM and event that is gone, once, with its outcome; the value is the time when it was last
+    // seen to be listed. Counters and events are evaluated in different groups, so they are matched over several minutes.
     record('vm_event_gone', |||
       max without (event_status, event_source) (
         last_over_time(azure_scheduled_events:vm_event[4m])
