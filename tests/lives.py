@@ -2,10 +2,8 @@
 
 from datetime import datetime, timedelta
 
-import msgspec
-
 from exporter.model.advance import advance
-from exporter.model.documents import Defect, Document
+from exporter.model.documents import Document
 from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import Known, Life, Step, Transition
 from tests.clocks import NOW
@@ -26,20 +24,14 @@ class Story:
         *events: ScheduledEvent,
         incarnation: int | None = None,
         after: timedelta = timedelta(seconds=1),
-        defects: tuple[Defect, ...] = (),
     ) -> Step:
         self.now += after
         self.incarnation = self.incarnation + 1 if incarnation is None else incarnation
-        document = Document(self.incarnation, events, defects)
+        document = Document(self.incarnation, events)
         step = advance(self.known, document, self.now, instance=self.instance, watching=self.watching)
         self.known = step.known
         self.watching = True
         return step
-
-    def restart(self) -> None:
-        """Forget all that is not written down, and read what is."""
-        self.known = msgspec.json.decode(msgspec.json.encode(self.known), type=Known)
-        self.watching = False
 
     @property
     def current(self) -> list[Life]:

@@ -203,7 +203,7 @@ def test_without_imds(tmp_path: Path) -> None:
 def test_the_clock(tmp_path: Path, seconds: int, level: Level, words: str) -> None:
     """The finding has the difference to the clock of IMDS, and the remedy."""
     head = b"HTTP/1.1 200 OK\r\nDate: Wed, 04 Mar 2026 22:00:00 GMT\r\nContent-Length: 2\r\n\r\n{}"
-    with serving(lambda connection, _: connection.send(head)) as imds:
+    with serving(head) as imds:
         clock = HandClock(NOW + timedelta(seconds=seconds))
         result = found(asked(imds.url, tmp_path), clock)["clock"]
     assert result.level is level

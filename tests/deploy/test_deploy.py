@@ -13,11 +13,9 @@ from exporter.notifications import planning
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 UNIT = DEPLOY / "systemd" / "azure-scheduled-events-exporter.service"
-DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
 QUADLET = DEPLOY / "docker" / "azure-scheduled-events-exporter.container"
 README = DEPLOY / "README.md"
 NAME = "azure-scheduled-events-exporter"
-PORT = 9843
 
 
 def directives() -> dict[str, str]:

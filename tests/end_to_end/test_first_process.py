@@ -2,18 +2,18 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.builders import body, raw_event
 from tests.end_to_end.program import children, eventually, exporter, free_port, get
-from tests.http_server import HttpServer, answer, serving
+from tests.http_server import answer, serving
 
 _NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 # Whoever is not root makes the namespace in one of users, or by sudo.
 WAYS = (_NAMESPACE, (*_NAMESPACE, "--user", "--map-root-user"), ("sudo", "--non-interactive", *_NAMESPACE))
+FREEZE = answer(body(raw_event(Resources=["vm_0"])))
 CONFIG = """
 hooks:
   - name: leaves
@@ -30,14 +30,6 @@ def prefix() -> tuple[str, ...]:
     raise AssertionError("no PID namespace can be made here")
 
 
-@pytest.fixture
-def imds() -> Iterator[HttpServer]:
-    """Play an IMDS that lists a Freeze of this VM."""
-    document = answer(body(raw_event(Resources=["vm_0"])))
-    with serving(lambda connection, _: connection.send(document)) as found:
-        yield found
-
-
 def first_process(parent: int) -> int:
     """Find the process that is number 1 in its namespace, below another."""
     for child in children(parent):
@@ -49,12 +41,15 @@ def first_process(parent: int) -> int:
     return 0
 
 
-def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...], imds: HttpServer) -> None:
+def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...]) -> None:
     """Orphans of hooks do not remain zombies; SIGTERM still ends the program properly."""
     port, log, config = free_port(), tmp_path / "log", tmp_path / "config.yml"
     config.write_text(CONFIG.format(folder=tmp_path))
     flags = ("--config.file", str(config), "--instance.name", "vm_0")
-    with exporter(imds.url, tmp_path / "state", port, *flags, log=log, prefix=prefix) as process:
+    with (
+        serving(FREEZE) as imds,
+        exporter(imds.url, tmp_path / "state", port, *flags, log=log, prefix=prefix) as process,
+    ):
         eventually(lambda: (tmp_path / "left").read_text().count("left") == 3)
         first = first_process(process.pid)
         # The exporter itself is all that is left below the first process.

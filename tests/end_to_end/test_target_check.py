@@ -1,28 +1,21 @@
 """The check of targets at the start: nothing waits for it, and what it finds ends the program."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.builders import body
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.http_server import HttpServer, answer, serving
+from tests.http_server import answer, serving
 
 HELD = "tests.end_to_end.held"
+IDLE = answer(body())
 TEMPLATES = """
 notifications:
   targets: [{name: a, url: "json://127.0.0.1:9/"}]
   templates: {title: "{{ event.nothing }}"}
 """
-
-
-@contextmanager
-def idle() -> Iterator[HttpServer]:
-    with serving(lambda connection, _: connection.send(answer(body()))) as imds:
-        yield imds
 
 
 def test_nothing_waits_for_a_check_that_hangs(tmp_path: Path) -> None:
@@ -33,7 +26,7 @@ def test_nothing_waits_for_a_check_that_hangs(tmp_path: Path) -> None:
     python.chmod(0o755)
     environ, flags = {"HELD_PYTHON": str(python)}, ("--notify", "json://127.0.0.1:9/")
     with (
-        idle() as imds,
+        serving(IDLE) as imds,
         exporter(
             imds.url, tmp_path / "state", port, *flags, environ=environ, log=log, module=HELD
         ) as process,
@@ -62,7 +55,7 @@ def test_what_the_check_finds_ends_the_start(tmp_path: Path, flags: list[str], m
     file.write_text(TEMPLATES)
     flags = [flag.replace("FILE", str(file)) for flag in flags]
     with (
-        idle() as imds,
+        serving(IDLE) as imds,
         exporter(
             imds.url, tmp_path / "state", free_port(), *flags, environ=environ, log=log, module=HELD
         ) as process,

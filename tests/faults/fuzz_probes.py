@@ -51,7 +51,6 @@ from tests.notifications.senders import MemorySender
 from tests.web import support
 from tests.web.certificates import Pki
 
-Owner = Route | Rule | Hook
 Probe = Callable[[bytes], None]
 LONGEST_MESSAGE = 10_000
 _MOST_RECORDS = 1_000_000

@@ -137,9 +137,6 @@ class World:
             self.quiet()
             self.bench.clock.pass_seconds(seconds)
 
-    def figures(self) -> list[str]:
-        return [f"{count:7} {kind}" for kind, count in sorted(self.counts.items())]
-
     def _run(self, command: Command) -> CommandResult:
         if self.chance.random() < 0.9:
             return SUCCEEDED
