@@ -90,6 +90,8 @@ class HttpServer:
     def _serve(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError), sock:
             wrapped = self._wrap(sock) if self._wrap else sock
+            # TLS takes the file descriptor with it.
+            self._socks.append(wrapped)
             with wrapped, wrapped.makefile("rb") as file:
                 while request := _read_request(file):
                     self.requests.append(request)

@@ -2,17 +2,17 @@
 
 import contextlib
 import json
-import ssl
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import trustme
+
 from exporter.clock import Clock, SystemClock
-from tests.web.certificates import Pki
+from tests.http_server import Connection, Request, answer, serving
+from tests.imds.test_client_hostile import tls
 
 NODE = "vmss000046"
 TOKEN = "token-1"
@@ -137,50 +137,21 @@ def _merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def serving(api: Api, folder: Path) -> Iterator[dict[str, str]]:
+def served(api: Api, folder: Path) -> Iterator[dict[str, str]]:
     """Serve it by TLS; return the variables of a pod, with a service account in the folder."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        # The body would wait for the acknowledgement of the head, which takes 40 ms.
-        disable_nagle_algorithm = True
+    def respond(connection: Connection, request: Request) -> None:
+        if api.down:
+            connection.hang_up()
+            return
+        url = urlsplit(request.path)
+        assert request.headers["authorization"] == f"Bearer {(folder / 'token').read_text()}"
+        content = request.json if request.body else None
+        status, found = api.answer(request.method, url.path, parse_qs(url.query), content)
+        connection.send(answer(json.dumps(found).encode(), f"{status} Status"))
 
-        def handle_one_request(self) -> None:
-            if api.down:
-                self.close_connection = True
-            else:
-                super().handle_one_request()
-
-        def do(self) -> None:
-            if api.down:
-                self.close_connection = True
-                return
-            content = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "null")
-            url = urlsplit(self.path)
-            assert self.headers["Authorization"] == f"Bearer {(folder / 'token').read_text()}"
-            status, found = api.answer(self.command, url.path, parse_qs(url.query), content)
-            body = json.dumps(found).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = do_PATCH = do  # noqa: N815  # as http.server names them
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    Pki.make(folder).authority.cert_pem.write_to_path(folder / "ca.crt")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.crt")
     (folder / "token").write_text(TOKEN)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.server_port)}
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(respond, tls(authority)) as server:
+        yield {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}

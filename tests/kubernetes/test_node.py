@@ -20,7 +20,7 @@ from exporter.kubernetes.objects import KubernetesError
 from tests.bench import Bench, Build
 from tests.bench.test_keys import keys
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
-from tests.kubernetes.api import NODE, Api, serving
+from tests.kubernetes.api import NODE, Api, served
 
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 TAINT = "scheduled-events-exporter/pending"
@@ -46,7 +46,7 @@ def start(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             folder = tmp_path / f"account{len(list(tmp_path.iterdir()))}"
             folder.mkdir()
             api = Api()
-            for name, value in stack.enter_context(serving(api, folder)).items():
+            for name, value in stack.enter_context(served(api, folder)).items():
                 monkeypatch.setenv(name, value)
             monkeypatch.setenv("NODE_NAME", NODE)
             api.pod("web")
