@@ -125,22 +125,6 @@ def test_a_server_that_refuses_and_then_hangs(rig: Rig) -> None:
         eventually(lambda: "kubernetes_failing" not in get(f"{rig.bench.url}/api/v1/status"), within=10)
 
 
-def test_a_server_that_hangs_until_the_event(rig: Rig) -> None:
-    """The drain fails at NotBefore, and nothing is sent later."""
-    rig.controlled("web")
-    with rig.running():
-        eventually(lambda: rig.condition("MaintenancePlanned")["status"] == "False")
-        rig.proxy.hangs = True
-        not_before = rig.announce(15)
-        rig.until(not_before)
-        rig.drained("failed", within=6)
-        rig.proxy.hangs = False
-        eventually(lambda: rig.is_cordoned, within=10)
-        time.sleep(3)
-        assert [at for at in rig.evictions() if at > not_before] == []
-        assert "web" in rig.pods
-
-
 def test_what_is_left_at_not_before(rig: Rig) -> None:
     """With a budget that never lets go and a stuck finalizer the rest is evicted, and the drain fails."""
     rig.configure({"name": "drained", "action": "approve", "require_hooks": [DRAIN]})
@@ -171,18 +155,6 @@ def test_what_is_left_at_not_before(rig: Rig) -> None:
     rig.cluster.ask("PATCH", f"{PODS}/stuck-{rig.name}", {"metadata": {"finalizers": None}})
 
 
-def test_a_budget_that_lets_go(rig: Rig) -> None:
-    """It is tried again every 5 s."""
-    rig.controlled("guarded")
-    rig.budget("guarded")
-    with rig.running():
-        rig.announce(40)
-        eventually(lambda: len(rig.evictions()) == 2, within=8)
-        rig.allow("guarded")
-        eventually(lambda: "guarded" not in rig.pods, within=7)
-        rig.drained()
-
-
 def test_pods_without_a_controller_that_stay(rig: Rig) -> None:
     """Without force they are named, and all others are evicted."""
     rig.configure(force=False)
@@ -207,21 +179,6 @@ def test_a_preemption_of_two_hundred_pods(rig: Rig) -> None:
         assert datetime.now(UTC) < not_before
         assert len(rig.evictions()) == 200
         assert resident(process.pid, "VmHWM") < 160
-
-
-def test_what_others_drain(rig: Rig) -> None:
-    """While the taint of AKS is there, nothing is done; the drain succeeds once its pods are gone."""
-    aks = {"key": "remediator.kubernetes.azure.com/unschedulable", "value": "true", "effect": "NoSchedule"}
-    rig.patch(spec={"taints": [aks]})
-    rig.controlled("web")
-    with rig.running():
-        rig.announce(60)
-        eventually(lambda: rig.condition("MaintenancePlanned")["status"] == "True")
-        time.sleep(4)
-        assert (rig.evictions(), rig.is_cordoned, "web" in rig.pods) == ([], False, True)
-        assert rig.bench.count(DRAIN, "succeeded") == 0
-        rig.cluster.ask("DELETE", f"{PODS}/web-{rig.name}")
-        rig.drained()
 
 
 @pytest.mark.parametrize("when", ["before", "during"])
