@@ -55,18 +55,6 @@ def test_ids_like_keys_are_kept_apart() -> None:
     assert [(one.event.event_id, one.number) for one in life.current] == [("a#2", 1), ("a", 3)]
 
 
-def test_history_is_forgotten_after_90_days() -> None:
-    """A gone event is remembered for 90 days from its end, and then named for deletion once."""
-    life = Story()
-    life.feed(scheduled())
-    life.feed()
-    kept = life.feed(after=HISTORY)
-    assert (kept.forgotten, len(life.past)) == ((), 1)
-    step = life.feed(incarnation=life.incarnation)
-    assert (step.forgotten, step.writes, life.past) == ((FREEZE_ID.lower(),), True, [])
-    assert life.feed().forgotten == ()
-
-
 def test_what_returns_after_it_was_forgotten() -> None:
     """A forgotten event is new; its past is deleted in the same step."""
     life = Story()
