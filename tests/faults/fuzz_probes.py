@@ -99,8 +99,12 @@ def _look(known: Known, clock: HandClock) -> None:
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))
     registry.register(EventCollector(lambda: snapshot))
-    list(text_string_to_metric_families(generate_latest(registry).decode()))
-    list(openmetrics_parser.text_string_to_metric_families(openmetrics.generate_latest(registry).decode()))
+    for families in (
+        text_string_to_metric_families(generate_latest(registry).decode()),
+        openmetrics_parser.text_string_to_metric_families(openmetrics.generate_latest(registry).decode()),
+    ):
+        series = [(s.name, tuple(sorted(s.labels.items()))) for family in families for s in family.samples]
+        assert len(series) == len(set(series))
     site = support.site(snapshot)
     assert support.ask(site, "/").status == 200
     for path in ("/api/v1/events", "/api/v1/status"):

@@ -7,28 +7,21 @@ from datetime import timedelta
 from itertools import product
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter import __version__
 from exporter.errors import PollOutcome
 from exporter.health import DegradedReason, Health
-from exporter.metrics import EventCollector, SnapshotCollector
-from exporter.model.documents import decode_document
+from exporter.metrics import SnapshotCollector
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target, trace_id
 from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
 from tests.bench import Build
-from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, body, raw_event
+from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
 from tests.clocks import NOW, HandClock
-from tests.lives import Story
 
 ALL = "metrics: {events: all, resources: true}"
-ODD = ['a"b\\c\nd', "\x00\x1b[31m", "\ud800", "é€𝄞", "x" * 10_000, "", "{}=,"]
 EVENT = {"event_id": FREEZE_ID, "event_type": "Freeze"}
 STARTED = {"EventStatus": "Started", "NotBefore": ""}
 
@@ -218,33 +211,3 @@ def test_reasons_are_seen(build: Build) -> None:
         assert bench.metric("degraded", reason=reason.value) == 1
     bench.show(raw_event(EventType="Reboot", **STARTED))
     assert bench.metric("in_service") == 0
-
-
-texts = st.sampled_from(ODD) | st.text(max_size=20)
-raw_events = st.builds(
-    raw_event,
-    EventId=texts,
-    EventType=st.sampled_from(EVENT_TYPES) | texts,
-    EventStatus=st.sampled_from(EVENT_STATUSES) | texts,
-    Resources=st.lists(st.sampled_from(["WestNO_0", "westno_0", "_WestNO_0"]) | texts, max_size=4),
-    Description=texts,
-    DurationInSeconds=st.integers(),
-)
-
-
-@settings(max_examples=30)
-@given(st.lists(raw_events, max_size=4))
-def test_any_events_can_be_scraped(events: list[Any]) -> None:
-    """Whatever the document says, both formats can be read, and no series is there twice."""
-    story = Story()
-    story.feed(*decode_document(body(*events)).events)
-    snapshot = Snapshot(current=tuple(story.current), all_events=True, resources=True)
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: snapshot, Health(HandClock()), HandClock()))
-    registry.register(EventCollector(lambda: snapshot))
-    for families in (
-        text_string_to_metric_families(generate_latest(registry).decode()),
-        openmetrics_parser.text_string_to_metric_families(openmetrics.generate_latest(registry).decode()),
-    ):
-        series = [(s.name, tuple(sorted(s.labels.items()))) for family in families for s in family.samples]
-        assert len(series) == len(set(series))
