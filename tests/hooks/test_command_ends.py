@@ -183,16 +183,6 @@ def test_a_stop_that_is_noticed_late(code: str, *, stopped: bool) -> None:
     assert (done.result.reason == "ended early: the exporter is stopping") == stopped
 
 
-@pytest.mark.usefixtures("short_grace")
-def test_a_stop_kills_what_will_not_end() -> None:
-    """The exporter's own end is not held up by a deaf family."""
-    stop = threading.Event()
-    done = ran(*python(DEAF_FAMILY), stop=stop, output=lambda _: stop.set())
-    assert done.result.reason == f"ended early: the exporter is stopping{KILLED}"
-    assert done.result.stopped
-    assert done.left == []
-
-
 def test_a_command_is_not_begun_after_a_stop() -> None:
     """A worker that was about to begin one leaves it to the next start of the exporter."""
     stop = threading.Event()

@@ -26,25 +26,6 @@ def told(view: EventView = VIEW, **others: Any) -> dict[str, str]:
     return environment(msgspec.structs.replace(job, **others), attempt, traceparent)
 
 
-def test_an_event_as_variables() -> None:
-    """Every variable is there, with times as RFC 3339 and durations in seconds."""
-    assert told(traceparent="00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01") == {
-        "EVENT_ID": FREEZE_ID,
-        "EVENT_TYPE": "Freeze",
-        "EVENT_STATUS": "Scheduled",
-        "EVENT_SOURCE": "Platform",
-        "EVENT_NOTBEFORE": "2026-03-04T22:15:00Z",
-        "EVENT_RESOURCES": "WestNO_0,WestNO_1",
-        "EVENT_RESOURCETYPE": "VirtualMachine",
-        "EVENT_DESCRIPTION": "Virtual machine is being paused.",
-        "EVENT_DURATION": "5",
-        "EVENT_TRANSITION": "scheduled",
-        "EVENT_ATTEMPT": "1",
-        "INSTANCE_NAME": "WestNO_0",
-        "TRACEPARENT": "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01",
-    }
-
-
 def test_the_id_is_that_of_all_the_life() -> None:
     """An event that continues under a new id has its first id in hooks."""
     life = Life(scheduled(event_id="NEW"), (FREEZE_ID, "NEW"), first_seen=NOW)

@@ -50,17 +50,6 @@ def test_pauses(interval: float, polls: list[tuple[bool, float, float]]) -> None
         clock.pass_seconds(pause)
 
 
-def test_after_the_first_minute() -> None:
-    """The pauses double to 10 s; those of up to 30 s begin a minute after the first failure."""
-    clock = HandClock()
-    pauses = PollPauses(1.0, clock=clock, chance=lambda: 0.0)
-    found = []
-    for _ in range(13):
-        found.append(pauses.after(False, 0.0))
-        clock.pass_seconds(found[-1])
-    assert found == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0, 10.0, 30.0, 30.0, 30.0, 30.0]
-
-
 def test_every_request_counts() -> None:
     """Requests of all kinds, failed ones included, keep to 5 a second together."""
     clock = HandClock()

@@ -21,23 +21,6 @@ def spans(*steps: Step, vm: str = VM) -> list[Span]:
     return [span for step in steps for occurrence in step.occurrences for span in event_spans(occurrence, vm)]
 
 
-def test_a_whole_life() -> None:
-    """Phases become spans when they end, the root last; all in the trace of the EventId, with real times."""
-    life = Story()
-    assert spans(life.feed(scheduled())) == []
-    (announced,) = spans(life.feed(started()))
-    under_way, root = spans(life.feed())
-    assert [(s.name, s.start, s.end) for s in (announced, under_way, root)] == [
-        ("scheduled", at(1), at(2)),
-        ("started", at(2), at(3)),
-        ("scheduled_event Freeze", at(1), at(3)),
-    ]
-    assert {s.trace_id for s in (announced, under_way, root)} == {TRACE}
-    assert root.parent_id == ""
-    assert announced.parent_id == under_way.parent_id == root.span_id
-    assert len({announced.span_id, under_way.span_id, root.span_id}) == 3
-
-
 def test_attributes() -> None:
     """The root has all that is known, the NotBefore that was announced too, though Azure blanks it."""
     life = Story()
