@@ -6,14 +6,18 @@ from exporter.config import Overrides, loading
 from exporter.config.advice import advice
 from exporter.errors import Mistakes
 
-FIRST = "routes: [{targets: [a], leader: first, match: {target: %s}}]"
 TARGETS = "targets: [{name: a, url: 'json://localhost'}]"
+ROUTES = f"notifications: {{{TARGETS}, routes: [{{targets: [a]}}, {{targets: [a], %s}}]}}\n"
 RULE = "approval: {mode: 'on', rules: [{name: r, action: approve, require_hooks: [drain], match: {%s}}]}\n"
+APPROVING = "approval: {mode: 'on', rules: [{name: r, action: approve}]}\n"
 DRAIN = "hooks: [{name: drain, command: [/bin/sh], match: {%s}}]"
+PROGRAM = "hooks: [{name: h, command: [%s]}]"
 LATE = "is compared only when a transition happens"
+TOO_LATE = "no notice is left once an event has started; remove min_notice"
+NOTHING = "nothing matches: "
+ROUTE = "notifications.routes[1].match"
 REQUIRED = "approval.rules[0].require_hooks[0]"
 APART = "the hook 'drain' never runs for what the rule matches"
-FAILURES = "routes: [{targets: [a], match: {transitions: [hook_failed]}}]"
 
 
 def warnings(folder: Path, text: str) -> list[str]:
@@ -27,20 +31,61 @@ def warnings(folder: Path, text: str) -> list[str]:
     ("text", "key", "problem"),
     [
         (
+            "notifications: {targets: [{name: a, url: x}, {name: b, url: x}], routes: [{targets: [a]}]}",
+            "notifications.targets[1]",
+            "no route names this target, so it gets no message",
+        ),
+        (
             f"notifications: {{{TARGETS}, watch: {{after: 1s}}}}\nimds: {{poll_interval: 1m}}",
             "notifications.watch.after",
             "1s is less than imds.poll_interval, 1m: a failed poll makes it blind",
         ),
         (
-            f"notifications: {{{TARGETS}, {FIRST % 'other'}}}",
-            "notifications.routes[0].leader",
+            ROUTES % "leader: first, match: {target: other}",
+            "notifications.routes[1].leader",
             "never delivers with target: other",
         ),
+        (ROUTES % "match: {max_notice: 15s}", f"{ROUTE}.max_notice", LATE),
         (
-            f"notifications: {{{TARGETS}, routes: [{{targets: [a], match: {{max_notice: 15s}}}}]}}",
-            "notifications.routes[0].match.max_notice",
-            LATE,
+            APPROVING + ROUTES % "match: {transitions: [approved], target: other}",
+            ROUTE,
+            f"{NOTHING}nothing is approved, and no hook runs, for events of other VMs only",
         ),
+        (
+            ROUTES % "match: {transitions: [scheduled], statuses: [Started]}",
+            ROUTE,
+            f"{NOTHING}no event has one of these statuses at one of these transitions",
+        ),
+        (ROUTES % "match: {transitions: [started], min_notice: 1m}", ROUTE, NOTHING + TOO_LATE),
+        (
+            ROUTES % "match: {transitions: [approved]}",
+            ROUTE,
+            f"{NOTHING}nothing is approved unless approval.mode is on",
+        ),
+        (
+            ROUTES % "match: {transitions: [hook_failed]}",
+            ROUTE,
+            f"{NOTHING}there are no hooks that could fail",
+        ),
+        (
+            "approval: {rules: [{name: a, action: approve}]}",
+            "approval.rules",
+            "no rule acts while approval.mode is off; set it to dry_run or on",
+        ),
+        (
+            "approval: {mode: 'on', rules: [{name: r, action: hold}]}",
+            "approval.mode",
+            "nothing is approved without a rule whose action is approve",
+        ),
+        (
+            "approval: {mode: dry_run, rules: [{name: all, action: approve}, {name: some, action: hold}]}",
+            "approval.rules[1]",
+            "never decides: the rule 'all' above matches all that it matches",
+        ),
+        (PROGRAM % "/nowhere/x", "hooks[0].command", "/nowhere/x does not exist"),
+        (PROGRAM % "/etc/passwd", "hooks[0].command", "/etc/passwd is not executable"),
+        (PROGRAM % "no-such-program", "hooks[0].command", "no-such-program is not found in PATH"),
+        (DRAIN % "statuses: [Started], min_notice: 1s", "hooks[0].match", NOTHING + TOO_LATE),
         (DRAIN % "max_notice: 15m, transitions: [scheduled]", "hooks[0].match.max_notice", LATE),
         (DRAIN % "max_notice: 15s", "hooks[0].match.max_notice", LATE),
         (
@@ -57,7 +102,7 @@ def warnings(folder: Path, text: str) -> list[str]:
     ],
 )
 def test_what_cannot_act(tmp_path: Path, text: str, key: str, problem: str) -> None:
-    """The warning names the key and the reason."""
+    """A setting without effect is one warning, which names the key and the reason."""
     (warning,) = warnings(tmp_path, text)
     assert f": {key}: {problem}" in warning
 
@@ -65,15 +110,48 @@ def test_what_cannot_act(tmp_path: Path, text: str, key: str, problem: str) -> N
 @pytest.mark.parametrize(
     "text",
     [
+        "",
+        PROGRAM % "sh",
+        PROGRAM % "/bin/sh, -c, 'true'",
+        ROUTES % "match: {transitions: [completed], statuses: [Started]}",
+        ROUTES % "match: {transitions: [scheduled, started], min_notice: 1m}",
+        ROUTES % "leader: first, match: {target: any}",
+        APPROVING.replace("}]", ", match: {statuses: [Scheduled, Started], min_notice: 1s}}]"),
         DRAIN % "max_notice: 15m",
         DRAIN % "max_notice: 15s, transitions: [imminent]",
         RULE % "event_types: [Freeze]" + DRAIN % "event_types: [Freeze, Reboot], transitions: [scheduled]",
         RULE % "max_duration: 8s" + DRAIN % "min_duration: 8s",
         RULE % "min_duration: 4s" + DRAIN % "max_duration: 4s",
-        f"notifications: {{{TARGETS}, {FIRST % 'any'}}}",
-        f"kubernetes: {{drain: {{enabled: true}}}}\nnotifications: {{{TARGETS}, {FAILURES}}}",
+        ROUTES % "match: {transitions: [hook_failed]}" + "kubernetes: {drain: {enabled: true}}",
     ],
 )
 def test_what_can_act(tmp_path: Path, text: str) -> None:
     """There is no warning about what may act."""
     assert warnings(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "never"),
+    [
+        ("", "max_duration: 8s", True),
+        ("max_duration: 8s", "", False),
+        ("max_duration: 8s", "max_duration: 8s", True),
+        ("max_duration: 4s", "max_duration: 8s", False),
+        ("max_duration: 8s", "min_duration: 4s", False),
+        ("min_duration: 4s", "min_duration: 8s", True),
+        ("min_duration: 8s", "min_duration: 4s", False),
+        ("event_types: [Freeze, Reboot]", "event_types: [Freeze]", True),
+        ("event_types: [Freeze]", "event_types: [Freeze, Reboot]", False),
+        ("event_types: [Freeze]", "", False),
+        ("target: any", "", True),
+        ("", "target: any", False),
+        ("windows: [{days: [mon]}]", "", False),
+    ],
+)
+def test_a_rule_that_never_decides(tmp_path: Path, first: str, second: str, never: bool) -> None:
+    """There is a warning where a rule above matches all that a rule matches, and only there."""
+    rules = "".join(
+        f"{{name: {name}, action: hold, match: {{{text}}}}}, " for name, text in (("a", first), ("b", second))
+    )
+    found = warnings(tmp_path, f"approval: {{mode: dry_run, rules: [{rules}]}}")
+    assert any("never decides" in warning for warning in found) is never
