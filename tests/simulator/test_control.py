@@ -82,16 +82,6 @@ def test_the_service_is_switched_off(client: Client) -> None:
     assert states == ["on", "off", "empty", "off", "empty", "off", "on"]
 
 
-@pytest.mark.parametrize("body", [{"empty_seconds": -1}, {"empty_seconds": "5m"}, {"seconds": 5}, []])
-def test_an_impossible_switch_off_is_refused(client: Client, body: object) -> None:
-    """The status is 400, with the reason, and the service stays on."""
-    client.ask()
-    answer = client.ask("/api/v1/switch-off", "POST", json=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]
-    assert client.ask("/api/v1/state").json()["service"] == "on"
-
-
 def test_faults_are_set_and_removed(client: Client) -> None:
     """PUT sets a fault, which the state shows until it is used up, or until DELETE removes it."""
     answer = client.ask("/api/v1/faults", "PUT", json={"mode": "error", "status": 503, "count": 1})
@@ -105,24 +95,30 @@ def test_faults_are_set_and_removed(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault",
+    ("method", "path", "body"),
     [
-        {},
-        {"mode": "explode"},
-        {"mode": "error", "status": 200},
-        {"mode": "error", "status": 304},
-        {"mode": "delay", "seconds": -1},
-        {"mode": "delay", "count": 0},
-        {"mode": "delay", "second": 1},
-        [],
+        ("PUT", "faults", {}),
+        ("PUT", "faults", {"mode": "explode"}),
+        ("PUT", "faults", {"mode": "error", "status": 200}),
+        ("PUT", "faults", {"mode": "error", "status": 304}),
+        ("PUT", "faults", {"mode": "delay", "seconds": -1}),
+        ("PUT", "faults", {"mode": "delay", "count": 0}),
+        ("PUT", "faults", {"mode": "delay", "second": 1}),
+        ("PUT", "faults", []),
+        ("POST", "switch-off", {"empty_seconds": -1}),
+        ("POST", "switch-off", {"empty_seconds": "5m"}),
+        ("POST", "switch-off", {"seconds": 5}),
+        ("POST", "switch-off", []),
     ],
 )
-def test_an_impossible_fault_is_refused(client: Client, fault: object) -> None:
-    """The status is 400, with the reason, and no fault is set."""
-    answer = client.ask("/api/v1/faults", "PUT", json=fault)
+def test_what_is_impossible_is_refused(client: Client, method: str, path: str, body: object) -> None:
+    """The status is 400, with the reason; no fault is set, and the service stays on."""
+    client.ask()
+    answer = client.ask(f"/api/v1/{path}", method, json=body)
     assert answer.status_code == 400
     assert answer.json()["error"]
-    assert client.ask("/api/v1/state").json()["fault"] is None
+    state = client.ask("/api/v1/state").json()
+    assert (state["fault"], state["service"]) == (None, "on")
 
 
 def test_another_sites_page_can_do_nothing(client: Client) -> None:

@@ -14,17 +14,6 @@ from exporter.simulator.engine import group
 from tests.simulator.support import HandClock, change, document, gist, make, plan, scenario
 
 
-def test_an_event_is_scheduled_started_and_gone() -> None:
-    """Each step comes at its time and raises the incarnation by one."""
-    clock = HandClock()
-    simulator = make(scenario(), clock=clock)
-    seen = []
-    for clock.passed in (0, 99.9, 100, 149.9, 150):
-        seen.append(gist(simulator))
-    scheduled, started = [("Freeze", "Scheduled")], [("Freeze", "Started")]
-    assert seen == [(1, scheduled), (1, scheduled), (2, started), (2, started), (3, [])]
-
-
 def test_not_before_is_the_start_rounded_down_and_blank_once_started() -> None:
     """At ten times the speed 100 s are 10 s on the clock; the fraction of a second is dropped."""
     clock = HandClock()
@@ -46,27 +35,6 @@ def test_not_before_is_the_start_rounded_down_and_blank_once_started() -> None:
         "EventSource": "Platform",
         "DurationInSeconds": -1,
     }
-
-
-def test_without_notice_an_event_is_started_from_the_first() -> None:
-    """A hardware failure appears as Started, in one step."""
-    clock = HandClock()
-    simulator = make(scenario(plan(notice=0)), clock=clock)
-    assert gist(simulator) == (1, [("Freeze", "Started")])
-    clock.passed = 50
-    assert gist(simulator) == (2, [])
-
-
-def test_a_cancelled_event_goes_without_having_started() -> None:
-    """It is gone in the next incarnation, and does not start later."""
-    clock = HandClock()
-    simulator = make(scenario(plan(cancelled_after=60)), clock=clock)
-    clock.passed = 59
-    assert gist(simulator) == (1, [("Freeze", "Scheduled")])
-    clock.passed = 60
-    assert gist(simulator) == (2, [])
-    clock.passed = 500
-    assert gist(simulator) == (2, [])
 
 
 def test_an_approval_starts_an_event_at_once() -> None:

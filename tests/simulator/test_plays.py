@@ -54,10 +54,37 @@ def one(letter: str, status: str, *vms: str) -> list[tuple[str, str, tuple[str, 
 
 
 @pytest.mark.parametrize(
-    ("name", "moments"),
+    ("planned", "moments"),
     [
+        (plan(), [(0, 1, one("a", "Scheduled")), (100, 2, one("a", "Started")), (150, 3, [])]),
+        (plan(notice=0), [(0, 1, one("a", "Started")), (50, 2, [])]),
+        (plan(cancelled_after=60), [(0, 1, one("a", "Scheduled")), (60, 2, [])]),
         (
-            "vm-joins",
+            plan(returns_after=30, changes=(change(20, vms=BOTH),)),
+            [
+                (0, 1, one("a", "Scheduled")),
+                (20, 2, one("a", "Scheduled", *BOTH)),
+                (100, 3, one("a", "Started", *BOTH)),
+                (150, 4, []),
+                (180, 5, one("a", "Scheduled")),
+                (200, 6, one("a", "Scheduled", *BOTH)),
+                (280, 7, one("a", "Started", *BOTH)),
+                (330, 8, []),
+            ],
+        ),
+        (
+            plan(advisory=20, renews_id=True, changes=(change(50, vms=BOTH), change(150))),
+            [
+                (0, 1, one("a", "Advisory")),
+                (20, 2, one("b", "Scheduled")),
+                (50, 3, one("c", "Scheduled", *BOTH)),
+                (120, 4, one("d", "Started", *BOTH)),
+                (150, 5, one("e", "Started", *BOTH)),
+                (170, 6, []),
+            ],
+        ),
+        (
+            load_scenarios(["vm-joins"])[0],
             [
                 (0, 1, one("a", "Scheduled", "vm_1")),
                 (300, 2, one("a", "Scheduled", *BOTH)),
@@ -65,12 +92,14 @@ def one(letter: str, status: str, *vms: str) -> list[tuple[str, str, tuple[str, 
                 (1500, 4, []),
             ],
         ),
-        ("withdrawn-advisory", [(0, 1, one("a", "Advisory")), (600, 2, [])]),
+        (load_scenarios(["withdrawn-advisory"])[0], [(0, 1, one("a", "Advisory")), (600, 2, [])]),
     ],
+    ids=["usual", "no notice", "cancelled", "returns once", "renews ids", "vm-joins", "withdrawn-advisory"],
 )
-def test_a_bundled_scenario(name: str, moments: list[Moment]) -> None:
-    """Incarnations, ids, statuses and resources follow the scenario's file."""
-    assert Stage(*load_scenarios([name])).watch(3000) == moments
+def test_a_life(planned: EventPlan | Scenario, moments: list[Moment]) -> None:
+    """Each step comes at its time, and each new document raises the incarnation by one."""
+    whole = planned if isinstance(planned, Scenario) else scenario(planned)
+    assert Stage(whole).watch(3000) == moments
 
 
 def test_a_change_says_what_it_changes_and_leaves_the_rest() -> None:
@@ -101,21 +130,6 @@ def test_a_change_says_what_it_changes_and_leaves_the_rest() -> None:
     ]
 
 
-def test_an_event_returns_once_under_its_id() -> None:
-    """After its end it is listed again and runs through all phases once more, with its changes."""
-    planned = plan(returns_after=30, changes=(change(20, vms=BOTH),))
-    assert Stage(scenario(planned)).watch(1000) == [
-        (0, 1, one("a", "Scheduled")),
-        (20, 2, one("a", "Scheduled", *BOTH)),
-        (100, 3, one("a", "Started", *BOTH)),
-        (150, 4, []),
-        (180, 5, one("a", "Scheduled")),
-        (200, 6, one("a", "Scheduled", *BOTH)),
-        (280, 7, one("a", "Started", *BOTH)),
-        (330, 8, []),
-    ]
-
-
 def test_an_advisory_has_no_start_and_cannot_be_approved() -> None:
     """NotBefore is blank until the event is Scheduled; an approval is noted and has no effect."""
     planned = plan(type="Preempt", advisory=60, notice=30)
@@ -132,20 +146,6 @@ def test_an_advisory_has_no_start_and_cannot_be_approved() -> None:
     stage.look(60)
     stage.simulator.approve(stage.ids)
     assert stage.look(60)[1:] == (3, one("a", "Started"))
-
-
-def test_ids_are_renewed_at_each_change() -> None:
-    """Changes of the status count, too; one document drops the old id and lists the new one."""
-    planned = plan(advisory=20, renews_id=True, changes=(change(50, vms=BOTH), change(150)))
-    stage = Stage(scenario(planned))
-    assert stage.watch(300) == [
-        (0, 1, one("a", "Advisory")),
-        (20, 2, one("b", "Scheduled")),
-        (50, 3, one("c", "Scheduled", *BOTH)),
-        (120, 4, one("d", "Started", *BOTH)),
-        (150, 5, one("e", "Started", *BOTH)),
-        (170, 6, []),
-    ]
 
 
 def test_the_newest_id_is_approved_and_cancelled() -> None:

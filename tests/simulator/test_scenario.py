@@ -168,6 +168,7 @@ CHANGES = "events[0].changes"
             f":13: {CHANGES}[0]: must have at least one of vms, notice, description, duration_in_seconds",
         ),
         ("after: 5m", "in: 5m", f":13: {CHANGES}[0].in: unknown key; "),
+        (CHANGED.partition("events:")[2], " []\n", ":5: events: must hold an event at least"),
         ("3m", "0s", ":11: events[0].returns_after: must be more than 0s"),
         (
             "returns_after: 3m",
@@ -190,11 +191,3 @@ def test_a_change_may_renew_the_id_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(CHANGED.replace("        vms: [vm_0, vm_1]\n", "") + "    renews_id: true\n")
     assert load_scenarios([str(path)])[0].events[0].changes[0] == change(300)
-
-
-def test_a_scenario_without_events_is_refused(tmp_path: Path) -> None:
-    """It has nothing to play."""
-    path = tmp_path / "own.yaml"
-    path.write_text(GOOD.partition("events:")[0] + "events: []\n")
-    with pytest.raises(ConfigurationError, match=r":5: events: must hold an event at least"):
-        load_scenarios([str(path)])
