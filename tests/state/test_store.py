@@ -33,7 +33,7 @@ _DOCUMENTS = st.builds(
 _MOVES = st.tuples(st.timedeltas(timedelta(0), timedelta(days=60)), _DOCUMENTS, st.booleans())
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(_MOVES, max_size=8))
 def test_any_history_survives_restarts(moves: list[tuple[timedelta, Document, bool]]) -> None:
     """After any documents, with restarts in between, exactly what was known is known."""
