@@ -3,7 +3,6 @@
 import json
 import logging
 import time
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from exporter.model.messages import Delivery
 from exporter.transport import BODY_LIMIT
 from tests.bench import Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
+from tests.memory import traced
 
 # A hundredfold of what it takes here; what grows with the square of the input would take hours.
 SOON_SECONDS = 5.0
@@ -137,12 +137,7 @@ def test_no_document_takes_many_times_its_size(odd: dict[str, Any], most: int) -
     """Although Python's texts take four bytes for each character beside an emoji."""
     found = {"DocumentIncarnation": 1, "Events": [raw_event(), raw_event(EventId=REBOOT_ID) | odd]}
     document = json.dumps(found, ensure_ascii=False).encode(errors="backslashreplace")
-    tracemalloc.start()
-    try:
-        decoded = decode_document(document)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    decoded, peak = traced(lambda: decode_document(document))
     assert decoded.events[0].event_id == FREEZE_ID
     assert peak < most * 2**20
 

@@ -1,7 +1,6 @@
 """Tests of `exporter.web.exposition`: the text of a scrape, part of which is kept."""
 
 import gzip
-import tracemalloc
 import zlib
 from collections.abc import Iterator
 
@@ -17,6 +16,7 @@ from exporter.serving.http import Response
 from exporter.web.exposition import Encode, Exposition
 from tests.builders import scheduled
 from tests.clocks import HandClock
+from tests.memory import traced
 from tests.web.support import life
 
 
@@ -74,14 +74,13 @@ class Large(Collector):
 def test_a_large_text_is_never_held_as_a_whole() -> None:
     """Neither while it is rendered nor while it is sent."""
     exposition = Exposition(CollectorRegistry(), HandClock(), events=Large())
-    tracemalloc.start()
-    try:
+
+    def render_and_send() -> tuple[int, list[int]]:
         text = exposition.text(generate_latest, "")
-        sizes = [len(piece) for piece in Response(text.data, inflated_size=text.size).pieces()]
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert sum(sizes) == text.size > 20 * 2**20
+        return text.size, [len(piece) for piece in Response(text.data, inflated_size=text.size).pieces()]
+
+    (size, sizes), peak = traced(render_and_send)
+    assert sum(sizes) == size > 20 * 2**20
     assert max(sizes) <= 32 * 1024
     assert peak < 8 * 2**20
 
@@ -92,12 +91,7 @@ def test_the_samples_of_many_events_are_never_held_as_a_whole(encode: Encode) ->
     lives = [life(scheduled(event_id=f"{number:032x}")) for number in range(5000)]
     events = EventCollector(lambda: Snapshot(current=tuple(lives), resources=True))
     exposition = Exposition(CollectorRegistry(), HandClock(), events=events)
-    tracemalloc.start()
-    try:
-        text = exposition.text(encode, "")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    text, peak = traced(lambda: exposition.text(encode, ""))
     lines = zlib.decompress(text.data, wbits=-zlib.MAX_WBITS).decode().splitlines()
     types = [line for line in lines if line.startswith("# TYPE")]
     assert len(types) == len(set(types)) == 7

@@ -2,7 +2,6 @@ import gzip
 import json
 import logging
 import ssl
-import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -16,6 +15,7 @@ from exporter.tracing.export import SpanExporter, console_exporter, otlp_exporte
 from exporter.tracing.worker import ExportOutcome
 from tests.clocks import NOW
 from tests.http_server import Connection, Request, serving
+from tests.memory import traced
 from tests.notifications.receivers import Receiver, http_receiver
 from tests.tracing.receiver import Arrived, spans
 
@@ -218,12 +218,7 @@ def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch, status: int, lay
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
         exporter = otlp()
         exporter.export([SPAN])
-        tracemalloc.start()
-        try:
-            outcome = exporter.export([SPAN])
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        outcome, peak = traced(lambda: exporter.export([SPAN]))
     assert outcome.accepted == (status == 200)
     assert peak < 2 * 1024**2
 

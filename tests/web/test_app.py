@@ -5,7 +5,6 @@ import gzip
 import json
 import logging
 import threading
-import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +21,7 @@ from exporter.web.rendering import MOST_IN_WORK
 from exporter.web.settings import WebSettings
 from tests.builders import FREEZE_ID
 from tests.clocks import HandClock
+from tests.memory import traced
 from tests.web.support import Answer, Reloads, ask, call, freeze, life, past, served, site, snapshot
 
 PATHS = ("/", "/metrics", "/api/v1/events", "/api/v1/status", "/-/healthy", "/-/ready", "/-/in-service")
@@ -206,12 +206,7 @@ def test_many_events_are_never_held_as_a_whole() -> None:
     """The API's list of 5,000 events, which has almost 3 MB, is encoded and compressed in pieces."""
     many = [life(freeze(event_id=f"{number:032x}")) for number in range(5000)]
     app = WebApp(site(snapshot(current=tuple(many))))
-    tracemalloc.start()
-    try:
-        response = asyncio.run(app(Request("GET", "/api/v1/events", "", (), b"")))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    response, peak = traced(lambda: asyncio.run(app(Request("GET", "/api/v1/events", "", (), b""))))
     assert response.size > 2_500_000
     assert peak < 2_000_000
 
