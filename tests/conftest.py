@@ -47,7 +47,6 @@ _END_TO_END = (
 _LONG = (
     "dashboards/test_queries.py",
     "end_to_end/test_alertmanager.py",
-    "end_to_end/test_hanging.py",
     "faults/test_hostile_load.py",
 )
 

@@ -1,68 +1,22 @@
 """The running program against an IMDS whose answers never end, or only seem not to."""
 
 import contextlib
-import json
-import queue
 import signal
 import socket
 from pathlib import Path
 
-import pytest
-
-from tests.builders import body, raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.http_server import Connection, Request, answer, serving
+from tests.http_server import Connection, Request, serving
 
-NAME = "WestNO_0"
-SETTINGS = {
-    "imds": {"timeout": "1s"},
-    "instance": {"name": NAME},
-    "approval": {"mode": "on", "rules": [{"name": "all", "match": {}, "action": "approve"}]},
-}
 IMPATIENT = "tests.end_to_end.impatient"
-DOCUMENT = answer(body(raw_event(Resources=[NAME], NotBefore="")))
-
-
-def drip_a_head(connection: Connection) -> None:
-    """Send a byte every half second of a head that never ends."""
-    connection.drip(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000, pause=0.5)
-
-
-def settings(folder: Path) -> tuple[str, str]:
-    path = folder / "exporter.yml"
-    path.write_text(json.dumps(SETTINGS))
-    return "--config.file", str(path)
-
-
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_an_answer_that_never_ends(tmp_path: Path, method: str) -> None:
-    """It is given up at the timeout, whichever thread waits for it, and tried again."""
-    hanging = queue.SimpleQueue[None]()
-
-    def respond(connection: Connection, request: Request) -> None:
-        events = request.path.startswith("/metadata/scheduledevents")
-        if request.method == method and events and len(server.requests) > 1:
-            hanging.put(None)
-            drip_a_head(connection)
-        else:
-            connection.send(DOCUMENT)
-
-    with (
-        serving(respond) as server,
-        exporter(server.url, tmp_path / "state", free_port(), *settings(tmp_path)) as process,
-    ):
-        for _ in range(2):
-            hanging.get(timeout=60)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
 
 
 def test_a_poll_that_hangs(tmp_path: Path) -> None:
     """Where no deadline helps, the process ends with status 1 for its supervisor, with a logged reason."""
-    log = tmp_path / "log"
-    state = tmp_path / "state"
+    log, state, file = (tmp_path / name for name in ("log", "state", "exporter.yml"))
+    file.write_text("imds: {timeout: 1s}\ninstance: {name: WestNO_0}\n")
     # Its main thread looks after the poll twice in that time.
-    environ, flags = {"WATCHDOG_USEC": "1000000"}, settings(tmp_path)
+    environ, flags = {"WATCHDOG_USEC": "1000000"}, ("--config.file", str(file))
     with exporter(
         "http://hangs.invalid", state, free_port(), *flags, environ=environ, log=log, module=IMPATIENT
     ) as process:

@@ -42,10 +42,10 @@ def silent(connection: Connection, _: Request) -> None:
     connection.stopping.wait(30)
 
 
-def ask(server: HttpServer | str, timeout: float = 5.0) -> ImdsError:
-    """Fetch once, and return the error."""
+def ask(server: HttpServer | str, timeout: float = 5.0, method: str = "GET") -> ImdsError:
+    """Fetch or approve once, and return the error."""
     client = make_client(server, timeout=timeout, first_timeout=timeout)
-    error = failure(client.fetch)
+    error = failure(client.fetch if method == "GET" else lambda: client.approve(["a"]))
     client.close()
     return error
 
@@ -68,7 +68,8 @@ TIMEOUT, HTTP_ERROR = PollOutcome.TIMEOUT, PollOutcome.HTTP_ERROR
         pytest.param(refusing("429 Slow down"), PollOutcome.THROTTLED, id="throttle"),
     ],
 )
-def test_slow_servers(respond: Respond, reason: PollOutcome) -> None:
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_slow_servers(respond: Respond, reason: PollOutcome, method: str) -> None:
     """However little at a time a server sends, the caller is back at the timeout; a refusal stays one."""
     sent = threading.Event()
 
@@ -77,11 +78,11 @@ def test_slow_servers(respond: Respond, reason: PollOutcome) -> None:
         sent.set()
 
     with serving(noted) as server:
-        error = ask(server, timeout=0.4)
+        error = ask(server, timeout=0.4, method=method)
         assert reason is TIMEOUT or not sent.is_set()
     assert error.reason is reason
     if reason is TIMEOUT:
-        assert str(error) == f"GET {server.url}/metadata/scheduledevents: no answer within 0.4 s"
+        assert str(error) == f"{method} {server.url}/metadata/scheduledevents: no answer within 0.4 s"
 
 
 def test_first_answer() -> None:
