@@ -3,6 +3,8 @@
 import contextlib
 import logging
 import os
+import ssl
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,6 +95,26 @@ def pki(tmp_path: Path) -> "Pki":
     from tests.web.certificates import Pki
 
     return Pki.make(tmp_path)
+
+
+@pytest.fixture
+def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return a server's and a client's context that trust each other."""
+    import trustme
+
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    return server, client
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Return a directory that every user may write to, as that of `tmp_path` is closed."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o777)
+        yield Path(directory)
 
 
 @pytest.fixture

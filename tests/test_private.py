@@ -2,7 +2,6 @@ import contextlib
 import os
 import stat
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,28 +25,20 @@ def umask(mask: int) -> Iterator[None]:
         os.umask(before)
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a directory in which an unprivileged user may write."""
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o777)
-        yield Path(directory)
-
-
 def modes(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_mode & 0o7777 for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize("mask", UMASKS)
-def test_the_state_is_private(folder: Path, mask: int) -> None:
+def test_the_state_is_private(open_folder: Path, mask: int) -> None:
     """Directories that are made get 0700, those above included, and every file of the state 0600."""
-    fixture = StateFixture(folder / "above" / "state")
+    fixture = StateFixture(open_folder / "above" / "state")
     with unprivileged():
         with umask(mask):
             store = fixture.open()
             store.record(nth_step(Known(), 1))
             assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == ""
-            found = modes(folder)
+            found = modes(open_folder)
         assert {name: mode for name, mode in found.items() if mode == 0o700} == {
             "above": 0o700,
             "above/state": 0o700,
@@ -59,9 +50,9 @@ def test_the_state_is_private(folder: Path, mask: int) -> None:
         fixture.close()
 
 
-def test_what_was_moved_aside_stays_private(folder: Path) -> None:
+def test_what_was_moved_aside_stays_private(open_folder: Path) -> None:
     """A damaged file keeps its mode under its new name, and the new file is as private as the first."""
-    fixture = StateFixture(folder / "state")
+    fixture = StateFixture(open_folder / "state")
     with umask(0):
         fixture.open()
         fixture.close()
@@ -69,7 +60,7 @@ def test_what_was_moved_aside_stays_private(folder: Path) -> None:
         fixture.open()
         fixture.close()
     assert len(fixture.aside()) == 1
-    assert set(modes(folder / "state").values()) == {0o600}
+    assert set(modes(open_folder / "state").values()) == {0o600}
 
 
 TRAPS: dict[str, Callable[[Path], object]] = {

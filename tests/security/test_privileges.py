@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,28 +37,20 @@ def prefix() -> tuple[str, ...]:
     raise AssertionError("setpriv does not work here")
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Return a directory that everybody may write to, as the tests' own is closed."""
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o777)
-        yield Path(directory)
-
-
 def status(pid: int) -> dict[str, str]:
     """Read a process's status from the kernel (proc_pid_status(5))."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def test_everything_works_without_privileges(folder: Path, prefix: tuple[str, ...]) -> None:
+def test_everything_works_without_privileges(open_folder: Path, prefix: tuple[str, ...]) -> None:
     """Polling, serving, the state, a hook, messages and an approval; and a stop in good order."""
-    azure, port, log = Azure(), free_port(), folder / "log"
-    flags = ("--config.file", str(configuration(folder)), *FLAGS)
+    azure, port, log = Azure(), free_port(), open_folder / "log"
+    flags = ("--config.file", str(configuration(open_folder)), *FLAGS)
     with serving(azure.respond) as imds, http_receiver() as receiver:
         environ = {"ONCALL_URL": f"json://{receiver.authority}", "HOME": "/nonexistent"}
         with exporter(
-            imds.url, folder / "state", port, *flags, environ=environ, log=log, prefix=prefix
+            imds.url, open_folder / "state", port, *flags, environ=environ, log=log, prefix=prefix
         ) as process:
             eventually(lambda: approved(f"http://127.0.0.1:{port}") and len(receiver.requests) == 3)
             found = status(process.pid)
@@ -70,7 +60,7 @@ def test_everything_works_without_privileges(folder: Path, prefix: tuple[str, ..
     assert found["NoNewPrivs"] == "1"
     if f"--reuid={NOBODY}" in prefix:
         assert set(found["Uid"].split()) == {str(NOBODY)}
-    assert runs(folder)
+    assert runs(open_folder)
     assert len(azure.approvals) == 1
     written = log.read_text()
     assert "degraded" not in written

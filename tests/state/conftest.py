@@ -7,7 +7,8 @@ from tests.state_support import StateFixture
 
 
 @pytest.fixture
-def fixture(tmp_path: Path) -> Iterator[StateFixture]:
-    fixture = StateFixture(tmp_path / "deep" / "state")
+def fixture(open_folder: Path) -> Iterator[StateFixture]:
+    """Return a state directory that is still to be made."""
+    fixture = StateFixture(open_folder / "state")
     yield fixture
     fixture.close()

@@ -1,8 +1,7 @@
 """The store on a disk that is full, read-only, missing or slow to be freed: memory carries on."""
 
 import sqlite3
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -98,16 +97,6 @@ def test_busy_file_does_not_hold_up_the_poller(fixture: StateFixture) -> None:
     store.retry()
     assert fixture.health.problems() == ()
     assert fixture.open().load() == replay(1)
-
-
-@pytest.fixture
-def fixture() -> Iterator[StateFixture]:
-    """Return an empty state directory that an unprivileged user can reach."""
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)
-        fixture = StateFixture(Path(directory) / "state")
-        yield fixture
-        fixture.close()
 
 
 def _set_mode(fixture: StateFixture, directory: int, files: int) -> None:
