@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import body, raw_event
-from tests.end_to_end.program import eventually, get
+from tests.end_to_end.program import eventually, exporter, get
 
 NAME = "demo_0"
 
@@ -21,18 +20,13 @@ def exporter_at(imds: str, folder: Path, config: dict[str, Any]) -> Iterator[str
     """Run the exporter on a port that it chooses, until the end of the block; yield the URL that it logs."""
     file, log = folder / "exporter.yml", folder / "log"
     file.write_text(json.dumps(config), encoding="utf-8")
-    command = [sys.executable, "-m", "exporter", "run", "--imds.endpoint", imds, "--config.file", str(file)]
-    command += ["--state.directory", str(folder / "state"), "--web.listen-address", "127.0.0.1:0"]
-    with log.open("wb") as stream:
-        process = subprocess.Popen([*command, "--log.format", "json"], stderr=stream)
-    try:
+    log.unlink(missing_ok=True)
+    flags = ("--config.file", str(file), "--log.format", "json")
+    with exporter(imds, folder / "state", 0, *flags, log=log):
         lines = eventually(lambda: re.findall(r'^.*"url".*\n', log.read_text(encoding="utf-8"), re.MULTILINE))
         url: str = json.loads(lines[0])["url"]
         eventually(lambda: get(f"{url}/-/ready"))
         yield url
-    finally:
-        process.kill()
-        process.wait()
 
 
 def hook(name: str, code: str, timeout: str = "30s") -> dict[str, Any]:
