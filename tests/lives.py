@@ -19,14 +19,9 @@ class Story:
         self.instance = instance
         self.watching = False
 
-    def feed(
-        self,
-        *events: ScheduledEvent,
-        incarnation: int | None = None,
-        after: timedelta = timedelta(seconds=1),
-    ) -> Step:
+    def feed(self, *events: ScheduledEvent, after: timedelta = timedelta(seconds=1)) -> Step:
         self.now += after
-        self.incarnation = self.incarnation + 1 if incarnation is None else incarnation
+        self.incarnation += 1
         document = Document(self.incarnation, events)
         step = advance(self.known, document, self.now, instance=self.instance, watching=self.watching)
         self.known = step.known

@@ -11,7 +11,6 @@ from exporter.commands.approve import Followed
 from exporter.config import Config, Imds, Instance
 from exporter.errors import ImdsError, PollOutcome
 from exporter.model.documents import Defect, Document
-from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import Transition
 from tests import http_server
 from tests.builders import FREEZE_ID, REBOOT_ID, body, document, raw_event, scheduled, started
@@ -20,9 +19,9 @@ from tests.clocks import NOW
 HIDDEN = Defect(FREEZE_ID, "event could not be decoded", lost=True)
 
 
-def outcomes(*documents: Document, events: tuple[ScheduledEvent, ...] = (scheduled(),)) -> list[Transition]:
-    """Return the outcomes in the course of these documents, after one with the events as approved."""
-    followed = Followed(document(*events, incarnation=5), events, NOW)
+def outcomes(*documents: Document) -> list[Transition]:
+    """Return the outcomes in the course of these documents, after one with a Freeze as it was approved."""
+    followed = Followed(document(scheduled(), incarnation=5), (scheduled(),), NOW)
     return [outcome for listed in documents for _, outcome in followed.observe(listed, NOW)]
 
 
@@ -69,8 +68,8 @@ def test_an_event_that_goes_on_under_a_new_id_has_started() -> None:
 class Azure:
     """Answers requests from a script of documents and statuses; the last one is repeated."""
 
-    def __init__(self, *documents: bytes | int, posts: tuple[bytes | int, ...] = (b"",)) -> None:
-        self.scripts = {"GET": list(documents), "POST": list(posts)}
+    def __init__(self) -> None:
+        self.scripts: dict[str, list[bytes | int]] = {"GET": [], "POST": [b""]}
         self.answered: list[str] = []
         self.url = ""
 

@@ -41,8 +41,8 @@ class Group(Simulator):
     With ``starts`` False approvals start nothing: Azure may wait for other tenants.
     """
 
-    def __init__(self, scenarios: Sequence[Scenario] = (), vm_name: str = HALL[0], **options: Any) -> None:
-        super().__init__(scenarios, vm_name=vm_name, requests_per_second=0, **options)
+    def __init__(self) -> None:
+        super().__init__(vm_name=HALL[0], requests_per_second=0)
         self.starts = True
         self.delays = (0.0, 0.0)
         self.posts: list[Post] = []
@@ -88,18 +88,12 @@ class Vm:
 
     @contextlib.contextmanager
     def running(
-        self,
-        settings: Mapping[str, Any],
-        *flags: str,
-        interval: str = "200ms",
-        environ: Mapping[str, str] | None = None,
-        named: bool = True,
+        self, settings: Mapping[str, Any], *flags: str, environ: Mapping[str, str] | None = None
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """Run its exporter with a configuration, until the end of the block; it is killed then."""
         file = self.folder / f"{self.name}.yml"
         file.write_text(json.dumps(settings))
-        words = ["--config.file", str(file), "--poll.interval", interval, *flags]
-        words += ["--instance.name", self.name] if named else []
+        words = ["--config.file", str(file), "--poll.interval", "200ms", "--instance.name", self.name, *flags]
         state = self.folder / self.name
         with exporter(self.endpoint, state, self.port, *words, environ=environ, log=self.log) as process:
             yield process
@@ -144,8 +138,8 @@ def plan(kind: Any = "Freeze", vms: Sequence[str] = HALL, **facts: Any) -> Event
     return EventPlan(type=kind, vms=tuple(vms), **values)
 
 
-def scenario(*plans: EventPlan, vms: Sequence[str] = HALL) -> Scenario:
-    return Scenario(name="story", title="", description="", vms=tuple(vms), events=plans)
+def scenario(*plans: EventPlan) -> Scenario:
+    return Scenario(name="story", title="", description="", vms=HALL, events=plans)
 
 
 def approving(*rules: Mapping[str, Any], **approval: Any) -> dict[str, Any]:

@@ -63,19 +63,19 @@ class Bench:
             eventually(lambda: get(f"{self.url}/-/ready"))
             yield process
 
-    def say(self, *events: Mapping[str, Any], step: int = 1) -> int:
-        """Set the events that IMDS lists, ``step`` incarnations later, and return the incarnation."""
-        self._incarnation += step
+    def say(self, *events: Mapping[str, Any]) -> int:
+        """Set the events that IMDS lists, and return the incarnation."""
+        self._incarnation += 1
         self.imds.simulator.set_document(body(*events, incarnation=self._incarnation))
         return self._incarnation
 
-    def tell(self, *events: Mapping[str, Any], step: int = 1) -> None:
+    def tell(self, *events: Mapping[str, Any]) -> None:
         """Set the events that IMDS lists, and wait until the exporter has seen them."""
-        incarnation = self.say(*events, step=step)
+        incarnation = self.say(*events)
         eventually(lambda: metric(self.url, "document_incarnation") == incarnation)
 
-    def notes(self, file: str = "notes") -> list[str]:
-        path = self.folder / file
+    def notes(self) -> list[str]:
+        path = self.folder / "notes"
         return path.read_text().splitlines() if path.exists() else []
 
     def log(self, message: str) -> list[dict[str, Any]]:
@@ -97,10 +97,10 @@ def _is_of_a_hook(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def bench(folder: Path, *, vm_name: str = NAME) -> Iterator[Bench]:
+def bench(folder: Path) -> Iterator[Bench]:
     mark = f"{os.getpid()}-{uuid.uuid4().hex}"
     try:
-        with SimulatorServer(Simulator(vm_name=vm_name, requests_per_second=0)) as imds:
+        with SimulatorServer(Simulator(vm_name=NAME, requests_per_second=0)) as imds:
             yield Bench(folder, imds, mark)
     finally:
         kill(marked(mark))

@@ -22,13 +22,13 @@ async def large(_: Request) -> Response:
     return Response(LARGE)
 
 
-def deaf(server: Server, requests: int = 50) -> socket.socket:
+def deaf(server: Server) -> socket.socket:
     """Open a connection that asks many times, and reads no more than the first byte."""
     peer = socket.socket()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     peer.settimeout(30)
     peer.connect(("127.0.0.1", server.port))
-    peer.sendall(GET * requests)
+    peer.sendall(GET * 50)
     assert peer.recv(1) == b"H"
     return peer
 

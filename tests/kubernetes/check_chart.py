@@ -49,8 +49,8 @@ def test_values_that_nobody_knows_are_refused(kubernetes: Cluster) -> None:
         kubernetes.helm("install", *RELEASE, "--set", "no_such_value=1")
 
 
-def found(kubernetes: Cluster, group: str, plural: str, name: str = NAME) -> Any:
-    return kubernetes.get(f"/apis/{group}/v1/namespaces/monitoring/{plural}/{name}")
+def found(kubernetes: Cluster, group: str, plural: str) -> Any:
+    return kubernetes.get(f"/apis/{group}/v1/namespaces/monitoring/{plural}/{NAME}")
 
 
 def test_a_release(kubernetes: Cluster, tmp_path: Path) -> None:

@@ -113,9 +113,8 @@ class Rig:
         (self.account / "token").write_text(cluster.token(NAMESPACE, ACCOUNT, pod))
         self.configure()
 
-    def configure(self, *rules: dict[str, Any], conditions: bool = True, **drain: Any) -> None:
+    def configure(self, *rules: dict[str, Any], **drain: Any) -> None:
         settings = {
-            "conditions": conditions,
             "node": self.name,
             "service_account": str(self.account),
             "drain": {"enabled": True, **drain},

@@ -48,8 +48,8 @@ FACTS = VirtualMachine(
 )
 
 
-def otlp(facts: VirtualMachine = FACTS) -> SpanExporter:
-    return otlp_exporter(lambda: resource_attributes(facts, None))
+def otlp() -> SpanExporter:
+    return otlp_exporter(lambda: resource_attributes(FACTS, None))
 
 
 def numbered(count: int) -> list[Span]:

@@ -17,8 +17,8 @@ VM = "westno_0"
 TRACE = FREEZE_ID.replace("-", "").lower()
 
 
-def spans(*steps: Step, vm: str = VM) -> list[Span]:
-    return [span for step in steps for occurrence in step.occurrences for span in event_spans(occurrence, vm)]
+def spans(step: Step) -> list[Span]:
+    return [span for occurrence in step.occurrences for span in event_spans(occurrence, VM)]
 
 
 def test_attributes() -> None:

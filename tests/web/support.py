@@ -22,9 +22,9 @@ from tests.clocks import NOW, HandClock
 from tests.serving.support import serving
 
 
-def life(event: ScheduledEvent, *, ago: float = 60, at: datetime = NOW) -> Life:
-    """Make an event that was first seen ``ago`` seconds before ``at``, and has been in its status since."""
-    seen = at - timedelta(seconds=ago)
+def life(event: ScheduledEvent, *, at: datetime = NOW) -> Life:
+    """Make an event that was first seen a minute before ``at``, and has been in its status since."""
+    seen = at - timedelta(minutes=1)
     started = seen if event.event_status == STARTED else None
     transition = Transition.STARTED if started else Transition.SCHEDULED
     return Life(

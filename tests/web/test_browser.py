@@ -134,10 +134,8 @@ class Stage:
         self.picture = msgspec.structs.replace(self.picture, **fields)
 
 
-def _until(
-    browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any], seconds: float = 60
-) -> Any:
-    return WebDriverWait(browser, seconds, 0.05).until(condition)
+def _until(browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any]) -> Any:
+    return WebDriverWait(browser, 60, 0.05).until(condition)
 
 
 def _complaints(browser: webdriver.Chrome) -> list[str]:
