@@ -4,15 +4,12 @@ import base64
 import http.client
 import json
 import re
-import shutil
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
 
 import bcrypt
 import pytest
-from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from exporter.model.events import EVENT_TYPES
 from tests.builders import body, raw_event
@@ -82,41 +79,6 @@ approval: {{mode: dry_run, leader: any, rules: [{{name: all, action: approve}}]}
             written = program.stop()
             assert f"told={MOST_TOLD} left_out={MANY - MOST_TOLD}" in written
             assert "messages dropped" not in written
-
-
-def test_odd_labels_please_promtool(tmp_path: Path) -> None:
-    """Quotes, newlines, NUL and halves of characters: Prometheus' own parsers take the real exposition."""
-    promtool = shutil.which("promtool")
-    assert promtool, "promtool is not installed; make test installs it"
-    odd = ['"', "\\", "\n", "\r\n", "\0", "\u2028", "\u202e", "\x1b[2J", "{}=,", "😀"]
-    odd += ["\ud800", "\udfff\ud800", "# EOF\n"]
-    events = [
-        raw_event(
-            EventId=f"{number}{text}",
-            EventType=f"a{text}",
-            Description=text * 3,
-            Resources=["WestNO_0", text],
-        )
-        for number, text in enumerate(odd)
-    ]
-    with running(tmp_path, config="metrics: {resources: true}") as program:
-        program.show(body(*events, incarnation=2), 2)
-        plain = program.get("/metrics")
-        checked = subprocess.run(
-            [promtool, "check", "metrics"], input=plain, capture_output=True, check=False
-        )
-        assert (checked.returncode, checked.stderr) == (0, b"")
-        families = openmetrics_parser.text_string_to_metric_families(
-            program.get("/metrics", **OPENMETRICS).decode()
-        )
-        samples = [sample for family in families for sample in family.samples]
-        shown = {sample.labels["description"] for sample in samples if sample.name.endswith("_event_info")}
-        # Half a character is not text.
-        assert {text * 3 for text in odd if text.isascii() or text == "😀"} <= shown
-        assert "\N{REPLACEMENT CHARACTER}" * 3 in shown
-        listed = json.loads(program.get("/api/v1/events"))["current"]
-        assert "\0\0\0" in {event["description"] for event in listed}
-        assert b"\x1b" not in program.stop().encode()
 
 
 @pytest.mark.parametrize("kind", ["guess", "send_half"])

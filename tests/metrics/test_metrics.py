@@ -22,14 +22,26 @@ from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
 from tests.clocks import NOW, HandClock
 
 ALL = "metrics: {events: all, resources: true}"
+ODD = ['"', "\\", "\n", "\r\n", "\0", "\u2028", "\x1b[2J", "{}=,", "\U0001f600", "\ud800", "# EOF\n"]
 EVENT = {"event_id": FREEZE_ID, "event_type": "Freeze"}
 STARTED = {"EventStatus": "Started", "NotBefore": ""}
 
 
 def test_promtool_has_nothing_to_say(build: Build) -> None:
-    """Names, types and help texts keep to Prometheus' rules."""
+    """Names, types, help texts and labels keep to Prometheus' rules, whatever Azure's texts have in them."""
     bench = build(ALL)
-    bench.show(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Levitate", EventStatus="Odd"))
+    bench.show(
+        raw_event(EventId=REBOOT_ID, EventType="Levitate", EventStatus="Odd"),
+        *(
+            raw_event(EventId=f"{number}{text}", EventType=f"a{text}", Description=text, Resources=[text])
+            for number, text in enumerate(ODD)
+        ),
+    )
+    families = text_string_to_metric_families(bench.request("/metrics")[1])
+    samples = next(family for family in families if family.name.endswith("_event_info")).samples
+    shown = {sample.labels["description"] for sample in samples}
+    # Half a character is no text.
+    assert {*ODD, "\N{REPLACEMENT CHARACTER}"} - {"\ud800"} <= shown
     for _ in range(2):
         text = bench.request("/metrics")[1].encode()
         done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
