@@ -74,11 +74,7 @@ REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
         (parse_endpoint, "http://a?", f"has more than scheme, host and port; {REMEDY}"),
         (parse_endpoint, "http://@a", f"has more than scheme, host and port; {REMEDY}"),
         (parse_endpoint, "http://u:p@a", f"has more than scheme, host and port; {REMEDY}"),
-        (
-            parse_poll_interval,
-            "100ms",
-            "100ms is out of range; Azure asks for 1s, and 200ms to 1h is possible",
-        ),
+        (parse_poll_interval, "100ms", f"100ms is out of range; {POLLS}"),
         (parse_poll_interval, "2h", f"2h is out of range; {POLLS}"),
         (parse_positive, "0s", "0s is too short; write more than 0s"),
         (parse_api_version, "latest", f"'latest' is not a known version; {KNOWN}"),

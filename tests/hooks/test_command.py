@@ -213,13 +213,6 @@ def test_many_lines_are_cut() -> None:
     assert cut([b"x\n" * MOST_LINES, b"z"]) == ["x"] * MOST_LINES + [REST]
 
 
-def test_many_bytes_are_cut() -> None:
-    """Long lines are fewer lines."""
-    line = b"x" * MOST_LINE_BYTES + b"\n"
-    most = MOST_BYTES // MOST_LINE_BYTES
-    assert cut([line] * (most + 5)) == ["x" * MOST_LINE_BYTES] * most + [REST]
-
-
 pieces = st.lists(
     st.binary(max_size=20)
     | st.text(max_size=20).map(str.encode)

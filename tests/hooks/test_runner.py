@@ -81,14 +81,6 @@ def fixture(tmp_path: Path) -> Iterator[HooksFixture]:
     found.store.close()
 
 
-def test_hooks_of_different_events_run_side_by_side(fixture: HooksFixture) -> None:
-    """Each waits for the other, which only works side by side."""
-    fixture.use(meet="touch $EVENT_ID; until [ -e a ] && [ -e b ]; do sleep 0.02; done")
-    fixture.happen(occurrence("a"), occurrence("b"))
-    eventually(fixture.idle)
-    assert fixture.ended == [("meet", HookOutcome.SUCCEEDED)] * 2
-
-
 def test_only_so_many_run_at_once(fixture: HooksFixture) -> None:
     """More events wait their turn, and get it."""
     fixture.use(wait="echo $EVENT_ID >> begun; until [ -e go ]; do sleep 0.02; done")

@@ -136,14 +136,6 @@ def test_statuses(written: str, status: str) -> None:
     assert (found.event_status, found.event_type) == (status, "Teleport")
 
 
-def test_of_two_events_with_one_id_the_last_holds() -> None:
-    """A repeated id, in whatever case, gives one event: the last, in its place."""
-    again = raw_event(EventId=FREEZE_ID.lower(), EventStatus="Started", NotBefore="")
-    found = decode_document(body(raw_event(), GOOD, again))
-    assert [event.event_id for event in found.events] == [REBOOT_ID, FREEZE_ID.lower()]
-    assert found.events[1] == started(event_id=FREEZE_ID.lower())
-
-
 @pytest.mark.parametrize(("written", "number"), [('"12"', 12), ('" 12 "', 12), ('"-3"', -3), ("0", 0)])
 def test_an_incarnation_in_quotes(written: str, number: int) -> None:
     """A quoted number is accepted."""

@@ -157,12 +157,6 @@ def test_what_cannot_be_honoured_is_refused(text: str, message: str, pki: Pki) -
     assert text in NOT_HERE or _promtool(path) != 0
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    """The message names the file."""
-    with pytest.raises(ConfigurationError, match=r"web\.yml: cannot be read: No such file or directory"):
-        webfile.load(tmp_path / "web.yml")
-
-
 def test_an_encrypted_key_is_refused_without_asking(pki: Pki) -> None:
     """Nobody is at the terminal of a service."""
     file = pki.folder / "key.pem"
