@@ -106,8 +106,7 @@ def test_a_trap_that_comes_later_is_not_followed(tmp_path: Path, name: str) -> N
 def test_what_others_can_write_is_refused(tmp_path: Path, name: str) -> None:
     """The error at the start has the remedy, which works."""
     fixture = StateFixture(tmp_path / "state")
-    fixture.open().record(nth_step(Known(), 1))
-    fixture.close()
+    fixture.remember(1)
     path = fixture.directory / name
     path.touch()
     path.chmod(path.stat().st_mode | 0o022)
@@ -122,8 +121,7 @@ def test_what_others_can_write_is_refused(tmp_path: Path, name: str) -> None:
 def test_what_others_own_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Whoever made it could have written it; root may own what a container is given."""
     fixture = StateFixture(tmp_path / "state")
-    fixture.open().record(nth_step(Known(), 1))
-    fixture.close()
+    fixture.remember(1)
     path = fixture.directory / name
     path.touch()
     if os.geteuid() == 0:

@@ -88,12 +88,12 @@ class Vm:
 
     @contextlib.contextmanager
     def running(
-        self, settings: Mapping[str, Any], *flags: str, environ: Mapping[str, str] | None = None
+        self, settings: Mapping[str, Any], environ: Mapping[str, str] | None = None
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """Run its exporter with a configuration, until the end of the block; it is killed then."""
         file = self.folder / f"{self.name}.yml"
         file.write_text(json.dumps(settings))
-        words = ["--config.file", str(file), "--poll.interval", "200ms", "--instance.name", self.name, *flags]
+        words = ["--config.file", str(file), "--poll.interval", "200ms", "--instance.name", self.name]
         state = self.folder / self.name
         with exporter(self.endpoint, state, self.port, *words, environ=environ, log=self.log) as process:
             yield process

@@ -1,11 +1,9 @@
 """Approvals by running programs: three VMs of a group, and one that is killed again and again."""
 
 import random
-import re
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from tests.end_to_end.approvals_group import HALL, Group, Vm, approving, plan, scenario, virtual_machines
 from tests.end_to_end.program import eventually, get, metric
@@ -14,24 +12,7 @@ from tests.notifications.receivers import Receiver, http_receiver
 from tests.tracing.receiver import spans
 
 FAILOVER = 4.0
-SINGLE = re.compile(r"^\[\w+\] (\w+) (\w+): ")
-WATCH = re.compile(r"^\[\w+\] Watch (blind|recovered): ")
-EVENT_ID = re.compile(r"^- Event: \w+ (\S+)$", re.MULTILINE)
-LINE = re.compile(r"^- \S+ \S+ UTC (\w+): .*\((\S+)\)$", re.MULTILINE)
 SHORT = {"name": "short", "match": {"event_types": ["Freeze"], "max_duration": "8s"}, "action": "approve"}
-
-
-def told(request: Any) -> list[tuple[str, str]]:
-    """Return the transitions in a message or a digest; none for messages about the watch."""
-    title, body = request["title"], request["message"]
-    if WATCH.match(title):
-        return []
-    if " messages from " in title:
-        return [(event_id, transition) for transition, event_id in LINE.findall(body)]
-    single, event_id = SINGLE.match(title), EVENT_ID.search(body)
-    assert single, title
-    assert event_id, body
-    return [(event_id[1], single[2])]
 
 
 def names(vm: Vm, event_id: str) -> list[str]:
@@ -47,7 +28,9 @@ def started(vm: Vm, event_id: str) -> bool:
 
 
 def transitions_told(receiver: Receiver) -> list[tuple[str, str]]:
-    return [entry for request in tuple(receiver.requests) for entry in told(request.json)]
+    """Return the events of a webhook's requests, each with its transition."""
+    sent = [request.json for request in tuple(receiver.requests)]
+    return [(one["subject"], one["type"].removeprefix("scheduled_event.")) for one in sent]
 
 
 def test_three_vms_of_a_group(tmp_path: Path) -> None:
@@ -55,9 +38,10 @@ def test_three_vms_of_a_group(tmp_path: Path) -> None:
     group = Group()
     settings = approving(SHORT, failover_after=f"{FAILOVER:g}s")
     with virtual_machines(group, tmp_path, *HALL) as (first, second, third), http_receiver() as chat:
-        told_to = ("--notify", f"json://{chat.authority}/")
-        with http_receiver() as traces, second.running(settings, *told_to, environ=environment(traces)):
-            with third.running(settings), first.running(settings, *told_to, environ=environment(traces)):
+        chats = [{"name": "chat", "webhook": f"http://{chat.authority}/"}]
+        telling = settings | {"notifications": {"targets": chats}}
+        with http_receiver() as traces, second.running(telling, environ=environment(traces)):
+            with third.running(settings), first.running(telling, environ=environment(traces)):
                 for vm in (first, second, third):
                     eventually(lambda: get(f"{vm.url}/-/ready"))  # noqa: B023  # called at once
                 (one,) = group.start_scenario(scenario(plan()))
@@ -80,8 +64,8 @@ def test_three_vms_of_a_group(tmp_path: Path) -> None:
             eventually(lambda: (two, "approved") in transitions_told(chat))
             eventually(lambda: sum(span.name == "approve short" for span in spans(traces)) == 2)
             # What arrived just before a kill comes again.
-            eventually(lambda: metric(second.url, "notifications_pending", target="notify-1") == 0)
-        with second.running(settings, *told_to):
+            eventually(lambda: metric(second.url, "notifications_pending", target="chat") == 0)
+        with second.running(telling):
             eventually(lambda: get(f"{second.url}/-/ready"))
             (other,) = group.start_scenario(scenario(plan(vms=("web_1",))))
             eventually(lambda: (other, "approved") in transitions_told(chat))
