@@ -19,12 +19,10 @@ class Azure:
     document: bytes = body(
         raw_event(Resources=[NAME]), raw_event(EventId=REBOOT_ID, EventType="Reboot", Resources=[NAME])
     )
-    polls: int = 0
     approvals: list[bytes] = field(default_factory=list)
 
     def respond(self, connection: Connection, request: Request) -> None:
         if request.method == "GET":
-            self.polls += 1
             connection.send(answer(self.document))
         else:
             self.approvals.append(request.body)

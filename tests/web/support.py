@@ -27,31 +27,25 @@ def life(event: ScheduledEvent, *, at: datetime = NOW) -> Life:
     seen = at - timedelta(minutes=1)
     started = seen if event.event_status == STARTED else None
     transition = Transition.STARTED if started else Transition.SCHEDULED
-    return Life(
-        event,
-        (event.event_id,),
-        seen,
-        affects=event.target("WestNO_0"),
-        started=started,
-        transitions=(TransitionRecord(transition, seen),),
-    )
+    return _life(event, seen, started=started, transitions=(TransitionRecord(transition, seen),))
 
 
 def past(event: ScheduledEvent, outcome: Transition, *, ago: float, at: datetime = NOW) -> Life:
     """Make an event that ended ``ago`` seconds before ``at``, 20 minutes after it was seen."""
     ended = at - timedelta(seconds=ago)
-    seen = ended - timedelta(minutes=20)
-    started = ended - timedelta(minutes=9) if outcome is Transition.COMPLETED else None
-    return Life(
+    took = timedelta(minutes=9) if outcome is Transition.COMPLETED else None
+    return _life(
         event,
-        (event.event_id,),
-        seen,
-        affects=event.target("WestNO_0"),
-        started=started,
+        ended - timedelta(minutes=20),
+        started=took and ended - took,
         ended=ended,
         outcome=outcome,
-        impact_seconds=None if started is None else (ended - started).total_seconds(),
+        impact_seconds=took and took.total_seconds(),
     )
+
+
+def _life(event: ScheduledEvent, seen: datetime, **fields: Any) -> Life:
+    return Life(event, (event.event_id,), seen, affects=event.target("WestNO_0"), **fields)
 
 
 def freeze(**fields: Any) -> ScheduledEvent:
