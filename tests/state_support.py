@@ -13,7 +13,7 @@ from exporter.health import DegradedReason, Health
 from exporter.model.advance import advance
 from exporter.model.documents import Document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.jobs import Job, Span, TraceJobs
+from exporter.model.jobs import Span, TraceJobs
 from exporter.model.lifecycle import Known, Life, Step
 from exporter.state.store import Store
 from tests.clocks import HandClock
@@ -128,11 +128,6 @@ def unprivileged() -> Iterator[None]:
         yield
     finally:
         os.seteuid(user)
-
-
-def queue(store: Store, jobs: Sequence[Job]) -> None:
-    """Write hooks' jobs down, as the watch does together with what they are for."""
-    store.record(Step(Known(), (), (), (), (), new_incarnation=True), jobs=jobs)
 
 
 def stage(store: Store, spans: Sequence[Span]) -> None:

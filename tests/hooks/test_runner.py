@@ -12,31 +12,19 @@ from exporter.health import Health
 from exporter.hooks.runner import MOST_AT_ONCE, HookRunner
 from exporter.inbox import Inbox
 from exporter.metrics import Metrics
-from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Known, Occurrence, Step, Transition
 from exporter.state.store import Store
 from exporter.tracing import Tracer
 from tests.clocks import NOW
 from tests.end_to_end.program import eventually
 from tests.hooks.support import VM, occurrence
-from tests.state_support import queue
-
-
-class Ended(Metrics):
-    def __init__(self) -> None:
-        super().__init__(CollectorRegistry())
-        self.ended: list[tuple[str, HookOutcome]] = []
-
-    def hook_ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
-        assert seconds >= 0
-        self.ended.append((hook, outcome))
 
 
 class HooksFixture:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = SystemClock()
-        self.metrics = Ended()
+        self.metrics = Metrics(CollectorRegistry())
         self.hooks: tuple[Hook, ...] = ()
         self.open()
 
@@ -57,15 +45,12 @@ class HooksFixture:
 
     def happen(self, *occurrences: Occurrence) -> None:
         """Write down what is to run, and have it run, as the poller does."""
-        queue(self.store, self.runner.compose(occurrences, VM, NOW))
+        jobs = self.runner.compose(occurrences, VM, NOW)
+        self.store.record(Step(Known(), (), (), (), (), new_incarnation=True), jobs=jobs)
         self.runner.wake()
 
     def idle(self) -> bool:
         return not self.runner._busy and not self.store.hook_jobs.counts()
-
-    @property
-    def ended(self) -> list[tuple[str, HookOutcome]]:
-        return self.metrics.ended
 
     def lines(self, file: str) -> list[str]:
         path = self.folder / file
@@ -90,7 +75,7 @@ def test_only_so_many_run_at_once(fixture: HooksFixture) -> None:
     assert not fixture.runner.join(0.1)
     (fixture.folder / "go").touch()
     eventually(fixture.idle)
-    assert len(fixture.ended) == MOST_AT_ONCE + 3
+    assert len(fixture.lines("begun")) == MOST_AT_ONCE + 3
     assert len([thread for thread in threading.enumerate() if thread.name == "hooks"]) == MOST_AT_ONCE
 
 
