@@ -2,10 +2,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from exporter import config
-from exporter.cli import main
 from exporter.config import Config, Mode, Overrides, loading
 from exporter.errors import ConfigurationError, Mistakes
 
@@ -85,35 +83,6 @@ def test_a_name_that_is_no_text() -> None:
     """A flag or a variable may hold bytes that are no UTF-8."""
     with pytest.raises(ConfigurationError, match=r"^instance\.name: 'vm.*' is not valid UTF-8$"):
         loading.load(None, Overrides(instance_name="vm\udc80"))
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "never"),
-    [
-        ("", "max_duration: 8s", True),
-        ("max_duration: 8s", "", False),
-        ("max_duration: 8s", "max_duration: 8s", True),
-        ("max_duration: 4s", "max_duration: 8s", False),
-        ("max_duration: 8s", "min_duration: 4s", False),
-        ("min_duration: 4s", "min_duration: 8s", True),
-        ("min_duration: 8s", "min_duration: 4s", False),
-        ("event_types: [Freeze, Reboot]", "event_types: [Freeze]", True),
-        ("event_types: [Freeze]", "event_types: [Freeze, Reboot]", False),
-        ("event_types: [Freeze]", "", False),
-        ("target: any", "", True),
-        ("", "target: any", False),
-        ("windows: [{days: [mon]}]", "", False),
-    ],
-)
-def test_a_rule_that_never_decides(tmp_path: Path, first: str, second: str, never: bool) -> None:
-    """check-config warns where a rule above matches all that a rule matches, and only there."""
-    rules = "".join(
-        f"{{name: {name}, action: hold, match: {{{text}}}}}, " for name, text in (("a", first), ("b", second))
-    )
-    (tmp_path / "c.yml").write_text(f"approval: {{mode: dry_run, rules: [{rules}]}}")
-    done = CliRunner().invoke(main, ["check-config", str(tmp_path / "c.yml")])
-    assert done.exit_code == 0
-    assert ("never decides" in done.output) is never
 
 
 def test_where_the_state_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
