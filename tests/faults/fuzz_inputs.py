@@ -55,19 +55,10 @@ _HTTP = rb"""GET POST HEAD TRACE CONNECT get / // /metrics /-/reload /-/%2e%2e/ 
     Authorization: Basic Bearer YWxpY2U6c2VjcmV0 YWxpY2U6 ==== Accept: application/openmetrics-text;version=
     1.0.0 ;escaping= ;q= Accept-Encoding: gzip;q="""
 _BREAKS = [
-    b" ",
-    b"\n",
-    b"\r\n",
-    b"\r\n\r\n",
-    b"\r",
-    b"\t",
-    b":",
-    b"\0",
-    b"\xff",
-    b"\xed\xa0\x80",
-    b"\xef\xbb\xbf",
+    *(b" ", b"\n", b"\r\n", b"\r\n\r\n", b"\r", b"\t", b":", b"\0"),
+    *(b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xc2\x85", b"\xe2\x80\xa8"),
+    *(b"5\r\nhello\r\n", b"0\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"),  # chunks, and TLS
 ]
-_BREAKS += [b"\xc2\x85", b"\xe2\x80\xa8", b"5\r\nhello\r\n", b"0\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"]
 _LANGUAGES = {
     "documents": _JSON,
     "configurations": _YAML,
