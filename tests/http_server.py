@@ -38,11 +38,11 @@ class Connection:
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)
 
-    def drip(self, data: bytes) -> None:
+    def drip(self, data: bytes, pause: float = 0.02) -> None:
         """Send byte by byte, until all is sent or the server stops."""
         for number in range(len(data)):
             self.send(data[number : number + 1])
-            if self.stopping.wait(0.02):
+            if self.stopping.wait(pause):
                 return
 
     def hang_up(self) -> None:
