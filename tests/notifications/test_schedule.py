@@ -182,6 +182,8 @@ def test_a_target_that_is_down_is_not_tried_once_per_message() -> None:
     desk.answer = lambda _: None
     desk.run(300)
     assert len(desk.got) == 50
+    # Later messages do not say that they could not be delivered before.
+    assert not desk.schedule.has_failed
 
 
 def test_no_message_waits_behind_one_that_is_not_answered() -> None:
