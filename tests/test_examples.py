@@ -1,5 +1,4 @@
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,13 +32,6 @@ def test_hooks_are_short(hook: Path) -> None:
     """Each has at most 40 lines besides comments, so that it can be read before it is trusted."""
     lines = [line.strip() for line in hook.read_text().splitlines()]
     assert sum(bool(line) and not line.startswith("#") for line in lines) <= 40
-
-
-@pytest.mark.parametrize("readme", sorted(EXAMPLES.rglob("README.md")), ids=lambda file: file.parent.name)
-def test_the_texts_name_files_that_exist(readme: Path) -> None:
-    """Links lead somewhere."""
-    for link in re.findall(r"\]\(([^)#:]+)\)", readme.read_text()):
-        assert (readme.parent / link).exists(), link
 
 
 PACEMAKER = """#!/bin/sh
