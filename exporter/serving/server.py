@@ -23,7 +23,7 @@ from exporter.serving.http import Handler, HangUpError, Request, Response
 log = logging.getLogger(__name__)
 
 _WRITE_SECONDS = 30.0  # for the peer to read a response
-_LOOK_AGAIN = 0.05  # seconds
+_LOOK_AGAIN_SECONDS = 0.05
 _BUSY_SECONDS = 1.0  # for requests in progress to end
 _MOST_BODY_BYTES = 4 * 1024**2  # of the bodies that are being sent
 _MOST_HANDSHAKES = 32  # in progress; each can take some 300 KiB
@@ -82,7 +82,7 @@ class Server:
         self._thread.start()
         self._started.wait()
 
-    def stop(self, timeout: float = 2.0) -> None:
+    def stop(self, timeout: float) -> None:
         """Stop within ``timeout`` seconds, after the responses in progress; may be called again."""
         if not self._started.is_set():
             self._listener.close()
@@ -125,7 +125,7 @@ class Server:
                 self._open(peer)
             except OSError as error:  # the client has gone, or no more files can be opened
                 log.debug("connection not accepted", extra={"error": error})
-                await asyncio.sleep(_LOOK_AGAIN)
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             accepted += 1
             if accepted % self._burst == 0:
                 # Reads requests that have arrived already, before other connections can replace these.
@@ -162,7 +162,7 @@ class Server:
             elif len(self._waiting) == len(self._tasks) or self._loop.time() > deadline:
                 return False
             else:
-                await asyncio.sleep(_LOOK_AGAIN)
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         return True
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -30,7 +30,7 @@ _PLACE = re.compile(r"/metadata/(?:(scheduledevents)|(instance)(/.*)?|(versions)
 _VERSIONS = {"scheduledevents": EVENTS_VERSIONS, "instance": INSTANCE_VERSIONS}
 _METHODS = {"scheduledevents": ("GET", "POST"), "instance": ("GET",), "versions": ("GET",)}
 # How often a wait checks the clock, which a test may set.
-_LOOK_AGAIN = 0.05
+_LOOK_AGAIN_SECONDS = 0.05
 
 
 class _StartRequest(msgspec.Struct):
@@ -117,7 +117,7 @@ class Application:
         if place != "scheduledevents":
             return self._facts(place, request)
         while (left := self._simulator.first_call_wait()) > 0:
-            await asyncio.sleep(min(left, _LOOK_AGAIN))
+            await asyncio.sleep(min(left, _LOOK_AGAIN_SECONDS))
         if request.method == "POST":
             return self._approve(request.body)
         return _tagged(request, self._simulator.document(_version(request)))

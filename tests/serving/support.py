@@ -43,7 +43,7 @@ def serving(app: Handler = echo, **options: Any) -> Iterator[Server]:
     try:
         yield server
     finally:
-        server.stop()
+        server.stop(2.0)
 
 
 def connect(server: Server) -> socket.socket:

@@ -74,7 +74,7 @@ def test_addresses_are_served(address: str, hosts: list[str], url: str) -> None:
                 peer.sendall(GET)
                 assert answer(peer).startswith(b"HTTP/1.1 200")
     finally:
-        server.stop()
+        server.stop(2.0)
 
 
 def test_without_ipv6_all_addresses_are_those_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +88,6 @@ def test_without_ipv6_all_addresses_are_those_of_ipv4(monkeypatch: pytest.Monkey
 def test_a_server_that_never_started_lets_its_address_go() -> None:
     """So a start that fails half-way can be tried again."""
     server = Server(echo, listen(f"127.0.0.1:{free_port()}"))
-    server.stop()
+    server.stop(2.0)
     listener = listen(f"127.0.0.1:{server.port}")
     listener.close()

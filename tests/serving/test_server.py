@@ -114,7 +114,7 @@ def test_the_stop_is_quick_and_leaves_nothing(caplog: pytest.LogCaptureFixture) 
         assert gate.entered.acquire(timeout=30)
         server.stop(0.5)
         assert all(is_closed(peer) for peer in peers)
-    server.stop()
+    server.stop(2.0)
     assert threading.active_count() <= before
     assert caplog.messages == []
     with pytest.raises(ConnectionRefusedError):
