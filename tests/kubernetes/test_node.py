@@ -239,6 +239,20 @@ def test_what_is_forbidden(start: Start, call: str) -> None:
     assert api.graces == {"web": None}
 
 
+def test_an_event_that_comes_closer(start: Start) -> None:
+    """Pods are evicted again, with less time, and what kept them before is not shown any more."""
+    bench, api = start()
+    api.protected = {"web"}
+    bench.show(reboot(bench), wait=3)
+    assert "(status 429: " in bench.api("kubernetes")["drain"]
+    api.protected = set()
+    bench.advance(5)
+    assert api.graces == {"web": None}
+    bench.show(reboot(bench, 20))
+    assert api.graces["web"] in range(10, 20)
+    assert bench.api("kubernetes")["drain"] == "1 pod is left: default/web"
+
+
 def test_events_that_there_are(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """An Event that a former process has created is no problem, not even for a moment."""
     bench, api = start()
