@@ -190,6 +190,12 @@ def test_an_endless_template_is_a_mistake(process: SenderProcess) -> None:
     )
     found = process.ask(CheckTemplate("body", Templates(body=immense))).result(SECONDS)
     assert found == Checked("takes too much memory")
+    stopped = pid(process)
+    os.kill(stopped, signal.SIGSTOP)
+    good = process.ask(CheckTemplate("body", Templates(body="x")))
+    eventually(lambda: process._under_way)
+    os.kill(stopped, signal.SIGKILL)
+    assert good.result(SECONDS) == Checked()
 
 
 def test_a_process_that_cannot_be_started(
