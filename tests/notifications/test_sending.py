@@ -11,9 +11,11 @@ from exporter.config import Templates
 from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Backlog, Delivery, Message
+from exporter.notifications.services import AppriseTarget
 from tests.builders import REBOOT_ID
 from tests.notifications.messages import message
 from tests.notifications.receivers import Receiver, http_receiver
+from tests.notifications.renderers import LIMITS
 from tests.notifications.senders import Direct
 
 CANARY = "canary0123456789abcdef"
@@ -209,3 +211,12 @@ def test_other_services_are_sent_without_it(receiver: Receiver) -> None:
     target = Direct(f"ntfy://{receiver.authority}/topic")
     assert target.send(MESSAGE, traceparent=HEADER).delivered
     assert "traceparent" not in receiver.requests[0].headers
+
+
+def test_services_are_opened_once() -> None:
+    """They are kept for the next message; a thread that comes meanwhile opens its own."""
+    target = AppriseTarget(Address("a", url="json://h.test/"), "", LIMITS)
+    first, second = target.open(), target.open()
+    assert first is not second
+    target.close(first)
+    assert target.open() is first

@@ -9,6 +9,7 @@ from exporter.model.messages import Delivery, Failure, WatchChange, WatchMessage
 from exporter.notifications import failures
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW
+from tests.http_server import serving, then_hang_up
 from tests.notifications.golden_cases import VM
 from tests.notifications.messages import message
 from tests.notifications.receivers import Receiver
@@ -75,7 +76,7 @@ def test_answers_count_as_those_of_any_target(
     failure: Failure | None,
     reason: str,
 ) -> None:
-    """The status decides; what follows it is not read."""
+    """The status decides."""
     monkeypatch.setattr(failures, "_SEND_SECONDS", 0.3 if mood == "drip" else 60.0)
     receiver.mood = mood
     found = hook(receiver).send(message())
@@ -83,3 +84,9 @@ def test_answers_count_as_those_of_any_target(
         assert found == Delivery(delivered=True)
     else:
         assert (found.failure, found.reason.startswith(reason)) == (failure, True)
+
+
+def test_what_follows_the_status_is_not_read() -> None:
+    """An answer that breaks off is one."""
+    with serving(then_hang_up(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n")) as server:
+        assert Direct(Address("a", webhook=server.url)).send(message()) == Delivery(delivered=True)
