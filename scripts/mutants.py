@@ -63,7 +63,7 @@ _TESTS = {
         "tests/watch",
     ),
     "notifications/samples": ("tests/commands/test_notify_test.py",),
-    "pipeline": ("tests/test_reloading.py",),
+    "pipeline": ("tests/test_reloading.py", "tests/approval"),
     "state": (
         "tests/notifications/test_outbox.py",
         "tests/hooks/test_runner.py",
