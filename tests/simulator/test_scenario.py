@@ -186,6 +186,13 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, old: str, new: str
     assert str(caught.value).startswith(f"{path}{message}")
 
 
+def test_the_least_that_is_possible(tmp_path: Path) -> None:
+    """A second after its announcement an event may be cancelled."""
+    path = tmp_path / "own.yaml"
+    path.write_text(f"{GOOD}    cancelled_after: 1s\n")
+    assert load_scenarios([str(path)])[0].events[0].cancelled_after == 1
+
+
 def test_a_change_may_renew_the_id_and_nothing_else(tmp_path: Path) -> None:
     """Where the plan renews ids, the time of the change is enough."""
     path = tmp_path / "own.yaml"
