@@ -41,6 +41,13 @@ def test_garbage_is_moved_aside(fixture: StateFixture) -> None:
     assert (fixture.directory / _ASIDE).read_bytes() == b"no database at all" * 500
 
 
+def test_the_mark_of_a_file(fixture: StateFixture) -> None:
+    """By another mark, a new version would move the state of every user aside."""
+    fixture.open()
+    fixture.close()
+    assert fixture.path.read_bytes()[68:72] == b"azsj"
+
+
 def test_newer_version_is_moved_aside(fixture: StateFixture) -> None:
     """A newer version's file is kept for it, and named so."""
     fixture.remember(3)
