@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 # Goes before a command that is to be interrupted: shells start background jobs with SIGINT ignored, which the
 # command would inherit, and Python then raises no KeyboardInterrupt.
-INTERRUPTIBLE = ("env", "--default-signal=INT")
+INTERRUPTIBLE = ("env", "--default-signal=INT,HUP")
 
 
 def free_port() -> int:
