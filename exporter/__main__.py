@@ -1,7 +1,6 @@
 """The entry point of the program: ``python -m exporter`` and the console script."""
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
@@ -81,10 +80,13 @@ def _import_program() -> None:
 
 
 def _keep_heap_small() -> None:
-    """Let glibc return the memory of large documents and answers to the system (mallopt(3)).
+    """Configure glibc to return freed memory to the system, see mallopt(3).
 
-    An arena for each thread, and a threshold that grows with each large block that is freed, would keep it.
+    By default each thread has its own arena, and the threshold for mmap grows with each large block that is
+    freed. The process then keeps most of the memory that a large document or response needed.
     """
+    import ctypes  # Other commands do not need it.
+
     arena_max, mmap_threshold = -8, -3  # M_ARENA_MAX, M_MMAP_THRESHOLD
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
         mallopt(arena_max, 1)
