@@ -3,6 +3,7 @@
 An input that breaks a promise is written to the corpus, where it stays as a test once the cause is mended.
 """
 
+import gc
 import hashlib
 import os
 import random
@@ -83,9 +84,11 @@ def repeat_corpus(name: str) -> None:
     """
     for turn in range(4):
         if turn == 1:
+            gc.collect()
             before = resident()
         for _, content in corpus(name):
             PROBES[name](content)
+    gc.collect()
     if (growth := resident() - before) > GROWTH_MIB:
         raise BrokenPromiseError(
             f"{name}: {growth:.1f} MiB more after the kept inputs were tried three times"
