@@ -271,7 +271,7 @@ class _Bench:
             for name in files:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(_PROJECT / name, root / name)
-            # Compile everything once, which would take longer than many a test. What is mutated is newer.
+            # Compile everything once, because that takes longer than many tests. Mutated files are newer.
             subprocess.run(  # noqa: S603  # only pytest
                 [python, "-m", "pytest", "-q", "--collect-only"],
                 cwd=root,

@@ -6,7 +6,7 @@ function(config) {
   vm:: join(config.placeLabels + [config.instanceLabel]),
   vmEvent:: join(config.placeLabels + [config.instanceLabel, 'event']),
   vmEventId:: join(config.placeLabels + [config.instanceLabel, 'event_id']),
-  // What a VM says of an event.
+  // An event as a VM lists it.
   listed:: join(config.placeLabels + [config.instanceLabel, 'event_id', 'event_type', 'event_source', 'event_status']),
   eventId:: join(config.placeLabels + ['event_id']),
   event:: join(config.placeLabels + ['event']),

@@ -170,7 +170,7 @@ def note(known: Known, finding: Finding, instance: str | None) -> Step | None:
 
 
 def note_pause(known: Known, lives: Iterable[Life], seconds: float) -> Step:
-    """Return the effects of a pause of this VM while these events were Started, which is no transition."""
+    """Return the effects of a pause of this VM while these events were Started; it is not a transition."""
     changed = tuple(replace(life, paused_seconds=(life.paused_seconds or 0.0) + seconds) for life in lives)
     return Step(known.replaced(*changed), changed=changed)
 

@@ -86,7 +86,7 @@ class Bench:
         self.state = folder / "state"
         self._options = fields
         patch.setattr("exporter.hooks.command.run", self._run)
-        # The time for which this machine keeps the test waiting is no part of the clock's.
+        # The time that the test waits is not part of the simulated time.
         patch.setattr("exporter.watch.pauses.Sleep._run_delay", lambda _: 0.0)
         patch.setattr("exporter.tracing.export.otlp_exporter", self._receive)
         self._watch_requests(patch)

@@ -273,7 +273,7 @@ def test_what_happened_during_a_stop(build: Build, caplog: pytest.LogCaptureFixt
 
 
 def test_an_outage_outlasts_a_restart(build: Build) -> None:
-    """It is reported once, and its end with its whole length; a step of the clock is no outage."""
+    """It is reported once, and its end with its whole length; a step of the clock is not an outage."""
     bench = build(ONCALL)
     bench.simulator.set_fault(Fault("error"))
     bench.advance(5)
@@ -292,7 +292,7 @@ def test_an_outage_outlasts_a_restart(build: Build) -> None:
 
 
 def test_an_uneventful_poll_writes_and_logs_nothing(build: Build, caplog: pytest.LogCaptureFixture) -> None:
-    """The same document costs nothing, nor does one that differs in its number alone; a reset is no news."""
+    """The same document, also with another number, costs nothing; a reset is not reported."""
     bench = build()
     bench.show(raw_event())
     caplog.set_level(logging.INFO, "exporter")

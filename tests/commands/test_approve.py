@@ -59,7 +59,7 @@ def test_an_unreadable_event_is_not_gone() -> None:
 
 
 def test_an_event_that_goes_on_under_a_new_id_has_started() -> None:
-    """This also holds if a document was skipped; what becomes of it later is no other outcome."""
+    """This also holds if a document was skipped; what happens to it later does not change the outcome."""
     renewed = started(event_id=REBOOT_ID, resources=("_westno_1", "WestNO_0"))
     assert outcomes(document(renewed, incarnation=6), document(incarnation=7)) == [Transition.STARTED]
     assert outcomes(document(renewed, incarnation=9)) == [Transition.STARTED]

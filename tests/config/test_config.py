@@ -80,7 +80,7 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_a_name_that_is_no_text() -> None:
-    """A flag or a variable may hold bytes that are no UTF-8."""
+    """A flag or a variable may hold bytes that are not valid UTF-8."""
     with pytest.raises(ConfigurationError, match=r"^instance\.name: 'vm.*' is not valid UTF-8$"):
         loading.load(None, Overrides(instance_name="vm\udc80"))
 

@@ -146,7 +146,7 @@ def test_no_time_of_day(text: object) -> None:
 
 @pytest.mark.parametrize("text", ["Mars/Olympus", "", "../../etc/passwd", "Europe"])
 def test_no_time_zone(text: str) -> None:
-    """What is no zone is refused with an example."""
+    """An invalid time zone is refused with an example."""
     with pytest.raises(ValueError, match="is not a known time zone; write it like Europe/Berlin or UTC"):
         parse_zone(text)
 

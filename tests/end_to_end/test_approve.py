@@ -55,7 +55,7 @@ def test_it_shows_asks_and_posts(desk: Desk) -> None:
 
 
 def test_without_any_input_it_approves_nothing(desk: Desk) -> None:
-    """A standard input that is closed altogether is no yes, and no traceback."""
+    """A closed standard input does not count as yes, and causes no traceback."""
     closing = ["sh", "-c", 'exec "$@" <&-', "sh", *desk.words, desk.first]
     done = subprocess.run(closing, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (1, "")

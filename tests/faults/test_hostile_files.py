@@ -42,7 +42,7 @@ def test_json_is_read_with_its_escapes(tmp_path: Path) -> None:
     ],
 )
 def test_texts_that_do_harm_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    """Half a character would break every scrape, and an error's text is for a terminal."""
+    """An unpaired surrogate would break every scrape, and an error's text is for a terminal."""
     file = tmp_path / "c.yml"
     with pytest.raises(ConfigurationError) as caught:
         load(file, text)

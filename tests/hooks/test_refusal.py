@@ -27,7 +27,7 @@ def test_a_missing_program() -> None:
 
 
 def test_a_path_with_spaces(tmp_path: Path) -> None:
-    """Directories that exist are no arguments; what follows the file is left out."""
+    """Directories that exist are not arguments; what follows the file is left out."""
     folder = tmp_path / "my tools"
     folder.mkdir()
     assert refused(f"{folder}/drain") == f"no such file: {folder}/drain"
@@ -54,7 +54,7 @@ def test_files_that_are_no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_paths_that_lead_to_no_file(tmp_path: Path) -> None:
-    """A directory is no program; a link to nothing is named as it stands, and one to itself by the system."""
+    """A directory is not a program; a dangling link is named itself, and a circular one by the system."""
     assert refused(str(tmp_path)) == f"{tmp_path} is a directory"
     link, loop = tmp_path / "link", tmp_path / "loop"
     link.symlink_to(tmp_path / "gone")

@@ -254,7 +254,7 @@ def test_an_event_that_comes_closer(start: Start) -> None:
 
 
 def test_events_that_there_are(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """An Event that a former process has created is no problem, not even for a moment."""
+    """An Event that a former process has created is never reported as a problem."""
     bench, api = start()
     api.refused = {"create events": 409}
     bench.show(reboot(bench), wait=3)

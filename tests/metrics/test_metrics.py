@@ -40,7 +40,7 @@ def test_promtool_has_nothing_to_say(build: Build) -> None:
     families = text_string_to_metric_families(bench.request("/metrics")[1])
     samples = next(family for family in families if family.name.endswith("_event_info")).samples
     shown = {sample.labels["description"] for sample in samples}
-    # Half a character is no text.
+    # An unpaired surrogate cannot be encoded.
     assert {*ODD, "\N{REPLACEMENT CHARACTER}"} - {"\ud800"} <= shown
     for _ in range(2):
         text = bench.request("/metrics")[1].encode()

@@ -127,7 +127,7 @@ def advance(state: State, poll: Poll) -> tuple[State, list[Told]]:
 
 
 def pass_time(state: State, now: datetime) -> tuple[State, list[Told]]:
-    """Return the state after an answer that is no document, and the reports."""
+    """Return the state after an answer that is not a document, and the reports."""
     lives = tuple(_by_now(life, now) for life in state.lives)
     told = [Told("imminent", life) for life in lives if life not in state.lives]
     return state._replace(lives=lives), told

@@ -224,7 +224,7 @@ def test_a_defect_reads_the_same_wherever_the_event_stands() -> None:
 
 @pytest.mark.parametrize("broken", [rb"\ud800", rb"\udc00\ud800", b"\xff", b"\xed\xa0\x80"])
 def test_what_is_no_unicode_is_replaced(broken: bytes) -> None:
-    """Half a character in one description loses neither that event nor any other."""
+    """An unpaired surrogate in a description loses neither that event nor any other."""
     whole = body(raw_event(Description="caf@"), GOOD)
     found = decode_document(whole.replace(b"@", broken))
     assert [event.event_id for event in found.events] == [FREEZE_ID, REBOOT_ID]

@@ -21,7 +21,7 @@ BOTH, OTHERS = ("WestNO_0", "WestNO_1"), ("WestNO_1",)
 
 @pytest.mark.parametrize("not_before", [None, NOT_BEFORE - timedelta(hours=1)])
 def test_notice_is_never_negative(not_before: Any) -> None:
-    """A NotBefore that has passed already is no notice at all; none given is no measurement."""
+    """A NotBefore in the past means no notice; without a NotBefore, nothing is measured."""
     (occurrence,) = Story().feed(scheduled(not_before=not_before)).occurrences
     assert occurrence.notice == (timedelta(0) if not_before else None)
 

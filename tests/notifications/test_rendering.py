@@ -130,7 +130,7 @@ RECOVERED = msgspec.structs.replace(
 
 @pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
 def test_what_imds_said_is_data(text_format: TextFormat) -> None:
-    """The text of an error is no markup; a VM without a name is worded."""
+    """The text of an error is not markup; a VM without a name is worded."""
     odd = msgspec.structs.replace(BLIND, instance=None, error="<b>@all `x`")
     found = Renderer(Templates(format=text_format)).render(odd, NOW, failed=True)
     assert found.title == "[WARNING] Blind: scheduled events of this VM unknown for 5 min"

@@ -150,7 +150,7 @@ def test_when_a_message_is_tried_again(failure: Failure, tries: list[float]) -> 
 
 
 def test_a_message_that_makes_the_target_fail_holds_up_no_other() -> None:
-    """An error of the server that one message causes is no reason to hold back the rest."""
+    """A server error that one message causes does not hold back the others."""
     desk = Desk(item("bad", CRITICAL), *(item(f"{n}") for n in range(5)))
     desk.answer = refusing("bad", Failure.TARGET)
     desk.work()

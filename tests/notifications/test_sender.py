@@ -201,7 +201,7 @@ def test_an_endless_template_is_a_mistake(process: SenderProcess) -> None:
 def test_a_process_that_cannot_be_started(
     process: SenderProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A check has no result then, which is no mistake of the configuration; the exporter is degraded."""
+    """Without a result, the check reports no mistake in the configuration; the exporter is degraded."""
     monkeypatch.setattr(sender, "command", lambda: [str(tmp_path / "none")])
     found = process.ask(CheckTarget(Address("a", url="json://h/"))).result(SECONDS)
     assert isinstance(found, Checked)

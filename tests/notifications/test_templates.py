@@ -84,7 +84,7 @@ def test_a_template_that_fails_is_refused(text: str, expected: str) -> None:
     ],
 )
 def test_a_template_that_fails_where_something_is_missing(text: str, reason: str) -> None:
-    """It is no mistake, but a gap to be warned of."""
+    """It is not an error, but a gap that causes a warning."""
     found = checked(body=text)
     assert found.problem == ""
     assert reason in found.gap

@@ -67,7 +67,7 @@ def test_a_vulnerability_fails(file: Path) -> None:
     "refusal", [answer(status="503 Service Unavailable"), answer(b"<html>Please log in")]
 )
 def test_a_service_that_does_not_answer_the_question_is_told_of(file: Path, refusal: bytes) -> None:
-    """An outage, or a portal that answers for everybody, is no all-clear and no failure."""
+    """An outage, or a portal that answers for everybody, is neither an all-clear nor a failure."""
     with serving(refusal) as service:
         done = audit(file, service.url)
     assert done.returncode == 0
