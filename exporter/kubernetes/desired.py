@@ -129,13 +129,12 @@ def next_begin(lives: Iterable[Life], node: Node, drain: Drain, now: datetime) -
 def _begins(life: Life, node: Node, drain: Drain, now: datetime) -> datetime | None:
     """Return from when on the Node is to be cordoned for an event; None if it is not."""
     event, match = life.event, drain.match
-    begun = _marked_for(node, life)
-    if begun:
+    if _marked_for(node, life):
         # The passing of time does not end what it has begun.
         match = replace(match, min_notice=None, max_notice=None, windows=None)
     if not (event.is_scheduled or event.is_started) or not match.holds(event, target=Target.SELF, now=now):
         return None
-    if begun or not drain.before or event.not_before is None:
+    if event.is_started or not drain.before or event.not_before is None:
         return now
     return event.not_before - timedelta(seconds=min(drain.before, 1e9))
 

@@ -253,6 +253,18 @@ def test_an_event_that_comes_closer(start: Start) -> None:
     assert bench.api("kubernetes")["drain"] == "1 pod is left: default/web"
 
 
+def test_a_postponement(start: Start) -> None:
+    """The Node is uncordoned until the new NotBefore is near, and cordoned at an earlier start."""
+    bench, api = start("before: 10m")
+    bench.show(reboot(bench, 300), wait=3)
+    assert (TAINT in api.taints(), set(api.graces)) == (True, {"web"})
+    api.pod("new")
+    bench.show(reboot(bench, 3600), wait=35)
+    assert (TAINT in api.taints(), set(api.graces)) == (False, {"web"})
+    bench.show(reboot(bench, 3600, EventStatus="Started"), wait=3)
+    assert (TAINT in api.taints(), set(api.graces)) == (True, {"web"})
+
+
 def test_events_that_there_are(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """An Event that a former process has created is never reported as a problem."""
     bench, api = start()
