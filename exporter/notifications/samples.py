@@ -27,7 +27,7 @@ def watch_sample(change: WatchChange, vm: VirtualMachine, now: datetime) -> Watc
     # The numbers after those of the other samples, from which a webhook's receiver has to tell it.
     incident, number = f"watch/{SAMPLE_ID}", len(Transition) + 1 + list(WatchChange).index(change)
     error = "This is a test message."
-    return WatchMessage("", SAMPLE_ID, number, change, now, instance, since, error, vm, incident)
+    return WatchMessage("", _key(now), number, change, now, instance, since, error, vm, incident)
 
 
 def variants() -> Iterator[tuple[str, Message]]:
@@ -47,7 +47,12 @@ def variants() -> Iterator[tuple[str, Message]]:
 
 def is_sample(message: AnyMessage) -> bool:
     """Return whether a message is a sample."""
-    return message.key == SAMPLE_ID
+    return message.key.startswith(SAMPLE_ID)
+
+
+def _key(now: datetime) -> str:
+    """Return a key for a sample, unlike that of an earlier one, which a webhook's receiver may have kept."""
+    return f"{SAMPLE_ID} {now.isoformat()}"
 
 
 def _sample(transition: Transition, vm: VirtualMachine, now: datetime, event_type: str) -> Message:
@@ -76,7 +81,7 @@ def _sample(transition: Transition, vm: VirtualMachine, now: datetime, event_typ
     detail = "hook sample failed: exit status 1" if transition is Transition.HOOK_FAILED else ""
     number = list(Transition).index(transition) + 1
     incident = f"{SAMPLE_ID}/{instance or 'test'}"
-    return Message("", SAMPLE_ID, number, transition, now, instance, event, changes, detail, vm, incident)
+    return Message("", _key(now), number, transition, now, instance, event, changes, detail, vm, incident)
 
 
 def _changes(event: EventView, now: datetime) -> Iterator[Change]:
