@@ -129,8 +129,8 @@ def checks_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _log_levels() -> Iterator[None]:
-    """Restore the levels that commands set, which would hide records from later tests."""
-    loggers = [logging.getLogger(name) for name in ("exporter", "urllib3")]
+    """Restore the levels that commands and services set, as other tests read the log."""
+    loggers = [logging.getLogger(name) for name in ("apprise", "exporter", "urllib3")]
     levels = [logger.level for logger in loggers]
     yield
     for logger, level in zip(loggers, levels, strict=True):
