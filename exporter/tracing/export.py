@@ -105,7 +105,8 @@ class SpanExporter:
         except Exception as error:  # no exception may end the exporting thread
             log.debug("export failed", exc_info=True)
             return ExportOutcome(problem=seen.problem or f"{type(error).__name__} in the exporter")
-        if result is SpanExportResult.SUCCESS:
+        # For the SDK, answers such as 304 are a success, too.
+        if result is SpanExportResult.SUCCESS and not seen.problem:
             return ExportOutcome(len(spans) - _rejected(seen.answer, len(spans)))
         problem = seen.problem or "the request could not be made; check the OTEL_EXPORTER_OTLP_* variables"
         return ExportOutcome(problem=problem, refused=seen.status in _BAD_DATA)

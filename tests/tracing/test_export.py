@@ -2,6 +2,7 @@ import gzip
 import json
 import logging
 import ssl
+import threading
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from exporter.model.vm import VirtualMachine
 from exporter.tracing.export import SpanExporter, console_exporter, otlp_exporter, resource_attributes
 from exporter.tracing.worker import ExportOutcome
 from tests.clocks import NOW
+from tests.end_to_end.program import eventually
 from tests.http_server import Connection, Request, serving
 from tests.memory import traced
 from tests.notifications.receivers import Receiver, http_receiver
@@ -144,17 +146,28 @@ def test_a_certificate_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(tmp_path / "ca.pem"))
         assert otlp().export([SPAN]) == ExportOutcome(1)
+    # One that went on would end a later export.
+    assert eventually(
+        lambda: not any(isinstance(one, threading.Timer) for one in threading.enumerate()), within=20
+    )
 
 
 @pytest.mark.parametrize(
     ("status", "refused"),
-    [(400, True), (413, True), (422, True), (302, False), (403, False), (500, False), (503, False)],
+    [(400, True), (413, True), (422, True), *((one, False) for one in (101, 302, 304, 403, 500, 503))],
 )
 def test_a_receiver_that_refuses(receiver: Receiver, status: int, *, refused: bool) -> None:
     """The status is reported; only those for invalid data mean that it must not be sent again."""
     receiver.mood, receiver.answer_headers = status, {"Location": f"http://{receiver.authority}/login"}
     problem = f"the receiver answered with status {status}"
     assert otlp().export([SPAN]) == ExportOutcome(problem=problem, refused=refused)
+
+
+def test_a_second_attempt(receiver: Receiver) -> None:
+    """It succeeds, whatever became of the first one, which the SDK repeats at once after a reset."""
+    moods = iter(("reset", 200))
+    receiver.mood = lambda _: next(moods)
+    assert otlp().export([SPAN]) == ExportOutcome(1)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +241,7 @@ def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch, status: int, lay
     [
         b"HTTP/1.1 200 OK\r\nX-Slow: ",
         b"HTTP/1.1 500 No\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Trailer: ",
     ],
 )
@@ -253,10 +267,12 @@ def test_no_secret_is_logged(
 
 
 def test_what_cannot_be_encoded(receiver: Receiver) -> None:
-    """A span that protobuf does not take is a failure, and nothing is sent."""
-    odd = msgspec.structs.replace(SPAN, name="\ud800")
-    assert otlp().export([odd]).problem
-    assert receiver.requests == []
+    """A span that protobuf does not take is a failure, which is not that of the request before it."""
+    receiver.mood, exporter = 400, otlp()
+    assert exporter.export([SPAN]).refused
+    outcome = exporter.export([msgspec.structs.replace(SPAN, name="\ud800")])
+    assert "could not be made" in outcome.problem
+    assert not outcome.refused
 
 
 def test_sampling_is_not_left_to_chance(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
