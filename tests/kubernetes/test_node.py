@@ -103,7 +103,7 @@ def test_conditions_annotations_and_events(start: Start) -> None:
 
 def test_a_drain(start: Start) -> None:
     """All pods but those of DaemonSets and mirrors are evicted; once they are gone the event is approved."""
-    bench, api = start("exclude_from_load_balancers: true", f"{APPROVE}tracing: {{enabled: true}}")
+    bench, api = start("exclude_from_load_balancers: true", APPROVE)
     bench.show(reboot(bench), wait=3)
     assert EXCLUDED in api.node["metadata"]["labels"]
     assert api.node["spec"]["unschedulable"]
@@ -121,7 +121,6 @@ def test_a_drain(start: Start) -> None:
     bench.show(wait=10)
     assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
     assert EXCLUDED not in api.node["metadata"]["labels"]
-    assert "hook kubernetes.drain" in {span.name for span in bench.receiver.spans}
 
 
 @pytest.mark.parametrize("changes", [1, 2])
@@ -145,7 +144,8 @@ def test_a_drain_before_the_type_changed(start: Start, changes: int) -> None:
 
 def test_a_budget_until_not_before(start: Start) -> None:
     """It is tried every 5 s, but never after NotBefore; then the drain has failed, until it is postponed."""
-    bench, api = start("", "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}\n")
+    oncall = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}"
+    bench, api = start("", f"{oncall}\ntracing: {{enabled: true}}")
     api.protected = {"web"}
     api.pod("long", grace=3600)
     event = reboot(bench, 60)
@@ -168,6 +168,7 @@ def test_a_budget_until_not_before(start: Start) -> None:
     api.end()
     bench.advance(5)
     assert bench.metric("hooks_total", **SUCCEEDED) == 1
+    assert [span.name for span in bench.receiver.spans].count("hook kubernetes.drain") == 2
 
 
 @pytest.mark.parametrize(
@@ -212,12 +213,16 @@ def test_an_api_server_that_cannot_be_reached(start: Start) -> None:
     ("seen", "drain", "failed"),
     [(True, "skip_node_labels: {a: b}", 1), (False, "", 1), (False, "skip_node_labels: {a: b}", 0)],
 )
-def test_one_that_is_down_until_not_before(start: Start, drain: str, *, seen: bool, failed: int) -> None:
+def test_one_that_is_down_until_not_before(
+    start: Start, caplog: pytest.LogCaptureFixture, drain: str, *, seen: bool, failed: int
+) -> None:
     """The drain failed, for that reason, unless labels may exempt a Node that was never seen."""
     bench, api = start(drain, prepare=lambda api: setattr(api, "down", not seen))
     api.down = True
     bench.show(reboot(bench, 20), wait=30)
     assert bench.metric("hooks_total", **FAILED) == failed
+    ended = [one.__dict__["reason"] for one in caplog.records if one.getMessage() == "drain ended"]
+    assert [reason.partition(":")[0] for reason in ended] == ["get nodes"] * failed
     api.down = False
     bench.advance(10)
     assert "create pods/eviction" not in api.calls
@@ -274,9 +279,18 @@ def test_events_that_there_are(start: Start, caplog: pytest.LogCaptureFixture) -
     assert "degraded" not in caplog.text
 
 
-def test_one_that_stops_answering(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many pods, no more wait for their time limit than are evicted at once."""
-    asked = Mock(side_effect=KubernetesError("create pods/eviction", None, "no answer within 4 s"))
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_evictions_that_end_early(
+    start: Start, monkeypatch: pytest.MonkeyPatch, *, is_stopping: bool
+) -> None:
+    """Of many pods, no more than are evicted at once follow an eviction without an answer, or a stop."""
+
+    def evict(*_: object) -> None:
+        if not is_stopping:
+            raise KubernetesError("create pods/eviction", None, "no answer within 4 s")
+        bench.app._pipeline.node.stop(0)
+
+    asked = Mock(side_effect=evict)
     monkeypatch.setattr(Client, "evict", asked)
     bench, _ = start(prepare=lambda api: [api.pod(f"web-{number}") for number in range(30)])
     bench.show(reboot(bench), wait=3)
