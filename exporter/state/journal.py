@@ -68,12 +68,15 @@ class Table(Generic[K, V]):
 
 
 class Transaction:
-    """Changes that take effect together at its end, or not at all; tables show none of them before."""
+    """Changes that take effect together at its end, or not at all; tables show none of them before.
+
+    ``is_durable`` is set at the end: whether everything so far survives a crash.
+    """
+
+    is_durable: bool
 
     def __init__(self) -> None:
         self.changes: list[tuple[Table[Any, Any], Any, Any]] = []
-        # Set at the end: whether everything so far survives a crash.
-        self.is_durable = False
 
     @property
     def rows(self) -> Iterator[Change]:
@@ -128,7 +131,7 @@ class Journal:
     def close(self) -> None:
         """Write pending changes to disk, if possible, and release the directory."""
         with self._writing:
-            if not self._disk.is_in_place() and self._retry_at < math.inf:
+            if not self._disk.is_in_place():
                 self._reattach()
             self._retry_at = math.inf
             self._disk.release()

@@ -145,6 +145,17 @@ def test_unreadable_file_is_merged_once_it_can_be_read(fixture: StateFixture) ->
     assert (loaded.incarnation, loaded.last_success) == (7, step.known.last_success)
 
 
+def test_directory_that_was_renamed(fixture: StateFixture) -> None:
+    """The state is written again at its path, and the former directory is free for another exporter."""
+    fixture.remember(1)
+    store = fixture.open()
+    renamed = StateFixture(fixture.directory.rename(fixture.directory.with_name("renamed")))
+    store.retry()
+    assert renamed.open().load() == replay(1)
+    renamed.close()
+    assert fixture.open().load() == replay(1)
+
+
 def test_directory_taken_meanwhile(fixture: StateFixture) -> None:
     """Where another exporter took the directory before this one could, this one stays in memory."""
     fixture.directory.mkdir()

@@ -45,8 +45,8 @@ def bench(build: Build) -> Bench:
     return bench
 
 
-def test_what_cannot_be_read(bench: Bench) -> None:
-    """A damaged span is dropped alone."""
+def test_what_cannot_be_read(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged span is dropped alone, and logged."""
     bench.receiver.problem = "down"
     put(bench, "a")
     put(bench, "b")
@@ -56,6 +56,7 @@ def test_what_cannot_be_read(bench: Bench) -> None:
     bench.start()
     bench.advance(1)
     assert (names(bench), counted(bench)) == (["b"], (1, 1))
+    assert "job in the state file cannot be decoded" in caplog.text
 
 
 def test_the_number_is_bounded(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
