@@ -111,7 +111,7 @@ class Drainer:
         left = self._left()
         if left is None:
             return pause
-        return min(pause, left - _LAST_SECONDS) if left > _LAST_SECONDS else max(left, 0.0) + 0.01
+        return min(pause, left - _LAST_SECONDS) if left > _LAST_SECONDS else _LAST_SECONDS
 
     def _left(self) -> float | None:
         return None if self._until is None else (self._until - self._clock.now()).total_seconds()
