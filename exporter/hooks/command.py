@@ -114,7 +114,7 @@ class _Supervisor:
                 outcome = HookOutcome.TIMED_OUT if late else HookOutcome.FAILED
                 seconds = self._clock.monotonic() - begun
                 return CommandResult(outcome, self._process.status(), seconds, why + how, not late)
-            self._listen(deadline)
+            self._listen()
         seconds = self._clock.monotonic() - begun
         self._linger()
         status = self._process.status()
@@ -148,27 +148,26 @@ class _Supervisor:
         while self._process.alive():
             if self._clock.monotonic() >= until:
                 return False
-            self._listen(until)
+            self._listen()
         return True
 
     def _linger(self) -> None:
         """Read the rest of the output, at least once, as everything the command itself wrote is available."""
         until = self._clock.monotonic() + LINGER_SECONDS
-        self._listen(until)
+        self._listen()
         while self._listening and self._clock.monotonic() < until:
-            self._listen(until)
+            self._listen()
         self._lines.close()
         if self._listening:
             self._lines.say("a process that it started keeps the output open; the rest is not read")
 
-    def _listen(self, until: float) -> None:
+    def _listen(self) -> None:
         """Read the available output, or wait for some for a short time."""
-        left = max(0.0, min(until - self._clock.monotonic(), _TICK_SECONDS))
         if not self._listening:
-            time.sleep(min(left, self._tick))
+            time.sleep(self._tick)
             self._tick = min(2 * self._tick, _TICK_SECONDS)
             return
-        data = self._process.read(left)
+        data = self._process.read(_TICK_SECONDS)
         if data:
             self._lines.feed(data)
         elif data is not None:
