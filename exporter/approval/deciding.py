@@ -102,8 +102,8 @@ class Ages:
     def note_approvals(self, keys: Iterable[str]) -> None:
         """Record that lives were, or may have been, approved now."""
         now = self._clock.monotonic()
-        self._approved = {other: at for other, at in self._approved.items() if now - at < _HOUR}
-        self._approved |= dict.fromkeys(keys, now)
+        recent = {key: at for key, at in self._approved.items() if now - at < _HOUR}
+        self._approved = recent | dict.fromkeys(keys, now)
 
     def recent_approvals(self, approvals: Iterable[ApprovalRecord]) -> set[str]:
         """Return the lives that were, or may have been, approved within the last hour."""

@@ -114,7 +114,7 @@ def _pairs(
     for event in brought:
         events[_nature(event, same_resources)].append(event)
     return {
-        found[0].key: events[nature][0]
+        found.pop().key: events[nature].pop()
         for nature, found in lives.items()
         if len(found) == len(events[nature]) == 1
     }
