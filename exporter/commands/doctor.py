@@ -64,9 +64,10 @@ def findings(
     if status and asked.config_file is None and asked.overrides.imds_endpoint is None:
         endpoint = status.endpoint
     yield from examine.imds(endpoint, version, settings.instance.name, status, clock)
-    if in_use is None:
+    unwritable = f"{DegradedReason.STATE_UNWRITABLE}:"
+    if status is None or in_use is None:
         yield examine.state(config.state_directory(settings))
-    elif not _reports(status, DegradedReason.STATE_UNWRITABLE):
+    elif not any(problem.startswith(unwritable) for problem in status.problems):
         yield Finding(OK, "state", f"the exporter writes to {in_use.state_directory}")
 
 
@@ -96,10 +97,6 @@ def ask(url: str) -> tuple[Status | None, Sequence[Finding]]:
 
 def _failing(status: Status) -> Iterable[TargetView]:
     return [target for target in status.targets if target.delivers is False]
-
-
-def _reports(status: Status | None, reason: DegradedReason) -> bool:
-    return status is not None and any(problem.startswith(f"{reason}:") for problem in status.problems)
 
 
 def _configuration(

@@ -13,6 +13,7 @@ from exporter.commands.doctor import Asked
 from exporter.commands.examine import Finding, Level
 from exporter.config import Overrides
 from exporter.config.addresses import NotifyUrls
+from exporter.health import DegradedReason
 from exporter.model.messages import Delivery
 from exporter.notifications import planning
 from exporter.simulator import Fault, Simulator, SimulatorServer
@@ -176,9 +177,11 @@ def test_an_exporter_that_does_not_work(build: Build) -> None:
     bench.file.write_text("a: b")
     bench.reload()
     bench.advance(60)
+    assert look(bench)["state"].level is OK
+    bench.app.health.report(DegradedReason.STATE_UNWRITABLE, "disk full")
     result = look(bench)
-    assert result["exporter"].level is FAILURE
-    assert result["exporter"].message.startswith("is degraded: reload_failed: ")
+    assert "state" not in result
+    assert result["exporter"] == Finding(FAILURE, "exporter", "is degraded: state_unwritable: disk full")
     assert result["scheduled events"].level is FAILURE
     assert (
         "the exporter has had no valid response since 2026-03-04T22:00:" in result["scheduled events"].message
