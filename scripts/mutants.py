@@ -40,6 +40,7 @@ _TESTS = {
     "app": (
         "tests/commands",
         "tests/test_reloading.py",
+        "tests/test_systemd.py",
         "tests/end_to_end/test_signals.py",
         "tests/end_to_end/test_target_check.py",
     ),
