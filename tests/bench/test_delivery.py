@@ -187,7 +187,7 @@ def test_a_corrected_address_has_no_results_yet(build: Build) -> None:
     assert (target["delivers"], len(bench.api("problems"))) == (False, 1)
     bench.reload(ONCALL.replace("receiver", "elsewhere"))
     (target,) = bench.api("targets")
-    assert (target["delivers"], bench.api("problems")) == (None, [])
+    assert (target["delivers"], target["pending"], bench.api("problems")) == (None, 0, [])
 
 
 def test_a_target_that_never_comes_back(build: Build) -> None:
