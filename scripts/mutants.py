@@ -65,6 +65,7 @@ _TESTS = {
     ),
     "notifications/samples": ("tests/commands/test_notify_test.py",),
     "pipeline": ("tests/test_reloading.py", "tests/approval"),
+    "serving": ("tests/faults/test_hostile_connections.py",),
     "state": (
         "tests/notifications/test_outbox.py",
         "tests/hooks/test_runner.py",

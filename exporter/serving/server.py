@@ -22,6 +22,9 @@ from exporter.serving.http import Handler, HangUpError, Request, Response
 
 log = logging.getLogger(__name__)
 
+_MOST_CONNECTIONS = 128
+_IDLE_SECONDS = 75.0  # between two requests
+_REQUEST_SECONDS = 10.0  # for the client to send a request
 _WRITE_SECONDS = 30.0  # for the peer to read a response
 _LOOK_AGAIN_SECONDS = 0.05
 _BUSY_SECONDS = 1.0  # for requests in progress to end
@@ -46,9 +49,9 @@ class Server:
         listener: socket.socket,
         *,
         tls: Callable[[], ssl.SSLContext] | None = None,
-        max_connections: int = 128,
-        idle_timeout: float = 75.0,
-        request_timeout: float = 10.0,
+        max_connections: int = _MOST_CONNECTIONS,
+        idle_timeout: float = _IDLE_SECONDS,
+        request_timeout: float = _REQUEST_SECONDS,
     ) -> None:
         """Take ownership of ``listener``; ``tls`` returns the TLS context for each new connection."""
         self._app = app

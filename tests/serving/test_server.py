@@ -45,7 +45,10 @@ def test_a_connection_is_used_again_without_delay() -> None:
 
 
 def test_bodies_are_bounded() -> None:
-    """16 KiB pass, a byte more is answered 413, by its length or in chunks; half of one is not a request."""
+    """16 KiB pass, a byte more is answered 413, by its length or in chunks; half of one is not a request.
+
+    A client that waits to be told to send one is told so.
+    """
     seen: list[int] = []
 
     async def noted(request: Request) -> Response:
@@ -54,7 +57,9 @@ def test_bodies_are_bounded() -> None:
 
     with serving(noted) as server:
         with connect(server) as peer:
-            peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab")
+            peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+            assert peer.recv(1000).startswith(b"HTTP/1.1 100 ")
+            peer.sendall(b"ab")
         assert ask(server, "POST", b"x" * MAX_BYTES) == (200, b"POST 16384")
         assert ask(server, "POST", b"x" * (MAX_BYTES + 1))[0] == 413
         assert ask(server, "POST", iter([b"x" * 10_000] * 2))[0] == 413
