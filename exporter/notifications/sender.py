@@ -223,11 +223,8 @@ class SenderProcess:
             with self._lock:
                 asked = self._under_way.pop(number, None)
                 self._used = self._clock.monotonic()
-                is_over = not self._waiting
             if asked is not None:
                 asked.future.set_result(result)
-            if is_over:
-                return
         self._hand_over()
 
     def _ended(self, process: "subprocess.Popen[bytes]") -> None:

@@ -112,7 +112,7 @@ class Service:
         """Make one attempt on this thread, however long the service takes."""
         resolves = self.has_incidents and rendered.resolves
         notify_type = "success" if resolves else _NOTIFY_TYPES[rendered.severity]
-        opens, opened = self._opens(notify_type), f"opened {rendered.incident}"
+        opens, opened = self._has_memory and self._opens(notify_type), f"opened {rendered.incident}"
         if self._has_memory and not opens and not self._plugin.store.get(opened):
             return Delivery(delivered=True, skipped=True)
         title, body, body_format = rendered.title, rendered.body, rendered.format
@@ -154,8 +154,6 @@ class Service:
 
     def _opens(self, notify_type: str) -> bool:
         """Return whether a service with a memory opens an incident for a message of this type."""
-        if not self._has_memory:
-            return False
         action = self._plugin.action
         return bool((self._plugin.mapping[notify_type] if action == "map" else action) == _OPEN)
 

@@ -60,9 +60,10 @@ def flat(text: str, most: int = 500) -> str:
     White space becomes a space, invisible characters become ``?``, and ``@`` becomes ``(at)``, so that
     ``@everyone`` is not a mention. The result has at most ``most`` characters.
     """
-    shown = printable(" ".join(text[: most * 4].split())).replace("@", "(at)")
+    start, rest = text[: most * 4], text[most * 4 :]
+    shown = printable(" ".join(start.split())).replace("@", "(at)")
     shown = _SPECIAL.sub("\N{FULLWIDTH LESS-THAN SIGN}", shown)
-    if len(shown) <= most and len(text) <= most * 4:
+    if len(shown) <= most and not rest:
         return shown
     return shown[: most - len(_CUT)].rstrip() + _CUT
 

@@ -72,6 +72,8 @@ def test_the_filters_write_for_people(text_format: TextFormat, expected: str) ->
         "{{ time_left | duration }}, {{ event.not_before | relative }}, {{ at | utc }}, {{ none | relative }}"
     )
     assert body(text, text_format=text_format) == "15 min, in 15 min, 2026-03-04 22:00:00 UTC, unknown"
+    due = body("{{ time_left }}, {{ headline }}", not_before=NOW, text_format=text_format)
+    assert due == "0, Reboot scheduled: vm_0, was due 22:00 UTC"
 
 
 def test_times_are_datetimes() -> None:
@@ -110,7 +112,8 @@ def test_data_is_no_markup_in_a_users_template(text_format: TextFormat, expected
 
 
 def test_no_text_is_left_out() -> None:
-    """What could not be read is quoted from Azure, too, and is made as harmless."""
+    """What could not be read is quoted from Azure, too, and is made as harmless; what is cut ends so."""
+    assert body("{{ event.description }}", description="a" + " " * 2000 + "b") == "a..."
     assert body("{{ event.doubts }}", doubts=("NotBefore: '*soon* @all'",)) == wide(
         "NotBefore: '*soon* (at)all'"
     )
