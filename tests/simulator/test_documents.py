@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from exporter.simulator import Simulator
-from exporter.simulator.documents import EVENTS_VERSIONS, INSTANCE_VERSIONS
+from exporter.simulator.documents import EVENTS_VERSIONS, INSTANCE_VERSIONS, instance_document
 from tests.simulator.support import NEWEST, Client
 
 INSTANCE = "/metadata/instance"
@@ -35,8 +35,9 @@ def test_the_instance_document_names_the_vm(client: Client) -> None:
     assert (compute["name"], compute["vmScaleSetName"]) == ("vm_0", "vm")
     assert str(uuid.UUID(compute["vmId"])) == compute["vmId"]
     assert str(uuid.UUID(compute["subscriptionId"])) == compute["subscriptionId"]
-    wanted = "resourceGroupName location zone platformFaultDomain platformUpdateDomain vmSize tags"
-    assert set(wanted.split()) <= set(compute)
+    assert {"resourceGroupName", "location", "zone", "vmSize", "tags"} <= set(compute)
+    domains = [instance_document(name)["compute"]["platformFaultDomain"] for name in ("vm_7", "vm")]
+    assert domains == ["2", "0"]
 
 
 @pytest.mark.parametrize(
