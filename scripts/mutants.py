@@ -176,6 +176,9 @@ def _is_for_windows(node: Any) -> bool:
 def _is_tuning(node: Any) -> bool:
     if node.parent.type == "argument" and node.parent.children[0].value == "maxsize":
         return True
+    if node.parent.type == "arglist" and node.parent.children[0].get_code() == "os":
+        # The default of a flag that Linux has: getattr(os, "O_NOFOLLOW", 0).
+        return True
     statement = parso.tree.search_ancestor(node, "expr_stmt")
     if statement is None or statement.parent.parent.type != "file_input":
         return False
