@@ -74,6 +74,7 @@ _TESTS = {
     ),
     "timefmt": ("tests/config", "tests/model"),
     "transport": ("tests/imds",),
+    "watch": ("tests/faults/test_hostile_documents.py",),
     "web": ("tests/metrics/test_exposition.py", "tests/security/test_routes.py"),
     "work": ("tests/test_reloading.py",),
 }

@@ -174,7 +174,9 @@ def test_the_name_is_unknown(build: Build) -> None:
     assert bench.metric("degraded", reason="instance_unknown") == 1
     assert ran(bench) == []
     bench.simulator.set_fault(None)
-    bench.advance(10)
+    bench.advance(9)
+    assert bench.metric("pending", target="other") == 0
+    bench.advance(1)
     assert bench.metric("pending", target="other") == 1
     assert bench.api("problems") == []
     assert ran(bench) == []
@@ -210,9 +212,10 @@ def test_a_reload_may_name_the_vm(build: Build) -> None:
 
 @pytest.mark.parametrize("how", ["reload", "restart", "imds"])
 def test_an_event_ends_under_the_name_that_was_told(
-    build: Build, monkeypatch: pytest.MonkeyPatch, how: str
+    build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """A VM that gets another name ends its events under the old one, so that incidents are closed."""
+    caplog.set_level(logging.INFO, "exporter")
     bench = build(f"{ONCALL}\n{HOOK}")
     ours, both = raw_event(EventId="a", Resources=[VM]), raw_event(EventId="b", Resources=[VM, "other_1"])
     bench.show(ours, both)
@@ -233,6 +236,8 @@ def test_an_event_ends_under_the_name_that_was_told(
     assert told[2:] == [(f"{name}/{VM}", True, VM) for name in "ab"] + [("c/other_1", False, "other_1")]
     names = [command.environment["INSTANCE_NAME"] for command in bench.commands]
     assert names == [VM] * 4 + ["other_1"]
+    lines = [record.__dict__ for record in caplog.records if record.getMessage() == "transition"]
+    assert [line["instance"] for line in lines if line["event_id"] == "b"] == [VM, VM]
 
 
 def test_defects(build: Build, caplog: pytest.LogCaptureFixture) -> None:
@@ -247,7 +252,9 @@ def test_defects(build: Build, caplog: pytest.LogCaptureFixture) -> None:
         (f"event {REBOOT_ID}: NotBefore: 'soon' is not an RFC 1123 or ISO 8601 time", False),
     ]
     assert bench.metric("invalid_events_total") == 2
-    assert bench.metric("degraded", reason="invalid_event") == 1
+    (problem,) = bench.api("problems")
+    assert problem.startswith("invalid_event: ")
+    assert problem.endswith(" (and 1 more)")
     bench.show(raw_event(EventId="new"))
     assert bench.api("problems") == []
 

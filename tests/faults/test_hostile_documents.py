@@ -182,6 +182,7 @@ def test_a_document_of_many_events_is_cut(build: Build, caplog: pytest.LogCaptur
     assert lines.count("event could not be decoded") == 10
     assert lines.count("more events could not be decoded") == 1
     assert bench.metric("notifications_pending") == 2000
+    assert [one.__dict__["left_out"] for one in caplog.records if "too many" in one.getMessage()] == [8000]
 
 
 def test_too_many_names_make_an_event_this_vms() -> None:
