@@ -279,18 +279,12 @@ def test_events_that_there_are(start: Start, caplog: pytest.LogCaptureFixture) -
     assert "degraded" not in caplog.text
 
 
-@pytest.mark.parametrize("is_stopping", [False, True])
-def test_evictions_that_end_early(
-    start: Start, monkeypatch: pytest.MonkeyPatch, *, is_stopping: bool
-) -> None:
+@pytest.mark.parametrize("stops", [False, True])
+def test_evictions_that_end_early(start: Start, monkeypatch: pytest.MonkeyPatch, *, stops: bool) -> None:
     """Of many pods, no more than are evicted at once follow an eviction without an answer, or a stop."""
-
-    def evict(*_: object) -> None:
-        if not is_stopping:
-            raise KubernetesError("create pods/eviction", None, "no answer within 4 s")
-        bench.app._pipeline.node.stop(0)
-
-    asked = Mock(side_effect=evict)
+    asked = Mock(side_effect=KubernetesError("create pods/eviction", None, "no answer within 4 s"))
+    if stops:
+        asked.side_effect = lambda *_: bench.app._pipeline.node.stop(0)
     monkeypatch.setattr(Client, "evict", asked)
     bench, _ = start(prepare=lambda api: [api.pod(f"web-{number}") for number in range(30)])
     bench.show(reboot(bench), wait=3)

@@ -45,10 +45,7 @@ def test_a_connection_is_used_again_without_delay() -> None:
 
 
 def test_bodies_are_bounded() -> None:
-    """16 KiB pass, a byte more is answered 413, by its length or in chunks; half of one is not a request.
-
-    A client that waits to be told to send one is told so.
-    """
+    """16 KiB pass, a byte more is answered 413; half of one, even after 100 Continue, is not a request."""
     seen: list[int] = []
 
     async def noted(request: Request) -> Response:
