@@ -9,7 +9,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +25,10 @@ _MOST_ANNOUNCEMENTS = 10
 # Connection times of 6 s have been reported; after 10 s no answer is to be expected.
 _CONNECT_SECONDS = 10.0
 _END = h11.EndOfMessage()
+
+
+class LargeAnswerError(Exception):
+    """The body of an answer is over the limit."""
 
 
 class Transport(BaseAdapter):
@@ -50,10 +53,11 @@ class Transport(BaseAdapter):
     def send(
         self, request: requests.PreparedRequest, *_: Any, timeout: Any = 10.0, **__: Any
     ) -> requests.Response:
-        """Return the answer, with its body read: up to ``limit`` and a little more, or 4 KiB of a refusal.
+        """Return the answer, with its body read; of a refusal, little more than the first 4 KiB.
 
         Raises:
             TimeoutError: the answer is not complete in time. A refusal need not be complete.
+            LargeAnswerError: its body has more bytes than ``limit``.
         """
         deadline = time.monotonic() + timeout
         connection = self._connect(deadline)
@@ -118,6 +122,8 @@ class _Connection:
             # The status of a refusal is sufficient; the body only adds detail for the log.
             if accepted:
                 raise
+        if accepted and body.tell() > limit:
+            raise LargeAnswerError(f"the answer is over {limit // 1024**2} MiB")
         response.raw = io.BytesIO(body.getvalue())  # Which copies nothing.
         return response
 
@@ -185,9 +191,7 @@ def _open(endpoint: str, tls: Callable[[], ssl.SSLContext], deadline: float) -> 
     return sock
 
 
-@lru_cache(maxsize=4)
 def _head(request: requests.PreparedRequest) -> h11.Request:
-    # The same request is sent every second.
     host = urlsplit(request.url or "").netloc.rpartition("@")[2]
     headers = [("Host", host), *request.headers.items()]
     return h11.Request(method=request.method or "", target=request.path_url, headers=headers)

@@ -21,7 +21,7 @@ from exporter.clock import Clock
 from exporter.config import AUTO, DISCOVER
 from exporter.errors import ImdsError, PollOutcome, cause, one_line
 from exporter.model.vm import VirtualMachine, decode_instance
-from exporter.transport import BODY_LIMIT, Transport
+from exporter.transport import LargeAnswerError, Transport
 from exporter.work import Backoff
 
 log = logging.getLogger(__name__)
@@ -192,6 +192,8 @@ class ImdsClient:
         except TimeoutError as error:
             message = f"{_what(request)}: no answer within {timeout:g} s"
             raise ImdsError(PollOutcome.TIMEOUT, message) from error
+        except LargeAnswerError as error:
+            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"{_what(request)}: {error}") from error
         except Exception as error:
             # Not a list of types: a malformed answer can cause any error in a parser.
             raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{_what(request)}: {cause(error)}") from error
@@ -201,9 +203,6 @@ class ImdsClient:
             excerpt = one_line(body.decode(errors="replace"))
             message = f"{_what(request)}: status {status}" + (f": {excerpt}" if excerpt else "")
             raise ImdsError(reason, message, status)
-        if len(body) > BODY_LIMIT:
-            limit = f"{BODY_LIMIT // 1024**2} MiB"
-            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"{_what(request)}: the answer is over {limit}")
         return body
 
 

@@ -117,8 +117,6 @@ class Client:
             # Not a list of types: a malformed answer can cause any error in a parser.
             raise KubernetesError(call, None, cause(error)) from error
         status, body = response.status_code, response.raw.read()
-        if len(body) > _LIMIT_BYTES:
-            raise KubernetesError(call, None, f"the answer is over {_LIMIT_BYTES // 1024**2} MiB")
         try:
             if status < 300:
                 return msgspec.json.decode(body, type=kind)
