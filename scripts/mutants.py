@@ -68,7 +68,7 @@ _TESTS = {
     "serving": ("tests/faults/test_hostile_connections.py",),
     "state": (
         "tests/notifications/test_outbox.py",
-        "tests/hooks/test_runner.py",
+        "tests/bench/test_hooks.py",
         "tests/approval",
         "tests/faults/test_hostile_growth.py",
     ),

@@ -2,6 +2,8 @@ import logging
 
 import pytest
 
+from exporter.hooks.command import Command
+from exporter.hooks.runner import MOST_AT_ONCE
 from exporter.model.jobs import CommandResult, HookOutcome
 from tests.bench import Bench, Build
 from tests.bench.bench import SUCCEEDED
@@ -56,3 +58,64 @@ def test_what_cannot_be_read_is_left_out(build: Build) -> None:
     alter(bench.state, "UPDATE entries SET value = '{' WHERE kind = 'hook' AND key LIKE '%\"b\"%'")
     bench.start()
     assert ran(bench) == [("a", "scheduled")]
+
+
+def test_only_so_many_run_at_once(build: Build) -> None:
+    """More events wait their turn, and get it."""
+    bench = build("hooks: [{name: a, command: [a]}]")
+    running: list[str] = []
+    most = 0
+
+    def run(command: Command) -> CommandResult:
+        nonlocal most
+        running.append(command.environment["EVENT_ID"])
+        most = max(most, len(running))
+        # The others run meanwhile, as far as they may.
+        bench.loops.settle()
+        running.remove(command.environment["EVENT_ID"])
+        return SUCCEEDED
+
+    bench.command_result = run
+    ids = {f"e{number:02}" for number in range(MOST_AT_ONCE + 3)}
+    bench.show(*(raw_event(EventId=event_id) for event_id in ids))
+    assert most == MOST_AT_ONCE
+    assert sorted(command.environment["EVENT_ID"] for command in bench.commands) == sorted(ids)
+
+
+def test_a_newer_update_replaces_one_that_waits(build: Build) -> None:
+    """A hook runs for the newest content, not for each that came while it ran."""
+    bench = build("hooks: [{name: a, command: [a], match: {transitions: [updated]}}]")
+
+    def run(_: Command) -> CommandResult:
+        for number in (2, 3, 4) if len(bench.commands) == 1 else ():
+            bench.show(raw_event(DurationInSeconds=number), wait=61)
+        return SUCCEEDED
+
+    bench.command_result = run
+    for number in (0, 1):
+        bench.show(raw_event(DurationInSeconds=number))
+    assert [command.environment["EVENT_DURATION"] for command in bench.commands] == ["1", "4"]
+
+
+def test_the_end_of_a_life_drops_what_has_not_begun(build: Build) -> None:
+    """When an event is over, only what runs already and the hooks for its end are of use."""
+    bench = build(HOOKS)
+
+    def run(_: Command) -> CommandResult:
+        if len(bench.commands) == 1:
+            bench.show()
+        return SUCCEEDED
+
+    bench.command_result = run
+    bench.show(raw_event())
+    assert ran(bench) == [("b", "scheduled"), ("b", "cancelled"), ("a", "cancelled")]
+
+
+def test_nothing_begins_after_the_stop(build: Build) -> None:
+    """What happens while the program ends is written down, and runs after the next start."""
+    bench = build(HOOKS)
+    bench.app._pipeline.hooks.begin_stop()
+    bench.show(raw_event())
+    assert ran(bench) == []
+    bench.restart()
+    assert ran(bench) == [("b", "scheduled"), ("a", "scheduled")]

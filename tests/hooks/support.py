@@ -1,4 +1,4 @@
-"""Running commands as hooks, finding what they leave behind, and the transitions that they run for."""
+"""Running commands as hooks, and finding what they leave behind."""
 
 import contextlib
 import os
@@ -9,18 +9,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from exporter.clock import SystemClock
 from exporter.hooks.command import Command, run
 from exporter.model.jobs import CommandResult
-from exporter.model.lifecycle import Life, Occurrence, Transition, TransitionRecord
-from tests.builders import scheduled
-from tests.clocks import NOW
 from tests.end_to_end.program import eventually
 
 MARK = "TEST_MARK"
-VM = "WestNO_0"
 
 
 class Ran:
@@ -141,12 +136,3 @@ def _held() -> set[object]:
     # Each bench has a thread that ends with the sender process, which is this process here.
     threads = (thread for thread in threading.enumerate() if thread.name != "limits")
     return {*descriptors(), *children(), *threads}
-
-
-def occurrence(
-    event_id: str = "a", number: int = 1, transition: Transition = Transition.STARTED, **fields: Any
-) -> Occurrence:
-    records = tuple(TransitionRecord(transition, NOW) for _ in range(number))
-    event = scheduled(event_id=event_id, **fields)
-    life = Life(event, (event_id,), first_seen=NOW, affects=event.target(VM), transitions=records)
-    return Occurrence(life, transition, NOW)

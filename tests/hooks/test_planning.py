@@ -11,12 +11,13 @@ from exporter.config.addresses import variables
 from exporter.config.match import Match, Whom
 from exporter.hooks.planning import MOST_BYTES, clean, compose, cut, environment, inherited
 from exporter.model.jobs import Job
-from exporter.model.lifecycle import Life, Transition
+from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.views import EventView, event_view
 from tests.builders import FREEZE_ID, scheduled
 from tests.clocks import NOW
-from tests.hooks.support import VM, occurrence, ran, shell
+from tests.hooks.support import ran, shell
 
+VM = "WestNO_0"
 VIEW = event_view(Life(scheduled(), (FREEZE_ID,), first_seen=NOW))
 
 
@@ -152,6 +153,11 @@ def test_a_command_gets_what_it_inherits() -> None:
     assert done.lines == ["unset x canary"]
 
 
+def occurrence(transition: Transition = Transition.STARTED, instance: str | None = VM) -> Occurrence:
+    event = scheduled()
+    return Occurrence(Life(event, (FREEZE_ID,), NOW, affects=event.target(instance)), transition, NOW)
+
+
 def hook(name: str, **match: Any) -> Hook:
     return Hook(name, ("true",), Match(**match))
 
@@ -159,7 +165,7 @@ def hook(name: str, **match: Any) -> Hook:
 def test_hooks_for_failures_of_hooks() -> None:
     """Only those run that name `hook_failed`: the others would run again for each hook that fails."""
     hooks = [hook("a"), hook("b", transitions=(Transition.HOOK_FAILED,))]
-    found = compose(hooks, [occurrence(transition=Transition.HOOK_FAILED)], instance=VM, now=NOW)
+    found = compose(hooks, [occurrence(Transition.HOOK_FAILED)], instance=VM, now=NOW)
     assert [job.hook for job in found] == ["b"]
 
 
@@ -178,7 +184,5 @@ def test_hooks_for_failures_of_hooks() -> None:
 )
 def test_which_hooks_run(hooks: Sequence[Hook], instance: str | None, expected: list[str]) -> None:
     """Those that match, in the order of the file; none while this VM does not know its name."""
-    happened = occurrence()
-    life = msgspec.structs.replace(happened.life, affects=happened.life.event.target(instance))
-    found = compose(hooks, [msgspec.structs.replace(happened, life=life)], instance=instance, now=NOW)
+    found = compose(hooks, [occurrence(instance=instance)], instance=instance, now=NOW)
     assert [job.hook for job in found] == expected
