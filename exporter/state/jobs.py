@@ -42,10 +42,12 @@ class Jobs(Queue[W]):
         Return the open jobs that are dropped for lack of room.
         """
         oldest = now - HISTORY
-        for key, record in self.entries.items():
-            if record.done is not None and record.done < oldest:
-                transaction.delete(self, key)
-        added = [(key, Record(work)) for key, work in jobs if key not in self.entries]
+        outdated = {
+            key for key, record in self.entries.items() if record.done is not None and record.done < oldest
+        }
+        for key in outdated:
+            transaction.delete(self, key)
+        added = [(key, Record(work)) for key, work in jobs if key not in self.entries or key in outdated]
         done = (
             key for key, record in self.entries.items() if record.done is not None and record.done >= oldest
         )

@@ -83,8 +83,9 @@ def test_only_so_many_run_at_once(build: Build) -> None:
 
 
 def test_a_newer_update_replaces_one_that_waits(build: Build) -> None:
-    """A hook runs for the newest content, not for each that came while it ran."""
-    bench = build("hooks: [{name: a, command: [a], match: {transitions: [updated]}}]")
+    """A hook runs for the event as it came and for its newest content; once that is forgotten, anew."""
+    both = "match: {transitions: [scheduled, updated]}"
+    bench = build(f"hooks: [{{name: b, command: [b]}}, {{name: a, command: [a], {both}}}]")
 
     def run(_: Command) -> CommandResult:
         for number in (2, 3, 4) if len(bench.commands) == 1 else ():
@@ -92,9 +93,12 @@ def test_a_newer_update_replaces_one_that_waits(build: Build) -> None:
         return SUCCEEDED
 
     bench.command_result = run
-    for number in (0, 1):
-        bench.show(raw_event(DurationInSeconds=number))
-    assert [command.environment["EVENT_DURATION"] for command in bench.commands] == ["1", "4"]
+    bench.show(raw_event(DurationInSeconds=1))
+    bench.show()
+    bench.restart(after=91 * 24 * 3600)
+    bench.show(raw_event(DurationInSeconds=5))
+    durations = [one.environment["EVENT_DURATION"] for one in bench.commands if one.argv == ("a",)]
+    assert durations == ["1", "4", "5"]
 
 
 def test_the_end_of_a_life_drops_what_has_not_begun(build: Build) -> None:
