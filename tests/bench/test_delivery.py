@@ -2,6 +2,7 @@
 
 import logging
 import re
+import sqlite3
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from exporter.model.events import trace_id
 from exporter.model.lifecycle import HISTORY
 from exporter.model.messages import Delivery, Failure, Rendered
 from exporter.notifications.protocol import Request, Send
+from exporter.state.outbox import Lane, Outbox
 from tests.bench import Bench, Build
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually
@@ -190,6 +192,28 @@ def test_a_corrected_address_has_no_results_yet(build: Build) -> None:
     assert (target["delivers"], target["pending"], bench.api("problems")) == (None, 0, [])
 
 
+def test_a_target_that_has_nothing_to_do_has_no_thread(build: Build) -> None:
+    """Configured targets have no threads before the first message."""
+    bench = build(TWO.replace("retry_for", "routes: [{targets: [oncall]}], retry_for"))
+    bench.show(*events("a"))
+    assert [one.name for one in bench.loops._due if one.name.startswith("notify")] == ["notify oncall"]
+    assert [bench.metric("notifications_pending", target=name) for name in ("oncall", "backup")] == [0, 0]
+
+
+def test_a_target_that_goes_and_comes_back(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """Messages for a target that is configured no more are warned of, and go out should it come back."""
+    bench = build(ONCALL)
+    bench.sender().answer = lambda _: DOWN
+    bench.show(*events("a"))
+    bench.reload(ONCALL.replace("oncall", "other"))
+    (record,) = (vars(one) for one in caplog.records if one.name == "exporter.notifications.notifier")
+    assert record["message"] == "messages are waiting for a target that is not configured"
+    assert (record["target"], record["count"]) == ("oncall", 1)
+    bench.sender().answer = lambda _: OK
+    bench.reload(TWO)
+    assert (told(bench), told(bench, "backup")) == (["a"], [])
+
+
 def test_a_target_that_never_comes_back(build: Build) -> None:
     """The messages of a target that is no longer configured are given up when they are too old."""
     bench = build(ONCALL)
@@ -338,6 +362,22 @@ def test_messages_wait_for_the_check(build: Build) -> None:
     notifier.wake()
     bench.loops.settle()
     assert told(bench) == ["a"]
+
+
+def test_an_error_of_ours_ends_no_worker(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong outside of an attempt is a problem that is shown without its text, and passes."""
+    bench = build(ONCALL)
+
+    def lane(*_: object) -> Lane:
+        raise sqlite3.OperationalError("CANARY")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Outbox, "lane", lane)
+        bench.show(*events("a"))
+        (problem,) = bench.api("problems")
+        assert problem.endswith("target oncall: OperationalError in this program")
+    bench.advance(60)
+    assert (told(bench), bench.api("problems")) == (["a"], [])
 
 
 def test_nothing_begins_after_the_stop(build: Build) -> None:
