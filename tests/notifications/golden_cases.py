@@ -154,7 +154,7 @@ def _odd_ends() -> Iterator[tuple[str, AnyMessage, datetime]]:
             changes=(
                 Change("not_before", None, NOW + timedelta(minutes=15)),
                 Change("duration_seconds", None, 90),
-                Change("resources", ("web_0",), ("web_0", "web_1")),
+                Change("resources", (), ("web_0", "web_1")),
                 Change("description", "", "The host is being repaired."),
             ),
         ),

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from exporter.config import Templates
-from exporter.model.lifecycle import Transition
 from exporter.model.messages import Rendered, TextFormat
 from exporter.notifications.samples import samples
 from tests.clocks import NOW
-from tests.notifications.golden_cases import EXPORTER_URL, VM, of, ordinary, special
+from tests.notifications.golden_cases import EXPORTER_URL, VM, ordinary, special
 from tests.notifications.renderers import Renderer
 
 FOLDER = Path(__file__).parent / "golden"
@@ -50,13 +49,3 @@ def test_a_title_fits_a_lock_screen() -> None:
     renderer = Renderer(Templates(), EXPORTER_URL)
     for _, message, now in (*ordinary(), *special()):
         assert len(renderer.render(message, now).title) <= 60
-
-
-def test_a_long_name_keeps_its_ends() -> None:
-    """Names of one scale set differ at their ends, and the body has the whole name."""
-    name = "aks-nodepool1-12345678-vmss_000012"
-    found = next(m for heading, m, _ in special() if heading == "a long name")
-    sent = Renderer(Templates()).render(found, NOW)
-    assert sent.title == "[WARNING] Reboot scheduled: aks-node...s_000012 at 22:15 UTC"
-    assert name in sent.body
-    assert of(Transition.SCHEDULED, "Reboot").instance == "web_0"

@@ -52,25 +52,6 @@ def test_an_event_of_another_day_has_its_date() -> None:
     assert found.title == "[SUCCESS] Reboot completed: vm_0 at 4 Mar 22:00 UTC"
 
 
-def test_every_change_is_told() -> None:
-    """The message about an update has the old and the new value of each field."""
-    changes = (
-        Change("not_before", NOT_BEFORE - timedelta(minutes=5), NOT_BEFORE),
-        Change("not_before", None, "soon"),
-        Change("duration_seconds", None, 9),
-        Change("resources", (), ("vm_0", "vm_1")),
-        Change("description", "", "a"),
-    )
-    lines = body(message(Transition.UPDATED, changes=changes)).splitlines()
-    assert [line.removeprefix("- Changed: ") for line in lines if "Changed" in line] == [
-        "start 2026-03-04 22:10:00 UTC -> 2026-03-04 22:15:00 UTC",
-        'start unknown -> "soon"',
-        "impact unknown duration -> about 9 s",
-        "VMs none -> vm_0, vm_1",
-        'description none -> "a"',
-    ]
-
-
 def test_many_vms_are_counted() -> None:
     """After ten names the rest is a number."""
     sent = message(resources=tuple(f"vm_{number}" for number in range(14)))
@@ -142,17 +123,6 @@ def test_templates_of_the_user_are_for_events() -> None:
     """They could name what a message about the watch does not have."""
     mine = Renderer(Templates(title="{{ event.id }}", body="{{ event.id }}"))
     assert mine.render(BLIND, NOW) == Renderer(Templates()).render(BLIND, NOW)
-
-
-def test_a_digest_has_them_too() -> None:
-    """Blind and recovered stand among the other messages that waited."""
-    found, number = Renderer(Templates()).digest([message(), BLIND, RECOVERED], NOW)
-    assert found.title == "[WARNING] 3 messages from vm_0: 1 scheduled, 1 blind, ..."
-    assert found.body.splitlines()[-2:] == [
-        "- 2026-03-04 22:00:00 UTC: Blind: scheduled events of vm_0 unknown for 5 min",
-        "- 2026-03-04 22:07:00 UTC: Recovered: scheduled events of vm_0 known again",
-    ]
-    assert number == 3
 
 
 def test_both_kinds_come_back_from_json() -> None:

@@ -44,21 +44,6 @@ def test_the_whole_message_arrives(receiver: Receiver, told: Message, word: str)
     assert request.json["type"] == word
 
 
-@pytest.mark.parametrize(
-    ("mood", "reason"),
-    [
-        (500, "it answered 500 (Internal Server Error)"),
-        (429, "it answered 429 (Too Many Requests)"),
-        (401, "it answered 401 (Unauthorized)"),
-    ],
-)
-def test_a_refusal_says_why(receiver: Receiver, mood: int, reason: str) -> None:
-    """What the service answered is the reason."""
-    receiver.mood = mood
-    found = Direct(f"json://user:{CANARY}@{receiver.authority}/{CANARY}?+x={CANARY}").send(MESSAGE)
-    assert found == Delivery(delivered=False, reason=reason)
-
-
 def test_redirects_are_not_followed(receiver: Receiver) -> None:
     """A redirect is a failure: neither the message nor a header goes to another host."""
     with http_receiver(302) as elsewhere:

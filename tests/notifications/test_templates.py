@@ -2,17 +2,16 @@ import gc
 import re
 import tracemalloc
 
-import msgspec
 import pytest
 
 from exporter.config import Templates
 from exporter.model.events import Target
 from exporter.model.lifecycle import Transition
-from exporter.model.messages import Message, TextFormat
+from exporter.model.messages import TextFormat
 from exporter.model.vm import VirtualMachine
 from exporter.notifications import templates
 from exporter.notifications.protocol import Checked
-from exporter.notifications.samples import is_sample, samples, variants
+from exporter.notifications.samples import is_sample, samples
 from exporter.notifications.templates import TemplateThread, Vm
 from tests.clocks import NOW
 from tests.notifications.messages import message
@@ -190,9 +189,3 @@ def test_an_ended_sample_has_an_outcome() -> None:
         assert (event.ended is not None) is over
         assert event.first_seen is not None
         assert event.first_seen <= (event.started or NOW) <= NOW
-
-
-def test_all_of_them_can_be_stored() -> None:
-    """Samples and variants come back from JSON as messages."""
-    for _, sample in variants():
-        assert msgspec.json.decode(msgspec.json.encode(sample), type=Message).event == sample.event
