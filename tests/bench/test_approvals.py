@@ -1,6 +1,5 @@
 """Approvals by the whole program: what is held and why, reloads, and kills around a POST."""
 
-import json
 import logging
 
 import pytest
@@ -28,15 +27,6 @@ def hook(command: str, more: str = "") -> str:
 def approval(bench: Bench, number: int = 0) -> dict[str, str | None]:
     found: dict[str, str | None] = bench.api("current")[number]["approval"]
     return found
-
-
-def test_approvals_are_off(build: Build) -> None:
-    """An event has no state of approval, neither in the API nor as a metric."""
-    bench = build()
-    bench.show(raw_event())
-    assert approval(bench) == {"state": None, "rule": None, "reason": None}
-    assert bench.metric("event_approval") is None
-    assert json.loads(bench.request("/api/v1/events")[1]).keys() == {"instance", "current", "past"}
 
 
 @pytest.mark.parametrize(

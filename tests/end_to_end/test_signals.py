@@ -103,16 +103,19 @@ def test_signals_that_another_thread_took(tmp_path: Path, number: signal.Signals
 def test_a_stop_amid_a_flood_of_reloads(tmp_path: Path) -> None:
     """SIGTERM ends it within 10 s, whatever a reload waits for and however many are queued behind it.
 
-    Requests that wait are answered 503, or cut.
+    It polls and serves during a check of targets that hangs, whose process ends with it. Requests that wait
+    are answered 503, or cut.
     """
-    checks, python, port = tmp_path / "checks", tmp_path / "python", free_port()
-    python.write_text(f"#!/bin/sh\necho begun >> {checks}\nexec sleep 600\n")
+    checks, python, log, port = *(tmp_path / name for name in ("checks", "python", "log")), free_port()
+    python.write_text(f"#!/bin/sh\necho $$ >> {checks}\nexec sleep 600\n")
     python.chmod(0o755)
     flags = ("--notify", "json://127.0.0.1:9", "--web.enable-lifecycle")
-    environ, module = {"HELD_PYTHON": str(python)}, HELD
+    environ = {"HELD_PYTHON": str(python)}
     with (
         SimulatorServer(Simulator()) as imds,
-        exporter(imds.url, tmp_path / "state", port, *flags, environ=environ, module=module) as process,
+        exporter(
+            imds.url, tmp_path / "state", port, *flags, environ=environ, log=log, module=HELD
+        ) as process,
         contextlib.ExitStack() as stack,
     ):
         eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))
@@ -137,6 +140,10 @@ def test_a_stop_amid_a_flood_of_reloads(tmp_path: Path) -> None:
         answers = {answer(peer) for peer in peers}
     assert b"HTTP/1.1 503" in answers
     assert answers <= {b"HTTP/1.1 503", b""}
+    for child in (Path(f"/proc/{pid}/cmdline") for pid in checks.read_text().split()):
+        # Killed; it may be left to be reaped by the first process.
+        eventually(lambda: not child.exists() or not child.read_bytes())  # noqa: B023  # called at once
+    assert "raceback" not in log.read_text()
 
 
 def answer(peer: socket.socket) -> bytes:

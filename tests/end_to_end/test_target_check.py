@@ -1,12 +1,11 @@
 """The check of targets at the start: nothing waits for it, and what it finds ends the program."""
 
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.builders import body
-from tests.end_to_end.program import eventually, exporter, free_port, get
+from tests.end_to_end.program import exporter, free_port
 from tests.http_server import answer, serving
 
 HELD = "tests.end_to_end.held"
@@ -16,30 +15,6 @@ notifications:
   targets: [{name: a, url: "json://127.0.0.1:9/"}]
   templates: {title: "{{ event.nothing }}"}
 """
-
-
-def test_nothing_waits_for_a_check_that_hangs(tmp_path: Path) -> None:
-    """It polls, serves and reloads are asked for meanwhile; a stop ends the check, too, and all in time."""
-    pid, log, port = tmp_path / "pid", tmp_path / "log", free_port()
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nexec sleep 600\n")
-    python.chmod(0o755)
-    environ, flags = {"HELD_PYTHON": str(python)}, ("--notify", "json://127.0.0.1:9/")
-    with (
-        serving(IDLE) as imds,
-        exporter(
-            imds.url, tmp_path / "state", port, *flags, environ=environ, log=log, module=HELD
-        ) as process,
-    ):
-        eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))
-        child = Path(f"/proc/{eventually(lambda: int(pid.read_text()))}")
-        assert child.exists()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-        # Killed; it may be left to be reaped by the first process.
-        eventually(lambda: not child.exists() or not (child / "cmdline").read_bytes())
-        assert len(imds.requests) > 0
-        assert "raceback" not in log.read_text()
 
 
 @pytest.mark.parametrize(
