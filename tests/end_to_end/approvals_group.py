@@ -1,6 +1,5 @@
 """A simulated group of VMs, each with its own port of IMDS, so that approvals are attributable."""
 
-import asyncio
 import contextlib
 import json
 import subprocess
@@ -34,19 +33,11 @@ class Post(msgspec.Struct, frozen=True):
 
 
 class Group(Simulator):
-    """A simulator with a door for each VM.
-
-    ``received`` has the VM and the id of every POST, at once. ``delays`` are the seconds before a POST takes
-    effect, and until its answer.
-    With ``starts`` False approvals start nothing: Azure may wait for other tenants.
-    """
+    """A simulator with a door for each VM."""
 
     def __init__(self) -> None:
         super().__init__(vm_name=HALL[0], requests_per_second=0)
-        self.starts = True
-        self.delays = (0.0, 0.0)
         self.posts: list[Post] = []
-        self.received: list[tuple[str, str]] = []
         self._caller: ContextVar[str] = ContextVar("caller", default="")
         self._noting = threading.Lock()
 
@@ -56,23 +47,14 @@ class Group(Simulator):
         with self._noting:
             now = self.picture().now.timestamp()
             self.posts += [Post(vm, event_id, now) for event_id in event_ids]
-            if self.starts:
-                super().approve(event_ids)
+            super().approve(event_ids)
 
     def door(self, vm: str) -> Handler:
         app = Application(self, self.vm_name)
 
         async def through(request: Request) -> Response:
             self._caller.set(vm)
-            if request.method != "POST":
-                return await app(request)
-            asked = json.loads(request.body)["StartRequests"]
-            self.received += [(vm, one["EventId"]) for one in asked]
-            before, after = self.delays
-            await asyncio.sleep(before)
-            response = await app(request)
-            await asyncio.sleep(after)
-            return response
+            return await app(request)
 
         return through
 
@@ -84,7 +66,6 @@ class Vm:
         self.folder = folder
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.log = folder / f"{name}.log"
 
     @contextlib.contextmanager
     def running(
@@ -95,7 +76,7 @@ class Vm:
         file.write_text(json.dumps(settings))
         words = ["--config.file", str(file), "--poll.interval", "200ms", "--instance.name", self.name]
         state = self.folder / self.name
-        with exporter(self.endpoint, state, self.port, *words, environ=environ, log=self.log) as process:
+        with exporter(self.endpoint, state, self.port, *words, environ=environ) as process:
             yield process
 
     def settle(self) -> None:
@@ -112,9 +93,6 @@ class Vm:
 
     def approval(self, event_id: str) -> Any:
         return self.event(event_id)["approval"]
-
-    def lines(self, *parts: str) -> list[str]:
-        return [line for line in self.log.read_text().splitlines() if all(part in line for part in parts)]
 
 
 @contextlib.contextmanager

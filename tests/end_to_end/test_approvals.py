@@ -1,7 +1,5 @@
-"""Approvals by running programs: three VMs of a group, and one that is killed again and again."""
+"""Approvals by the running programs of three VMs of a group."""
 
-import random
-import time
 from datetime import datetime
 from pathlib import Path
 
@@ -89,46 +87,3 @@ def approvals(vm: Vm) -> tuple[float, float]:
 
 def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
-
-
-LIMITS = (1, 2, 4)
-NEVER = (approving({"name": "x", "action": "hold"}), approving(mode="dry_run"), approving(mode="off"))
-ROUNDS = 10
-
-
-def test_kills_at_random_moments(tmp_path: Path) -> None:
-    """No killed exporter sends what its own configuration forbids; in the end all is approved once."""
-    chance = random.Random(20261121)
-    group = Group()
-    group.starts = False
-    ids: list[str] = []
-    done: set[str] = set()
-    with virtual_machines(group, tmp_path, "web_0") as (vm,):
-        for number in range(ROUNDS):
-            ids += group.start_scenario(scenario(plan()))
-            group.delays = (chance.uniform(0, 0.3), chance.uniform(0, 0.3))
-            limit = chance.choice(LIMITS) if number % 3 else 0
-            given = approving(max_per_hour=limit) if limit else chance.choice(NEVER)
-            before = len(group.received)
-            with vm.running(given):
-                eventually(lambda: vm.event(ids[-1]))  # noqa: B023  # called at once
-                time.sleep(chance.uniform(0, 0.8))
-            vm.settle()
-            check_round([event_id for _, event_id in group.received], before, limit, done)
-            done |= {event_id for event_id in ids if vm.lines("msg=approved", event_id)}
-        group.delays = (0.0, 0.0)
-        before = len(group.received)
-        with vm.running(approving()):
-            for event_id in ids:
-                eventually(lambda: approved(vm, event_id))  # noqa: B023  # called at once
-                assert names(vm, event_id).count("approved") == 1
-    check_round([event_id for _, event_id in group.received], before, 1000, done)
-
-
-def check_round(sent: list[str], before: int, limit: int, done: set[str]) -> None:
-    """Check what one exporter sent: nothing twice, beyond the limit, or approved before."""
-    for number in range(before, len(sent)):
-        event_id = sent[number]
-        assert event_id not in sent[before:number]
-        assert event_id not in done
-        assert len({*sent[:number]} - {event_id}) < limit
