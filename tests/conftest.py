@@ -38,7 +38,6 @@ _END_TO_END = (
     "notifications/test_services.py",
     "security/test_hooks.py",
     "security/test_privileges.py",
-    "security/test_tls.py",
     "simulator/test_browser.py",
     "state/test_process.py",
     "test_examples.py",
