@@ -1,15 +1,24 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
-from exporter.simulator import Simulator, SimulatorServer
-from tests.end_to_end.approvals_group import HALL, plan, scenario
+from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
 from tests.end_to_end.program import INTERRUPTIBLE, eventually
 
-VM = HALL[0]
+HALL = ("web_0", "web_1", "web_2")
+
+
+def plan(kind: Any = "Freeze", vms: Sequence[str] = HALL) -> EventPlan:
+    """Return an event of 15 minutes' notice that lasts for 10, by the names that the VMs have."""
+    return EventPlan(type=kind, vms=tuple(vms), notice=900, impact=600, duration_in_seconds=5)
+
+
+def scenario(*plans: EventPlan) -> Scenario:
+    return Scenario(name="story", title="", description="", vms=HALL, events=plans)
 
 
 class Desk:
@@ -37,7 +46,7 @@ class Desk:
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
-    simulator = Simulator(vm_name=VM, requests_per_second=0)
+    simulator = Simulator(vm_name=HALL[0], requests_per_second=0)
     with SimulatorServer(simulator) as server:
         yield Desk(simulator, server.url)
 
