@@ -1,4 +1,3 @@
-import logging
 from datetime import timedelta
 from typing import Any
 
@@ -146,17 +145,6 @@ def test_an_event_without_a_status(build: Build) -> None:
     assert (event["status"], transitions(bench)) == ("Unknown", ["advised"])
     assert bench.approved == []
     assert bench.metric("pending", event_status="Unknown", event_type="Freeze") == 1
-
-
-def test_an_event_without_an_id(build: Build, caplog: pytest.LogCaptureFixture) -> None:
-    """It cannot be followed, which is logged once, wherever it stands in the document."""
-    caplog.set_level(logging.WARNING)
-    bench = build()
-    nameless = {"EventType": "Freeze", "EventStatus": "Scheduled", "Resources": ["WestNO_0"]}
-    bench.show(nameless, wait=5)
-    bench.show(raw_event(), nameless, wait=5)
-    said = [one for one in caplog.records if one.getMessage() == "event could not be decoded"]
-    assert len(said) == 1
 
 
 def test_event_resources_counts_each_name_once(build: Build) -> None:

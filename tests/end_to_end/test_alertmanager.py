@@ -10,12 +10,11 @@ from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from exporter.simulator import Simulator, SimulatorServer
-from tests.alerts.support import ALERTS, write_rules
+from tests.alerts.support import write_rules
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get, query, running
+from tests.fleet.monitoring import example
 from tests.notifications.receivers import Receiver, http_receiver
 
 NAMES = [f"vm_{number}" for number in range(6)]
@@ -76,16 +75,13 @@ def event(event_id: str, kind: str, status: str, vms: Sequence[str]) -> dict[str
 
 def alertmanager_file(folder: Path, receiver: Receiver) -> Path:
     """Write the example with a test's patience and receivers, and nothing else changed."""
-    configuration = yaml.safe_load((ALERTS / "alertmanager.example.yml").read_text())
+    configuration = example(receiver)
     routes = [configuration["route"]]
     for route in routes:
         route |= {"group_wait": "3s", "group_interval": "1s"}
         routes += route.get("routes", [])
-    for one in configuration["receivers"]:
-        for webhook in one.get("webhook_configs", []):
-            webhook["url"] = f"http://{receiver.authority}/{one['name']}"
     file = folder / "alertmanager.yml"
-    file.write_text(yaml.safe_dump(configuration))
+    file.write_text(json.dumps(configuration))
     return file
 
 

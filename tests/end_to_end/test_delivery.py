@@ -14,20 +14,10 @@ from exporter.model.messages import WatchChange
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import raw_event
 from tests.end_to_end.program import children, command, eventually, exporter, free_port, get, metric
-from tests.notifications.receivers import Receiver, http_receiver
+from tests.notifications.receivers import http_receiver
 
 CANARY = "canary0123456789abcdef"
 NAME = "demo_0"
-
-
-def configuration(folder: Path, **receivers: Receiver) -> Path:
-    """Write a configuration with these targets, all of which get everything."""
-    targets = [
-        {"name": name, "url": f"json://{receiver.authority}/{name}"} for name, receiver in receivers.items()
-    ]
-    file = folder / "exporter.yml"
-    file.write_text(json.dumps({"notifications": {"targets": targets}}))
-    return file
 
 
 def document(number: int, *ids: str) -> dict[str, object]:
@@ -42,7 +32,9 @@ def test_a_hanging_receiver_holds_up_nothing(tmp_path: Path, mood: str) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with SimulatorServer(simulator) as imds, http_receiver(mood) as stuck, http_receiver() as well:
-        file = configuration(tmp_path, stuck=stuck, well=well)
+        file, receivers = tmp_path / "exporter.yml", {"stuck": stuck, "well": well}
+        targets = [{"name": name, "url": f"json://{one.authority}/"} for name, one in receivers.items()]
+        file.write_text(json.dumps({"notifications": {"targets": targets}}))
         flags = ("--config.file", str(file), "--poll.interval", "200ms")
         with exporter(imds.url, tmp_path / "state", port, *flags) as process:
             eventually(lambda: get(f"{url}/-/ready"))
