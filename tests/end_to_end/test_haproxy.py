@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.end_to_end.hooking import Bench, bench, event
+from tests.end_to_end.hooking import Bench, event
 from tests.end_to_end.program import eventually, free_port, get
 from tests.notifications.receivers import Receiver, http_receiver
 
@@ -60,13 +60,6 @@ class Balancer:
         """Return whether the VM is ``UP`` or ``DOWN`` there, its last check having ended like that."""
         found = self.server()
         return found["status"] == status and found["check_status"].lstrip("* ") == check
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        made.configure()
-        yield made
 
 
 @pytest.fixture

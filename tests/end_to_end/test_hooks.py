@@ -4,13 +4,9 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.end_to_end.hooking import EVENT, NAME, Bench, bench, event, hook, stop
+from tests.end_to_end.hooking import EVENT, NAME, Bench, event, hook, stop
 from tests.end_to_end.program import eventually, get, metric
 from tests.notifications.receivers import http_receiver
 
@@ -18,12 +14,6 @@ TRACE = EVENT.replace("-", "").lower()
 NOTE = 'echo "$1 $EVENT_TRANSITION $EVENT_ATTEMPT" >>"$HERE/notes"'
 TELL_ALL = 'env -0 >"$HERE/env"; cat >"$HERE/stdin"; ' + NOTE
 HANG = 'trap "" TERM; echo "$EVENT_ID $1 hangs" >>"$HERE/notes"; sleep 600 & wait; wait'
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        yield made
 
 
 def told(setting: Bench) -> tuple[dict[str, str], Any]:

@@ -4,24 +4,14 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-import pytest
-
-from tests.end_to_end.hooking import EVENT, Bench, bench, event
+from tests.end_to_end.hooking import EVENT, Bench, event
 from tests.end_to_end.program import eventually, get, metric
 
 # Of a pause, up to the second between two polls is not seen.
 PAUSE = 2.2
 STARTED = {"status": "Started", "NotBefore": ""}
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        made.configure()
-        yield made
 
 
 def pause_until(process: "subprocess.Popen[bytes]", noticed: Callable[[], bool]) -> None:
