@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 import h11
 import requests
-from requests.adapters import BaseAdapter
 
 BODY_LIMIT = 8 * 1024 * 1024
 _EXCERPT_LIMIT = 4096
@@ -31,8 +30,8 @@ class LargeAnswerError(Exception):
     """The body of an answer is over the limit."""
 
 
-class Transport(BaseAdapter):
-    """Sends requests to the server of ``endpoint``, a URL; thread-safe.
+class Transport:
+    """Sends prepared requests to the server of ``endpoint``, a URL; thread-safe.
 
     Each request in progress has a connection of its own, so that a slow one does not delay the others.
     ``timeout`` is in seconds, for the whole answer. Proxies, cookies, redirects and the environment are
@@ -43,17 +42,14 @@ class Transport(BaseAdapter):
     def __init__(
         self, endpoint: str, *, limit: int = BODY_LIMIT, tls: Callable[[], ssl.SSLContext] | None = None
     ) -> None:
-        super().__init__()
         self.endpoint = endpoint
         self._limit = limit
         self._tls = tls or _usual_tls
         self._idle: list[_Connection] = []
         self._closed = False
 
-    def send(
-        self, request: requests.PreparedRequest, *_: Any, timeout: Any = 10.0, **__: Any
-    ) -> requests.Response:
-        """Return the answer, with its body read; of a refusal, little more than the first 4 KiB.
+    def send(self, request: requests.PreparedRequest, timeout: float) -> tuple[int, bytes]:
+        """Return the status and the body of the answer; of a refusal, little more than the first 4 KiB.
 
         Raises:
             TimeoutError: the answer is not complete in time. A refusal need not be complete.
@@ -62,7 +58,7 @@ class Transport(BaseAdapter):
         deadline = time.monotonic() + timeout
         connection = self._connect(deadline)
         try:
-            response = connection.exchange(request, self._limit, deadline)
+            return connection.exchange(request, self._limit, deadline)
         finally:
             if connection.can_be_kept():
                 self._idle.append(connection)
@@ -70,7 +66,6 @@ class Transport(BaseAdapter):
                 connection.close()
             if self._closed:
                 self.close()
-        return response
 
     def close(self) -> None:
         """Close the connections: idle ones now, the others after use. Later requests open new ones."""
@@ -106,13 +101,12 @@ class _Connection:
             return False
         return False
 
-    def exchange(self, request: requests.PreparedRequest, limit: int, deadline: float) -> requests.Response:
+    def exchange(self, request: requests.PreparedRequest, limit: int, deadline: float) -> tuple[int, bytes]:
         self._send(request, deadline)
         events = self._events(deadline)
-        response = requests.Response()
-        response.status_code, response.request = next(events).status_code, request
+        status: int = next(events).status_code
         body = io.BytesIO()
-        accepted = response.status_code < HTTPStatus.MULTIPLE_CHOICES
+        accepted = status < HTTPStatus.MULTIPLE_CHOICES
         try:
             for event in events:
                 body.write(event.data)
@@ -124,8 +118,7 @@ class _Connection:
                 raise
         if accepted and body.tell() > limit:
             raise LargeAnswerError(f"the answer is over {limit // 1024**2} MiB")
-        response.raw = io.BytesIO(body.getvalue())  # Which copies nothing.
-        return response
+        return status, body.getvalue()
 
     def _send(self, request: requests.PreparedRequest, deadline: float) -> None:
         data = self._http.send(_head(request)) or b""

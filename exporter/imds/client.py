@@ -188,7 +188,7 @@ class ImdsClient:
         """Send a request and return the body of its answer, or raise ImdsError if that has no status 200."""
         self._limiter.wait()
         try:
-            response = self._transport.send(request, timeout=timeout)
+            status, body = self._transport.send(request, timeout)
         except TimeoutError as error:
             message = f"{_what(request)}: no answer within {timeout:g} s"
             raise ImdsError(PollOutcome.TIMEOUT, message) from error
@@ -197,7 +197,6 @@ class ImdsClient:
         except Exception as error:
             # Not a list of types: a malformed answer can cause any error in a parser.
             raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{_what(request)}: {cause(error)}") from error
-        status, body = response.status_code, response.raw.read()
         if status != 200:
             reason = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
             excerpt = one_line(body.decode(errors="replace"))

@@ -110,13 +110,12 @@ class Client:
         try:
             method = _METHODS[call.split(maxsplit=1)[0]]
             request = self._prepared(method, path, content, media_type)
-            response = self._transport.send(request, timeout=timeout)
+            status, body = self._transport.send(request, timeout)
         except TimeoutError as error:
             raise KubernetesError(call, None, f"no answer within {timeout:g} s") from error
         except Exception as error:
             # Not a list of types: a malformed answer can cause any error in a parser.
             raise KubernetesError(call, None, cause(error)) from error
-        status, body = response.status_code, response.raw.read()
         try:
             if status < 300:
                 return msgspec.json.decode(body, type=kind)

@@ -1,7 +1,6 @@
 """Delivery of one target's messages: a loop hands them to the sender process, and records the results."""
 
 import logging
-import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
@@ -60,16 +59,14 @@ class Services(NamedTuple):
 class Worker:
     """Delivers the queued messages of one target."""
 
-    def __init__(
-        self, target: str, plan: Plan, services: Services, *, chance: Callable[[], float] = random.random
-    ) -> None:
+    def __init__(self, target: str, plan: Plan, services: Services) -> None:
         self.target = target
         self._plan = self._plan_in_use = plan
         self._outbox, self._sender, self._counts, *_ = services
         self._tracer, self._health, self._clock, self._approval = services[3:]
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
-        self._schedule = Schedule(self._clock, recovering=is_late, chance=chance)
+        self._schedule = Schedule(self._clock, recovering=is_late)
         self._attempts: dict[Future[Delivery | Checked], Attempt] = {}
         # The services behind the target that already have a message which others have not.
         self._services: dict[Ids, tuple[str, ...]] = {}

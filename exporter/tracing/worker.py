@@ -60,7 +60,6 @@ class Worker:
         metrics: Metrics,
         health: Health,
         clock: Clock,
-        backoff: Backoff | None = None,
     ) -> None:
         self.name = name
         self._lane = lane
@@ -70,7 +69,7 @@ class Worker:
         self._metrics = metrics
         self._health = health
         self._clock = clock
-        self._backoff = backoff or Backoff(clock)
+        self._backoff = Backoff(clock)
         self._exporter: SpanExporter | None = None
         self._batch_size = _BATCH
         # Spans that failed on their own come after all others, in the order of these numbers.
