@@ -31,18 +31,20 @@ def hook(name: str, code: str, *transitions: str, **more: object) -> dict[str, A
 
 
 class Bench:
-    """A folder, a simulator, and an exporter that can be started and ended as often as a test wants.
+    """A folder, a VM of a simulator, and an exporter that is started and ended as often as a test wants.
 
     All that hooks start has a mark in its environment, by which it is found and, at the end, killed. Hooks
     find the folder as ``$HERE``.
     """
 
-    def __init__(self, folder: Path, imds: SimulatorServer, mark: str) -> None:
+    def __init__(self, folder: Path, imds: SimulatorServer, mark: str = "", vm: str = NAME) -> None:
         self.folder = folder
         self.imds = imds
         self.mark = mark
+        self.vm = vm
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        folder.mkdir(exist_ok=True)
         self.log_file = folder / "log"
         self.log_file.touch()
         self._incarnation = 0
@@ -58,7 +60,13 @@ class Bench:
         state = self.folder / "state"
         json_log = ("--log.format", "json")
         with exporter(
-            self.imds.url, state, self.port, *flags, *json_log, environ=marks | environ, log=self.log_file
+            self.imds.urls[self.vm],
+            state,
+            self.port,
+            *flags,
+            *json_log,
+            environ=marks | environ,
+            log=self.log_file,
         ) as process:
             eventually(lambda: get(f"{self.url}/-/ready"))
             yield process

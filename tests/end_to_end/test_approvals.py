@@ -1,15 +1,13 @@
 """Approvals by the running programs of three VMs of a group."""
 
-import contextlib
 import json
-import subprocess
-from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from exporter.simulator import Simulator, SimulatorServer
-from tests.end_to_end.program import eventually, exporter, free_port, get, metric
+from tests.end_to_end.hooking import Bench
+from tests.end_to_end.program import eventually, get, metric
 from tests.end_to_end.test_approve import HALL, plan, scenario
 from tests.end_to_end.test_traces import environment
 from tests.notifications.receivers import Receiver, http_receiver
@@ -17,49 +15,26 @@ from tests.tracing.receiver import spans
 
 FAILOVER = 4.0
 SHORT = {"name": "short", "match": {"event_types": ["Freeze"], "max_duration": "8s"}, "action": "approve"}
-SETTINGS = {"approval": {"mode": "on", "rules": [SHORT], "failover_after": f"{FAILOVER:g}s"}}
+APPROVAL = {"mode": "on", "rules": [SHORT], "failover_after": f"{FAILOVER:g}s"}
 
 
-class Vm:
-    def __init__(self, name: str, endpoint: str, folder: Path) -> None:
-        self.name = name
-        self.endpoint = endpoint
-        self.folder = folder
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    @contextlib.contextmanager
-    def running(
-        self, settings: Mapping[str, Any], environ: Mapping[str, str] | None = None
-    ) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run its exporter with a configuration, until the end of the block; it is killed then."""
-        file = self.folder / f"{self.name}.yml"
-        file.write_text(json.dumps(settings))
-        words = ["--config.file", str(file), "--poll.interval", "200ms", "--instance.name", self.name]
-        state = self.folder / self.name
-        with exporter(self.endpoint, state, self.port, *words, environ=environ) as process:
-            yield process
-
-    def event(self, event_id: str) -> Any:
-        """Return an event as its API has it; a LookupError becomes an AssertionError, to be waited for."""
-        answer = json.loads(get(f"{self.url}/api/v1/events"))
-        found = [event for event in (*answer["current"], *answer["past"]) if event_id in event["ids"]]
-        assert found, f"{event_id} is not known"
-        return found[0]
-
-    def approval(self, event_id: str) -> Any:
-        return self.event(event_id)["approval"]
+def event(vm: Bench, event_id: str) -> Any:
+    """Return an event as the API of a VM has it; one that is not known is to be waited for."""
+    answer = json.loads(get(f"{vm.url}/api/v1/events"))
+    found = [one for one in (*answer["current"], *answer["past"]) if event_id in one["ids"]]
+    assert found, f"{event_id} is not known"
+    return found[0]
 
 
-def names(vm: Vm, event_id: str) -> list[str]:
-    return [record["transition"] for record in vm.event(event_id)["transitions"]]
+def names(vm: Bench, event_id: str) -> list[str]:
+    return [record["transition"] for record in event(vm, event_id)["transitions"]]
 
 
-def approved(vm: Vm, event_id: str) -> bool:
+def approved(vm: Bench, event_id: str) -> bool:
     return "approved" in names(vm, event_id)
 
 
-def started(vm: Vm, event_id: str) -> bool:
+def started(vm: Bench, event_id: str) -> bool:
     return "started" in names(vm, event_id)
 
 
@@ -73,35 +48,34 @@ def test_three_vms_of_a_group(tmp_path: Path) -> None:
     """The first in Resources approves; once it is dead the second does, in its turn; the third never."""
     group = Simulator(vm_name=HALL[0], instances=len(HALL), requests_per_second=0)
     with SimulatorServer(group) as imds, http_receiver() as chat:
-        first, second, third = (Vm(name, imds.urls[name], tmp_path) for name in HALL)
-        chats = [{"name": "chat", "webhook": f"http://{chat.authority}/"}]
-        telling = SETTINGS | {"notifications": {"targets": chats}}
-        with http_receiver() as traces, second.running(telling, environ=environment(traces)):
-            with third.running(SETTINGS), first.running(telling, environ=environment(traces)):
-                for vm in (first, second, third):
-                    eventually(lambda: get(f"{vm.url}/-/ready"))  # noqa: B023  # called at once
+        first, second, third = (Bench(tmp_path / name, imds, vm=name) for name in HALL)
+        third.configure(approval=APPROVAL)
+        for vm in (first, second):
+            chats = [{"name": "chat", "webhook": f"http://{chat.authority}/"}]
+            vm.configure(approval=APPROVAL, notifications={"targets": chats})
+        with http_receiver() as traces, second.running(**environment(traces)):
+            with third.running(), first.running(**environment(traces)):
                 (one,) = group.start_scenario(scenario(plan()))
                 eventually(lambda: approved(first, one))
                 for vm in (second, third):
                     eventually(lambda: started(vm, one))  # noqa: B023  # called at once
-                    assert vm.approval(one) == {"state": None, "rule": None, "reason": None}
-                assert first.approval(one)["state"] == "approved"
+                    assert event(vm, one)["approval"] == {"state": None, "rule": None, "reason": None}
+                assert event(first, one)["approval"]["state"] == "approved"
                 eventually(lambda: any(span.name == "approve short" for span in spans(traces)))
                 eventually(lambda: (one, "approved") in transitions_told(chat))
-            with third.running(SETTINGS):
+            with third.running():
                 (two,) = group.start_scenario(scenario(plan()))
                 eventually(lambda: approved(second, two))
                 eventually(lambda: started(third, two))
-                assert third.approval(two)["state"] is None
-            seen = datetime.fromisoformat(second.event(two)["first_seen"])
+                assert event(third, two)["approval"]["state"] is None
+            seen = datetime.fromisoformat(event(second, two)["first_seen"])
             assert (group.approvals[1].at - seen).total_seconds() >= FAILOVER
             eventually(lambda: approvals(second) == (1, 1))
             eventually(lambda: (two, "approved") in transitions_told(chat))
             eventually(lambda: sum(span.name == "approve short" for span in spans(traces)) == 2)
             # What arrived just before a kill comes again.
             eventually(lambda: metric(second.url, "notifications_pending", target="chat") == 0)
-        with second.running(telling):
-            eventually(lambda: get(f"{second.url}/-/ready"))
+        with second.running():
             (other,) = group.start_scenario(scenario(plan(vms=("web_1",))))
             eventually(lambda: (other, "approved") in transitions_told(chat))
             assert names(second, two).count("approved") == 1
@@ -114,7 +88,7 @@ def test_three_vms_of_a_group(tmp_path: Path) -> None:
     assert by["web_1"].trace_id == two.replace("-", "").lower()
 
 
-def approvals(vm: Vm) -> tuple[float, float]:
+def approvals(vm: Bench) -> tuple[float, float]:
     """Return how many approvals a VM's metrics count, as transitions and as attempts that succeeded."""
     return (
         metric(vm.url, "transitions_total", event_type="Freeze", transition="approved"),
