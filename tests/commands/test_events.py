@@ -12,7 +12,7 @@ import pytest
 from exporter.clock import SystemClock
 from exporter.commands import events as inspection
 from exporter.commands.events import NoExporterError, RunningExporter
-from exporter.config import Config, Imds, Instance
+from exporter.config import Config, Imds
 from exporter.errors import ExporterError, ImdsError
 from exporter.simulator import Simulator, SimulatorServer
 from exporter.web import webfile
@@ -39,18 +39,24 @@ class Azure:
         connection.send(self.name if "/instance" in request.path else self.document)
 
 
-def settings(url: str, name: str = "") -> Config:
-    return Config(imds=Imds(endpoint=url), instance=Instance(name=name))
+def settings(url: str) -> Config:
+    return Config(imds=Imds(endpoint=url))
 
 
-def shown(
-    azure: Azure, capsys: pytest.CaptureFixture[str], *, as_json: bool = False, name: str = ""
+def asked(
+    exporter: str | None,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    as_json: bool = False,
+    config: Config | None = None,
 ) -> tuple[str, str]:
-    with serving(azure) as imds:
-        inspection.show(
-            settings(imds.url, name), SystemClock(), exporter_url=None, as_json=as_json, watch=False
-        )
+    inspection.show(config or Config(), SystemClock(), exporter_url=exporter, as_json=as_json, watch=False)
     return capsys.readouterr()
+
+
+def shown(azure: Azure, capsys: pytest.CaptureFixture[str], *, as_json: bool = False) -> tuple[str, str]:
+    with serving(azure) as imds:
+        return asked(None, capsys, as_json=as_json, config=settings(imds.url))
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,13 +143,6 @@ def running(**fields: object) -> Iterator[str]:
     picture = snapshot(**{"current": (life(freeze()),)} | fields)
     with served(site(picture)) as port:
         yield f"http://127.0.0.1:{port}"
-
-
-def asked(
-    url: str, capsys: pytest.CaptureFixture[str], *, as_json: bool = False, config: Config | None = None
-) -> tuple[str, str]:
-    inspection.show(config or Config(), SystemClock(), exporter_url=url, as_json=as_json, watch=False)
-    return capsys.readouterr()
 
 
 def test_the_exporter_knows_when(capsys: pytest.CaptureFixture[str]) -> None:
