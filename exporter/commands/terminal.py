@@ -7,7 +7,7 @@ from datetime import datetime
 from rich.console import Console
 from rich.text import Text
 
-from exporter.model.events import SCHEDULED, STARTED, Target
+from exporter.model.events import Target
 from exporter.model.messages import Severity, severity
 from exporter.model.views import EventView
 from exporter.model.wording import count, printable
@@ -40,7 +40,7 @@ def coloured(views: Sequence[EventView], now: datetime, speed: float = 1.0, *, w
     head, *rest = render(views, now, speed, width=width)
     rows = [Text(head, style="bold")]
     for view, first, second in zip(views, rest[::2], rest[1::2], strict=True):
-        transition = {SCHEDULED: "scheduled", STARTED: "started"}.get(view.status, "advised")
+        transition = "started" if view.is_started else "scheduled" if view.is_scheduled else "advised"
         rows += [Text(first, style=STYLES[severity(transition, view.type)]), Text(second)]
     return Text("\n").join(rows)
 
@@ -115,7 +115,7 @@ def _whom(view: EventView, width: int) -> str:
 def _starts(view: EventView, now: datetime, speed: float) -> str:
     if view.started is not None:
         return f"{span((now - view.started).total_seconds() * speed)} ago"
-    if view.status == STARTED:
+    if view.is_started:
         return "under way"
     if view.not_before is None:
         return "unknown"

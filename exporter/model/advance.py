@@ -19,6 +19,7 @@ from exporter.model.lifecycle import (
     TransitionRecord,
     changes_between,
     due_hooks,
+    phase_of,
 )
 from exporter.model.listing import Listing, is_next_incarnation, listing_of
 from exporter.model.order import rank
@@ -142,11 +143,7 @@ class _Walk:
         # An id may look like the key of another life.
         while (key := life.key) in self._current or key in self._past or key in self._removed:
             life = replace(life, number=life.number + 1)
-        if event.is_started:
-            transition = Transition.STARTED
-        else:
-            transition = Transition.SCHEDULED if event.is_scheduled else Transition.ADVISED
-        self._happen(with_notice(None, life, self._now), transition)
+        self._happen(with_notice(None, life, self._now), phase_of(event))
 
     def _continue(self, before: Life, event: ScheduledEvent) -> None:
         """Apply the newest content of an event to its life; this VM may join or leave the event."""

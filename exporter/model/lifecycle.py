@@ -225,6 +225,13 @@ class Step(msgspec.Struct, frozen=True):
         return bool(self.changed or self.forgotten or self.new_incarnation)
 
 
+def phase_of(event: ScheduledEvent) -> Transition:
+    """Return the transition with which a life of the event begins now."""
+    if event.is_started:
+        return Transition.STARTED
+    return Transition.SCHEDULED if event.is_scheduled else Transition.ADVISED
+
+
 def changes_between(old: ScheduledEvent, new: ScheduledEvent) -> tuple[Change, ...]:
     """Return the changes of an event that are reported."""
     names = [

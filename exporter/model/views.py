@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from exporter.model.events import ScheduledEvent, Target, unreadable_not_before
+from exporter.model.events import REBALANCE, SCHEDULED, STARTED, ScheduledEvent, Target, unreadable_not_before
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.vm import VirtualMachine
 
@@ -131,6 +131,14 @@ class EventView(msgspec.Struct, frozen=True):
     impact_seconds: float | None = None
     paused_seconds: float | None = None
     doubts: tuple[str, ...] = ()
+
+    @property
+    def is_scheduled(self) -> bool:
+        return self.status == SCHEDULED and self.type != REBALANCE
+
+    @property
+    def is_started(self) -> bool:
+        return self.status == STARTED and self.type != REBALANCE
 
     @property
     def not_before_unreadable(self) -> bool:

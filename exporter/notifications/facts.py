@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from exporter.model.events import SCHEDULED, STARTED, Target, normal_name
+from exporter.model.events import Target, normal_name
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
@@ -103,7 +103,7 @@ def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
 
 def _approval(event: EventView) -> Iterator[Fact]:
     """Yield how to approve an event that waits for it; one of a user does, whatever the configuration."""
-    pending = event.ended is None and event.status == SCHEDULED and event.target is Target.SELF
+    pending = event.ended is None and event.is_scheduled and event.target is Target.SELF
     state, reason = event.approval.state, event.approval.reason
     if pending and (state in _WAITS or (state is None and event.source == "User")):
         if reason:
@@ -122,7 +122,7 @@ def _watch_facts(message: WatchMessage, now: datetime) -> Iterator[Fact]:
 
 def _coming(message: Message, now: datetime) -> Iterator[Fact]:
     event = message.event
-    if event.started is not None or event.status == STARTED:
+    if event.started is not None or event.is_started:
         yield _started(event, now, message.at)
     elif event.not_before_unreadable:
         yield Fact("Starts", "unknown; Azure's time could not be read")

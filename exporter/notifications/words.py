@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from exporter.model.events import STARTED, Target
+from exporter.model.events import Target
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
@@ -41,7 +41,7 @@ def headline(message: AnyMessage, now: datetime, room: int = TITLE_LENGTH) -> st
 def _what(message: Message) -> str:
     event = message.event
     if message.transition is Transition.HOOK_FAILED:
-        begun = event.started is not None or event.status == STARTED
+        begun = event.started is not None or event.is_started
         phase = "after" if event.ended is not None else "during" if begun else "before"
         return f"Hook failed {phase} {event.type}: "
     return f"{event.type} {message.transition.value}: "
@@ -70,7 +70,7 @@ def _when(message: Message, now: datetime) -> tuple[str, str]:
     is_hook = message.transition is Transition.HOOK_FAILED
     if event.ended is not None and event.outcome is not message.transition and not is_hook:
         return f", over since {_clock(event.ended, now)}", ""
-    if event.ended is not None or event.status == STARTED:
+    if event.ended is not None or event.is_started:
         return f" at {_clock(message.at, now)}", ""
     if message.transition is Transition.APPROVED:
         return ", may start at any moment", ""

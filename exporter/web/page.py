@@ -10,8 +10,8 @@ from enum import StrEnum
 from exporter import __version__
 from exporter.health import Health
 from exporter.model import wording as words
-from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent, Target
-from exporter.model.lifecycle import Life, Transition
+from exporter.model.events import ScheduledEvent, Target
+from exporter.model.lifecycle import Life, Transition, phase_of
 from exporter.model.messages import severity
 from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView
 from exporter.serving.http import Response, html_page
@@ -25,7 +25,6 @@ PAST_SHOWN = 25
 RESOURCES_SHOWN = 20
 WORK_SHOWN = 12
 _DASH = " \N{EN DASH} "
-_PHASES = {SCHEDULED: Transition.SCHEDULED, STARTED: Transition.STARTED}
 _OUTCOMES = {
     Transition.COMPLETED: "Completed",
     Transition.CANCELLED: "Cancelled before it started",
@@ -118,10 +117,10 @@ def mood(snapshot: Snapshot, health: Health, now: datetime) -> Mood:
 
 def _gist(event: ScheduledEvent) -> str:
     """Return a short summary of an event, such as ``Reboot Wed 22:12 UTC``."""
-    if event.event_status == STARTED:
+    if event.is_started:
         return f"{event.event_type} under way"
-    if event.event_status != SCHEDULED or event.not_before is None:
-        return f"{event.event_type} {event.event_status.lower()}"
+    if not event.is_scheduled or event.not_before is None:
+        return f"{event.event_type} {phase_of(event)}"
     return f"{event.event_type} {event.not_before:%a %H:%M} UTC"
 
 
@@ -138,11 +137,11 @@ def _card(life: Life, approval: ApprovalView) -> dict[str, object]:
         "event": event,
         "key": life.key,
         "own": life.target is Target.SELF,
-        "started": event.event_status == STARTED,
-        "severity": severity(_PHASES.get(event.event_status, Transition.ADVISED), event.event_type),
+        "started": event.is_started,
+        "severity": severity(phase_of(event), event.event_type),
         "since": life.started,
         "noticed": life.since(Transition.STARTED) or life.first_seen,
-        "starts": event.not_before if event.event_status == SCHEDULED else None,
+        "starts": event.not_before if event.is_scheduled else None,
         "effect": words.effect(event.event_type),
         "duration": words.impact(event.duration_seconds),
         "source": words.requester(event.event_source),

@@ -107,7 +107,7 @@ def test_hooks_of_the_former_type_do_not_count(build: Build) -> None:
 
 @pytest.mark.parametrize("status", ["Scheduled", "Started", "Advisory"])
 def test_a_recommendation(build: Build, status: str) -> None:
-    """It is advised, never approved, and does not take the VM out of service."""
+    """It is advised, shown and told as such, never approved, and does not take the VM out of service."""
     bench = build(
         NOTIFY
         + "in_service: {match: {}}\n"
@@ -116,12 +116,16 @@ def test_a_recommendation(build: Build, status: str) -> None:
     advice = reboot(bench, 20, EventStatus=status) | {"EventType": "SpotRebalanceRecommendation"}
     bench.show(advice, wait=600)
     assert transitions(bench) == ["advised"]
+    assert 'class="event warning"' in bench.request("/")[1]
     assert bench.request("/-/in-service")[0] == 200
     assert bench.approved == []
+    bench.show(advice | {"NotBefore": ""})
+    assert "Starts: at any moment; Azure gives no time" in bench.sent()[-1].body
     bench.show()
     assert bench.api("past")[0]["outcome"] == "cancelled"
     assert [one.title.split(":")[0] for one in bench.sent()] == [
         "[WARNING] SpotRebalanceRecommendation advised",
+        "[WARNING] SpotRebalanceRecommendation updated",
         "[SUCCESS] SpotRebalanceRecommendation cancelled",
     ]
 
