@@ -4,7 +4,7 @@ Source: Azure's pages "Scheduled Events for Linux VMs" and "... for Windows VMs"
 """
 
 import hashlib
-import uuid
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
@@ -27,6 +27,8 @@ LONGEST_NAME = 256
 # What an event takes apart from its texts, and each of its names.
 _EVENT_BYTES = 250
 _NAME_BYTES = 50
+# Python's UUID also takes braces, prefixes, digits of every script, and hyphens anywhere.
+_GUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class Target(StrEnum):
@@ -121,8 +123,7 @@ def trace_id(event_id: str) -> str:
 
     For an id that is not a GUID, or all zero (which W3C Trace Context forbids), the start of its SHA-256.
     """
-    try:
-        number = uuid.UUID(event_id).int
-    except ValueError:
-        number = 0
-    return f"{number:032x}" if number else hashlib.sha256(event_id.encode()).hexdigest()[:32]
+    digits = event_id.replace("-", "").lower()
+    if _GUID.fullmatch(event_id) and digits.strip("0"):
+        return digits
+    return hashlib.sha256(event_id.encode()).hexdigest()[:32]

@@ -14,7 +14,12 @@ def test_trace_id_is_the_guid(guid: uuid.UUID) -> None:
     assert trace_id(str(guid)) == trace_id(str(guid).upper()) == guid.hex
 
 
-@pytest.mark.parametrize("event_id", ["maintenance-7", "", "0", str(uuid.UUID(int=0)), "ümlaut"])
+GUID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
+NEAR = [f"{{{GUID}}}", f"urn:uuid:{GUID}", GUID.replace("-", "_"), GUID.replace("-", ""), f"{GUID}\n"]
+IDS = ["maintenance-7", "", "0", str(uuid.UUID(int=0)), "ümlaut", *NEAR]
+
+
+@pytest.mark.parametrize("event_id", IDS)
 def test_trace_id_of_what_is_no_guid(event_id: str) -> None:
     """Any other id, and the GUID of zeros, gives the first 128 bits of its SHA-256."""
     assert trace_id(event_id) == hashlib.sha256(event_id.encode()).hexdigest()[:32]
