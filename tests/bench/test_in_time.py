@@ -107,12 +107,13 @@ def test_hooks_of_the_former_type_do_not_count(build: Build) -> None:
 
 @pytest.mark.parametrize("status", ["Scheduled", "Started", "Advisory"])
 def test_a_recommendation(build: Build, status: str) -> None:
-    """It is advised, shown and told as such, never approved, and does not take the VM out of service."""
-    bench = build(
+    """It is advised, shown and told as such, and never approved; only by its name it ends the service."""
+    text = (
         NOTIFY
         + "in_service: {match: {}}\n"
         + "approval: {mode: 'on', rules: [{name: all, action: approve, match: {}}]}"
     )
+    bench = build(text)
     advice = reboot(bench, 20, EventStatus=status) | {"EventType": "SpotRebalanceRecommendation"}
     bench.show(advice, wait=600)
     assert transitions(bench) == ["advised"]
@@ -120,6 +121,8 @@ def test_a_recommendation(build: Build, status: str) -> None:
     assert bench.request("/-/in-service")[0] == 200
     assert bench.approved == []
     bench.show(advice | {"NotBefore": ""})
+    bench.reload(text.replace("match: {}", "match: {event_types: [SpotRebalanceRecommendation]}", 1))
+    assert bench.request("/-/in-service")[0] == 503
     assert "Starts: at any moment; Azure gives no time" in bench.sent()[-1].body
     bench.show()
     assert bench.api("past")[0]["outcome"] == "cancelled"
