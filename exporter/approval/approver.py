@@ -145,7 +145,8 @@ class Approver:
             return [Finding(life.key, Transition.APPROVED, attempt.at, self._instance) for life in lives]
         if attempt.rejected and len(lives) > 1:
             self._alone.update(life.key for life in lives)
-            return []
+            if attempt.refused:
+                return []
         seconds = self._clock.monotonic() - attempt.asked
         for life, rule in attempt.events:
             self._failed(life, rule, attempt.problem, seconds)

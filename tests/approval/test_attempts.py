@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from exporter.errors import ImdsError, PollOutcome
 from exporter.inbox import Inbox
 from exporter.timefmt import rfc3339
 from tests.approval.support import REFUSED, SILENT, approving, failing, state, states, transitions, tries
@@ -155,6 +156,23 @@ def test_an_id_that_is_refused_holds_back_no_other(build: Build) -> None:
     assert asked[asked.index(IDS) :][:7] == [IDS, (), ("a",), (), ("b",), (), ("c",)]
     assert states(bench) == {"a": "approved", "b": "failed", "c": "approved"}
     assert counted(bench, "failed") == asked.count(("b",))
+
+
+def test_an_error_of_imds_is_a_failure_of_each(build: Build) -> None:
+    """A request that ends with status 500 failed for all that it named; the next ones have one id each."""
+    bench = build(approving())
+    errors = iter([ImdsError(PollOutcome.HTTP_ERROR, "POST: status 500", 500)])
+
+    def answer(_: Sequence[str]) -> None:
+        for error in errors:
+            raise error
+
+    bench.before_answer = answer
+    bench.show(*THREE, wait=1)
+    assert counted(bench, "failed") == 3
+    bench.advance(5)
+    assert [ids for _, ids in bench.posts] == [IDS, ("a",), ("b",), ("c",)]
+    assert (counted(bench, "failed"), counted(bench, "approved")) == (3, 3)
 
 
 def test_silence_is_waited_for_once(build: Build) -> None:
