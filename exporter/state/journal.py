@@ -150,13 +150,15 @@ class Journal:
             transaction.is_durable = self._disk.is_in_place()
 
     def retry(self) -> None:
-        """Retry the disk after a failure, and look whether the file is still there, at most every 10 s."""
+        """Retry the disk after a failure, and check the file and its loss, at most every 10 s."""
         if self._clock.monotonic() < self._look_at:
             return
         self._look_at = self._clock.monotonic() + _RETRY_SECONDS
         if not self._disk.is_in_place():
             with self._writing:
                 self._retry()
+        elif self.unknown_until() is None:
+            self._health.clear(DegradedReason.STATE_CORRUPT)
 
     def _commit(self, transaction: Transaction) -> None:
         unusable = None

@@ -234,7 +234,7 @@ def lose_the_state(bench: Bench) -> None:
 
 
 def test_a_lost_state_holds_rules_for_an_hour(build: Build) -> None:
-    """What was approved before is not known to the limit; a restart does not shorten the hour."""
+    """What was approved before is not known to the limit; a restart shortens neither hour nor problem."""
     bench = build(approving(imds=SLOWLY))
     until = rfc3339(bench.clock.now() + timedelta(hours=1))
     lose_the_state(bench)
@@ -248,6 +248,7 @@ def test_a_lost_state_holds_rules_for_an_hour(build: Build) -> None:
     assert bench.posts == []
     bench.advance(160)
     assert bench.approved == [FREEZE_ID]
+    assert bench.api("problems") == []
 
 
 def test_a_clock_that_is_set_does_not_shorten_the_hour(build: Build) -> None:
