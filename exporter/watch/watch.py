@@ -181,7 +181,7 @@ class Watch:
             return
         seen = self.snapshot
         # After a start IMDS is asked first. While it fails, an event whose time has passed may be over.
-        if seen.ready or (seen.last_error and seen.instance):
+        if seen.ready or seen.last_error:
             step = pass_time(self.known, now, self._thresholds, seen.instance, late=seen.ready)
             self._settle(step, seen.instance)
 
