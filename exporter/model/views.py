@@ -69,14 +69,12 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     def under_way(self, since: datetime | None = None) -> list[Life]:
         """Return the events known to affect this VM that are Started, or were at any time ``since`` then."""
-        if self.instance is None:
-            return []
         started = [life for life in self.current if life.event.is_started]
         if since is not None:
             started += [
                 t for t in self.past if t.has(Transition.STARTED) and t.ended is not None and t.ended >= since
             ]
-        return [life for life in started if life.target is Target.SELF]
+        return [life for life in started if life.affects is Target.SELF]
 
     def has_series(self, life: Life) -> bool:
         """Return whether the event gets its own series, and its transitions are counted and traced."""

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from exporter.metrics import Metrics
+from exporter.simulator import Fault
 from exporter.watch.pauses import Sleep
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
@@ -83,6 +84,16 @@ def test_a_pause_after_which_the_event_is_gone(build: Build) -> None:
     bench.clock.pass_seconds(6)
     bench.show()
     assert bench.metric("observed_pause_seconds_count", event_type="Freeze") == 1
+
+
+def test_a_pause_after_a_start_without_imds(build: Build) -> None:
+    """An event that is known to affect this VM explains it, also before IMDS tells the VM's name."""
+    bench = build()
+    bench.show(raw_event(**STARTED))
+    bench.simulator.set_fault(Fault("error"))
+    bench.restart()
+    pause(bench, 6)
+    assert (unannounced(bench)[0], bench.metric("observed_pause_seconds_count")) == (0, 1)
 
 
 @pytest.mark.parametrize("event", [{}, {"EventType": "SpotRebalanceRecommendation"} | STARTED])
