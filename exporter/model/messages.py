@@ -144,6 +144,11 @@ class WatchMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch")
     incident: str = ""
 
     @property
+    def host(self) -> str:
+        """The name of the host while that of the VM is not known, "" otherwise."""
+        return "" if self.instance else self.incident.partition("watch/")[2]
+
+    @property
     def resolves(self) -> bool:
         """Whether the incident is over."""
         return self.transition is WatchChange.RECOVERED

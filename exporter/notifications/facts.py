@@ -77,6 +77,8 @@ def _runbook(message: AnyMessage) -> str:
 def _whom(message: AnyMessage) -> Iterator[Fact]:
     is_concerned = isinstance(message, WatchMessage) or message.event.target is Target.SELF
     yield Fact("This VM" if is_concerned else "Seen by", message.instance or _NO_NAME)
+    if isinstance(message, WatchMessage) and message.host:
+        yield Fact("Host name", message.host)
     if message.vm.computer_name and message.vm.computer_name != message.instance:
         yield Fact("Computer name", message.vm.computer_name)
     if message.vm.node and message.vm.node != message.vm.computer_name:

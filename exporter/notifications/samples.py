@@ -25,7 +25,7 @@ def watch_sample(change: WatchChange, vm: VirtualMachine, now: datetime) -> Watc
     """Return a message about an outage of the watch of ten minutes; the caller fills in ``target``."""
     since, instance = now - timedelta(minutes=10), vm.name or None
     # The numbers after those of the other samples, from which a webhook's receiver has to tell it.
-    incident, number = f"watch/{SAMPLE_ID}", len(Transition) + 1 + list(WatchChange).index(change)
+    incident, number = f"{SAMPLE_ID}/watch", len(Transition) + 1 + list(WatchChange).index(change)
     error = "This is a test message."
     return WatchMessage("", _key(now), number, change, now, instance, since, error, vm, incident)
 

@@ -58,7 +58,9 @@ def _shortened(name: str, room: int) -> str:
 
 def _subject(message: AnyMessage) -> str:
     own = message.instance or _NAMELESS
-    if isinstance(message, WatchMessage) or message.event.target is Target.SELF:
+    if isinstance(message, WatchMessage):
+        return message.host or own
+    if message.event.target is Target.SELF:
         return own
     others = message.event.resources
     return f"other VM {others[0]}" if len(others) == 1 else f"{len(others)} other VMs"

@@ -111,10 +111,11 @@ RECOVERED = msgspec.structs.replace(
 
 @pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
 def test_what_imds_said_is_data(text_format: TextFormat) -> None:
-    """The text of an error is not markup; a VM without a name is worded."""
-    odd = msgspec.structs.replace(BLIND, instance=None, error="<b>@all `x`")
+    """The text of an error is not markup; a VM without a name is told by that of its host."""
+    odd = msgspec.structs.replace(BLIND, instance=None, incident="watch/db-1", error="<b>@all `x`")
     found = Renderer(Templates(format=text_format)).render(odd, NOW, failed=True)
-    assert found.title == "[WARNING] Blind: scheduled events of this VM unknown for 5 min"
+    assert found.title == "[WARNING] Blind: scheduled events of db-1 unknown for 5 min"
+    assert "Host name: db-1" in found.body
     assert "@" not in found.body
     assert text_format != "html" or "<b>" not in found.body
 
