@@ -25,7 +25,8 @@ def cloud_event(message: AnyMessage) -> bytes:
         "specversion": "1.0",
         "type": f"scheduled_event.{message.transition}",
         "source": message.vm.resource_id or message.instance or "unknown",
-        "id": f"{message.key}/{message.sequence}",
+        # After a loss of the state the numbers begin again.
+        "id": f"{message.key}/{message.sequence}/{message.transition}",
         "time": message.at,
         "datacontenttype": "application/json",
         "data": facts,

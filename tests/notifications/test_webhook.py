@@ -40,7 +40,7 @@ def test_an_event_is_a_cloud_event(receiver: Receiver) -> None:
         "type": "scheduled_event.started",
         "source": VM.resource_id,
         "subject": REBOOT_ID,
-        "id": f"{REBOOT_ID.lower()}/1",
+        "id": f"{REBOOT_ID.lower()}/1/started",
         "time": "2026-03-04T22:00:00Z",
         "datacontenttype": "application/json",
     }
