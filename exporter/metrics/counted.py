@@ -250,6 +250,10 @@ class Metrics:
         self._hooks.labels(hook, outcome.value).inc()
         self._hook_duration.labels(hook).observe(seconds)
 
+    def hooks_dropped(self, hook: str, count: int) -> None:
+        """Count runs of a hook that were given up before they began."""
+        self._hooks.labels(hook, HookOutcome.FAILED.value).inc(count)
+
     def draining(self) -> None:
         """Create the series of evictions, at 0."""
         for outcome in EvictionOutcome:

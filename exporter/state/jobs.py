@@ -2,6 +2,7 @@
 
 import itertools
 import queue
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
@@ -23,9 +24,15 @@ class Jobs(Queue[W]):
     def __init__(self, journal: Journal, kind: str, record_type: type[Record[W]], spans: Spans) -> None:
         super().__init__(journal, kind, record_type)
         self._spans = spans
+        self._dropped: Counter[str] = Counter()
         self._ended: queue.SimpleQueue[tuple[Iterable[JobKey], str | None, datetime, Sequence[Span]]] = (
             queue.SimpleQueue()
         )
+
+    def take_dropped(self) -> dict[str, int]:
+        """Return how many jobs were dropped for lack of room since the last call, by target or hook."""
+        dropped, self._dropped = self._dropped, Counter()
+        return dropped
 
     def forget(self, transaction: Transaction, lives: Iterable[str]) -> None:
         """Delete the records of done jobs for lives that are forgotten."""
@@ -34,13 +41,8 @@ class Jobs(Queue[W]):
             if record.done is not None and key.life in gone:
                 transaction.delete(self, key)
 
-    def _queue(
-        self, transaction: Transaction, jobs: Iterable[tuple[JobKey, W]], now: datetime
-    ) -> list[JobKey]:
-        """Add jobs that are not known yet, and delete records that are older than `HISTORY`.
-
-        Return the open jobs that are dropped for lack of room.
-        """
+    def _queue(self, transaction: Transaction, jobs: Iterable[tuple[JobKey, W]], now: datetime) -> None:
+        """Add jobs that are not known yet, and delete records that are older than `HISTORY`."""
         oldest = now - HISTORY
         outdated = {
             key for key, record in self.entries.items() if record.done is not None and record.done < oldest
@@ -53,10 +55,9 @@ class Jobs(Queue[W]):
         )
         still_open = (key for key, record in self.entries.items() if record.done is None)
         deleted, left_out = self.add_newest(transaction, added, itertools.chain(done, still_open))
-        return [
-            *(key for key in deleted if self.entries[key].done is None),
-            *(key for key, _ in added[:left_out]),
-        ]
+        dropped = [key for key in deleted if self.entries[key].done is None]
+        dropped += [key for key, _ in added[:left_out]]
+        self._dropped.update(key.name or key.lane for key in dropped)
 
     def _finish(
         self, keys: Iterable[JobKey], outcome: str | None, at: datetime, spans: Sequence[Span]

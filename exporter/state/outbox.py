@@ -1,6 +1,5 @@
 """The messages that wait for their targets, in an order that nobody has to read them all for."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -98,12 +97,6 @@ class Outbox(Jobs[AnyMessage]):
         super().__init__(journal, "message", Record[AnyMessage], spans)
         self._lives = lives
         self._lanes: dict[str, Lane] = {}
-        self._dropped: Counter[str] = Counter()
-
-    def take_dropped(self) -> dict[str, int]:
-        """Return how many messages were dropped for lack of room since the last call, by target."""
-        dropped, self._dropped = self._dropped, Counter()
-        return dropped
 
     def lane(self, target: str) -> Lane:
         """Return the order of a target's queued messages; to be read while the ``lock`` is held."""
@@ -122,8 +115,7 @@ class Outbox(Jobs[AnyMessage]):
         """Add messages in the transaction of the transitions that cause them, unless they are known."""
         if messages:
             jobs = [(JobKey(one.target, one.key, one.sequence), one) for one in messages]
-            dropped = self._queue(transaction, jobs, max(message.at for message in messages))
-            self._dropped.update(key.lane for key in dropped)
+            self._queue(transaction, jobs, max(message.at for message in messages))
 
     def find(self, target: str, ids: Iterable[tuple[str, int]]) -> list[Waiting]:
         with self.lock:

@@ -1,6 +1,6 @@
 """The state of the exporter: events with their history, the progress of the watch, and jobs."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -86,14 +86,11 @@ class Store:
         messages: Sequence[Message] = (),
         jobs: Sequence[Job] = (),
         traced: TraceJobs = _NOTHING_TRACED,
-    ) -> Mapping[str, int]:
-        """Record the effects of one document, and the jobs they cause, in one transaction.
-
-        Return how many older messages were dropped to make room, by target.
-        """
+    ) -> None:
+        """Record the effects of one document, and the jobs they cause, in one transaction."""
         # An unchanged document writes nothing.
         if not step.writes:
-            return {}
+            return
         over = [one.life.key for one in step.occurrences if one.transition in ENDINGS]
         with self._journal.transaction() as transaction:
             self.outbox.forget(transaction, step.forgotten)
@@ -110,7 +107,6 @@ class Store:
                 transaction.delete(self._events, key)
             progress = _Progress(step.known.incarnation, step.known.last_success, self._progress.outage)
             transaction.put(self._watch, _PROGRESS, progress)
-        return self.outbox.take_dropped()
 
     def findings(self) -> list[Finding]:
         """Return all findings of workers, including those that a crash kept from becoming transitions."""

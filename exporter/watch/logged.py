@@ -1,10 +1,13 @@
-"""The log lines about events."""
+"""The log lines about events and their jobs."""
 
 import logging
 from collections.abc import Sequence
 
+from exporter.metrics import Metrics
 from exporter.model.events import trace_id
 from exporter.model.lifecycle import Life, Occurrence
+from exporter.model.messages import Outcome
+from exporter.state.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -43,3 +46,13 @@ def log_transition(occurrence: Occurrence, instance: str | None) -> None:
     for change in occurrence.changes:
         facts[f"old_{change.field}"] = change.old
     log.info("transition", extra=facts)
+
+
+def note_dropped(store: Store, metrics: Metrics) -> None:
+    """Log and count the jobs that had to make room for newer ones."""
+    for target, count in store.outbox.take_dropped().items():
+        metrics.given_up(target, Outcome.EXPIRED, count)
+        log.warning("messages dropped: too many are waiting", extra={"target": target, "count": count})
+    for hook, count in store.hook_jobs.take_dropped().items():
+        metrics.hooks_dropped(hook, count)
+        log.warning("hook runs dropped: too many are waiting", extra={"hook": hook, "count": count})

@@ -26,14 +26,13 @@ from exporter.model.documents import Document, decode_document
 from exporter.model.imminent import next_imminent, pass_time
 from exporter.model.jobs import Attempt, Finding, note, note_pause
 from exporter.model.lifecycle import Known, Step
-from exporter.model.messages import Outcome
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
 from exporter.notifications.notifier import Notifier
 from exporter.state.store import Store
 from exporter.tracing import Tracer
 from exporter.watch.defects import Defects
 from exporter.watch.facts import Facts
-from exporter.watch.logged import log_transition, started_facts
+from exporter.watch.logged import log_transition, note_dropped, started_facts
 from exporter.watch.outages import Outages
 
 log = logging.getLogger(__name__)
@@ -228,9 +227,8 @@ class Watch:
         jobs = self._hooks.compose(step.hookable[:_MOST_TOLD], instance, now)
         messages = self._notifier.plan.compose(told, instance, now, self.snapshot.vm)
         traced = self._tracer.compose(told, instance)
-        for target, count in self._store.record(step, messages, jobs, traced).items():
-            self._metrics.given_up(target, Outcome.EXPIRED, count)
-            log.warning("messages dropped: too many are waiting", extra={"target": target, "count": count})
+        self._store.record(step, messages, jobs, traced)
+        note_dropped(self._store, self._metrics)
         self._publish(step.known)
         if step.occurrences:
             self._node.wake()

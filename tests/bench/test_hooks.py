@@ -5,6 +5,7 @@ import pytest
 from exporter.hooks.command import Command
 from exporter.hooks.runner import MOST_AT_ONCE
 from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.state.queues import MOST_BYTES
 from tests.bench import Bench, Build
 from tests.bench.bench import SUCCEEDED
 from tests.builders import raw_event
@@ -48,6 +49,19 @@ def test_a_hook_that_is_removed(build: Build, caplog: pytest.LogCaptureFixture) 
     bench.restart(HOOKS.replace("name: b", "name: other"))
     assert ran(bench) == [("a", "scheduled")]
     assert "pending hook is no longer configured" in caplog.text
+
+
+def test_too_many_wait(
+    build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that make room for newer ones are logged, and count as failed."""
+    monkeypatch.setitem(MOST_BYTES, "hook", 1500)
+    bench = build(HOOKS)
+    leave(bench)
+    assert bench.metric("hooks_total", hook="b", outcome="failed") == 1
+    bench.restart()
+    assert ran(bench) == [("a", "scheduled")]
+    assert [record.getMessage() for record in caplog.records] == ["hook runs dropped: too many are waiting"]
 
 
 def test_what_cannot_be_read_is_left_out(build: Build) -> None:
