@@ -161,15 +161,10 @@ def test_an_id_that_is_refused_holds_back_no_other(build: Build) -> None:
 def test_an_error_of_imds_is_a_failure_of_each(build: Build) -> None:
     """A request that ends with status 500 failed for all that it named; the next ones have one id each."""
     bench = build(approving())
-    errors = iter([ImdsError(PollOutcome.HTTP_ERROR, "POST: status 500", 500)])
-
-    def answer(_: Sequence[str]) -> None:
-        for error in errors:
-            raise error
-
-    bench.before_answer = answer
-    bench.show(*THREE, wait=1)
+    bench.before_answer = failing(ImdsError(PollOutcome.HTTP_ERROR, "POST: status 500", 500))
+    bench.show(*THREE)
     assert counted(bench, "failed") == 3
+    bench.before_answer = lambda _: None
     bench.advance(5)
     assert [ids for _, ids in bench.posts] == [IDS, ("a",), ("b",), ("c",)]
     assert (counted(bench, "failed"), counted(bench, "approved")) == (3, 3)
