@@ -87,7 +87,7 @@ def decode_instance(body: bytes) -> VirtualMachine:
         computer_name=_text(profile.get("computerName")) if isinstance(profile, dict) else "",
         environment=_text(compute.get("azEnvironment")),
         priority=_text(compute.get("priority")),
-        tags=_tags(compute.get("tagsList")),
+        tags=_tags(compute.get("tagsList"), compute.get("tags")),
     )
     if len(vm.name) > LONGEST_NAME:
         message = f"compute.name has {len(vm.name)} characters; {LONGEST_NAME} are possible"
@@ -95,12 +95,13 @@ def decode_instance(body: bytes) -> VirtualMachine:
     return vm
 
 
-def _tags(found: object) -> dict[str, str]:
-    return {
-        _text(tag.get("name")): _text(tag.get("value"))
-        for tag in (found[:_MOST_TAGS] if isinstance(found, list) else ())
-        if isinstance(tag, dict) and _text(tag.get("name"))
-    }
+def _tags(listed: object, joined: object) -> dict[str, str]:
+    """Return the tags of a list, or else of a text like ``name:value;name:value``."""
+    if isinstance(listed, list):
+        pairs = [(tag.get("name"), tag.get("value")) for tag in listed if isinstance(tag, dict)]
+    else:
+        pairs = [tag.partition(":")[::2] for tag in joined.split(";")] if isinstance(joined, str) else []
+    return {_text(name): _text(value) for name, value in pairs[:_MOST_TAGS] if _text(name)}
 
 
 def _text(value: object) -> str:

@@ -32,7 +32,29 @@ def test_facts() -> None:
         fault_domain="1",
         computer_name="myset000003",
         environment="AzureChinaCloud",
+        tags={"a": "b"},
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "tags"),
+    [
+        (
+            {"tagsList": [{"name": "a", "value": "b;c:d"}, {"name": "n", "value": 1}, {}, 7]},
+            {"a": "b;c:d", "n": "1"},
+        ),
+        ({"tagsList": [], "tags": "a:b"}, {}),
+        ({"tags": "owner:ops;url:http://x;;empty"}, {"owner": "ops", "url": "http://x", "empty": ""}),
+        ({"tags": ["odd"]}, {}),
+        (
+            {"tags": ";".join(f"{number}:x" for number in range(60))},
+            {str(number): "x" for number in range(50)},
+        ),
+    ],
+)
+def test_tags(given: dict[str, object], tags: dict[str, str]) -> None:
+    """They are those of the list; where IMDS has none, as older versions, those of the text."""
+    assert decode_instance(json.dumps({"compute": given}).encode()).tags == tags
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"compute": null}', b'\xef\xbb\xbf{"compute": {}}'])
