@@ -166,7 +166,7 @@ class _Converter:
         kind, parse = _plain(kind)
         try:
             if parse:
-                return parse(data)
+                return parse(data if isinstance(data, str | int | float) else msgspec.convert(data, str))
             if isinstance(data, dict) and _is_struct(kind):
                 return self._struct(data, kind, keys)
             if isinstance(data, dict) and get_origin(kind) is dict:
