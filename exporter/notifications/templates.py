@@ -6,12 +6,12 @@ Azure is always escaped for the format.
 
 import re
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
-from unicodedata import category
 
 import msgspec
 from jinja2 import StrictUndefined, TemplateRuntimeError, TemplateSyntaxError, meta, nodes, pass_context
@@ -44,9 +44,13 @@ _UNSAFE_FILTERS = ("safe", "urlize", "xmlattr")
 _OBJECT = re.compile(r"'(?:exporter\.[\w.]*|__main__)\.(\w+) object'")
 # Jinja2's errors for a value that is None, or an empty list.
 _GAP = re.compile(r"\bNone\b|NoneType|has no element")
+# Unicode's categories Cc and Cs, except line feeds.
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 # Jinja2 and Python's compiler need more of it for nested templates than sending does.
 _STACK_BYTES = 4 * 2**20
 _SAMPLE_URL = "https://exporter.example.com/"
+# Of all samples of a check together: one that is nearly endless must not delay it. Usual ones take a tenth.
+_CHECK_CPU_SECONDS = 2
 
 
 class TemplateError(Exception):
@@ -182,10 +186,13 @@ class TemplateThread:
                 if isinstance(template, str):
                     raise TemplateError(template)
                 self._templates[where] = template
-                return template.render(variables(message, now, style, exporter_url))
+                rendered = template.render(variables(message, now, style, exporter_url))
+                return (
+                    printable(" ".join(rendered.split())) if key == "title" else _without_controls(rendered)
+                )
 
         try:
-            rendered = self._pool.submit(work).result()
+            return self._pool.submit(work).result()
         except TemplateError as error:
             self._templates.setdefault(where, str(error))
             raise
@@ -194,13 +201,10 @@ class TemplateThread:
             reason = f"takes {f'more than {CPU_SECONDS} s of CPU time' if is_late else 'too much memory'}"
             self._templates[where] = reason
             raise TemplateError(reason) from error
-        if key == "title":
-            return printable(" ".join(rendered.split()))
-        return _without_controls(rendered)
 
     def check(self, key: str, templates: Templates) -> Checked:
         """Compile a template, and render it for messages of every kind."""
-        gap = ""
+        gap, began = "", self._cpu_time()
         for case, message in variants():
             try:
                 self.render(key, templates, message, message.at, _SAMPLE_URL)
@@ -210,7 +214,15 @@ class TemplateThread:
                 if failed or not _GAP.search(str(error)):
                     return Checked(problem)
                 gap = gap or problem
+            if self._cpu_time() - began > _CHECK_CPU_SECONDS:
+                return Checked(
+                    f"takes more than {_CHECK_CPU_SECONDS} s of CPU time for the samples of a check"
+                )
         return Checked(gap=gap)
+
+    def _cpu_time(self) -> float:
+        """Return the seconds of CPU time that rendering has taken so far."""
+        return self._pool.submit(time.thread_time).result()
 
 
 def _where(key: str, templates: Templates) -> tuple[str, str]:
@@ -220,10 +232,7 @@ def _where(key: str, templates: Templates) -> tuple[str, str]:
 
 def _without_controls(text: str) -> str:
     """Replace control characters except line ends and the joiners of emoji."""
-    return "\n".join(
-        "".join(" " if category(letter) in ("Cc", "Cs") else letter for letter in line)
-        for line in text.splitlines()
-    )
+    return _CONTROLS.sub(" ", "\n".join(text.splitlines()))
 
 
 def _unknown(tree: Any) -> Iterator[str]:

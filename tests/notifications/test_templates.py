@@ -143,6 +143,12 @@ def test_a_template_without_end_is_refused(text: str) -> None:
     assert re.search("takes more than 1 s|writes more than 1048576 characters", refusal), refusal
 
 
+def test_a_template_that_is_nearly_endless_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check ends soon even if no single sample takes too long."""
+    monkeypatch.setattr(templates, "_CHECK_CPU_SECONDS", 0)
+    assert checked(body="b").problem == "takes more than 0 s of CPU time for the samples of a check"
+
+
 def test_nothing_of_an_endless_template_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sender process has little memory, and one such template must not take it from other messages."""
     monkeypatch.setattr(templates, "CPU_SECONDS", 0.2)
