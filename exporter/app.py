@@ -26,7 +26,7 @@ from exporter.health import DegradedReason, Health
 from exporter.metrics import EventCollector, Metrics, SnapshotCollector
 from exporter.model.views import Snapshot
 from exporter.notifications import planning
-from exporter.notifications.planning import Findings, Plan
+from exporter.notifications.planning import Plan
 from exporter.notifications.sender import SenderProcess, environment
 from exporter.pipeline import Pipeline
 from exporter.serving.addresses import listen
@@ -84,12 +84,14 @@ class App:
         self._clock = clock
         self._systemd = Systemd(os.environ)
         self._environ = dict(os.environ)
-        self._signals: queue.SimpleQueue[_Signal | Findings] = queue.SimpleQueue()
+        self._signals: queue.SimpleQueue[_Signal | Mistakes] = queue.SimpleQueue()
         self._reloader = Reloader(self._prepare)
         self._loaded = self._read()
         self._config = self._loaded.config
         self._watchdog = Watchdog(clock)
         self.health = Health(clock)
+        # What the check of targets found only after the start.
+        self._reported: list[str] = []
         variables = environment(os.environ, secret_variables(self._config))
         self._sender = sender_type(clock, self.health, variables)
         self._registry = CollectorRegistry()
@@ -171,7 +173,7 @@ class App:
                 signalled = self._signals.get(timeout=self._systemd.interval if is_ready else left)
             except queue.Empty:
                 continue
-            if isinstance(signalled, Findings):
+            if isinstance(signalled, Mistakes):
                 self._take(signalled, refuse=not is_ready)
                 ready_at = self._clock.monotonic()
             elif signalled is not _Signal.RELOAD:
@@ -181,12 +183,15 @@ class App:
         log.error("exiting, so that a supervisor can restart the exporter", extra={"reason": hanging})
         return False
 
-    def _take(self, findings: Findings, *, refuse: bool) -> None:
-        """Report what the check of targets found; with ``refuse``, mistakes are raised and end the start."""
+    def _take(self, found: Mistakes, *, refuse: bool) -> None:
+        """Report what the check of targets found until a reload; with ``refuse``, it ends the start."""
+        if self._config is not self._loaded.config:
+            return
         if refuse:
-            findings.check()
-        for what, problem in (findings.mistakes | findings.unchecked).items():
-            self.health.report(DegradedReason.NOTIFICATIONS_FAILING, f"{what}: {problem}", what)
+            found.check()
+        self._reported = found.problems
+        for problem in self._reported:
+            self.health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, problem)
 
     def request_stop(self, *_: object) -> None:
         """Make `wait` return; safe in a signal handler."""
@@ -245,6 +250,8 @@ class App:
         self._pipeline.configure(settings, plan, self._environ)
         self._metrics.loaded(self._clock.now())
         self.health.clear(DegradedReason.RELOAD_FAILED)
+        for problem in self._reported:
+            self.health.clear(DegradedReason.NOTIFICATIONS_FAILING, problem)
 
     def _site(self) -> Site:
         return Site(

@@ -17,8 +17,8 @@ from exporter.config import Overrides, Route, Templates, loading, state_director
 from exporter.config.addresses import Address, names_of_extra, variables
 from exporter.config.loading import Loaded
 from exporter.config.match import Whom
-from exporter.config.yamlfile import Keys
-from exporter.errors import ConfigurationError, Mistakes
+from exporter.config.yamlfile import Keys, dotted
+from exporter.errors import Mistakes
 from exporter.health import Health
 from exporter.model.events import normal_name
 from exporter.model.lifecycle import Occurrence
@@ -186,29 +186,13 @@ def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = Fal
     )
 
 
-class Findings(msgspec.Struct):
-    """What a check found: mistakes by target or template, and why something could not be checked."""
+def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
+    """Check templates and targets; the plan knows how to send to the targets then.
 
-    mistakes: dict[str, ConfigurationError] = msgspec.field(default_factory=dict)
-    unchecked: dict[str, str] = msgspec.field(default_factory=dict)
-
-    def check(self) -> None:
-        """Raise the mistakes, and log what could not be checked.
-
-        Raises:
-            ConfigurationError: a template is invalid, or Apprise does not accept an address.
-        """
-        for what, reason in self.unchecked.items():
-            log.warning("cannot be checked", extra={"what": what, "reason": reason})
-        problems = [problem for error in self.mistakes.values() for problem in error.problems]
-        if problems:
-            raise ConfigurationError(*dict.fromkeys(problems))
-
-
-def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Findings:
-    """Check templates and targets; the plan knows how to send to the targets then."""
-    findings = Findings()
-    asked = {}
+    Mistakes are an invalid template, or an address that Apprise does not accept. What could not be checked is
+    logged.
+    """
+    mistakes, asked = Mistakes(), {}
     for name, address in plan.addresses.items():
         if address.url or address.apprise_config:
             asked[name] = sender.ask(CheckTarget(address))
@@ -218,17 +202,17 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Findings:
     for name, future in asked.items():
         address, found = plan.addresses[name], _checked(future)
         if found.problem:
-            findings.mistakes[f"target {name}"] = loaded.error(address, found.problem)
+            mistakes.problems += loaded.error(address, found.problem).problems
         elif found.failure:
-            findings.unchecked[f"target {name}"] = found.failure
+            _log_unchecked(f"target {name}", found)
         plan.backlogs[name] = found.backlog
         if address.apprise_config is not None and found.not_taken:
             not_taken[address.apprise_config[0]] = found.not_taken
     for path, count in not_taken.items():
         extra = {"path": path, "count": count}
         log.warning("file contains services that Apprise does not accept", extra=extra)
-    _check_templates(loaded, sender, findings)
-    return findings
+    _check_templates(loaded, sender, mistakes)
+    return mistakes
 
 
 @contextlib.contextmanager
@@ -245,8 +229,7 @@ def opened(
     plan, clock = plan_of(loaded), SystemClock()
     sender = SenderProcess(clock, Health(clock), environment(environ, variables(loaded.config)))
     try:
-        with mistakes:
-            check(loaded, plan, sender).check()
+        mistakes.problems += check(loaded, plan, sender).problems
         mistakes.check()
         yield loaded, plan, sender
     finally:
@@ -270,7 +253,11 @@ def _checked(future: "Future[Delivery | Checked]") -> Checked:
     return found if isinstance(found, Checked) else Checked(failure=found.reason)
 
 
-def _check_templates(loaded: Loaded, sender: SenderProcess, findings: Findings) -> None:
+def _log_unchecked(what: str, found: Checked) -> None:
+    log.warning("cannot be checked", extra={"what": what, "reason": found.failure})
+
+
+def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) -> None:
     """Check each template; one after the other, so that one that ends the process is known."""
     notifications = loaded.config.notifications
     places: dict[Keys, Templates] = {("notifications", "templates"): notifications.templates}
@@ -282,11 +269,10 @@ def _check_templates(loaded: Loaded, sender: SenderProcess, findings: Findings) 
             if not getattr(templates, key).strip():
                 continue
             found = _checked(sender.ask(CheckTemplate(key, templates)))
-            name = ".".join(map(str, (*place, key)))
             if found.problem:
-                findings.mistakes[name] = loaded.file.error((*place, key), found.problem)
+                mistakes.problems += loaded.file.error((*place, key), found.problem).problems
             elif found.failure:
-                findings.unchecked[name] = found.failure
+                _log_unchecked(dotted((*place, key)), found)
             elif found.gap:
-                extra = {"key": name, "reason": found.gap, "remedy": _GAP_REMEDY}
+                extra = {"key": dotted((*place, key)), "reason": found.gap, "remedy": _GAP_REMEDY}
                 log.warning("a template fails where Azure leaves something out", extra=extra)

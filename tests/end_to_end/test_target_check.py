@@ -1,5 +1,7 @@
 """The check of targets at the start: nothing waits for it, and what it finds ends the program."""
 
+import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,21 @@ def test_what_the_check_finds_ends_the_start(tmp_path: Path, flags: list[str], m
         .startswith(f"azure-scheduled-events-exporter: {message.replace('FILE', str(file))}")
     )
     assert "raceback" not in log.read_text()
+
+
+def test_what_the_check_finds_later_is_a_problem_until_a_reload(tmp_path: Path) -> None:
+    """It is named once, and gone with the mistake."""
+    file, port = tmp_path / "c.yml", free_port()
+    file.write_text(TEMPLATES)
+    flags = ("--config.file", str(file), "--instance.name", "vm_0")
+    environ = {"HELD_CHECK_SECONDS": "0"}
+    with (
+        serving(IDLE) as imds,
+        exporter(imds.url, tmp_path / "state", port, *flags, environ=environ, module=HELD) as process,
+    ):
+        status = f"http://127.0.0.1:{port}/api/v1/status"
+        (problem,) = eventually(lambda: json.loads(get(status))["problems"])
+        assert problem.startswith(f"notifications_failing: {file}:4: notifications.templates.title: line 1")
+        file.write_text(TEMPLATES.replace("event.nothing", "event.id"))
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: json.loads(get(status))["state"] == "ok")
