@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -96,6 +97,7 @@ def test_conditions_annotations_and_events(start: Start) -> None:
     assert (api.annotations(), api.condition("MaintenanceInProgress")) == ({}, nothing)
     assert sorted(reasons(api)) == ["Cancelled", "Completed", "Scheduled", "Scheduled", "Started"]
     assert {"list pods", "create pods/eviction"}.isdisjoint(api.calls)
+    assert api.calls.count("create events") == 5
     bench.restart()
     bench.advance(60)
     assert len(api.events) == 5
@@ -121,6 +123,20 @@ def test_a_drain(start: Start) -> None:
     bench.show(wait=10)
     assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
     assert EXCLUDED not in api.node["metadata"]["labels"]
+    assert bench.api("kubernetes")["drain"] == ""
+
+
+def test_a_dry_run(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """What would be done is logged once, and not done."""
+    caplog.set_level(logging.INFO, "exporter.kubernetes")
+    bench, api = start("mode: dry_run")
+    bench.show(reboot(bench), wait=70)
+    assert (api.taints(), api.graces) == ({}, {})
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "would" in line] == [
+        "dry run: node would be changed",
+        "dry run: pod would be evicted",
+    ]
 
 
 @pytest.mark.parametrize("changes", [1, 2])
@@ -238,6 +254,7 @@ def test_what_is_forbidden(start: Start, call: str) -> None:
     assert api.node["spec"]["unschedulable"]
     assert (api.condition("MaintenancePlanned") or [""])[0] == ("False" if "status" in call else "True")
     assert bool(api.graces) is ("pods" not in call)
+    assert bool(reasons(api)) is ("events" not in call)
     api.refused = {}
     bench.advance(10)
     assert bench.api("problems") == []
@@ -283,10 +300,10 @@ def test_events_that_there_are(start: Start, caplog: pytest.LogCaptureFixture) -
 def test_evictions_that_end_early(start: Start, monkeypatch: pytest.MonkeyPatch, *, stops: bool) -> None:
     """Of many pods, no more than are evicted at once follow an eviction without an answer, or a stop."""
     asked = Mock(side_effect=KubernetesError("create pods/eviction", None, "no answer within 4 s"))
-    if stops:
-        asked.side_effect = lambda *_: bench.app._pipeline.node.stop(0)
     monkeypatch.setattr(Client, "evict", asked)
     bench, _ = start(prepare=lambda api: [api.pod(f"web-{number}") for number in range(30)])
+    if stops:
+        asked.side_effect = lambda *_: bench.app._pipeline.node.stop(0)
     bench.show(reboot(bench), wait=3)
     assert 1 <= asked.call_count <= MOST_AT_ONCE
 
