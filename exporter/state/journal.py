@@ -118,9 +118,6 @@ class Journal:
             except DiskError as error:
                 self._detach(error)
                 self._read_only()
-            except BaseException:
-                self._disk.release()
-                raise
             self._recall_loss()
 
     def unknown_until(self) -> datetime | None:

@@ -81,18 +81,14 @@ def test_impossible_directory(tmp_path: Path, make: Callable[[Path], Path], reas
 
 def test_busy_file_does_not_hold_up_the_poller(fixture: StateFixture) -> None:
     """A file that another process keeps locked is reported like any disk that fails, and caught up with."""
-    store = fixture.open()
+    store, locked = fixture.open(), _unwritable(fixture, "database is locked (SQLITE_BUSY)")
     with closing(sqlite3.connect(fixture.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         store.record(nth_step(Known(), 1))
-        assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(
-            fixture, "database is locked (SQLITE_BUSY)"
-        )
+        assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == locked
         fixture.clock.pass_seconds(_RETRY)
         store.retry()
-        assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(
-            fixture, "database is locked (SQLITE_BUSY)"
-        )
+        assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == locked
     fixture.clock.pass_seconds(_RETRY)
     store.retry()
     assert fixture.health.problems() == ()
@@ -112,9 +108,7 @@ def test_read_only_directory_is_still_read(fixture: StateFixture) -> None:
     _set_mode(fixture, 0o555, 0o444)
     with unprivileged():
         store = fixture.open()
-        assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == (
-            f"cannot write the state in {fixture.directory}: Permission denied; continuing in memory"
-        )
+        assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(fixture, "Permission denied")
         assert store.load() == replay(2)
         store.record(nth_step(replay(2), 3))
         fixture.clock.pass_seconds(_RETRY)
@@ -145,12 +139,13 @@ def test_unreadable_file_is_merged_once_it_can_be_read(fixture: StateFixture) ->
     assert (loaded.incarnation, loaded.last_success) == (7, step.known.last_success)
 
 
-def test_directory_that_was_renamed(fixture: StateFixture) -> None:
+def test_directory_that_was_renamed(fixture: StateFixture, caplog: pytest.LogCaptureFixture) -> None:
     """The state is written again at its path, and the former directory is free for another exporter."""
     fixture.remember(1)
     store = fixture.open()
     renamed = StateFixture(fixture.directory.rename(fixture.directory.with_name("renamed")))
     store.retry()
+    assert "state file was removed or replaced" in caplog.text
     assert renamed.open().load() == replay(1)
     renamed.close()
     assert fixture.open().load() == replay(1)

@@ -184,3 +184,6 @@ def test_transaction_is_all_or_nothing(tmp_path: Path) -> None:
     assert table.snapshot() == [("one", 3)]
     assert on_disk(fixture.directory, "number") == {"one": 3}
     journal.close()
+    with journal.transaction() as transaction:
+        transaction.put(table, "late", 4)
+    assert not transaction.is_durable

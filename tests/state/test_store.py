@@ -95,13 +95,8 @@ def test_unchanged_document_writes_nothing(fixture: StateFixture) -> None:
     assert files["state.db-wal"][0] > 0
     for _ in range(300):
         fixture.clock.pass_seconds(1)
-        step = advance(
-            known,
-            Document(1, tuple(t.event for t in known.current.values())),
-            START,
-            instance="vm_0",
-            watching=True,
-        )
+        document = Document(1, tuple(life.event for life in known.current.values()))
+        step = advance(known, document, START, instance="vm_0", watching=True)
         assert not step.writes
         store.record(step)
         store.retry()

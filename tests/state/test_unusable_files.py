@@ -33,12 +33,15 @@ def _assert_begun_anew(fixture: StateFixture, reason: str, aside: str = _ASIDE) 
     assert fixture.open().load() == replay(1)
 
 
-def test_garbage_is_moved_aside(fixture: StateFixture) -> None:
-    """A file that is not a SQLite file is kept under another name, with its content, and a new one begun."""
+@pytest.mark.parametrize(
+    ("content", "reason"), [(b"no database" * 500, "it is not a SQLite file"), (b"", "it is empty")]
+)
+def test_garbage_is_moved_aside(fixture: StateFixture, content: bytes, reason: str) -> None:
+    """What is not a SQLite file is kept under another name, as a damaged one is, and a new one begun."""
     fixture.directory.mkdir(parents=True)
-    fixture.path.write_bytes(b"no database at all" * 500)
-    _assert_begun_anew(fixture, "it is not a SQLite file")
-    assert (fixture.directory / _ASIDE).read_bytes() == b"no database at all" * 500
+    fixture.path.write_bytes(content)
+    _assert_begun_anew(fixture, reason)
+    assert (fixture.directory / _ASIDE).read_bytes() == content
 
 
 def test_the_mark_of_a_file(fixture: StateFixture) -> None:
@@ -99,16 +102,6 @@ def test_damage_during_the_run_costs_nothing(fixture: StateFixture) -> None:
     assert len([name for name in fixture.aside() if not name.endswith(("-wal", "-shm"))]) == 1
     assert store.load() == replay(4)
     assert fixture.open().load() == replay(4)
-
-
-def test_an_empty_file_is_damage(fixture: StateFixture) -> None:
-    """A file of no bytes is moved aside like a damaged one, so that rules approve nothing for an hour."""
-    fixture.directory.mkdir(parents=True)
-    fixture.path.touch()
-    store = fixture.open()
-    assert "it is empty; it was moved to" in fixture.problem(DegradedReason.STATE_CORRUPT)
-    assert store.approvals.unknown_until() is not None
-    assert len(fixture.aside()) == 1
 
 
 def test_a_full_disk_leaves_no_empty_file(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> None:
