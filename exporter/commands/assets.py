@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import exporter
-from exporter.errors import ExporterError
+from exporter.errors import ExporterError, cause
 
 
 def write(directory: Path) -> Iterator[Path]:
@@ -26,4 +26,4 @@ def write(directory: Path) -> Iterator[Path]:
             shutil.copytree(source / kind, directory / kind, ignore=ignored)
             yield directory / kind
     except OSError as error:
-        raise ExporterError(f"cannot write the files: {error}") from error
+        raise ExporterError(f"cannot write files into {directory}: {cause(error)}") from error

@@ -25,6 +25,7 @@ from exporter.web import api
 T = TypeVar("T")
 
 _SECONDS = 5.0
+_CORRECT = "pass its address as --exporter.url"
 _INSTEAD = "or pass --imds.endpoint http://169.254.169.254 to ask IMDS instead"
 
 
@@ -60,11 +61,13 @@ class RunningExporter:
                 f"environment variable SCHEDULED_EVENTS_EXPORTER_URL, {_INSTEAD}"
             )
         if response.status != 200:
-            raise ExporterError(f"{self.url} answers with status {response.status}; {_INSTEAD}")
+            raise ExporterError(f"{self.url} answers with status {response.status}; {_CORRECT}, {_INSTEAD}")
         try:
             return msgspec.json.decode(response.data, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise ExporterError(f"{self.url} is not an exporter of this version; {_INSTEAD}") from error
+            raise ExporterError(
+                f"{self.url} is not an exporter of this version; {_CORRECT}, {_INSTEAD}"
+            ) from error
 
     def _get(self, path: str) -> urllib3.BaseHTTPResponse:
         try:
