@@ -1,5 +1,7 @@
 """Webhooks: POST a message as a CloudEvent (https://cloudevents.io, version 1.0, structured JSON)."""
 
+import platform
+
 import msgspec
 import requests
 
@@ -24,7 +26,7 @@ def cloud_event(message: AnyMessage) -> bytes:
     event = {
         "specversion": "1.0",
         "type": f"scheduled_event.{message.transition}",
-        "source": message.vm.resource_id or message.instance or "unknown",
+        "source": message.vm.resource_id or message.instance or platform.node(),
         # After a loss of the state the numbers begin again.
         "id": f"{message.key}/{message.sequence}/{message.transition}",
         "time": message.at,

@@ -1,3 +1,4 @@
+import platform
 from datetime import timedelta
 
 import pytest
@@ -50,12 +51,15 @@ def test_an_event_is_a_cloud_event(receiver: Receiver) -> None:
 
 
 def test_the_watch_has_the_instance_as_subject(receiver: Receiver) -> None:
-    """Blind and recovered are about the VM."""
+    """Blind and recovered are about the VM; while its name is unknown, they come from the host."""
     blind = WatchMessage("a", "watch x", 1, WatchChange.BLIND, NOW, "vm_0", NOW, "timed out")
-    assert hook(receiver).send(blind).delivered
-    event = receiver.requests[0].json
-    assert (event["type"], event["subject"]) == ("scheduled_event.blind", "vm_0")
+    for sent in (blind, replace(blind, instance=None)):
+        assert hook(receiver).send(sent).delivered
+    event, unnamed = (request.json for request in receiver.requests)
+    assert (event["type"], event["source"], event["subject"]) == ("scheduled_event.blind", "vm_0", "vm_0")
     assert event["data"]["error"] == "timed out"
+    assert unnamed["source"] == platform.node()
+    assert "subject" not in unnamed
 
 
 @pytest.mark.parametrize(
