@@ -24,6 +24,8 @@ _NOT_URLS = (
     ("kubernetes", "node"),
     ("kubernetes", "service_account"),
 )
+_NOT_EXPANDED = (*_NOT_URLS, ("notifications", "apprise_config"), ("web", "external_url"))
+_NO_VARIABLE = "has a ${...}, which is replaced in addresses and headers of targets only; write the value"
 
 
 def findings(config: Config) -> Iterator[Finding]:
@@ -33,6 +35,9 @@ def findings(config: Config) -> Iterator[Finding]:
     for section, key in _NOT_URLS:
         if "://" in getattr(getattr(config, section), key):
             yield (section, key), "is a URL, which is not possible here"
+    for section, key in _NOT_EXPANDED:
+        if "${" in getattr(getattr(config, section), key):
+            yield (section, key), _NO_VARIABLE
     yield from _notifications(config.notifications)
     yield from _approval(config)
     yield from _hooks(config.hooks)
@@ -93,6 +98,8 @@ def _target(place: Keys, target: Target, apprise_config: str) -> Iterator[Findin
         yield place, "has no address; set one of url, url_file, tag or webhook"
     elif target.tag and not apprise_config:
         yield (*place, "tag"), "requires the file that defines it; set notifications.apprise_config"
+    if "${" in target.url_file:
+        yield (*place, "url_file"), _NO_VARIABLE
     if target.webhook and target.templates is not None:
         yield (*place, "templates"), "has no effect on a webhook, which gets the event itself; remove the key"
     yield from _headers(place, target)
