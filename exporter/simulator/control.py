@@ -94,7 +94,7 @@ class Control:
         try:
             fault = msgspec.json.decode(body, type=Fault)
         except MALFORMED as error:
-            return refused(HTTPStatus.BAD_REQUEST, f"no fault: {error}")
+            return refused(HTTPStatus.BAD_REQUEST, f"not a valid fault: {error}")
         self._simulator.set_fault(fault)
         return _json(fault)
 

@@ -93,7 +93,7 @@ class WebApp:
     async def _events(self, request: Request) -> Response:
         given = parse_qs(request.query).get("page", ["1"])[-1]
         if not re.fullmatch("[1-9][0-9]{0,4}", given):
-            return text("400 Bad Request; page is a number from 1", 400)
+            return text("400 Bad Request; page must be a number from 1 to 99999", 400)
         page, site = int(given), self._site
 
         def render() -> Response:
