@@ -45,7 +45,7 @@ _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 _RELOAD_SIGNALS = {signal.SIGHUP} if hasattr(signal, "SIGHUP") else set()
 
 # A target or template that is found invalid so soon ends the start.
-_CHECK_SECONDS = 5.0
+_CHECK_SECONDS = 10.0
 # Of the 10 s that a stop may take; the rest is for the state and the interpreter. Hooks end in parallel.
 _STOP_SECONDS = 9.0
 _RELOAD_STOP_SECONDS = 0.5
@@ -157,7 +157,7 @@ class App:
     def wait(self) -> bool:
         """Handle signals until one asks to stop; return False if the poller died or work hangs.
 
-        The service manager is told that the exporter is ready once targets have been checked, or after 5 s.
+        The service manager is told that the exporter is ready once targets have been checked, or after 10 s.
         """
         ready_at = self._clock.monotonic() + _CHECK_SECONDS
         is_ready = False
