@@ -12,7 +12,7 @@ from exporter.model.vm import VirtualMachine
 from exporter.notifications import templates
 from exporter.notifications.protocol import Checked
 from exporter.notifications.samples import is_sample, samples
-from exporter.notifications.templates import TemplateThread, Vm
+from exporter.notifications.templates import TemplateError, TemplateThread, Vm
 from tests.clocks import NOW
 from tests.notifications.messages import message
 from tests.notifications.renderers import LIMITS, Renderer, checked
@@ -164,6 +164,19 @@ def test_nothing_of_an_endless_template_is_kept(monkeypatch: pytest.MonkeyPatch)
         tracemalloc.stop()
     assert found == [Checked("takes more than 0.2 s of CPU time")] * 2
     assert kept < 2**20
+
+
+def test_a_check_does_not_blame_a_template_for_what_a_message_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that took too long for an odd event is not tried again, until a reload finds it in order."""
+    monkeypatch.setattr(templates, "CPU_SECONDS", 0.2)
+    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    odd = Templates(body=f"{{% if event.description == 'odd' %}}{loop}{{% endif %}}b")
+    thread = TemplateThread(LIMITS)
+    for description in ("odd", "usual"):
+        with pytest.raises(TemplateError, match="takes more than"):
+            thread.render("body", odd, message(description=description), NOW, "")
+    assert thread.check("body", odd) == Checked()
+    assert thread.render("body", odd, message(), NOW, "") == "b"
 
 
 @pytest.mark.parametrize("instance", ["vm_0", None])
