@@ -37,13 +37,12 @@ _Due = tuple[Life, str]
 class _FailedAttempts:
     """Failed attempts to approve an event; ``try_at`` is on the monotonic clock."""
 
-    try_at: float
-    given_up: bool
-
     def __init__(self, clock: Clock) -> None:
         # No jitter: only one of an event's VMs leads, so they do not try at the same time.
         self.backoff = Backoff(clock, early=math.inf, early_longest=_RETRY_SECONDS, chance=lambda: 0.0)
+        self.try_at = 0.0
         self.problem = ""
+        self.given_up = False
 
     def decision(self, rule: str) -> Decision:
         """Return the decision to show instead of the one that cannot be carried out."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import body
-from tests.end_to_end.program import exporter, free_port
+from tests.end_to_end.program import eventually, exporter, free_port, get
 from tests.http_server import answer, serving
 
 HELD = "tests.end_to_end.held"
