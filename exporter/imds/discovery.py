@@ -112,7 +112,7 @@ def _values(text: bytes) -> Iterator[bytes]:
 
 def _parse_address(value: bytes) -> IPv4Address:
     """Return the address in an option's value, or raise ValueError if it is none that a server can have."""
-    inner = value[1:-1] if len(value) >= 2 and value[:1] == value[-1:] == b'"' else None
+    inner = value[1:-1] if value[:1] == value[-1:] == b'"' else None
     plain = value if inner is None else inner
     if _HEX_PAIRS.fullmatch(plain):
         address = IPv4Address(bytes(int(pair, 16) for pair in plain.split(b":")))
