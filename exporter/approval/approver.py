@@ -75,7 +75,7 @@ class Approver:
         # Events to send one by one, since Azure rejected a request with several.
         self._alone: set[str] = set()
         self._sending = False
-        self._requests: queue.SimpleQueue[tuple[Attempt, ImdsClient, str | None]] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[Attempt, ImdsClient]] = queue.SimpleQueue()
         self._loop = Loop("approver", self._send_next)
 
     def configure(self, settings: Config, azure: ImdsClient) -> None:
@@ -241,26 +241,26 @@ class Approver:
             return
         self._sending = True
         attempt = Attempt(events, self._clock.now(), self._clock.monotonic())
-        self._requests.put((attempt, self._azure, self._instance))
+        self._requests.put((attempt, self._azure))
         self._loop.start()
         self._loop.wake()
 
     def _send_next(self) -> float | None:
         """Send the next request, on the approver's own thread."""
         try:
-            attempt, azure, instance = self._requests.get_nowait()
+            attempt, azure = self._requests.get_nowait()
         except queue.Empty:
             return None
         if not self._loop.stopping:
             try:
-                attempt = self._sent(attempt, azure, instance)
+                attempt = self._sent(attempt, azure)
             except Exception as error:
                 log.exception("approval failed")
                 attempt = replace(attempt, problem=cause(error))
             self._inbox.put(attempt)
         return 0.0
 
-    def _sent(self, attempt: Attempt, azure: ImdsClient, instance: str | None) -> Attempt:
+    def _sent(self, attempt: Attempt, azure: ImdsClient) -> Attempt:
         """Record an attempt on disk and carry it out; return it with its result."""
         begun = self._clock.now()
         keys = [life.key for life, _ in attempt.events]
@@ -279,9 +279,7 @@ class Approver:
             return replace(attempt, problem=str(error), rejected=rejected, refused=refused)
         now = self._clock.now()
         spans = [
-            span
-            for life, rule in attempt.events
-            for span in self._tracer.approved(life, rule, (begun, now), instance)
+            span for life, rule in attempt.events for span in self._tracer.approved(life, rule, (begun, now))
         ]
         self._approvals.note_sent(keys, now, spans)
         for life, rule in attempt.events:

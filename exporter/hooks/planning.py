@@ -70,6 +70,7 @@ def _job(hook: Hook, occurrence: Occurrence, transition: Transition, instance: s
         instance=instance,
         event=event_view(life),
         resource_type=life.event.resource_type,
+        nameless=life.nameless,
     )
 
 

@@ -54,9 +54,10 @@ class Reports:
             sequence=sequence,
             transition=life.transitions[sequence - 1].transition,
             at=begun,
-            instance=instance,
+            instance=life.instance or instance,
             event=event_view(life),
             resource_type=life.event.resource_type,
+            nameless=life.nameless,
         )
         result = CommandResult(outcome, None, max((now - begun).total_seconds(), 0.0), reason)
         key = JobKey(life.ids[0].lower(), life.key, sequence, DRAIN)

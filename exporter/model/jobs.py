@@ -36,7 +36,8 @@ class Job(msgspec.Struct, frozen=True):
     """One run of one hook, with the facts at the time of the transition.
 
     ``sequence`` is the transition's number in the event's life, from 1: with the hook's name and the event's
-    key (`Life.key`) it identifies the job for all time. ``at`` is aware and in UTC.
+    key (`Life.key`) it identifies the job for all time. ``at`` is aware and in UTC. ``nameless`` is that of
+    `Life`.
     """
 
     hook: str
@@ -47,6 +48,7 @@ class Job(msgspec.Struct, frozen=True):
     instance: str
     event: EventView
     resource_type: str
+    nameless: bool = False
 
     def document(self, attempt: int) -> bytes:
         """Return the command's input: the API's EVENT as JSON, with ``transition``, ``at``, ``instance``."""

@@ -75,6 +75,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag="event"):
     (`Life.key`) and the target it identifies the message. ``at`` is aware and in UTC. ``incident`` is
     the key of its event's incident for services with incidents, "" for none. ``detail`` is that of
     `Occurrence`. ``vm`` has the facts about this VM then: after a restart IMDS may not answer.
+    ``nameless`` is that of `Life`.
     """
 
     target: str
@@ -88,6 +89,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag="event"):
     detail: str = ""
     vm: VirtualMachine = VirtualMachine()
     incident: str = ""
+    nameless: bool = False
 
     @property
     def resolves(self) -> bool:

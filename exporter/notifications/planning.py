@@ -159,6 +159,7 @@ def _message(
         detail=occurrence.detail,
         incident=incident,
         vm=vm,
+        nameless=life.nameless,
     )
 
 

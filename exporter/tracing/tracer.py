@@ -2,7 +2,6 @@
 
 import logging
 import socket
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -55,10 +54,8 @@ class Tracer:
         self._clock = clock
         self._vm = vm
         self._environ = environ
-        self._lock = threading.Lock()
         self._workers: dict[str, Worker] = {}
         self._instance: str | None = None
-        self._name: str | None = None
         self._everything = False
         self._share = 1.0
 
@@ -76,15 +73,14 @@ class Tracer:
             if lane not in self._workers:
                 self._begin(lane, name)
 
-    def compose(self, occurrences: Sequence[Occurrence], instance: str | None) -> TraceJobs:
+    def compose(self, occurrences: Sequence[Occurrence]) -> TraceJobs:
         """Return the spans of occurrences, to be recorded in the same step."""
         if not self._workers:
             return TraceJobs()
-        vm = self._vm_name(instance)
         traced = [one for one in occurrences if self._traces(one.life.target, one.life.ids[0])]
         known = self._waiting.events.of
         return TraceJobs(
-            [span for one in traced for span in spans.event_spans(one, vm, known)],
+            [span for one in traced for span in spans.event_spans(one, _identity(one.life), known)],
             {
                 (one.life.key, len(one.life.transitions)): spans.update_event(one)
                 for one in traced
@@ -104,26 +100,22 @@ class Tracer:
         """Return the span of a message that was delivered or given up, to be recorded in the same step."""
         if not self._traces(message.event.target, message.event.id):
             return []
-        return [spans.notification_span(message, self._vm_name(message.instance), at, outcome)]
+        return [spans.notification_span(message, _identity(message), at, outcome)]
 
     def traceparent(self, message: Message) -> str:
         """Return the W3C header for a message; if its event is not traced, with the sampled flag unset."""
-        vm = self._vm_name(message.instance)
-        return self._header(
-            spans.notification_span(message, vm, message.at, Outcome.DELIVERED), message.event
-        )
+        span = spans.notification_span(message, _identity(message), message.at, Outcome.DELIVERED)
+        return self._header(span, message.event)
 
-    def approved(
-        self, life: Life, rule: str, times: tuple[datetime, datetime], instance: str | None
-    ) -> list[Span]:
+    def approved(self, life: Life, rule: str, times: tuple[datetime, datetime]) -> list[Span]:
         """Return the span of an approval, from the decision to Azure's response, to be recorded."""
         if not self._traces(life.target, life.ids[0]):
             return []
-        return [spans.approval_span(life, self._vm_name(instance), rule, times)]
+        return [spans.approval_span(life, _identity(life), rule, times)]
 
     def hook_traceparent(self, job: Job) -> str:
         """Return the W3C header for a hook; if its event is not traced, with the sampled flag unset."""
-        return self._header(spans.hook_span(job, self._vm_name(job.instance), (job.at, job.at)), job.event)
+        return self._header(spans.hook_span(job, _identity(job), (job.at, job.at)), job.event)
 
     def _header(self, span: Span, event: EventView) -> str:
         return span.traceparent if self._traces(event.target, event.id) else f"{span.traceparent[:-2]}00"
@@ -132,7 +124,7 @@ class Tracer:
         """Return the span of a hook's run, to be recorded with its end."""
         if not self._traces(job.event.target, job.event.id):
             return []
-        return [spans.hook_span(job, self._vm_name(job.instance), (begun, ended), result)]
+        return [spans.hook_span(job, _identity(job), (begun, ended), result)]
 
     def stop(self, timeout: float) -> bool:
         """Make a last attempt to export queued spans; return whether it ended within ``timeout`` seconds.
@@ -193,11 +185,11 @@ class Tracer:
         wanted = self._everything or target is Target.SELF
         return bool(self._workers) and wanted and spans.is_sampled(event_id, self._share)
 
-    def _vm_name(self, instance: str | None) -> str:
-        """Return this VM's name in span ids: the first one known, so that all spans use the same.
 
-        A message may have been queued before the name was known, or while another one was configured.
-        """
-        with self._lock:
-            self._name = self._name or self._instance or instance
-            return normal_name(self._name or socket.gethostname())
+def _identity(source: Life | Message | Job) -> str:
+    """Return what identifies this VM in the span ids of a life.
+
+    It is the name with which the life began, or the host's if there was none: all its spans have the same
+    root, although the VM may get a name, or another one, meanwhile.
+    """
+    return normal_name((None if source.nameless else source.instance) or socket.gethostname())

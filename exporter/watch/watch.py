@@ -226,7 +226,7 @@ class Watch:
             log.warning("too many transitions in one document for messages, hooks and traces", extra=facts)
         jobs = self._hooks.compose(step.hookable[:_MOST_TOLD], instance, now)
         messages = self._notifier.plan.compose(told, instance, now, self.snapshot.vm)
-        traced = self._tracer.compose(told, instance)
+        traced = self._tracer.compose(told)
         self._store.record(step, messages, jobs, traced)
         note_dropped(self._store, self._metrics)
         self._publish(step.known)

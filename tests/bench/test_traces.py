@@ -4,6 +4,7 @@ import pytest
 
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.simulator import Fault
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, raw_event
 
@@ -89,6 +90,23 @@ def test_a_hook_is_a_span(build: Build) -> None:
     (span,) = (span for span in bench.receiver.spans if span.name == "hook note")
     assert ran.environment["TRACEPARENT"] == f"00-{trace_id(FREEZE_ID)}-{span.span_id}-01"
     assert (span.parent_id, span.attributes["azure.scheduled_event.hook.outcome"]) == (root.span_id, "failed")
+
+
+@pytest.mark.parametrize("first", [None, "WestNO_0"])
+def test_a_name_that_changes(build: Build, first: str | None) -> None:
+    """All spans of a life have its root, also if the VM gets its name, or another one, in between."""
+    text = f"{ON}\nnotifications: {{targets: [{{name: oncall, url: 'json://receiver.test'}}]}}\n"
+    bench = build(text + "imds: {poll_interval: 1h}")
+    bench.simulator.set_fault(Fault("error", endpoint="instance"))
+    bench.restart(text + (f"instance: {{name: {first}}}" if first else ""))
+    bench.show(raw_event())
+    bench.restart(text + "instance: {name: WestNO_1}")
+    bench.show(STARTED, wait=60)
+    bench.show(wait=60)
+    (root,) = (span for span in bench.receiver.spans if not span.parent_id)
+    children = [span for span in bench.receiver.spans if span.parent_id]
+    assert len(children) == 5
+    assert {span.parent_id for span in children} == {root.span_id}
 
 
 def test_a_share_of_the_events(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
