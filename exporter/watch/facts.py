@@ -19,6 +19,8 @@ class Facts:
         self._clock = clock
         self._due = clock.monotonic()
         self._vm: VirtualMachine | None = None
+        # Whether they are those of the IMDS in use.
+        self.is_current = False
         self.tags: tuple[str, ...] = ()
 
     @property
@@ -31,6 +33,10 @@ class Facts:
         """The facts, with the tags that are shown."""
         return self._vm.with_tags(self.tags) if self._vm else None
 
+    def renew(self) -> None:
+        """Ask IMDS, which may be another one, with the next document; until then keep what is known."""
+        self._due, self.is_current = self._clock.monotonic(), False
+
     def learn(self, imds: ImdsClient, *, named: bool) -> str | None:
         """Ask IMDS if that is due; return why there may be no name, None if it is not due."""
         asked = self._clock.monotonic()
@@ -38,6 +44,7 @@ class Facts:
             return None
         try:
             self._vm, reason = imds.instance(), "compute.name is empty"
+            self.is_current = True
         except ImdsError as error:
             reason = str(error)
         answered = self._clock.monotonic()

@@ -83,12 +83,16 @@ class Watch:
         self._imminent_at: datetime | None = None
         self._defects = Defects(metrics, health)
         self._facts = Facts(clock)
+        self._configured_name = ""
         self.snapshot = Snapshot()
         self._publish(known)
 
     def configure(self, settings: Config, imds: ImdsClient) -> None:
         """Apply a configuration and its client; a name from IMDS is kept if none is configured."""
         self._approver.configure(settings, imds)
+        self._configured_name = settings.instance.name
+        if imds.endpoint != self.snapshot.endpoint or not self._facts.is_current:
+            self._facts.renew()
         self._thresholds = settings.events.imminent
         self._publish(self.known)
         self.snapshot = replace(
@@ -101,7 +105,6 @@ class Watch:
         )
         self._facts.tags = settings.metrics.tags
         self._show_vm()
-        self._use_name(settings.instance.name or self._facts.name)
         # What is shown follows the new rules even if IMDS takes long to answer.
         self._approver.look(self.snapshot)
 
@@ -255,12 +258,10 @@ class Watch:
     def _learn_vm(self, imds: ImdsClient) -> None:
         """Request the facts about this VM from IMDS, until they and the name are known."""
         known = self.snapshot.instance is not None
-        if known and self.snapshot.vm is not None:
+        if known and self._facts.is_current:
             return
         reason = self._facts.learn(imds, named=known)
         self._show_vm()
-        if not known:
-            self._use_name(self._facts.name)
         if self.snapshot.instance is None and reason is not None:
             self._health.report(
                 DegradedReason.INSTANCE_UNKNOWN,
@@ -269,14 +270,11 @@ class Watch:
             )
 
     def _show_vm(self) -> None:
-        self.snapshot = replace(self.snapshot, vm=self._facts.shown)
-
-    def _use_name(self, name: str) -> None:
-        if not name:
-            return
-        self._health.clear(DegradedReason.INSTANCE_UNKNOWN)
-        if name != self.snapshot.instance:
-            self.snapshot = replace(self.snapshot, instance=name)
+        before, name = self.snapshot.instance, self._configured_name or self._facts.name or None
+        self.snapshot = replace(self.snapshot, vm=self._facts.shown, instance=name)
+        if name is not None:
+            self._health.clear(DegradedReason.INSTANCE_UNKNOWN)
+        if name != before:
             # The targets of the newest document's events have to be determined again.
             self._digest = None
 

@@ -9,13 +9,13 @@ import pytest
 
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome
-from exporter.simulator import Fault
+from exporter.simulator import Fault, Simulator, SimulatorServer
 from exporter.simulator.documents import instance_document
 from exporter.watch.watch import Watch
 from tests.bench import Bench, Build
 from tests.bench.bench import VM
 from tests.builders import ABSENT, FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
-from tests.clocks import NOW
+from tests.clocks import NOW, HandClock
 
 STARTED = {"EventStatus": "Started", "NotBefore": ""}
 OTHERS = {"Resources": ["WestNO_7"]}
@@ -208,6 +208,28 @@ def test_a_reload_may_name_the_vm(build: Build) -> None:
     assert bench.reload("") == 200
     bench.advance(5)
     assert bench.metric("pending", target="other") == 1
+
+
+def test_a_reload_may_take_the_name_away(build: Build) -> None:
+    """A name that is no longer configured is unknown until IMDS tells it."""
+    bench = start_nameless(build, "instance: {name: WestNO_7}")
+    bench.advance(60)
+    assert bench.reload("") == 200
+    bench.advance(1)
+    assert bench.metric("degraded", reason="instance_unknown") == 1
+    bench.simulator.set_fault(None)
+    bench.show(raw_event(), wait=10)
+    assert bench.metric("pending", target="self") == 1
+    assert bench.api("problems") == []
+
+
+def test_a_reload_may_lead_to_another_vm(build: Build) -> None:
+    """With the endpoint, the name and the other facts about the VM are those of the IMDS there."""
+    with SimulatorServer(Simulator(clock=HandClock(), idle=True, vm_name="WestNO_7")) as other:
+        bench = build(f"imds: {{endpoint: '{other.url}'}}", imds_endpoint=None)
+        assert bench.metric("instance_info", instance_name="WestNO_7", computer_name="westno000007") == 1
+    assert bench.reload(f"imds: {{endpoint: '{bench.imds.url}'}}") == 200
+    assert bench.metric("instance_info", instance_name=VM, computer_name="westno000000") == 1
 
 
 @pytest.mark.parametrize("how", ["reload", "restart", "imds"])
