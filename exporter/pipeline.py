@@ -97,7 +97,7 @@ class Pipeline:
     def configure(self, settings: Config, plan: Plan, environ: Mapping[str, str]) -> None:
         """Apply a configuration; hooks inherit those variables of ``environ`` that contain no secrets."""
         client = client_of(settings.imds, self._clock, self._limiter)
-        if self.snapshot.up and self.snapshot.endpoint == client.endpoint:
+        if self.snapshot.ready and self.snapshot.endpoint == client.endpoint:
             client.expect_answers()
         self._config = settings
         self._tracer.configure(settings)

@@ -54,7 +54,10 @@ def test_an_hour_is_kept() -> None:
 
 
 def test_the_first_answer_may_take_150_s(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first call switches the service on, which takes up to two minutes; 10 s are enough from then on."""
+    """The first call switches the service on, which takes up to two minutes; 10 s are enough from then on.
+
+    Also after a reload during an outage.
+    """
     timeouts = []
     exchange = ImdsClient._exchange
 
@@ -63,5 +66,9 @@ def test_the_first_answer_may_take_150_s(build: Build, monkeypatch: pytest.Monke
         return exchange(client, request, timeout)
 
     monkeypatch.setattr(ImdsClient, "_exchange", note)
-    build().advance(2)
+    bench = build()
+    bench.advance(2)
     assert timeouts[:3] == [(True, 150.0), (False, 10.0), (True, 10.0)]
+    bench.outage(5)
+    bench.reload()
+    assert {seconds for _, seconds in timeouts[3:]} == {10.0}
