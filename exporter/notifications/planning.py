@@ -67,6 +67,11 @@ class Plan(msgspec.Struct, frozen=True):
         """The seconds without a valid document after which messages are sent; infinite for never."""
         return self.watch_after if self.watch_targets else math.inf
 
+    def address(self, target: str) -> Address | None:
+        """Return the address of a target, wherever in the file it stands; None if it is not configured."""
+        found = self.addresses.get(target)
+        return None if found is None else replace(found, keys=())
+
     def request(self, target: str, messages: Sequence[AnyMessage], now: datetime) -> Send:
         """Return the request to send a message, to which the caller adds the facts about the attempt."""
         return Send(

@@ -177,10 +177,10 @@ class Schedule:
         for life, _ in ids:
             self._holds.pop(life, None)
 
-    def reset(self) -> None:
-        """Start over, because the target was reconfigured."""
+    def reset(self, *, waited: bool) -> None:
+        """Start over, because of a reload; ``waited`` is true if messages waited for the target to return."""
         self._start_over()
-        self._recovering = True
+        self._recovering = self._recovering or waited
 
     @property
     def _is_down(self) -> bool:

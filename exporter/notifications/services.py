@@ -1,5 +1,6 @@
 """The services behind a target, by Apprise, which only the sender process imports."""
 
+import hashlib
 import logging
 import queue
 import re
@@ -63,6 +64,8 @@ class Service:
         from apprise import Apprise
 
         self.name = str(plugin.service_name)
+        # After a reload another service may be in its place.
+        self.identity = hashlib.sha256(plugin.url().encode()).hexdigest()
         connect = READ_SECONDS if self.name == _MAIL else CONNECT_SECONDS
         for key, seconds in (("socket_connect_timeout", connect), ("socket_read_timeout", READ_SECONDS)):
             if getattr(plugin, key) == getattr(type(plugin), key):
@@ -199,7 +202,7 @@ class AppriseTarget:
 
     def send(self, found: Sequence[Service], rendered: Rendered, had: Sequence[str]) -> Delivery:
         """Send to the opened services that are not in ``had``, in parallel and within 66 s."""
-        names = {f"{number} {service.name}": service for number, service in enumerate(found)}
+        names = {f"{number} {service.identity}": service for number, service in enumerate(found)}
         missing = {name: service for name, service in names.items() if name not in had}
         if not found:
             return Delivery(False, "Apprise does not take its URL any more")

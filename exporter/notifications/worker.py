@@ -120,11 +120,11 @@ class Worker:
 
     def _change_plan(self) -> None:
         before, self._plan_in_use = self._plan_in_use, self._plan
-        self._schedule.reset()
-        self._services.clear()
+        self._schedule.reset(waited=self.target not in before.addresses)
         self._remarked.clear()
-        if self._plan_in_use.addresses.get(self.target) != before.addresses.get(self.target):
+        if self._plan_in_use.address(self.target) != before.address(self.target):
             # The results so far say nothing about the new address.
+            self._services.clear()
             self.view = TargetView(self.target)
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
 
@@ -175,13 +175,19 @@ class Worker:
             self._succeeded(attempt, skipped=delivery.skipped)
             return
         self._counts.failed(self.target)
-        if attempt.plan is not self._plan or self._loop.stopping:
+        if self._is_outdated(attempt.plan) or self._loop.stopping:
             self._schedule.dropped(ids)
             return
         self._schedule.failed(ids, count, delivery.failure)
         self._services[attempt.ids] = delivery.services
         self._failed(attempt, delivery)
         self._expire(attempt.plan.retry_for)
+
+    def _is_outdated(self, plan: Plan) -> bool:
+        """Return whether a failure by this plan says nothing about the next attempt."""
+        new = self._plan
+        same_texts = plan.templates.get(self.target) == new.templates.get(self.target)
+        return not same_texts or plan.address(self.target) != new.address(self.target)
 
     def _remark(self, attempt: Attempt, delivery: Delivery) -> None:
         """Log, once for each of the user's templates, that it failed."""

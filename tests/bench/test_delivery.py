@@ -192,6 +192,32 @@ def test_a_corrected_address_has_no_results_yet(build: Build) -> None:
     assert (target["delivers"], target["pending"], bench.api("problems")) == (None, 0, [])
 
 
+def test_a_reload_while_messages_wait(build: Build) -> None:
+    """To a target that is well they go one by one, in their order."""
+    bench = build(ONCALL)
+    leave(bench, *events(*"abcdefghijk"), *events("z", EventType="Preempt"))
+    bench.reload(f"{ONCALL}metrics: {{resources: true}}")
+    assert told(bench) == list("zabcdefghijk")
+
+
+@pytest.mark.parametrize(("changed", "attempts"), [("backup", 1), ("oncall", 0)])
+def test_a_reload_during_an_attempt(
+    build: Build, monkeypatch: pytest.MonkeyPatch, changed: str, attempts: int
+) -> None:
+    """Its failure counts, with the services that have the message, unless the target is another now."""
+    bench = build(TWO)
+    answer: Future[Any] = Future()
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.senders, "ask", lambda _: answer)
+        bench.show(*events("a"))
+    moved = TWO.replace(f"{changed}, url: 'json://", f"{changed}, url: 'json://new.")
+    bench.reload(moved.replace("targets: [", "targets: [{name: first, url: 'json://c.test'}, "))
+    answer.set_result(Delivery(False, "no", Failure.UNANSWERED, services=("one",)))
+    bench.advance(60)
+    (request,) = bench.sender().requests
+    assert (request.attempts, request.services) == (attempts, ("one",) * attempts)
+
+
 def test_a_target_that_has_nothing_to_do_has_no_thread(build: Build) -> None:
     """Configured targets have no threads before the first message."""
     bench = build(TWO.replace("retry_for", "routes: [{targets: [oncall]}], retry_for"))

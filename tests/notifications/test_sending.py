@@ -37,7 +37,7 @@ def test_the_whole_message_arrives(receiver: Receiver, told: Message, word: str)
     """Title, body and severity come as they are."""
     templates = Templates(title="Größe", body="On {{ instance }}: \\n stays, :smile: too", format="text")
     found = Direct(f"json://{receiver.authority}/x").send(told, templates=templates)
-    assert found == Delivery(delivered=True, services=("0 JSON",))
+    assert (found.delivered, len(found.services)) == (True, 1)
     (request,) = receiver.requests
     assert request.path == "/x"
     assert (request.json["title"], request.json["message"]) == ("Größe", "On vm_0: \\n stays, :smile: too")
