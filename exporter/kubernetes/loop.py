@@ -31,7 +31,9 @@ class NodeLoop:
         replaced, self._keeper = self._keeper, None
         if replaced is not None:
             replaced.stop()
-        if not name or not (settings.conditions or drain.enabled):
+        # What it has marked is to be undone.
+        is_left = replaced is not None and replaced.view.name == name
+        if not name or not (settings.conditions or drain.enabled or is_left):
             self._reports.begin()
             self._reports.end()
             return

@@ -392,6 +392,15 @@ def test_two_events(start: Start) -> None:
     assert api.taints() == {}
 
 
+def test_a_drain_that_is_switched_off(start: Start) -> None:
+    """A reload that leaves nothing to do for Kubernetes undoes what was done to the Node."""
+    bench, api = start(conditions=False)
+    bench.show(reboot(bench), wait=2)
+    assert api.taints() == {TAINT: "Reboot"}
+    bench.reload(bench.file.read_text().replace("true", "false"))
+    assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
+
+
 def test_events_of_others(start: Start) -> None:
     """Nothing is done for another VM."""
     bench, api = start()
