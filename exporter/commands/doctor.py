@@ -192,7 +192,7 @@ def _next_step(found: Sequence[Finding], status: Status | None) -> str:
     if _has_failed(found):
         return "correct the failures above, then run doctor again"
     if status is None:
-        return "start the exporter, then run doctor again"
+        return "start the exporter, or correct --exporter.url, then run doctor again"
     if any(target.delivers is None for target in status.targets):
         return "send a sample message to every target, if you have not yet: notify-test, with these flags"
     if any(finding.level is WARNING for finding in found):

@@ -1,5 +1,6 @@
 """`events`: the current events, from the running exporter or from IMDS, once or repeatedly."""
 
+import ssl
 import threading
 from collections.abc import Iterator
 from typing import Literal, TypeVar
@@ -14,7 +15,7 @@ from rich.text import Text
 from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.config import Config
-from exporter.errors import ExporterError, ImdsError
+from exporter.errors import ExporterError, ImdsError, innermost
 from exporter.imds.client import ImdsClient, client_of
 from exporter.model.documents import decode_document
 from exporter.model.views import EventView, listed_view, urgency
@@ -56,31 +57,34 @@ class RunningExporter:
     def _ask(self, path: str, kind: type[T]) -> T:
         response = self._get(path)
         if response.status == 401:
+            what = "does not accept this" if self._headers else "requires a"
             raise ExporterError(
-                f"{self.url} requires a user name and a password: pass http://USER:PASSWORD@HOST:PORT in the "
-                f"environment variable SCHEDULED_EVENTS_EXPORTER_URL, {_INSTEAD}"
+                f"{self.url} {what} user name and password: pass http://USER:PASSWORD@HOST:PORT in the "
+                "environment variable SCHEDULED_EVENTS_EXPORTER_URL"
             )
         if response.status != 200:
-            raise ExporterError(f"{self.url} answers with status {response.status}; {_CORRECT}, {_INSTEAD}")
+            raise ExporterError(f"{self.url} answers with status {response.status}; {_CORRECT}")
         try:
             return msgspec.json.decode(response.data, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise ExporterError(
-                f"{self.url} is not an exporter of this version; {_CORRECT}, {_INSTEAD}"
-            ) from error
+            raise ExporterError(f"{self.url} is not an exporter of this version; {_CORRECT}") from error
 
     def _get(self, path: str) -> urllib3.BaseHTTPResponse:
         try:
             return self._pool.request("GET", self.url + path, headers=self._headers, redirect=False)
         except urllib3.exceptions.SSLError as error:
-            raise ExporterError(
-                f"{self.url} cannot be verified ({error}); name the host as its certificate does, set "
-                f"SSL_CERT_FILE to the authority's certificate, {_INSTEAD}"
-            ) from error
+            failed = innermost(error)
+            why = f"does not speak TLS ({failed}); if it serves no TLS, pass --exporter.url http://HOST:PORT"
+            if isinstance(failed, ssl.SSLCertVerificationError):
+                why = (
+                    f"cannot be verified ({failed.verify_message}); name the host as its certificate does, "
+                    "or set SSL_CERT_FILE to the authority's certificate"
+                )
+            raise ExporterError(f"{self.url} {why}") from error
         except urllib3.exceptions.ProtocolError as error:
             raise ExporterError(
                 f"{self.url} closed the connection; if the exporter serves TLS, pass "
-                f"--exporter.url https://HOST:PORT, {_INSTEAD}"
+                "--exporter.url https://HOST:PORT"
             ) from error
         except urllib3.exceptions.HTTPError as error:
             raise NoExporterError(f"no exporter answers at {self.url}") from error
@@ -143,6 +147,8 @@ class _Sources:
             return self._ask_exporter(self._exporter)
         except NoExporterError as error:
             return self._ask_imds(f"{error}; IMDS does not know when an event was first seen or started")
+        except ExporterError as error:
+            raise ExporterError(f"{error}, {_INSTEAD}") from error
 
     def close(self) -> None:
         if self._exporter is not None:

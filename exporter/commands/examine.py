@@ -92,7 +92,7 @@ def _version(used: str, *, known: bool) -> str:
 def _scheduled_events(status: Status | None, now: datetime) -> Finding:
     subject = "scheduled events"
     if status is None:
-        text = "unknown, because any request for them switches them on; start the exporter"
+        text = "unknown without the exporter, because any other request for them would switch them on"
         return Finding(WARNING, subject, text)
     since = rfc3339(status.started) if status.started else "its start"
     if status.up and status.last_success is not None:

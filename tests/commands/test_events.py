@@ -192,9 +192,11 @@ def test_a_password_in_the_url_lets_in() -> None:
         assert asked.status().instance == "WestNO_0"
         assert asked.url == f"http://127.0.0.1:{port}"
         wrong = RunningExporter(f"http://ops:wrong@127.0.0.1:{port}")
-        with pytest.raises(ExporterError, match="SCHEDULED_EVENTS_EXPORTER_URL") as caught:
+        with pytest.raises(ExporterError, match=r"not accept this.*SCHEDULED_EVENTS_EXPORTER_URL") as caught:
             wrong.status()
         assert "wrong" not in str(caught.value)
+        with pytest.raises(ExporterError, match="serves no TLS"):
+            RunningExporter(f"https://127.0.0.1:{port}").status()
 
 
 def test_tls(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,10 +223,12 @@ def test_tls(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
         (answer(status="302 Found"), "answers with status 302"),
     ],
 )
-def test_what_is_not_an_exporter_is_an_error(document: bytes, message: str) -> None:
+def test_what_is_not_an_exporter_is_an_error(
+    document: bytes, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A response of another service on the port is an error."""
     with serving(Azure(document)) as other, pytest.raises(ExporterError, match=message) as caught:
-        RunningExporter(other.url).status()
+        asked(other.url, capsys)
     assert not isinstance(caught.value, NoExporterError)
     assert "--imds.endpoint" in str(caught.value)
 
