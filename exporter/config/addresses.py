@@ -9,7 +9,7 @@ import msgspec
 
 from exporter import files
 from exporter.config import Config, Notifications, Target, http_url
-from exporter.config.yamlfile import Keys, YamlFile
+from exporter.config.yamlfile import Keys, YamlFile, parse
 from exporter.errors import ConfigurationError, Mistakes, quoted
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -114,7 +114,10 @@ def resolve(
     found, apprise_config = [], ""
     with mistakes:
         if settings.apprise_config:
-            _read(settings.apprise_config, ("notifications", "apprise_config"), file)
+            text = _read(settings.apprise_config, ("notifications", "apprise_config"), file)
+            if settings.apprise_config.endswith((".yml", ".yaml")):
+                # Apprise does not say where the file is wrong.
+                parse(text, Path(settings.apprise_config))
             apprise_config = settings.apprise_config
     for index, target in enumerate(settings.targets):
         place: Keys = ("notifications", "targets", index)

@@ -7,15 +7,20 @@ from urllib.parse import unquote
 
 from exporter.config.addresses import NO_URL, Address
 
+_FORMATS = "https://github.com/caronc/apprise/wiki/config"
 _TOKEN = re.compile(r"\{(\w+)\}")
 
 
 def refusal(address: Address) -> str:
     """Return why Apprise does not accept an address, and the remedy."""
-    from apprise import Apprise
+    from apprise import Apprise, AppriseConfig
 
     if address.apprise_config is not None:
-        return "notifications.apprise_config has no service with this tag that Apprise accepts; add it there"
+        where = "notifications.apprise_config"
+        found = AppriseConfig(paths=address.apprise_config[0]).services()
+        missing = f"{where} has no service with this tag that Apprise accepts; add it there"
+        unread = f"Apprise accepts no service in the file of {where}; see {_FORMATS}"
+        return missing if found else unread
     scheme, separator, _ = address.label.partition("://")
     if not separator:
         return NO_URL

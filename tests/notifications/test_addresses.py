@@ -152,6 +152,13 @@ def test_tags_of_an_apprise_file(tmp_path: Path) -> None:
         plan(tmp_path, text.format(file, "offcall"))
     problem = "notifications.apprise_config has no service with this tag that Apprise accepts; add it there"
     assert str(caught.value) == f"{tmp_path / 'c.yml'}:1: notifications.targets[0].tag: {problem}"
+    for content, problem in (
+        ("urls:\n  - json://h/\n     - {tag: oncall}\n", rf"^{re.escape(str(file))}:3: is not valid YAML: "),
+        ("url:\n  - json://h/: [{tag: oncall}]\n", r"tag: Apprise accepts no service in the file of "),
+    ):
+        file.write_text(content)
+        with pytest.raises(ConfigurationError, match=problem):
+            plan(tmp_path, text.format(file, "oncall"))
     with pytest.raises(
         ConfigurationError, match=r"1: notifications\.apprise_config: the file cannot be read: No such"
     ):
