@@ -96,14 +96,16 @@ def _credentials(header: str) -> tuple[str, bytes] | None:
 class Passwords:
     """Checks passwords against bcrypt hashes, off the event loop, one at a time.
 
-    At cost 10 a check takes some 60 ms of CPU. Correct passwords are cached as keyed hashes, with a random
-    key per process, so that only the first scrape pays for it; wrong ones are checked each time.
+    At cost 10 a check takes some 60 ms of CPU. The last results are cached as keyed hashes, with a random key
+    per process, so that only the first scrape pays for it, and a client that repeats a wrong password does
+    not hold up others.
     """
 
     def __init__(self) -> None:
         self._key = os.urandom(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
-        self._checks = 0
+        self._wrong: OrderedDict[bytes, None] = OrderedDict()
+        self._checks: dict[bytes, asyncio.Future[bool]] = {}
         self._one_at_a_time = ThreadPoolExecutor(1, "password")
 
     def remembers(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool:
@@ -120,22 +122,24 @@ class Passwords:
 
         For every name, known or not, this takes as long as for the most expensive hash.
         """
-        if self._checks > _MOST_WAITING:
-            return None
         hashed = users.get(name)
-        work = _comparisons(hashed, users.values())
-        loop = asyncio.get_running_loop()
-        self._checks += 1
-        try:
-            fits = await loop.run_in_executor(self._one_at_a_time, _fits, password, work)
-        finally:
-            self._checks -= 1
-        if not (fits and hashed):
+        ticket = self._ticket(name, hashed or _NOBODYS, password)
+        if ticket in self._wrong:
             return False
-        self._right[self._ticket(name, hashed, password)] = None
-        while len(self._right) > _REMEMBERED:
-            self._right.popitem(last=False)
-        return True
+        if ticket not in self._checks:
+            if len(self._checks) > _MOST_WAITING:
+                return None
+            work = _comparisons(hashed, users.values())
+            check = asyncio.get_running_loop().run_in_executor(self._one_at_a_time, _fits, password, work)
+            check.add_done_callback(lambda _: self._checks.pop(ticket))
+            self._checks[ticket] = check
+        # A client that leaves must not end the check for others that wait for it.
+        right = bool(await asyncio.shield(self._checks[ticket]) and hashed)
+        results = self._right if right else self._wrong
+        results[ticket] = None
+        while len(results) > _REMEMBERED:
+            results.popitem(last=False)
+        return right
 
     def _ticket(self, name: str, hashed: bytes, password: bytes) -> bytes:
         # The lengths separate the parts; including the hash invalidates the entry when the password changes.

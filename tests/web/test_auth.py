@@ -92,8 +92,8 @@ def test_only_the_right_password_opens(header: str, status: int) -> None:
     assert ask(site(snapshot()), "/-/healthy", authorization=header).status == 200
 
 
-def test_right_passwords_are_checked_once(checks: list[tuple[bytes, list[int]]]) -> None:
-    """Scrapes after the first cost no bcrypt, wrong passwords do every time; a new hash counts at once."""
+def test_passwords_are_checked_once(checks: list[tuple[bytes, list[int]]]) -> None:
+    """What is repeated costs no bcrypt, whether right or wrong; a new hash counts at once."""
     changed = {"alice": bcrypt.hashpw(b"new", bcrypt.gensalt(4))}
 
     async def scrape() -> list[bool]:
@@ -103,7 +103,7 @@ def test_right_passwords_are_checked_once(checks: list[tuple[bytes, list[int]]])
         return found + [await _right(passwords, "alice", word, changed) for word in (b"wonder:land", b"new")]
 
     assert asyncio.run(scrape()) == [True, True, False, False, True, False, True]
-    assert [word for word, _ in checks] == [b"wonder:land", b"wrong", b"wrong", b"wonder:land", b"new"]
+    assert [word for word, _ in checks] == [b"wonder:land", b"wrong", b"wonder:land", b"new"]
 
 
 @pytest.mark.parametrize(
@@ -208,6 +208,25 @@ def test_a_flood_of_wrong_passwords_holds_up_no_right_one(
     assert statuses == [401] * 17 + [429] * 43
     assert [answer.status for answer in refused] == [429] * 43
     assert {(one.headers["connection"], one.headers["retry-after"]) for one in refused} == {("close", "1")}
+
+
+def test_one_wrong_password_holds_up_no_first_login(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that repeat a wrong password wait for one check together, so that a right one has its turn."""
+    app = _protected()
+    monkeypatch.setattr(auth, "_fits", lambda *given: gate(*given) and given[0] == b"wonder:land")
+    gate.fits = True
+
+    async def flood() -> list[int]:
+        words = ["wrong"] * 60 + ["wonder:land"]
+        asked = [call(app, "/metrics", authorization=_header("alice", word)) for word in words]
+        tasks = [asyncio.create_task(one) for one in asked]
+        await asyncio.to_thread(gate.begun.wait, 30)
+        tasks[0].cancel()
+        gate.open.set()
+        return [(await task).status for task in tasks[1:]]
+
+    assert asyncio.run(flood()) == [401] * 59 + [200]
+    assert gate.checked == [b"wrong", b"wonder:land"]
 
 
 def test_a_request_behind_one_that_is_checked_is_answered(
