@@ -1,6 +1,7 @@
 """The running program under more than it will ever see: times, memory, threads and files stay bounded."""
 
 import base64
+import contextlib
 import http.client
 import json
 import re
@@ -15,7 +16,7 @@ from exporter.model.events import EVENT_TYPES
 from tests.builders import body, raw_event
 from tests.end_to_end.program import eventually, resident
 from tests.faults.attackers import attacked
-from tests.faults.running import ANSWER_SECONDS, running
+from tests.faults.running import ANSWER_SECONDS, Running, running
 from tests.notifications.receivers import http_receiver
 
 MANY = 10_000
@@ -81,9 +82,27 @@ approval: {{mode: dry_run, leader: any, rules: [{{name: all, action: approve}}]}
             assert "messages dropped" not in written
 
 
+def scrape(connection: http.client.HTTPConnection, authorization: str) -> None:
+    """Scrape once over a connection that is kept."""
+    connection.request("GET", "/metrics", headers={"Authorization": authorization})
+    assert connection.getresponse().read().startswith(b"#")
+
+
+def scrape_anew(program: Running) -> None:
+    """Scrape over a new connection, and once more if it was closed.
+
+    On a busy machine this process may not run for a while between the connection and its request. If as many
+    others as there may be connect meanwhile, the server closes it, as it cannot know whose it is.
+    """
+    with contextlib.suppress(ConnectionError):
+        program.get("/metrics")
+        return
+    program.get("/metrics")
+
+
 @pytest.mark.parametrize("kind", ["guess", "send_half"])
 def test_an_attack_keeps_out_nobody_who_is_known(kind: str, tmp_path: Path) -> None:
-    """Every scrape with a password that was right before succeeds, and memory stays within 16 MiB."""
+    """Scrapes with a password that was right before succeed, and memory stays within 16 MiB."""
     web = tmp_path / "web.yml"
     web.write_text(f"basic_auth_users: {{prom: '{bcrypt.hashpw(b'right', bcrypt.gensalt(10)).decode()}'}}")
     right = "Basic " + base64.b64encode(b"prom:right").decode()
@@ -91,14 +110,14 @@ def test_an_attack_keeps_out_nobody_who_is_known(kind: str, tmp_path: Path) -> N
         kept = http.client.HTTPConnection("127.0.0.1", program.port, timeout=ANSWER_SECONDS)
         for _ in range(5):
             program.get("/metrics")
+            scrape(kept, right)
         before, files = resident(program.process.pid), program.files()
         with attacked(kind, program.port):
             # Wrong passwords are refused at once, but for those that wait to be checked.
             eventually(lambda: program.files() > files + 10)
             for _ in range(10):
-                program.get("/metrics")
-                kept.request("GET", "/metrics", headers={"Authorization": right})
-                assert kept.getresponse().read().startswith(b"#")
+                scrape_anew(program)
+                scrape(kept, right)
         kept.close()
         assert resident(program.process.pid, "VmHWM") - before < 16
         program.stop()
