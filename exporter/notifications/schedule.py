@@ -113,12 +113,11 @@ class Schedule:
         self._forget_all_but(lane.lives.keys())
         if self._is_down and (self._attempts or now < self._paused_until):
             return Turn(delay=None if self._attempts else self._paused_until - now)
-        due = {life: self._due(life) for life in self._holds.keys() - busy}
-        later = {life for life, at in due.items() if at > now}
-        blocked = (busy | later) & lane.lives.keys()
+        later = {life: at for life in self._holds.keys() - busy if (at := self._due(self._holds[life])) > now}
+        blocked = (busy | later.keys()) & lane.lives.keys()
         if len(blocked) == len(lane.lives):
             self._recovering = self._recovering and bool(self._failing or self._attempts)
-            return Turn(delay=min(due[life] for life in later) - now if later else None)
+            return Turn(delay=min(later.values()) - now if later else None)
         if self._waiting_since is None:
             self._waiting_since = now
         turn = self._choose(lane, blocked, backlog, late=now - self._waiting_since >= SLOW_SECONDS)
@@ -186,11 +185,9 @@ class Schedule:
     def _is_down(self) -> bool:
         return len(self._failing) > 1
 
-    def _due(self, life: str) -> float:
-        """Return when an event may be tried; while the target is down, its pause decides."""
-        hold = self._holds.get(life)
-        pauses_with_target = self._is_down and hold is not None and hold.failure is Failure.TARGET
-        return -math.inf if hold is None or pauses_with_target else hold.until
+    def _due(self, hold: _Hold) -> float:
+        """Return when an event may be tried again; while the target is down, its pause decides."""
+        return -math.inf if self._is_down and hold.failure is Failure.TARGET else hold.until
 
     def _wait_for_others(self, items: Sequence[Item], now: float) -> float | None:
         """Return the seconds until a parallel attempt may start; None until one in progress ends."""

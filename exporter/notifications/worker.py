@@ -36,12 +36,15 @@ _LIMITED = (Failure.REFUSED, Failure.UNANSWERED, Failure.ENDED)
 
 
 class Attempt(NamedTuple):
-    """An attempt: its messages, the identities with which its turn began, and its plan."""
+    """An attempt: its messages, and the plan by which they are sent."""
 
-    ids: Ids
     entries: Sequence[Waiting]
     digest: bool
     plan: Plan
+
+    @property
+    def ids(self) -> Ids:
+        return tuple(entry.id for entry in self.entries)
 
 
 class Services(NamedTuple):
@@ -62,8 +65,8 @@ class Worker:
     def __init__(self, target: str, plan: Plan, services: Services) -> None:
         self.target = target
         self._plan = self._plan_in_use = plan
-        self._outbox, self._sender, self._counts, *_ = services
-        self._tracer, self._health, self._clock, self._approval = services[3:]
+        self._outbox, self._sender, self._counts, self._tracer, *_ = services
+        *_, self._health, self._clock, self._approval = services
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late)
@@ -135,9 +138,8 @@ class Worker:
             return
         if turn.digest:
             entries = _within(entries)
-        ids = tuple((entry.key, entry.sequence) for entry in entries)
-        attempt = Attempt(ids, entries, turn.digest, plan)
-        self._schedule.begun(ids, digest=turn.digest)
+        attempt = Attempt(entries, turn.digest, plan)
+        self._schedule.begun(attempt.ids, digest=turn.digest)
         messages = [self._as_of_now(entry.message) for entry in entries if entry.message]
         message = messages[-1]
         # A digest belongs to several traces, and a message about the watch to none.
@@ -148,7 +150,7 @@ class Worker:
             failed=self._schedule.has_failed,
             attempts=max(entry.attempts for entry in entries),
             traceparent=self._tracer.traceparent(traced) if traced else "",
-            services=self._services.get(ids, ()),
+            services=self._services.get(attempt.ids, ()),
         )
         future = self._sender.ask(request)
         self._attempts[future] = attempt
@@ -167,8 +169,10 @@ class Worker:
             self._settle(self._attempts.pop(future), delivery)
 
     def _settle(self, attempt: Attempt, delivery: Delivery) -> None:
-        count = delivery.count if attempt.digest else len(attempt.entries)
-        ids, attempt = attempt.ids, attempt._replace(ids=attempt.ids[:count], entries=attempt.entries[:count])
+        ids = attempt.ids
+        # A digest contains as many of the first messages as there is room for.
+        count = delivery.count if attempt.digest else len(ids)
+        attempt = attempt._replace(entries=attempt.entries[:count])
         self._remark(attempt, delivery)
         if delivery.delivered:
             self._schedule.delivered(ids, count)
@@ -245,7 +249,7 @@ class Worker:
             return
         now = self._clock.now()
         self._finish(entries, now, outcome)
-        gone = {(entry.key, entry.sequence) for entry in entries}
+        gone = {entry.id for entry in entries}
         self._schedule.given_up(gone)
         self._services = {ids: who for ids, who in self._services.items() if gone.isdisjoint(ids)}
         self._counts.given_up(self.target, outcome, len(entries))

@@ -89,6 +89,10 @@ class Waiting(NamedTuple):
     message: AnyMessage | None
     attempts: int = 0
 
+    @property
+    def id(self) -> tuple[str, int]:
+        return self.key, self.sequence
+
 
 class Outbox(Jobs[AnyMessage]):
     """The messages of all targets, in a lane for each; for any number of threads."""
@@ -149,7 +153,7 @@ class Outbox(Jobs[AnyMessage]):
     def count_attempts(self, target: str, tried: Sequence[Waiting], number: int = 1) -> None:
         with self._journal.transaction() as transaction:
             for one in tried:
-                key = JobKey(target, one.key, one.sequence)
+                key = JobKey(target, *one.id)
                 record = self.entries.get(key)
                 if record is not None and record.done is None:
                     transaction.put(self, key, replace(record, attempts=record.attempts + number))
@@ -164,4 +168,4 @@ class Outbox(Jobs[AnyMessage]):
         spans: Sequence[Span] = (),
     ) -> None:
         """Record that messages were delivered or given up; without an outcome there was nothing to send."""
-        self._finish([JobKey(target, one.key, one.sequence) for one in finished], outcome, at, spans)
+        self._finish([JobKey(target, *one.id) for one in finished], outcome, at, spans)
