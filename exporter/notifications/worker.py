@@ -133,6 +133,9 @@ class Worker:
 
     def _begin(self, turn: Turn) -> None:
         plan, entries = self._plan_in_use, self._outbox.find(self.target, [item.id for item in turn.items])
+        if not entries:
+            # Dropped since the turn was decided, to make room for newer ones.
+            return
         if lost := [entry for entry in entries if entry.message is None]:
             self._give_up(lost, Outcome.EXPIRED)
             return

@@ -14,7 +14,7 @@ from exporter.model.events import trace_id
 from exporter.model.lifecycle import HISTORY
 from exporter.model.messages import Delivery, Failure, Rendered
 from exporter.notifications.protocol import Request, Send
-from exporter.state.outbox import Lane, Outbox
+from exporter.state.outbox import Lane, Outbox, Waiting
 from tests.bench import Bench, Build
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually
@@ -227,7 +227,7 @@ def test_a_target_that_has_nothing_to_do_has_no_thread(build: Build) -> None:
 
 
 def test_a_target_that_goes_and_comes_back(build: Build, caplog: pytest.LogCaptureFixture) -> None:
-    """Messages for a target that is configured no more are warned of, and go out should it come back."""
+    """Messages for a target that is no longer configured are logged, and sent if it comes back."""
     bench = build(ONCALL)
     bench.sender().answer = lambda _: DOWN
     bench.show(*events("a"))
@@ -390,8 +390,8 @@ def test_messages_wait_for_the_check(build: Build) -> None:
     assert told(bench) == ["a"]
 
 
-def test_an_error_of_ours_ends_no_worker(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes wrong outside of an attempt is a problem that is shown without its text, and passes."""
+def test_an_internal_error_ends_no_worker(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is reported without its text, and the worker goes on."""
     bench = build(ONCALL)
 
     def lane(*_: object) -> Lane:
@@ -403,6 +403,19 @@ def test_an_error_of_ours_ends_no_worker(build: Build, monkeypatch: pytest.Monke
         (problem,) = bench.api("problems")
         assert problem.endswith("target oncall: OperationalError in this program")
     bench.advance(60)
+    assert (told(bench), bench.api("problems")) == (["a"], [])
+
+
+def test_a_message_that_is_dropped_at_its_turn(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent in its place, and what waits behind it goes out at once."""
+    find, drops = Outbox.find, iter([True])
+
+    def find_dropped(*args: Any) -> list[Waiting]:
+        return [] if next(drops, False) else find(*args)
+
+    monkeypatch.setattr(Outbox, "find", find_dropped)
+    bench = build(ONCALL)
+    bench.show(*events("a"))
     assert (told(bench), bench.api("problems")) == (["a"], [])
 
 
