@@ -158,6 +158,7 @@ class _Walk:
         if outcome is not None:
             self._end(replace(before, event=event), outcome)
             return
+        is_retyped = event.event_type != before.event.event_type
         after = replace(
             before,
             event=event,
@@ -165,11 +166,9 @@ class _Walk:
             affects=affects,
             unread=False,
             announced=event.not_before or before.announced,
+            typed_at=self._now if is_retyped else before.typed_at,
         )
         after = with_notice(before, after, self._now)
-        is_retyped = event.event_type != before.event.event_type
-        if is_retyped:
-            after = replace(after, typed_at=self._now)
         transition = _status_transition(before, event)
         if transition is not None:
             typed = len(before.transitions) if is_retyped else before.typed
@@ -185,12 +184,10 @@ class _Walk:
         del self._current[before.key]
         if before.target is Target.OTHER:
             self._removed.add(before.key)
-        elif before.affects is None:
-            # It was announced as this VM's only because the name was unknown.
-            self._end(before, Transition.CANCELLED)
-        else:
-            started = before.has(Transition.STARTED)
-            self._end(before, Transition.COMPLETED if started else Transition.CANCELLED)
+            return
+        # An event that was announced as this VM's only because the name was unknown never happened to it.
+        happened = before.affects is not None and before.has(Transition.STARTED)
+        self._end(before, Transition.COMPLETED if happened else Transition.CANCELLED)
 
     def _update(self, before: Life, after: Life) -> None:
         """Record an update with all changes since the last one, unless that was less than a minute ago."""
@@ -267,21 +264,18 @@ class _Walk:
         """Yield the transitions for which hooks are to be queued now, and mark them as queued."""
         if self._instance is None:
             return
-        happened = dict.fromkeys(occurrence.life.key for occurrence in self._occurrences)
-        changes = {
-            (one.life.key, len(one.life.transitions)): one.changes for one in self._occurrences if one.changes
-        }
+        changes = {(one.life.key, len(one.life.transitions)): one.changes for one in self._occurrences}
+        happened = dict.fromkeys(key for key, _ in changes)
         for key in happened if named else (*self._current, *self._past):
             life, before = self._life(key), self._known.life(key)
-            done = before.hooked if before is not None else 0
-            if life is None or done == len(life.transitions):
+            queued = before.hooked if before is not None else 0
+            if life is None or queued == len(life.transitions):
                 continue
             # An end long ago needs no hook if none has run for the event.
-            if done or life.ended is None or (life.affects is not None and key in happened):
-                if life.hooked < len(life.transitions):
-                    life = replace(life, hooked=len(life.transitions))
-                    self._keep(life)
-                for due in due_hooks(life, done):
+            if queued or life.ended is None or (life.affects is not None and key in happened):
+                life = replace(life, hooked=len(life.transitions))
+                self._keep(life)
+                for due in due_hooks(life, queued):
                     yield replace(due, changes=changes.get((key, len(due.life.transitions)), ()))
 
 
