@@ -31,7 +31,7 @@ _REMEDIES = {
     "expected <block end>": "is indented unlike the lines above; align the keys of a mapping",
     r"found character '\t'": "is indented with a tab; use spaces",
     "could not determine a constructor": "has an unsupported tag; put text in quotes",
-    "found unhashable key": "has a key that is a list or a mapping; write a text",
+    "found unhashable key": "has a key that is a list or a mapping; use text",
     "but found another document": "has a second document; keep one",
     "mapping values are not allowed": "has a colon in its value, or is indented too far; use quotes",
 }

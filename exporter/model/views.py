@@ -68,12 +68,11 @@ class Snapshot(msgspec.Struct, frozen=True):
         return (now - self.last_success).total_seconds() > _PATIENCE_SECONDS + 2 * self.poll_interval
 
     def under_way(self, since: datetime | None = None) -> list[Life]:
-        """Return the events known to affect this VM that are Started, or were at any time ``since`` then."""
+        """Return the events known to affect this VM that are Started, or that ended ``since`` a time."""
         started = [life for life in self.current if life.event.is_started]
         if since is not None:
-            started += [
-                t for t in self.past if t.has(Transition.STARTED) and t.ended is not None and t.ended >= since
-            ]
+            ended = [life for life in self.past if life.ended is not None and life.ended >= since]
+            started += [life for life in ended if life.has(Transition.STARTED)]
         return [life for life in started if life.affects is Target.SELF]
 
     def has_series(self, life: Life) -> bool:

@@ -204,7 +204,7 @@ class TemplateThread:
 
     def check(self, key: str, templates: Templates) -> Checked:
         """Compile a template, and render it for messages of every kind."""
-        # A message that it took too long for does not make it invalid.
+        # It may have taken too long for one odd message, which does not make it invalid.
         self._templates.pop(_where(key, templates), None)
         gap, began = "", self._cpu_time()
         for case, message in variants():

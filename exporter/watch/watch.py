@@ -257,10 +257,10 @@ class Watch:
 
     def _learn_vm(self, imds: ImdsClient) -> None:
         """Request the facts about this VM from IMDS, until they and the name are known."""
-        known = self.snapshot.instance is not None
-        if known and self._facts.is_current:
+        named = self.snapshot.instance is not None
+        if named and self._facts.is_current:
             return
-        reason = self._facts.learn(imds, named=known)
+        reason = self._facts.learn(imds, named=named)
         self._show_vm()
         if self.snapshot.instance is None and reason is not None:
             self._health.report(

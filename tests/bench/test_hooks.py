@@ -54,7 +54,7 @@ def test_a_hook_that_is_removed(build: Build, caplog: pytest.LogCaptureFixture) 
 def test_too_many_wait(
     build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that make room for newer ones are logged, and count as failed."""
+    """Runs that make room for newer ones are logged, and count as failed."""
     monkeypatch.setitem(MOST_BYTES, "hook", 1500)
     bench = build(HOOKS)
     leave(bench)

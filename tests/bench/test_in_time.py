@@ -110,7 +110,7 @@ def test_hooks_of_the_former_type_do_not_count(build: Build) -> None:
 
 @pytest.mark.parametrize("status", ["Scheduled", "Started", "Advisory"])
 def test_a_recommendation(build: Build, status: str) -> None:
-    """It is advised, shown and told as such, and never approved; only by its name it ends the service."""
+    """It is only advice, and never approved; it ends the service only where the match names its type."""
     text = (
         NOTIFY
         + "in_service: {match: {}}\n"

@@ -83,7 +83,7 @@ def convert(text: str) -> Whole:
         ("count: 1\nwhen: a\x01", "some.yml:2: is not valid YAML: the character U+0001 is not allowed"),
         ("count: !!bool 7", "some.yml:1: is not valid YAML: a value does not fit its tag"),
         ("url: !!int json://u:p@h", "some.yml:1: is not valid YAML: a value does not fit its tag"),
-        ("? [a]\n: 1", "some.yml:1: is not valid YAML: has a key that is a list or a mapping; write a text"),
+        ("? [a]\n: 1", "some.yml:1: is not valid YAML: has a key that is a list or a mapping; use text"),
         ("count: 1\n---\ncount: 2", "some.yml:2: is not valid YAML: has a second document; keep one"),
         ("parts: [{name: a, wait: [1s]}]", "some.yml:1: parts[0].wait: must be text, but is a list"),
     ],

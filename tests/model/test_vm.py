@@ -37,7 +37,7 @@ def test_facts() -> None:
 
 
 def test_tags() -> None:
-    """They are those of the list; where IMDS has none, as older versions, those of the text; 50 at most."""
+    """Tags come from the list or, with versions of IMDS that have none, from the text; 50 are kept."""
 
     def tags(**given: object) -> dict[str, str]:
         return decode_instance(json.dumps({"compute": given}).encode()).tags

@@ -111,7 +111,7 @@ RECOVERED = msgspec.structs.replace(
 
 @pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
 def test_what_imds_said_is_data(text_format: TextFormat) -> None:
-    """The text of an error is not markup; a VM without a name is told by that of its host."""
+    """The text of an error is not markup; while the VM has no name, the message names the host."""
     odd = msgspec.structs.replace(BLIND, instance=None, incident="watch/db-1", error="<b>@all `x`")
     found = Renderer(Templates(format=text_format)).render(odd, NOW, failed=True)
     assert found.title == "[WARNING] Blind: scheduled events of db-1 unknown for 5 min"

@@ -167,7 +167,7 @@ def test_nothing_of_an_endless_template_is_kept(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_check_does_not_blame_a_template_for_what_a_message_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that took too long for an odd event is in order at the next reload."""
+    """A template that took too long for one odd event is valid again at the next reload."""
     monkeypatch.setattr(templates, "CPU_SECONDS", 0.2)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     odd = Templates(body=f"{{% if event.description == 'odd' %}}{loop}{{% endif %}}b")

@@ -112,7 +112,7 @@ def test_data_is_no_markup_in_a_users_template(text_format: TextFormat, expected
 
 
 def test_no_text_is_left_out() -> None:
-    """What could not be read is quoted from Azure, too, and is made as harmless; what is cut ends so."""
+    """Text that could not be read is escaped, too, and text that is cut ends in an ellipsis."""
     assert body("{{ event.description }}", description="a" + " " * 2000 + "b") == "a..."
     assert body("{{ event.doubts }}", doubts=("NotBefore: '*soon* @all'",)) == wide(
         "NotBefore: '*soon* (at)all'"

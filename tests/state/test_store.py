@@ -58,7 +58,7 @@ def test_any_history_survives_restarts(moves: list[tuple[timedelta, Document, bo
 
 
 def test_a_past_event_is_kept_as_long_as_it_is_known(fixture: StateFixture) -> None:
-    """That is for 90 days to the second, after a restart too; later the file has it no more."""
+    """It is kept for exactly 90 days, across restarts, and then deleted from the file."""
     events = (ScheduledEvent("a", "Freeze", SCHEDULED), ScheduledEvent("b", "Freeze", SCHEDULED))
     store, known = fixture.open(), Known()
     later = (timedelta(0), timedelta(0), HISTORY, HISTORY + timedelta(seconds=1))
