@@ -116,10 +116,9 @@ class _Walk:
             if (life := self._life(key)) is not None and life != self._known.life(key)
         )
         known = Known(self._document.incarnation, self._now, self._current, self._past)
-        occurrences = sorted(self._occurrences, key=rank)
         return Step(
             known,
-            tuple(occurrences),
+            tuple(sorted(self._occurrences, key=rank)),
             tuple(hookable),
             changed,
             forgotten,

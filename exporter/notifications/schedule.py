@@ -172,7 +172,7 @@ class Schedule:
         self._attempts.pop(ids)
 
     def given_up(self, ids: Iterable[tuple[str, int]]) -> None:
-        """Forget messages that are not retried."""
+        """Forget the failures of messages that are not retried."""
         for life, _ in ids:
             self._holds.pop(life, None)
 
@@ -261,5 +261,4 @@ class Schedule:
         if not lives:
             self._start_over()
             self._waiting_since = None
-        for life in [life for life in self._holds if life not in lives]:
-            del self._holds[life]
+        self._holds = {life: hold for life, hold in self._holds.items() if life in lives}

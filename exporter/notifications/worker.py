@@ -242,8 +242,8 @@ class Worker:
         now, under_way = self._clock.now(), self._schedule.under_way
         with self._outbox.lock:
             lane = self._outbox.lane(self.target)
-            ids = {item.id: None for items in lane.lives.values() for item in items.values()}
-        found = self._outbox.find(self.target, [one for one in ids if one not in under_way])
+            waiting = [item.id for items in lane.lives.values() for item in items.values()]
+        found = self._outbox.find(self.target, [one for one in waiting if one not in under_way])
         ages = [(one, (now - one.message.at).total_seconds()) for one in found if one.message]
         self._give_up([one for one, age in ages if age > retry_for], Outcome.EXPIRED)
 

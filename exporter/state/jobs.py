@@ -214,7 +214,7 @@ class Approvals(Table[str, ApprovalRecord]):
             for key in keys:
                 before = self.entries.get(key)
                 if before is not None:
-                    transaction.put(self, key, msgspec.structs.replace(before, sent=at))
+                    transaction.put(self, key, replace(before, sent=at))
 
     def restore(self, before: Mapping[str, ApprovalRecord | None]) -> None:
         """Record that an attempt approved nothing: put back what was known before it."""
