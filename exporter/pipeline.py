@@ -124,12 +124,14 @@ class Pipeline:
 
     def stop(self) -> bool:
         """Stop all parts but ``hooks``, and return whether they ended in time."""
-        ended = self._poller.stop(_POLLER_STOP_SECONDS)
-        ended = self.approver.stop(_APPROVER_STOP_SECONDS) and ended
-        ended = self.node.stop(_NODE_STOP_SECONDS) and ended
-        ended = self.notifier.stop(_NOTIFIER_STOP_SECONDS) and ended
+        ended = (
+            self._poller.stop(_POLLER_STOP_SECONDS),
+            self.approver.stop(_APPROVER_STOP_SECONDS),
+            self.node.stop(_NODE_STOP_SECONDS),
+            self.notifier.stop(_NOTIFIER_STOP_SECONDS),
+        )
         self._tracer.stop(_TRACER_STOP_SECONDS)
-        return ended
+        return all(ended)
 
     def note_last_success(self) -> None:
         """Record the time of the last valid document; call it when all parts have ended."""

@@ -165,7 +165,7 @@ def is_secret(url: str) -> bool:
     scheme, rest = (found[1].lower(), literal[found.end() :]) if found else ("", literal)
     if scheme not in _WITH_HOST:
         return literal == url and _has_letters(rest)
-    authority, *others = re.split(r"(?=[/?#])", rest, maxsplit=1)
+    authority, *others = re.split(r"(?=[/?#])", rest)
     given, _, host = authority.rpartition("@")
     user, colon, password = given.partition(":")
     if _has_letters(password if colon else user):

@@ -246,7 +246,7 @@ else:
                 descriptor = os.memfd_create("event")
                 stack.callback(os.close, descriptor)
             except (AttributeError, OSError):  # not Linux; or forbidden, as by vm.memfd_noexec
-                file = stack.enter_context(tempfile.TemporaryFile(buffering=0))
+                file = stack.enter_context(tempfile.TemporaryFile())
                 descriptor = file.fileno()
             view = memoryview(content)
             while view:

@@ -134,7 +134,6 @@ def _separate() -> None:
         for kind, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, _MOST_DATA)):
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(kind, (most, most))
-        with contextlib.suppress(OSError, ValueError), Path("/proc/self/oom_score_adj").open("r+") as file:
-            score = min(int(file.read()) + _OOM_SCORE, 1000)
-            file.seek(0)
-            file.write(str(score))
+        file = Path("/proc/self/oom_score_adj")
+        with contextlib.suppress(OSError, ValueError):
+            file.write_text(str(min(int(file.read_text()) + _OOM_SCORE, 1000)))
