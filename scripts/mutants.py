@@ -47,6 +47,7 @@ _TESTS = {
     "cli": ("tests/commands", "tests/test_packaging.py"),
     "clock": ("tests/watch",),
     "commands/approve": ("tests/end_to_end/test_approve.py",),
+    "commands/assets": ("tests/test_packaging.py",),
     "commands/demo": ("tests/end_to_end/test_demo.py",),
     "config": (
         "tests/commands/test_check_config.py",
@@ -55,6 +56,7 @@ _TESTS = {
         "tests/deploy/test_sample.py",
     ),
     "config/kubernetes": ("tests/kubernetes",),
+    "config/match": ("tests/commands/test_notify_test.py",),
     "errors": ("tests/hooks/test_refusal.py", "tests/model", "tests/state", "tests/imds"),
     "files": ("tests/test_private.py", "tests/test_secret_files.py", "tests/state"),
     "health": ("tests/test_systemd.py", "tests/web", "tests/notifications"),
@@ -73,6 +75,7 @@ _TESTS = {
         "tests/faults/test_hostile_growth.py",
     ),
     "timefmt": ("tests/config", "tests/model"),
+    "tracing": ("tests/end_to_end/test_traces.py",),
     "transport": ("tests/imds",),
     "watch": ("tests/faults/test_hostile_documents.py",),
     "web": ("tests/metrics/test_exposition.py", "tests/security/test_routes.py"),
