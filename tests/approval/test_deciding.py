@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.approval.deciding import ApprovalState, Decision, Facts, decide
+from exporter.approval.deciding import Ages, ApprovalState, Decision, Facts, decide
 from exporter.config import Approval, Mode, Rule
 from exporter.config.match import Match, Window
 from exporter.model.events import ScheduledEvent
 from exporter.model.jobs import HookOutcome
-from exporter.model.lifecycle import Life
+from exporter.model.lifecycle import Known, Life
 from tests.builders import FREEZE_ID, scheduled, started
-from tests.clocks import NOW
+from tests.clocks import NOW, HandClock
 
 VM = "WestNO_0"
 FREEZES = Rule("freezes", "approve", Match(event_types=("Freeze",), max_duration=8))
@@ -37,6 +37,18 @@ def outcome(  # each with a default
 ) -> Decision:
     now = NOW + timedelta(seconds=after)
     return decide(seen(event), given or settings(), instance, now, facts or Facts(age=after))
+
+
+def test_an_approval_counts_for_an_hour() -> None:
+    """To the second, and others in between do not shorten it."""
+    clock = HandClock()
+    ages = Ages(clock, Known())
+    for key in "ab":
+        ages.note_approvals([key])
+        clock.pass_seconds(1800)
+    assert ages.recent_approvals([]) == {"b"}
+    clock.pass_seconds(-1)
+    assert ages.recent_approvals([]) == {"a", "b"}
 
 
 def test_a_rule_approves() -> None:

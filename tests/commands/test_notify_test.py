@@ -12,6 +12,7 @@ from exporter.model.lifecycle import Transition
 from exporter.model.messages import Backlog, Delivery, WatchChange
 from exporter.notifications.planning import Plan
 from exporter.notifications.samples import SAMPLE_ID
+from exporter.simulator import Simulator, SimulatorServer
 from tests.clocks import HandClock
 from tests.notifications.senders import MemorySender
 
@@ -115,6 +116,17 @@ def test_what_a_service_has_no_use_for_is_not_called_arrived(capsys: pytest.Capt
     bench.senders["all"].answer = lambda _: Delivery(delivered=True, skipped=True)
     assert bench.run(target="all") == 0
     assert "the service has no use for it, and was not asked" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "shown"), [("", "web_3"), ("mine", "mine")])
+def test_the_name_of_this_vm(name: str, shown: str) -> None:
+    """It is that of IMDS unless another one is configured."""
+    bench = Bench()
+    bench.plan = replace(bench.plan, templates={"all": Templates(title="{{ instance }} {{ vm.location }}")})
+    with SimulatorServer(Simulator(vm_name="web_3")) as imds:
+        settings = Config(imds=Imds(endpoint=imds.url), instance=Instance(name=name))
+        assert Trial(settings, bench.plan, bench.sender, bench.clock).run(target="all") == 0
+    assert bench.sent("all") == [f"{shown} westeurope"]
 
 
 def test_an_unknown_target_is_a_mistake() -> None:

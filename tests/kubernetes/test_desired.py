@@ -3,7 +3,7 @@ import pytest
 
 from exporter.config.kubernetes import Drain
 from exporter.kubernetes.desired import conditions, description, own_lives
-from exporter.kubernetes.drain import grace
+from exporter.kubernetes.drain import grace, names
 from exporter.kubernetes.objects import Metadata, Node, Pod
 from exporter.model.lifecycle import Life
 from exporter.model.views import Snapshot
@@ -35,3 +35,9 @@ def test_without_a_name_nothing_is_known() -> None:
 def test_a_grace_period_ends_before_not_before(left: float | None, seconds: int | None) -> None:
     """It leaves 5 s, or a fifth of the time if that is less; 1 s is the least, and 30 s are the pod's own."""
     assert grace(Pod(Metadata("web")), Drain(), left) == seconds
+
+
+def test_five_pods_are_named() -> None:
+    """The rest is a number."""
+    assert names("abcde") == "a, b, c, d, e"
+    assert names("abcdef") == "a, b, c, d, e and 1 more"

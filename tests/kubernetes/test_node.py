@@ -406,6 +406,7 @@ def test_events_of_others(start: Start) -> None:
     bench, api = start()
     bench.show(reboot(bench, Resources=["WestNO_7"]), wait=2)
     assert (api.taints(), api.annotations(), api.events) == ({}, {}, {})
+    assert "patch nodes" not in api.calls
 
 
 def test_without_a_service_account(build: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from exporter.model import jobs
 from exporter.model.jobs import HookOutcome
-from exporter.model.lifecycle import HISTORY, Transition
+from exporter.model.lifecycle import HISTORY, Life, Occurrence, Transition
+from exporter.model.order import rank
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
+from tests.clocks import NOW
 from tests.lives import Story, at, happened
 
 SCHEDULED, STARTED, UPDATED = Transition.SCHEDULED, Transition.STARTED, Transition.UPDATED
@@ -44,6 +46,14 @@ def test_events_are_kept_oldest_first() -> None:
     life.feed(a)
     life.feed()
     assert list(life.known.past) == ["b", "c", "a"]
+
+
+def test_the_order_of_what_happened() -> None:
+    """By kind, endings first; of one kind the gravest first."""
+    order = (Transition.VANISHED, STARTED, UPDATED, Transition.IMMINENT, SCHEDULED, Transition.ADVISED)
+    lives = [Life(scheduled(event_type=name), ("a",), NOW) for name in ("Terminate", "Freeze")]
+    ranks = [rank(Occurrence(life, transition, NOW)) for transition in order for life in lives]
+    assert ranks == sorted(ranks)
 
 
 def test_ids_like_keys_are_kept_apart() -> None:

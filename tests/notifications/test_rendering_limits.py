@@ -5,6 +5,7 @@ from exporter.config import Templates
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Severity, TextFormat
 from exporter.notifications.fitting import CUT, fit_body, fit_title
+from exporter.notifications.styles import flat
 from tests.clocks import NOW
 from tests.notifications.messages import message
 from tests.notifications.renderers import Renderer
@@ -13,7 +14,8 @@ LINES = "\n".join(f"line {number}" for number in range(100))
 
 
 def test_what_fits_is_left_alone() -> None:
-    """A body as long as there is room for stays whole; so does one without limit."""
+    """A text as long as there is room for stays whole; so does one without limit."""
+    assert [flat("x" * count, 20) for count in (20, 21)] == ["x" * 20, "x" * 17 + "..."]
     assert fit_body("x" * 100, 100, "text") == "x" * 100
     assert fit_body(LINES, None, "text") == LINES
 

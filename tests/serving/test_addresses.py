@@ -1,8 +1,10 @@
 """Which addresses can be listened on, and what is said about the others."""
 
+import errno
 import os
 import socket
 import sys
+from typing import Any
 
 import pytest
 
@@ -77,9 +79,20 @@ def test_addresses_are_served(address: str, hosts: list[str], url: str) -> None:
         server.stop(2.0)
 
 
-def test_without_ipv6_all_addresses_are_those_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine without IPv6 the default address still works."""
-    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+@pytest.mark.parametrize("number", [None, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT])
+def test_without_ipv6_all_addresses_are_those_of_ipv4(
+    monkeypatch: pytest.MonkeyPatch, number: int | None
+) -> None:
+    """On a machine without IPv6, or where it is disabled, the default address still works."""
+    create = socket.create_server
+
+    def of_ipv4(*args: Any, family: int = socket.AF_INET, **options: Any) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(number, "IPv6 is disabled")
+        return create(*args, family=family, **options)
+
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: number is not None)
+    monkeypatch.setattr(socket, "create_server", of_ipv4)
     listener = listen(":0")
     with listener:
         assert listener.family == socket.AF_INET

@@ -108,6 +108,10 @@ def test_scenarios_affect_one_vm_after_the_other() -> None:
         simulator.start_scenario(two)
     found = [event.resources for event in simulator.picture().events]
     assert found == [("vm_0", "vm_1"), ("vm_2", "vm_0"), ("vm_1", "vm_2")]
+    four = ("vm_0", "vm_1", "vm_2", "vm_3")
+    for _ in range(2):
+        simulator.start_scenario(msgspec.structs.replace(scenario(plan(vms=four)), vms=four))
+    assert [event.resources for event in simulator.picture().events[3:]] == [four, four]
 
 
 SECONDS = 60

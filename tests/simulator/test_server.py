@@ -10,6 +10,7 @@ import requests
 
 from exporter.errors import ConfigurationError
 from exporter.simulator import Fault, Simulator, SimulatorServer
+from exporter.simulator.documents import EVENTS_VERSIONS, INSTANCE_VERSIONS
 from tests.simulator.support import NEWEST, Client, HandClock, plan, scenario, served, served_each
 
 HEADER = {"Metadata": "true"}
@@ -39,6 +40,8 @@ def test_a_bad_request_is_refused(client: Client, path: str, options: dict[str, 
     unknown = path != INSTANCE and options["params"].get("api-version") == "2020-07-02"
     assert answer.status_code == (404 if unknown else 400)
     assert answer.json()["error"].startswith("Bad request")
+    newest = INSTANCE_VERSIONS if path == INSTANCE else EVENTS_VERSIONS
+    assert answer.json().get("newest-versions", [*newest[:-4:-1]]) == [*newest[:-4:-1]]
 
 
 def test_other_paths_and_methods_are_refused(client: Client) -> None:

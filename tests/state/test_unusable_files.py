@@ -42,6 +42,10 @@ def test_garbage_is_moved_aside(fixture: StateFixture, content: bytes, reason: s
     fixture.path.write_bytes(content)
     _assert_begun_anew(fixture, reason)
     assert (fixture.directory / _ASIDE).read_bytes() == content
+    for number in (1, 2):
+        fixture.close()
+        fixture.path.write_bytes(content)
+        _assert_begun_anew(fixture, reason, f"{_ASIDE}.{number}")
 
 
 def test_the_mark_of_a_file(fixture: StateFixture) -> None:
