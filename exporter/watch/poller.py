@@ -118,6 +118,9 @@ class Poller:
             return min(left, self._watch.patience)
         started = self._clock.monotonic()
         outcome = self._watch.poll(client)
+        # A reload during the poll may forbid them.
+        if outcome is PollOutcome.SUCCESS and self._next is None:
+            self._watch.approve()
         ended = self._clock.monotonic()
         self.polls.count(outcome, self._clock.now())
         delay = self._pauses.after(outcome is PollOutcome.SUCCESS, ended - started)

@@ -134,7 +134,6 @@ class Watch:
             self._digest, self._document = digest, document
         self._succeed()
         self._tell_imminent()
-        self._approver.look(self.snapshot, fresh=True)
         self._store.retry()
         return PollOutcome.SUCCESS
 
@@ -142,6 +141,10 @@ class Watch:
         body = imds.fetch()
         digest = hashlib.sha256(body).digest()
         return digest, self._document if digest == self._digest else decode_document(body)
+
+    def approve(self) -> None:
+        """Send the approvals that are due by the document that has just been fetched."""
+        self._approver.look(self.snapshot, fresh=True)
 
     def look(self) -> bool:
         """Do what is due by the time alone; return whether approvals need a fresh document now."""

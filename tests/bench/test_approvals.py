@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from exporter.imds.client import ImdsClient
 from exporter.metrics import Metrics
 from exporter.simulator import Fault
 from tests.approval.support import transitions
@@ -82,6 +83,21 @@ def test_reloads(build: Build) -> None:
     bench.reload(APPROVE)
     bench.advance(5)
     assert bench.approved == [FREEZE_ID, REBOOT_ID]
+
+
+def test_a_reload_during_a_poll(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is approved any more by the rules before it."""
+    bench, fetch = build(APPROVE), ImdsClient.fetch
+
+    def reloading(client: ImdsClient) -> bytes:
+        monkeypatch.setattr(ImdsClient, "fetch", fetch)
+        bench.file.write_text(OFF)
+        bench.app._prepare()()
+        return fetch(client)
+
+    monkeypatch.setattr(ImdsClient, "fetch", reloading)
+    bench.show(raw_event())
+    assert (len(bench.api("current")), bench.approved) == (1, [])
 
 
 def test_an_event_that_has_started_is_not_shown_as_waiting(
