@@ -148,13 +148,15 @@ class HookJobs(Jobs[Job]):
             transaction.put(self, key, Record(done=at, outcome=outcome))
 
     def results(self, life: str, but: Container[int] = ()) -> dict[str, HookOutcome | None]:
-        """Return the outcome of each hook's newest run for a life; None without one.
+        """Return the outcome of each hook's newest run for a life; None while it is pending or running.
 
-        Runs for the transitions with the numbers ``but`` are left out.
+        Runs for the transitions with the numbers ``but`` are left out, and those that were dropped because
+        the hook was not configured.
         """
         with self.lock:
             runs = list(self._runs.get(life, {}).items())
-        found = sorted((run for run in runs if run[0].sequence not in but), key=lambda run: run[0].sequence)
+        found = [run for run in runs if run[0].sequence not in but and (run[1].outcome or not run[1].done)]
+        found.sort(key=lambda run: run[0].sequence)
         return {key.name: HookOutcome(record.outcome) if record.outcome else None for key, record in found}
 
     def failures(self) -> list[Finding]:

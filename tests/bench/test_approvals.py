@@ -85,6 +85,18 @@ def test_reloads(build: Build) -> None:
     assert bench.approved == [FREEZE_ID, REBOOT_ID]
 
 
+def test_a_required_hook_that_goes_and_comes_back(build: Build) -> None:
+    """What it did not run for meanwhile is held with that reason."""
+    bench = build(REQUIRING + hook("h"))
+    bench.loops.idle.add("hooks")
+    bench.show(raw_event())
+    assert (approval(bench)["reason"] or "").endswith("has not ended yet")
+    bench.loops.idle.clear()
+    bench.reload(OFF)
+    bench.reload(REQUIRING + hook("h"))
+    assert (approval(bench)["reason"] or "").endswith("did not run for it")
+
+
 def test_a_reload_during_a_poll(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is approved any more by the rules before it."""
     bench, fetch = build(APPROVE), ImdsClient.fetch
