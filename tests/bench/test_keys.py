@@ -15,7 +15,7 @@ from exporter.config.kubernetes import Kubernetes
 from exporter.config.match import Match
 from exporter.model.messages import Delivery
 from exporter.simulator import Fault, Simulator, SimulatorServer
-from tests.bench import Bench, Build
+from tests.bench import VM, Bench, Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 from tests.notifications.receivers import http_receiver
 
@@ -336,12 +336,12 @@ def test_there_are_no_rows_of_keys_that_are_gone() -> None:
 
 
 def test_the_address_of_imds(build: Build) -> None:
-    """The file has the address where the flag does not."""
-    simulator = Simulator(idle=True)
-    with SimulatorServer(simulator) as imds:
+    """The file has it where the flag does not; after a reload the facts about the VM are those told there."""
+    with SimulatorServer(Simulator(idle=True, vm_name="WestNO_7")) as imds:
         bench = build(f"imds: {{endpoint: '{imds.url}/'}}", imds_endpoint=None)
-        assert bench.metric("up") == 1
-        assert simulator.picture().polls == 1
+        assert bench.metric("instance_info", instance_name="WestNO_7", computer_name="westno000007") == 1
+    assert bench.reload(f"imds: {{endpoint: '{bench.imds.url}'}}") == 200
+    assert bench.metric("instance_info", instance_name=VM, computer_name="westno000000") == 1
 
 
 def test_the_directory_of_the_state(build: Build, tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome
-from exporter.simulator import Fault, Simulator, SimulatorServer
+from exporter.simulator import Fault
 from exporter.simulator.documents import instance_document
 from exporter.watch.watch import Watch
 from tests.bench import Bench, Build
 from tests.bench.bench import VM
 from tests.builders import ABSENT, FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
-from tests.clocks import NOW, HandClock
+from tests.clocks import NOW
 
 STARTED = {"EventStatus": "Started", "NotBefore": ""}
 OTHERS = {"Resources": ["WestNO_7"]}
@@ -207,15 +207,6 @@ def test_a_reload_may_name_the_vm(build: Build) -> None:
     bench.simulator.set_fault(None)
     bench.advance(10)
     assert (bench.api("problems"), bench.metric("pending", target="other")) == ([], 1)
-
-
-def test_a_reload_may_lead_to_another_vm(build: Build) -> None:
-    """With the endpoint, the name and the other facts about the VM are those of the IMDS there."""
-    with SimulatorServer(Simulator(clock=HandClock(), idle=True, vm_name="WestNO_7")) as other:
-        bench = build(f"imds: {{endpoint: '{other.url}'}}", imds_endpoint=None)
-        assert bench.metric("instance_info", instance_name="WestNO_7", computer_name="westno000007") == 1
-    assert bench.reload(f"imds: {{endpoint: '{bench.imds.url}'}}") == 200
-    assert bench.metric("instance_info", instance_name=VM, computer_name="westno000000") == 1
 
 
 @pytest.mark.parametrize("how", ["reload", "restart", "imds"])
