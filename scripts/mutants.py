@@ -59,6 +59,7 @@ _TESTS = {
     "config/match": ("tests/commands/test_notify_test.py",),
     "errors": ("tests/hooks/test_refusal.py", "tests/model", "tests/state", "tests/imds"),
     "files": ("tests/test_private.py", "tests/test_secret_files.py", "tests/state"),
+    "hooks": ("tests/end_to_end/test_hooks.py",),
     "health": ("tests/test_systemd.py", "tests/web", "tests/notifications"),
     "model": (
         "tests/faults/test_hostile_documents.py",
@@ -155,8 +156,9 @@ def _operator(name: str) -> Any:
 def _says_nothing(operator: str, node: Any) -> bool:
     """Return whether a survivor would say nothing about the tests."""
     if operator == "core/ReplaceTrueWithFalse" and node.parent.type == "argument":
-        # mypy refuses assignments to what is declared as immutable; `zip` only checks with `strict`.
-        return node.parent.children[0].value in {"frozen", "strict"}
+        # mypy refuses assignments to what is declared as immutable; `zip` only checks with `strict`. Without
+        # `kw_only` a class accepts all that it accepted before.
+        return node.parent.children[0].value in {"frozen", "strict", "kw_only"}
     if operator == "core/ReplaceBinaryOperator_Mul_Div" and node.parent.type == "parameters":
         # It is no multiplication but marks parameters as keywords, which mypy checks.
         return True
