@@ -111,11 +111,8 @@ def test_a_command_that_fails_says_how(
 
 def test_signals_in_words() -> None:
     """Real-time signals have a number only."""
-    assert [status_in_words(status) for status in (0, -1, -45)] == [
-        "exit status 0",
-        "killed by SIGHUP",
-        "killed by signal 45",
-    ]
+    words = ["exit status 0", "killed by SIGHUP", "killed by signal 45"]
+    assert [status_in_words(status) for status in (0, -1, -45)] == words
 
 
 def test_a_lost_status_is_no_success() -> None:

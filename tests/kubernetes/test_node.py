@@ -158,7 +158,7 @@ def test_a_drain_before_the_type_changed(start: Start, changes: int) -> None:
     assert (bench.approved, bench.metric("hooks_total", **SUCCEEDED)) == ([REBOOT_ID], 2)
 
 
-def test_a_budget_until_not_before(start: Start) -> None:
+def test_a_budget_until_not_before(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """It is tried every 5 s, but never after NotBefore; then the drain has failed, until it is postponed."""
     oncall = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}"
     bench, api = start("", f"{oncall}\ntracing: {{enabled: true}}")
@@ -168,6 +168,7 @@ def test_a_budget_until_not_before(start: Start) -> None:
     bench.show(event, wait=58)
     tried = api.calls.count("create pods/eviction")
     assert 11 <= tried <= 14
+    assert caplog.text.count("pod not evicted; trying again") == 1
     not_before = datetime.fromisoformat(api.annotations()["not-before"])
     assert not_before - timedelta(seconds=6) <= api.deletion("long") < not_before
     assert bench.metric("hooks_total", **FAILED) == 0
@@ -441,25 +442,27 @@ def test_the_name_of_the_node(build: Build, monkeypatch: pytest.MonkeyPatch) -> 
     assert bench.metric("instance_info", node="from-file") == 1
 
 
-def seen(api: Api) -> dict[str, object]:
+def seen(bench: Bench, api: Api) -> dict[str, object]:
     """Return what keys of the configuration change."""
     return {
         "cordoned": TAINT in api.taints(),
         "evicted": sorted(api.graces),
+        "kept": "without a controller, not evicted: default/bare" in bench.api("kubernetes")["drain"],
         "grace": api.graces.get("web"),
         "label": EXCLUDED in api.node["metadata"].get("labels", {}),
         "condition": api.condition("MaintenancePlanned") is not None,
     }
 
 
-USUAL = {"cordoned": True, "evicted": ["bare", "web"], "grace": None, "label": False, "condition": True}
+USUAL: dict[str, object] = {"cordoned": True, "condition": True, "label": False, "kept": False}
+USUAL |= {"evicted": ["bare", "web"], "grace": None}
 NOTHING = {"cordoned": False, "evicted": []}
 ROWS: dict[str, tuple[str, dict[str, object]]] = {
     "drain.mode": ("mode: cordon", {"evicted": []}),
     "drain.match": ("match: {event_types: [Redeploy]}", NOTHING),
     "drain.before": ("before: 10m", NOTHING),
     "drain.exclude_from_load_balancers": ("exclude_from_load_balancers: true", {"label": True}),
-    "drain.force": ("force: false", {"evicted": ["web"]}),
+    "drain.force": ("force: false", {"evicted": ["web"], "kept": True}),
     "drain.pod_grace_period": ("pod_grace_period: 1s", {"grace": 1}),
     "drain.skip_node_labels": ("skip_node_labels: {team: data}", NOTHING),
     "drain.enabled": ("enabled: false", NOTHING),
@@ -478,4 +481,4 @@ def test_a_key(start: Start, key: str) -> None:
 
     bench, api = start(text, prepare=prepare, conditions=key != "conditions")
     bench.show(reboot(bench), wait=5)
-    assert seen(api) == USUAL | difference
+    assert seen(bench, api) == USUAL | difference

@@ -80,9 +80,7 @@ def test_addresses_are_served(address: str, hosts: list[str], url: str) -> None:
 
 
 @pytest.mark.parametrize("number", [None, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT])
-def test_without_ipv6_all_addresses_are_those_of_ipv4(
-    monkeypatch: pytest.MonkeyPatch, number: int | None
-) -> None:
+def test_without_ipv6_there_is_ipv4(monkeypatch: pytest.MonkeyPatch, number: int | None) -> None:
     """On a machine without IPv6, or where it is disabled, the default address still works."""
     create = socket.create_server
 

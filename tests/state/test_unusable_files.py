@@ -39,13 +39,11 @@ def _assert_begun_anew(fixture: StateFixture, reason: str, aside: str = _ASIDE) 
 def test_garbage_is_moved_aside(fixture: StateFixture, content: bytes, reason: str) -> None:
     """What is not a SQLite file is kept under another name, as a damaged one is, and a new one begun."""
     fixture.directory.mkdir(parents=True)
-    fixture.path.write_bytes(content)
-    _assert_begun_anew(fixture, reason)
-    assert (fixture.directory / _ASIDE).read_bytes() == content
-    for number in (1, 2):
+    for suffix in ("", ".1", ".2"):
         fixture.close()
         fixture.path.write_bytes(content)
-        _assert_begun_anew(fixture, reason, f"{_ASIDE}.{number}")
+        _assert_begun_anew(fixture, reason, _ASIDE + suffix)
+        assert (fixture.directory / (_ASIDE + suffix)).read_bytes() == content
 
 
 def test_the_mark_of_a_file(fixture: StateFixture) -> None:

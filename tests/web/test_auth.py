@@ -148,17 +148,10 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The least recently used entry is evicted first, and no password is kept in clear text."""
     monkeypatch.setattr(auth, "_REMEMBERED", 2)
     passwords = Passwords()
-
-    async def visit() -> None:
-        for name, password in (
-            ("alice", b"wonder:land"),
-            ("b\u00f6b", "p\u00e4ss".encode()),
-            ("long", b"x" * 72),
-        ):
-            assert await _right(passwords, name, password)
-
-    asyncio.run(visit())
-    assert len(passwords._right) == 2
+    right = [("alice", b"wonder:land"), ("b\u00f6b", "p\u00e4ss".encode()), ("long", b"x" * 72)]
+    for one in right:
+        assert asyncio.run(_right(passwords, *one))
+    assert [passwords.remembers(USERS, *one) for one in right] == [False, True, True]
     assert all(len(ticket) == 32 for ticket in passwords._right)
 
 

@@ -110,8 +110,8 @@ def test_a_curve_is_honoured(pki: Pki) -> None:
         _meet(server, client)
 
 
-def test_a_certificate_of_another_authority_is_refused(pki: Pki) -> None:
-    """VerifyClientCertIfGiven lets in who has none, but not who has a wrong one; the other type neither."""
+def test_a_certificate_of_another_authority_is_refused(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One type lets in who has none, neither a wrong one; the authorities of the system are the default."""
     strict = _server(pki, PAIR + CLIENTS)
     assert _meet(strict, _client(pki, certificate=True)).version() == "TLSv1.3"
     with pytest.raises(ssl.SSLError):
@@ -122,6 +122,9 @@ def test_a_certificate_of_another_authority_is_refused(pki: Pki) -> None:
     trustme.CA().issue_cert("prometheus.example").configure_cert(stranger)
     with pytest.raises(ssl.SSLCertVerificationError):
         _meet(server, stranger)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pki.folder / "ca.pem"))
+    server = _server(pki, PAIR + "  client_auth_type: RequireAndVerifyClientCert\n")
+    assert _meet(server, _client(pki, certificate=True)).version() == "TLSv1.3"
 
 
 @pytest.mark.parametrize(
