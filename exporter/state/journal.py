@@ -68,15 +68,12 @@ class Table(Generic[K, V]):
 
 
 class Transaction:
-    """Changes that take effect together at its end, or not at all; tables show none of them before.
-
-    ``is_durable`` is set at the end: whether everything so far survives a crash.
-    """
-
-    is_durable: bool
+    """Changes that take effect together at its end, or not at all; tables show none of them before."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[Table[Any, Any], Any, Any]] = []
+        # Set at the end: whether everything so far survives a crash.
+        self.is_durable = False
 
     @property
     def rows(self) -> Iterator[Change]:
