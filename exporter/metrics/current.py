@@ -90,20 +90,18 @@ class SnapshotCollector(_Collector):
         )
         yield _pending(snapshot)
         shown = _shown(snapshot)
-        yield _time_left(shown, self.clock.now())
-        states = [(life.event.event_id, self.approval(life).state) for life in shown]
-        yield _gauge(
+        yield from _time_left(shown, self.clock.now())
+        states = ((life.event.event_id, self.approval(life).state) for life in shown)
+        yield from _in_parts(
             "event_approval",
             "State of an event's approval by rule; always 1.",
-            [((event_id, state), 1) for event_id, state in states if state is not None],
+            (((event_id, state), 1) for event_id, state in states if state is not None),
             ["event_id", "state"],
         )
 
 
 class EventCollector(_Collector):
     """Collects what is known of the current events, except what changes while the document does not.
-
-    A family of many samples is collected as several, one after another.
 
     With one Freeze scheduled for this VM, among others::
 
@@ -137,6 +135,7 @@ def _gauge(name: str, meaning: str, samples: _Samples, labels: Sequence[str] = (
 def _in_parts(
     name: str, meaning: str, samples: _Samples, labels: Sequence[str]
 ) -> Iterator[GaugeMetricFamily]:
+    """Yield a family of many samples as several, one after another."""
     left = iter(samples)
     yield _gauge(name, meaning, islice(left, _MOST_AT_ONCE), labels)
     while (part := _gauge(name, meaning, islice(left, _MOST_AT_ONCE), labels)).samples:
@@ -212,15 +211,15 @@ def _label(text: str) -> str:
     return text[:500].encode(errors="replace")[:1000].decode(errors="ignore")
 
 
-def _time_left(shown: Iterable[Life], now: datetime) -> GaugeMetricFamily:
-    return _gauge(
+def _time_left(shown: Iterable[Life], now: datetime) -> Iterator[GaugeMetricFamily]:
+    return _in_parts(
         "event_seconds_to_not_before",
         "Seconds until NotBefore; negative once it has passed.",
-        [
+        (
             ((life.event.event_id, life.event.event_type), (life.event.not_before - now).total_seconds())
             for life in shown
             if life.event.not_before
-        ],
+        ),
         ["event_id", "event_type"],
     )
 
