@@ -17,7 +17,8 @@ TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 # Each of many connections holds one.
-_PIECE_BYTES = 32 * 1024
+_PIECE_BYTES = 16 * 1024
+_DEFLATED_BYTES = 2 * 1024
 
 
 class HangUpError(Exception):
@@ -67,7 +68,7 @@ class Response(msgspec.Struct, frozen=True):
     def pieces(self) -> Iterator[bytes]:
         """Return what the client gets, in pieces that each take little memory."""
         if self.inflated_size is None:
-            return _cut(self.body)
+            return _cut(self.body, _PIECE_BYTES)
         return _inflate(self.body)
 
     def all_headers(self) -> dict[str, str]:
@@ -83,14 +84,14 @@ class Response(msgspec.Struct, frozen=True):
         }
 
 
-def _cut(data: bytes) -> Iterator[bytes]:
-    for start in range(0, len(data), _PIECE_BYTES):
-        yield data[start : start + _PIECE_BYTES]
+def _cut(data: bytes, size: int) -> Iterator[bytes]:
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
 
 
 def _inflate(data: bytes) -> Iterator[bytes]:
     inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
-    for piece in _cut(data):
+    for piece in _cut(data, _DEFLATED_BYTES):
         # What has been inflated may be a thousand times as long.
         left = piece
         while found := inflate.decompress(left, _PIECE_BYTES):

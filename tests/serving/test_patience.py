@@ -24,7 +24,7 @@ LARGE = bytes(2**21)
 
 
 class Pieces:
-    """Answers with 64 pieces; counts those of each iteration of the event loop, but for each body's first."""
+    """Answers with 128 pieces; counts them per iteration of the event loop, but for first ones."""
 
     def __init__(self, clients: int) -> None:
         self.everybody = asyncio.Barrier(clients)
@@ -58,7 +58,7 @@ def test_pieces_of_bodies_are_sent_in_turn() -> None:
     with serving(app) as server, ThreadPoolExecutor(10) as pool:
         for status, body in pool.map(lambda _: ask(server), range(10)):
             assert (status, len(body)) == (200, len(LARGE))
-    assert app.sent.total() == 10 * 63
+    assert app.sent.total() == 10 * 127
     # The count may change between the two pieces of two iterations.
     assert max(app.sent.values()) <= 2
 
