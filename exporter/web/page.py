@@ -61,11 +61,13 @@ _MOODS = {
 
 def landing(site: Site) -> Response:
     snapshot, health, now = site.snapshot(), site.health, site.clock.now()
-    current, ended = snapshot.current, snapshot.past[:PAST_SHOWN]
-    work = site.work({life.key for life in (*current, *ended)})
+    ended = snapshot.past[:PAST_SHOWN]
+    current = {target: [life for life in snapshot.current if life.target is target] for target in Target}
+    shown = (life for lives in (*current.values(), ended) for life in lives[:PENDING_SHOWN])
+    work = site.work({life.key for life in shown})
 
     def group(target: Target) -> dict[str, object]:
-        events = [life for life in current if life.target is target]
+        events = current[target]
         cards = [
             _card(life, site.approval(life)) | _work(work.get(life.key, ()))
             for life in events[:PENDING_SHOWN]
