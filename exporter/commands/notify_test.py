@@ -82,12 +82,11 @@ class Trial(NamedTuple):
 
     def _try_target(self, target: str, messages: Sequence[AnyMessage]) -> Iterator[Try]:
         address = self.plan.addresses[target]
-        if not messages:
-            return
         has_incidents = self.plan.backlogs[target] is not Backlog.DIGEST and not address.webhook
-        if has_incidents and not messages[-1].resolves:
-            # A test must not leave one open.
-            messages = [*messages, _end(messages[-1], self.clock)]
+        if has_incidents:
+            # A test must not leave one open, whether about an event or about the watch.
+            last = {one.incident: one for one in messages}.values()
+            messages = [*messages, *(_end(one, self.clock) for one in last if not one.resolves)]
         for message in messages:
             begun = self.clock.monotonic()
             result = self.sender.ask(self.plan.request(target, [message], self.clock.now())).result()

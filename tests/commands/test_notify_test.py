@@ -161,11 +161,11 @@ def test_no_two_samples_are_taken_for_one() -> None:
 
 @pytest.mark.parametrize("choice", [{"transition": WatchChange.BLIND}, {"every": True, "target": "all"}])
 def test_messages_about_the_watch(choice: dict[str, Any]) -> None:
-    """The targets of `watch` get samples of outages, and a service with incidents gets the end, too."""
+    """The targets of `watch` get samples of outages, and a service with incidents gets all their ends, too."""
     bench = Bench(Backlog.LAST)
-    bench.plan = replace(bench.plan, watch_targets=("all",))
+    only = Match(transitions=(Transition.SCHEDULED,))
+    bench.plan = replace(bench.plan, routes=(Route(("all",), only),), watch_targets=("all",))
     assert bench.run(**choice) == 0
-    assert [title.split(": ")[0] for title in bench.senders["all"].titles[-2:]] == [
-        "(test) [WARNING] Blind",
-        "(test) [SUCCESS] Recovered",
-    ]
+    titles = [title.removeprefix("(test) ").split(": ")[0] for title in bench.senders["all"].titles]
+    assert [title for title in titles if "]" in title] == ["[WARNING] Blind", "[SUCCESS] Recovered"]
+    assert all({one.incident: one.resolves for one in bench.senders["all"].sent}.values())
