@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from exporter.clock import SystemClock
 from exporter.config import Overrides, Route, Templates, loading, state_directory
 from exporter.config.addresses import Address, names_of_extra, variables
 from exporter.config.loading import Loaded
-from exporter.config.match import Whom
+from exporter.config.match import Match, Whom
 from exporter.config.yamlfile import Keys, dotted
 from exporter.errors import Mistakes
 from exporter.health import Health
@@ -131,17 +132,25 @@ def _targets(
     routes: Sequence[Route], occurrence: Occurrence, instance: str | None, now: datetime
 ) -> dict[str, bool]:
     """Return the targets, each with whether a route for other VMs selects it: its incidents are shared."""
-    found: dict[str, bool] = {}
     life = occurrence.life
     first = next(iter(life.event.resources), None)
     is_first = instance is None or first is None or normal_name(first) == normal_name(instance)
-    for route in routes:
-        if route.leader == "first" and not is_first:
-            continue
-        if route.match.holds(life.event, target=life.target, now=now, transition=occurrence.transition):
-            for target in route.targets:
-                found[target] = found.get(target, False) or route.match.target is not Whom.SELF
-    return found
+    holds = partial(Match.holds, event=life.event, target=life.target, now=now)
+    found = [
+        target
+        for route in routes
+        if (is_first or route.leader != "first") and holds(route.match, transition=occurrence.transition)
+        for target in route.targets
+    ]
+    # All else that a match asks for may change within a life, whose incident has one key.
+    shared = {
+        target
+        for route in routes
+        if route.match.target is not Whom.SELF
+        and holds(Match(route.match.event_types, route.match.event_sources, target=route.match.target))
+        for target in route.targets
+    }
+    return {target: target in shared for target in found}
 
 
 def _message(

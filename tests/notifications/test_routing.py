@@ -8,7 +8,7 @@ from exporter.config.loading import Loaded
 from exporter.config.match import Match, Whom
 from exporter.config.yamlfile import YamlFile
 from exporter.model.events import Target
-from exporter.model.lifecycle import Change, Transition
+from exporter.model.lifecycle import ENDINGS, Change, Transition
 from exporter.model.messages import Message
 from exporter.model.vm import VirtualMachine
 from exporter.notifications.planning import Plan, plan_of
@@ -105,25 +105,27 @@ def test_a_message_has_the_facts_of_its_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("route", "instance", "incident"),
+    ("matches", "instance", "incident"),
     [
-        (Route(("a",)), "WestNO_0", f"{FREEZE_ID}/WestNO_0"),
-        (Route(("a",)), None, FREEZE_ID),
-        (Route(("a",), Match(target=Whom.ANY)), "WestNO_0", FREEZE_ID),
-        (Route(("a",), Match(target=Whom.OTHER)), "WestNO_9", FREEZE_ID),
+        ([Match()], "WestNO_0", f"{FREEZE_ID}/WestNO_0"),
+        ([Match()], None, FREEZE_ID),
+        ([Match(target=Whom.ANY)], "WestNO_0", FREEZE_ID),
+        ([Match(target=Whom.OTHER)], "WestNO_9", FREEZE_ID),
+        ([Match(), Match(target=Whom.ANY, transitions=ENDINGS)], "WestNO_0", FREEZE_ID),
+        ([Match(), Match(("Reboot",), target=Whom.ANY)], "WestNO_0", f"{FREEZE_ID}/WestNO_0"),
     ],
 )
-def test_incidents_are_this_vms_unless_the_route_is_about_others(
-    route: Route, instance: str | None, incident: str
+def test_incidents_are_this_vms_unless_a_route_is_about_others(
+    matches: list[Match], instance: str | None, incident: str
 ) -> None:
-    """If all VMs report an event, any remaining one can close its incident."""
-    life = Story(instance)
+    """If all VMs report an event, any remaining one can close its incident, by whichever route."""
+    life, plan = Story(instance), Plan([Route(("a",), match) for match in matches])
     step = life.feed(scheduled())
-    (message,) = Plan([route]).compose(step.occurrences, instance=instance, now=life.now)
+    (message,) = plan.compose(step.occurrences, instance=instance, now=life.now)
     assert message.incident == incident
     assert not message.resolves
     step = life.feed()
-    (message,) = Plan([route]).compose(step.occurrences, instance=instance, now=life.now)
+    (message,) = plan.compose(step.occurrences, instance=instance, now=life.now)
     assert (message.incident, message.resolves) == (incident, True)
 
 
