@@ -72,7 +72,7 @@ class Worker:
         self._schedule = Schedule(self._clock, recovering=is_late)
         self._attempts: dict[Future[Delivery | Checked], Attempt] = {}
         # The services behind the target that already have a message which others have not.
-        self._services: dict[Ids, tuple[str, ...]] = {}
+        self._services: dict[tuple[str, int], set[str]] = {}
         self._remarked: set[str] = set()
         self.view = TargetView(target)
         self._loop = Loop(f"notify {target}", self.step, failed=self._report_error)
@@ -140,7 +140,9 @@ class Worker:
             self._give_up(lost, Outcome.EXPIRED)
             return
         if turn.digest:
-            entries = _within(entries)
+            # What only some of the services have waits for a digest of its own.
+            had = {life for life, _ in self._services}
+            entries = _within([one for one in entries if one.key not in had] or entries)
         attempt = Attempt(entries, turn.digest, plan)
         self._schedule.begun(attempt.ids, digest=turn.digest)
         messages = [self._as_of_now(entry.message) for entry in entries if entry.message]
@@ -153,7 +155,7 @@ class Worker:
             failed=self._schedule.has_failed,
             attempts=max(entry.attempts for entry in entries),
             traceparent=self._tracer.traceparent(traced) if traced else "",
-            services=self._services.get(attempt.ids, ()),
+            services=tuple(set.intersection(*(self._services.get(one, set()) for one in attempt.ids))),
         )
         future = self._sender.ask(request)
         self._attempts[future] = attempt
@@ -186,7 +188,8 @@ class Worker:
             self._schedule.dropped(ids)
             return
         self._schedule.failed(ids, count, delivery.failure)
-        self._services[attempt.ids] = delivery.services
+        for one in attempt.ids if delivery.services else ():
+            self._services[one] = self._services.get(one, set()).union(delivery.services)
         self._failed(attempt, delivery)
         self._expire(attempt.plan.retry_for)
 
@@ -206,7 +209,7 @@ class Worker:
 
     def _succeeded(self, attempt: Attempt, *, skipped: bool) -> None:
         now = self._clock.now()
-        self._services.pop(attempt.ids, None)
+        self._services = {one: who for one, who in self._services.items() if one not in attempt.ids}
         if skipped:
             self._outbox.finish(self.target, attempt.entries, now)
             return
@@ -243,6 +246,7 @@ class Worker:
         with self._outbox.lock:
             lane = self._outbox.lane(self.target)
             waiting = [item.id for items in lane.lives.values() for item in items.values()]
+        self._services = {one: self._services[one] for one in waiting if one in self._services}
         found = self._outbox.find(self.target, [one for one in waiting if one not in under_way])
         ages = [(one, (now - one.message.at).total_seconds()) for one in found if one.message]
         self._give_up([one for one, age in ages if age > retry_for], Outcome.EXPIRED)
@@ -252,9 +256,7 @@ class Worker:
             return
         now = self._clock.now()
         self._finish(entries, now, outcome)
-        gone = {entry.id for entry in entries}
-        self._schedule.given_up(gone)
-        self._services = {ids: who for ids, who in self._services.items() if gone.isdisjoint(ids)}
+        self._schedule.given_up(entry.id for entry in entries)
         self._counts.given_up(self.target, outcome, len(entries))
         for entry in entries:
             facts = _facts(entry) | {"outcome": outcome.value, "reason": reason}

@@ -78,6 +78,22 @@ def test_a_digest_holds_what_the_service_takes(build: Build) -> None:
     assert 1 < len(found) < 30
 
 
+def test_a_service_that_has_a_message_gets_it_no_more(build: Build) -> None:
+    """Neither in a digest nor by itself, while another service of the same target is down for an hour."""
+    bench = build(ONCALL.replace("1h", "4h"))
+    ids = [f"{number:02}" for number in range(15)]
+    bench.sender().answer = lambda _: Delivery(False, "Slack: no", services=("mail",))
+    bench.show(*events(*ids[:13]), wait=1800)
+    bench.show(*events(*ids), wait=1800)
+    bench.sender().answer = lambda _: OK
+    bench.advance(400)
+    had = [
+        one.key for sent in bench.sender().requests if "mail" not in sent.services for one in sent.messages
+    ]
+    assert sorted(had) == ids
+    assert bench.metric("notifications_pending") == 0
+
+
 def test_a_storm_goes_out_gravest_first(build: Build) -> None:
     """What lasts longer than two seconds does not hold up what is critical."""
     bench = build(ONCALL)

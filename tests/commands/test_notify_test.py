@@ -161,7 +161,7 @@ def test_no_two_samples_are_taken_for_one() -> None:
 
 @pytest.mark.parametrize("choice", [{"transition": WatchChange.BLIND}, {"every": True, "target": "all"}])
 def test_messages_about_the_watch(choice: dict[str, Any]) -> None:
-    """The targets of `watch` get samples of outages, and a service with incidents gets all their ends, too."""
+    """The targets of `watch` get samples of outages, and a service with incidents gets the ends, too."""
     bench = Bench(Backlog.LAST)
     only = Match(transitions=(Transition.SCHEDULED,))
     bench.plan = replace(bench.plan, routes=(Route(("all",), only),), watch_targets=("all",))
