@@ -133,10 +133,9 @@ class Worker:
 
     def _begin(self, turn: Turn) -> None:
         plan, entries = self._plan_in_use, self._outbox.find(self.target, [item.id for item in turn.items])
-        if not entries:
-            # Dropped since the turn was decided, to make room for newer ones.
-            return
-        if lost := [entry for entry in entries if entry.message is None]:
+        lost = [entry for entry in entries if entry.message is None]
+        if lost or not entries:
+            # What is not found was dropped since the turn was decided, to make room for newer ones.
             self._give_up(lost, Outcome.EXPIRED)
             return
         if turn.digest:
@@ -211,7 +210,10 @@ class Worker:
         now = self._clock.now()
         self._services = {one: who for one, who in self._services.items() if one not in attempt.ids}
         if skipped:
-            self._outbox.finish(self.target, attempt.entries, now)
+            last = attempt.entries[-1:]
+            # Where the last one opens no incident, one before it may, unless the incident is over.
+            is_over = any(one.message and one.message.resolves for one in last)
+            self._outbox.finish(self.target, attempt.entries if is_over else last, now)
             return
         self._finish(attempt.entries, now, Outcome.DELIVERED)
         self.view = replace(self.view, delivers=True, last_delivery=now)
@@ -254,8 +256,7 @@ class Worker:
     def _give_up(self, entries: Sequence[Waiting], outcome: Outcome, reason: str = "too old") -> None:
         if not entries:
             return
-        now = self._clock.now()
-        self._finish(entries, now, outcome)
+        self._finish(entries, self._clock.now(), outcome)
         self._schedule.given_up(entry.id for entry in entries)
         self._counts.given_up(self.target, outcome, len(entries))
         for entry in entries:

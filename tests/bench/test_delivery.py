@@ -12,7 +12,7 @@ import pytest
 
 from exporter.model.events import trace_id
 from exporter.model.lifecycle import HISTORY
-from exporter.model.messages import Delivery, Failure, Rendered
+from exporter.model.messages import Backlog, Delivery, Failure, Rendered
 from exporter.notifications.protocol import Request, Send
 from exporter.state.outbox import Lane, Outbox, Waiting
 from tests.bench import Bench, Build
@@ -92,6 +92,21 @@ def test_a_service_that_has_a_message_gets_it_no_more(build: Build) -> None:
     ]
     assert sorted(had) == ids
     assert bench.metric("notifications_pending") == 0
+
+
+@pytest.mark.parametrize(("listed", "opened"), [(events("a", DurationInSeconds=9), ["a"]), ([], [])])
+def test_an_incident_that_waited_is_opened(
+    build: Build, listed: list[dict[str, Any]], opened: list[str]
+) -> None:
+    """By the last message that the service takes, unless its event is over."""
+    bench = build(ONCALL)
+    bench.sender().backlog, bench.sender().answer = Backlog.LAST, lambda _: DOWN
+    bench.reload()
+    bench.show(*events("a"))
+    bench.show(*listed)
+    bench.sender().answer = lambda one: Delivery(True, skipped=one.resolves or "updated" in one.title)
+    bench.advance(60)
+    assert (told(bench), bench.metric("notifications_pending")) == (opened, 0)
 
 
 def test_a_storm_goes_out_gravest_first(build: Build) -> None:
