@@ -80,6 +80,7 @@ class Keeper:
         delay = None
         if not wanted:
             self._drainer.forget()
+            self._reports.withdraw(lives)
         elif drain.mode != "cordon":
             delay = self._drain(wanted, snapshot.instance or "", self._obstacle(node))
         if self._settings.conditions:

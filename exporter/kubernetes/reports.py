@@ -1,6 +1,7 @@
 """Where the loop reports: results of the drain like those of hooks, and problems of the API server."""
 
 import logging
+from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -74,6 +75,12 @@ class Reports:
         log.warning("drain ended", extra=facts)
         failure = hook_failure(life.key, (DRAIN, sequence), outcome, now, reason=reason)
         self._inbox.put(replace(failure, instance=instance))
+
+    def withdraw(self, lives: Iterable[Life]) -> None:
+        """Forget the outcomes for these lives: pods may run on the Node again."""
+        for life in lives:
+            if DRAIN in self._jobs.results(life.key):
+                self._jobs.withdraw(life.key, DRAIN)
 
     @property
     def is_failing(self) -> bool:
