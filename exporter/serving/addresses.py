@@ -11,7 +11,7 @@ BACKLOG = 1024
 
 
 def listen(address: str) -> socket.socket:
-    """Listen on an address such as ``:9843`` (every interface, IPv4 and IPv6) or ``[::1]:0``.
+    """Listen on an address such as ``:9843`` or ``[::]:9843`` (every interface, IPv4 and IPv6).
 
     Connections are queued from then on. A host name resolves to its first IPv4 address, or to its first
     address if it has no IPv4 address.
@@ -73,7 +73,7 @@ def _split(address: str) -> tuple[str, int]:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    if host:
+    if host not in ("", "::"):
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, bound = min(found, key=lambda one: one[0] != socket.AF_INET)
         return socket.create_server(bound, family=family, backlog=BACKLOG)

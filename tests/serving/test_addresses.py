@@ -63,6 +63,7 @@ def test_an_address_in_use_is_told() -> None:
         ("[::1]:0", ["::1"], "http://[::1]:"),
         ("0.0.0.0:0", ["127.0.0.1"], "http://127.0.0.1:"),
         (":0", ["127.0.0.1", "::1"], "http://127.0.0.1:"),
+        ("[::]:0", ["127.0.0.1", "::1"], "http://127.0.0.1:"),
     ],
 )
 def test_addresses_are_served(address: str, hosts: list[str], url: str) -> None:
