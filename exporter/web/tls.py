@@ -169,7 +169,8 @@ class ContextBuilder:
             try:
                 self._context.load_cert_chain(cert, key, password=self._no_passphrase)
             except ssl.SSLError as error:
-                if error.reason == "KEY_VALUES_MISMATCH":
+                # The latter, if the key has another type than the certificate's.
+                if error.reason in ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED"):
                     raise self._error(self._key("key"), "does not belong to the certificate") from error
                 raise self._error(self._key("cert"), f"cannot be used: {_reason(error)}") from error
 

@@ -3,6 +3,9 @@ from pathlib import Path
 
 import trustme
 
+# Not the type of the server's key.
+RSA = trustme.KeyType.RSA
+
 
 @dataclass(frozen=True)
 class Pki:
@@ -17,7 +20,7 @@ class Pki:
         pki = cls(trustme.CA(), folder)
         pki.authority.cert_pem.write_to_path(folder / "ca.pem")
         pki.renew()
-        client = pki.authority.issue_cert("prometheus.example", "127.0.0.9", "2001:db8::1")
+        client = pki.authority.issue_cert("prometheus.example", "127.0.0.9", "2001:db8::1", key_type=RSA)
         client.private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
         return pki
 
