@@ -61,6 +61,8 @@ def unknown_types(config: Config) -> Iterator[Finding]:
 
 def fault_of_name(name: str) -> str:
     """Return why a VM cannot have this name, or ""."""
+    if name != name.strip():
+        return "begins or ends with a space; remove it"
     if len(name) > LONGEST_NAME:
         return f"has {len(name)} characters; at most {LONGEST_NAME} are allowed"
     try:
