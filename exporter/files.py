@@ -80,7 +80,12 @@ def refuse_unsafe(directory: Path, names: Iterable[str], user: int | None = None
             with contextlib.suppress(OSError):
                 found = path.stat() if path == directory else path.lstat()
                 mode = found.st_mode
-                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                special = not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+                shared = mode & stat.S_ISVTX and mode & stat.S_IWOTH
+                if path == directory and (special or shared):
+                    # Such as /dev/null or /tmp, which must stay as it is.
+                    raise ConfigurationError(f"{path} cannot hold the state; choose a directory of its own")
+                if special:
                     raise ConfigurationError(f"{path} is not a regular file; run: rm {path}")
                 if found.st_uid not in owners:
                     raise ConfigurationError(

@@ -117,6 +117,13 @@ def test_what_others_can_write_is_refused(tmp_path: Path, name: str) -> None:
     fixture.close()
 
 
+@pytest.mark.parametrize("path", ["/dev/null", "/tmp"])  # noqa: S108  # what is refused
+def test_what_belongs_to_the_system_is_refused(path: str) -> None:
+    """The remedy is not to remove or to change it."""
+    with pytest.raises(ConfigurationError, match=f"^{path} cannot hold the state; choose a directory of"):
+        private.refuse_unsafe(Path(path), ())
+
+
 @pytest.mark.parametrize("name", ["", "state.lock", "state.db", "state.db-wal"])
 def test_what_others_own_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Whoever made it could have written it; root may own what a container is given."""
