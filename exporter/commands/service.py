@@ -34,7 +34,10 @@ def variables(run: click.Command, show: Mapping[str, str]) -> dict[str, str]:
         found["CREDENTIALS_DIRECTORY"] = str(_CREDENTIALS)
     if _STATE.exists():
         found["STATE_DIRECTORY"] = str(_STATE)
-    return found | _flags(run, show.get("ExecStart", ""))
+    found |= _flags(run, show.get("ExecStart", ""))
+    host, _, port = found.get("SCHEDULED_EVENTS_WEB_LISTEN_ADDRESS", ":9843").rpartition(":")
+    reachable = host if host not in ("", "0.0.0.0", "[::]") else "127.0.0.1"  # noqa: S104  # not to listen on
+    return {"SCHEDULED_EVENTS_EXPORTER_URL": f"http://{reachable}:{port}"} | found
 
 
 def use(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -99,5 +102,4 @@ def _flags(run: click.Command, start: str) -> dict[str, str]:
         ):
             value = given.params[name]
             found[str(option.envvar)] = " ".join(value) if option.multiple else str(value)
-    port = given.params["web_listen_address"].rpartition(":")[2]
-    return {"SCHEDULED_EVENTS_EXPORTER_URL": f"http://127.0.0.1:{port}"} | found
+    return found

@@ -9,6 +9,7 @@ from exporter.cli import main
 from exporter.commands import service
 from exporter.errors import ExporterError
 
+ADDRESS = "SCHEDULED_EVENTS_WEB_LISTEN_ADDRESS"
 RUN = main.commands["run"]
 START = "{{ path=/usr/bin/x ; argv[]=/usr/bin/x run {} ; ignore_errors=no ; pid=0 ; code=(null) }}"
 
@@ -17,9 +18,9 @@ def test_flags_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """Flags become variables; the environment file overrides the unit; optional files may be missing."""
     monkeypatch.setattr(service, "_STATE", tmp_path)
     file = tmp_path / "environment"
-    file.write_text("# secrets\nONCALL_URL='json://a b'\nA=2\n\n; more\nB=x=y\n")
+    file.write_text(f"# secrets\nONCALL_URL='json://a b'\nA=2\n\n; more\nB=x=y\n{ADDRESS}=[::1]:9\n")
     files = f"{file} (ignore_errors=no)\n/nowhere (ignore_errors=yes)"
-    flags = "--config.file /etc/x.yml --web.listen-address :9999 --notify a://b --notify c://d"
+    flags = "--config.file /etc/x.yml --notify a://b --notify c://d"
     found = service.variables(
         RUN,
         {
@@ -35,9 +36,9 @@ def test_flags_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "C": "d e",
         "ONCALL_URL": "json://a b",
         "SCHEDULED_EVENTS_CONFIG_FILE": "/etc/x.yml",
-        "SCHEDULED_EVENTS_EXPORTER_URL": "http://127.0.0.1:9999",
+        "SCHEDULED_EVENTS_EXPORTER_URL": "http://[::1]:9",
         "SCHEDULED_EVENTS_NOTIFY": "a://b c://d",
-        "SCHEDULED_EVENTS_WEB_LISTEN_ADDRESS": ":9999",
+        ADDRESS: "[::1]:9",
         "STATE_DIRECTORY": str(tmp_path),
     }
 
