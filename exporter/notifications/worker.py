@@ -233,10 +233,9 @@ class Worker:
         lost: list[Waiting] = []
         # A refused digest is split: the target may reject only one of its messages.
         if delivery.failure in _LIMITED and not (is_refused and attempt.digest):
-            count = delivery.attempts
-            lost = [one for one in attempt.entries if one.attempts + count >= MOST_ATTEMPTS_FOR_ONE]
-            kept = [one for one in attempt.entries if one not in lost]
-            self._outbox.count_attempts(self.target, kept, count)
+            tried, count = attempt.entries[-1:] if is_refused else attempt.entries, delivery.attempts
+            lost = [one for one in tried if one.attempts + count >= MOST_ATTEMPTS_FOR_ONE]
+            self._outbox.count_attempts(self.target, tried, count)
         if lost:
             problem += f"; {len(lost)} given up after {MOST_ATTEMPTS_FOR_ONE} attempts"
         self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)

@@ -94,19 +94,22 @@ def test_a_service_that_has_a_message_gets_it_no_more(build: Build) -> None:
     assert bench.metric("notifications_pending") == 0
 
 
+@pytest.mark.parametrize("not_taken", [Delivery(True, skipped=True), Delivery(False, "no", Failure.REFUSED)])
 @pytest.mark.parametrize(("listed", "opened"), [(events("a", DurationInSeconds=9), ["a"]), ([], [])])
-def test_an_incident_that_waited_is_opened(
-    build: Build, listed: list[dict[str, Any]], opened: list[str]
+def test_an_incident_that_waited(
+    build: Build, listed: list[dict[str, Any]], opened: list[str], not_taken: Delivery
 ) -> None:
-    """By the last message that the service takes, unless its event is over."""
+    """The last message that the service takes opens it, unless its event is over; no other is given up."""
     bench = build(ONCALL)
     bench.sender().backlog, bench.sender().answer = Backlog.LAST, lambda _: DOWN
     bench.reload()
     bench.show(*events("a"))
     bench.show(*listed)
-    bench.sender().answer = lambda one: Delivery(True, skipped=one.resolves or "updated" in one.title)
-    bench.advance(60)
+    bench.sender().answer = lambda one: not_taken if one.resolves or "updated" in one.title else OK
+    bench.advance(900)
     assert (told(bench), bench.metric("notifications_pending")) == (opened, 0)
+    refused = 0 if not_taken.delivered else 2 - len(opened)
+    assert bench.metric("notifications_total", outcome="refused") == refused
 
 
 def test_a_storm_goes_out_gravest_first(build: Build) -> None:
