@@ -278,9 +278,8 @@ class Approver:
             rejected = error.reason is PollOutcome.HTTP_ERROR
             return replace(attempt, problem=str(error), rejected=rejected, refused=refused)
         now = self._clock.now()
-        spans = [
-            span for life, rule in attempt.events for span in self._tracer.approved(life, rule, (begun, now))
-        ]
+        times = (begun, now)
+        spans = [span for life, rule in attempt.events for span in self._tracer.approved(life, rule, times)]
         self._approvals.note_sent(keys, now, spans)
         for life, rule in attempt.events:
             self._metrics.decided(rule, ApprovalOutcome.APPROVED)

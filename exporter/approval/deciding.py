@@ -191,16 +191,12 @@ def _by_rule(rule: Rule, life: Life, settings: config.Approval, instance: str, f
     if unready is not None:
         return unready
     if settings.mode is Mode.DRY_RUN:
-        return Decision(
-            ApprovalState.DRY_RUN, rule.name, "it would be approved now; approval.mode is dry_run"
-        )
+        reason = "it would be approved now; approval.mode is dry_run"
+        return Decision(ApprovalState.DRY_RUN, rule.name, reason)
     if facts.within_hour >= settings.max_per_hour:
-        return Decision(
-            ApprovalState.LIMITED,
-            rule.name,
-            f"{count(facts.within_hour, 'approval')} within 1h; "
-            f"approval.max_per_hour is {settings.max_per_hour}",
-        )
+        found = count(facts.within_hour, "approval")
+        reason = f"{found} within 1h; approval.max_per_hour is {settings.max_per_hour}"
+        return Decision(ApprovalState.LIMITED, rule.name, reason)
     return Decision(ApprovalState.DUE, rule.name, "the rule approves it")
 
 

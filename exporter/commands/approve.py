@@ -28,8 +28,6 @@ _TRIES = 4
 # A request that has failed for longer than this is not a temporary problem.
 _PATIENCE_SECONDS = 60.0
 _MOMENTARY = (PollOutcome.TIMEOUT, PollOutcome.CONNECTION_ERROR, PollOutcome.THROTTLED)
-
-
 # Transitions that end the wait for an event, with exit status and message.
 _OUTCOMES = {
     Transition.STARTED: (0, "has started"),
@@ -148,9 +146,8 @@ def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:
             imds.pause()
     except TimeoutError:
         left = ", ".join(printable(event.event_id) for event in followed.waiting)
-        click.echo(
-            f"Not started within {format_duration(seconds)}: {left}; what was approved stays approved."
-        )
+        late = f"Not started within {format_duration(seconds)}: {left}"
+        click.echo(f"{late}; what was approved stays approved.")
     except KeyboardInterrupt:
         click.echo("Not waiting any longer; what was approved stays approved.")
     return 1

@@ -43,9 +43,8 @@ class Trial(NamedTuple):
     def run(self, *, target: str | None = None, transition: Chosen | None = None, every: bool = False) -> int:
         """Send one or every sample to each target, and return the exit status: 0 if all arrived."""
         if not self.plan.addresses:
-            click.echo(
-                "There is no target: pass --notify URL, or set notifications.targets in a file.", err=True
-            )
+            missing = "There is no target: pass --notify URL, or set notifications.targets in a file."
+            click.echo(missing, err=True)
             return 1
         if target is not None and target not in self.plan.addresses:
             known = ", ".join(self.plan.addresses)

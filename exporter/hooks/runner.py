@@ -115,9 +115,8 @@ class HookRunner:
             # An approval may have waited for it.
             self._inbox.put()
             return
-        run = (job.hook, job.sequence)
         reason = f"{result.reason}; output: {result.output}" if result.output else result.reason
-        failure = hook_failure(job.key, run, result.outcome, now, reason=reason)
+        failure = hook_failure(job.key, (job.hook, job.sequence), result.outcome, now, reason=reason)
         self._inbox.put(replace(failure, instance=job.instance))
 
     def _execute(self, hook: Hook, job: Job, attempt: int, facts: Mapping[str, object]) -> CommandResult:

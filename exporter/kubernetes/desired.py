@@ -62,12 +62,8 @@ def annotations(node: Node, lives: Iterable[Life]) -> Patch:
     wanted: dict[str, str | None] = dict.fromkeys(_FACTS)
     if life is not None:
         event, seconds = life.event, life.event.duration_seconds
-        values = (
-            event.event_type,
-            life.ids[0],
-            rfc3339(event.not_before or life.announced),
-            None if seconds is None else format_duration(seconds),
-        )
+        lasts = None if seconds is None else format_duration(seconds)
+        values = (event.event_type, life.ids[0], rfc3339(event.not_before or life.announced), lasts)
         wanted = dict(zip(_FACTS, values, strict=True))
     changes = {key: value for key, value in wanted.items() if node.metadata.annotations.get(key) != value}
     return {"metadata": {"annotations": changes}} if changes else {}

@@ -99,9 +99,8 @@ class Drainer:
         self.doing = self._describe(found, obstacle)
         if not found.evictable and not found.terminating:
             for life in lives if self._settings.evicts else ():
-                self._reports.record(
-                    life, instance, HookOutcome.SUCCEEDED, self._begun[life.key], "no pod is left"
-                )
+                begun = self._begun[life.key]
+                self._reports.record(life, instance, HookOutcome.SUCCEEDED, begun, "no pod is left")
             return None
         refused = any(self._reasons.get(pod.metadata.uid) for pod in found.evictable)
         return self._pause(_RETRY_SECONDS if refused else _LOOK_SECONDS)

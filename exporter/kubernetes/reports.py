@@ -67,20 +67,15 @@ class Reports:
         facts["reason"] = reason
         self._tracer.wake()
         self.metrics.hook_ended(DRAIN, outcome, result.seconds)
-        if outcome is HookOutcome.SUCCEEDED:
-            log.info("drain ended", extra=facts)
-            # An approval may have waited for it.
-            self._inbox.put()
-            return
-        log.warning("drain ended", extra=facts)
+        succeeded = outcome is HookOutcome.SUCCEEDED
+        log.log(logging.INFO if succeeded else logging.WARNING, "drain ended", extra=facts)
         failure = hook_failure(life.key, (DRAIN, sequence), outcome, now, reason=reason)
-        self._inbox.put(replace(failure, instance=instance))
+        # Without a report, an approval that may have waited for it is decided about.
+        self._inbox.put(*([] if succeeded else [replace(failure, instance=instance)]))
 
     def withdraw(self, lives: Iterable[Life]) -> None:
         """Forget the outcomes for these lives: pods may run on the Node again."""
-        for life in lives:
-            if DRAIN in self._jobs.results(life.key):
-                self._jobs.withdraw(life.key, DRAIN)
+        self._jobs.withdraw([life.key for life in lives], DRAIN)
 
     @property
     def is_failing(self) -> bool:

@@ -136,20 +136,16 @@ def _targets(
     first = next(iter(life.event.resources), None)
     is_first = instance is None or first is None or normal_name(first) == normal_name(instance)
     holds = partial(Match.holds, event=life.event, target=life.target, now=now)
-    found = [
-        target
-        for route in routes
-        if (is_first or route.leader != "first") and holds(route.match, transition=occurrence.transition)
-        for target in route.targets
-    ]
-    # All else that a match asks for may change within a life, whose incident has one key.
-    shared = {
-        target
-        for route in routes
-        if route.match.target is not Whom.SELF
-        and holds(Match(route.match.event_types, route.match.event_sources, target=route.match.target))
-        for target in route.targets
-    }
+    found: list[str] = []
+    shared: set[str] = set()
+    for route in routes:
+        match = route.match
+        if (is_first or route.leader != "first") and holds(match, transition=occurrence.transition):
+            found += route.targets
+        # All else that a match asks for may change within a life, whose incident has one key.
+        lasting = Match(match.event_types, match.event_sources, target=match.target)
+        if match.target is not Whom.SELF and holds(lasting):
+            shared.update(route.targets)
     return {target: target in shared for target in found}
 
 

@@ -147,12 +147,11 @@ class HookJobs(Jobs[Job]):
             self._spans.add(transaction, spans)
             transaction.put(self, key, Record(done=at, outcome=outcome))
 
-    def withdraw(self, life: str, hook: str) -> None:
-        """Forget the runs of a hook for a life, because what they did was undone."""
+    def withdraw(self, lives: Iterable[str], hook: str) -> None:
+        """Forget the runs of a hook for these lives, because what they did was undone."""
         with self._journal.transaction() as transaction:
-            for key in self._runs.get(life, {}):
-                if key.name == hook:
-                    transaction.delete(self, key)
+            for key in [key for life in lives for key in self._runs.get(life, {}) if key.name == hook]:
+                transaction.delete(self, key)
 
     def results(self, life: str, but: Container[int] = ()) -> dict[str, HookOutcome | None]:
         """Return the outcome of each hook's newest run for a life; None while it is pending or running.

@@ -234,14 +234,8 @@ def test_a_digest_that_fails_for_one_message_comes_apart(failure: Failure) -> No
 
 def test_incidents_are_told_their_newest_state() -> None:
     """Of each event that waited the last message alone goes out, and stands for those before it."""
-    desk = Desk(
-        item("a"),
-        item("b", CRITICAL),
-        item("a", WARNING, 2),
-        item("b", INFO, 2),
-        recovering=True,
-        backlog=Backlog.LAST,
-    )
+    items = item("a"), item("b", CRITICAL), item("a", WARNING, 2), item("b", INFO, 2)
+    desk = Desk(*items, recovering=True, backlog=Backlog.LAST)
     desk.work()
     assert desk.got == [(("a", 1), ("a", 2)), (("b", 1), ("b", 2))]
 
