@@ -11,7 +11,6 @@ from exporter.model.messages import Backlog, Failure, Severity
 from exporter.notifications.schedule import (
     MOST_ATTEMPTS_CRITICAL,
     MOST_ATTEMPTS_FOR_ONE,
-    MOST_SINGLE,
     SLOW_SECONDS,
     Ids,
     Schedule,
@@ -113,11 +112,15 @@ def test_a_target_that_is_well_is_told_in_order() -> None:
 
 
 def test_what_waited_goes_out_gravest_first() -> None:
-    """After an outage the critical ones come first, each event's in their order."""
+    """After an outage the critical ones come first, each event's in their order; later ones do not."""
     desk = Desk(item("a"), item("b", WARNING), item("c", INFO), item("c", CRITICAL, 2), item("d", CRITICAL))
     desk.schedule.reset(waited=True)
     desk.work()
     assert desk.got == [(("d", 1),), (("b", 1),), (("a", 1),), (("c", 1),), (("c", 2),)]
+    desk.clock.pass_seconds(SLOW_SECONDS)
+    desk.post(item("e"), item("f", CRITICAL))
+    desk.work()
+    assert desk.order[-2:] == ["e", "f"]
 
 
 def test_a_message_that_is_refused_holds_up_its_event_alone() -> None:
@@ -157,8 +160,11 @@ def test_a_message_that_makes_the_target_fail_holds_up_no_other() -> None:
     assert desk.order == [f"{n}" for n in range(5)]
     desk.run(200)
     desk.post(item("new"))
-    desk.work()
-    assert desk.order[-1] == "new"
+    assert desk.begin() == (("new", 1),)
+    assert desk.schedule.is_failing
+    desk.lane.remove("bad", 1)
+    desk.begin()
+    assert not desk.schedule.is_failing
 
 
 def test_a_target_that_is_down_is_not_tried_once_per_message() -> None:
@@ -203,8 +209,8 @@ def test_no_message_waits_behind_one_that_is_not_answered() -> None:
 
 
 def test_more_than_ten_that_waited_are_a_digest() -> None:
-    """All of them, in their order; what is tried again is the same."""
-    items = [item(f"{n % 6}", sequence=n) for n in range(MOST_SINGLE + 1)]
+    """All of them, in their order; what is tried again is the same. Up to ten are sent singly."""
+    items = [item(f"{n % 6}", sequence=n) for n in range(11)]
     desk = Desk(*items, recovering=True)
     desk.answer = lambda _: Failure.TARGET
     desk.work()
@@ -213,14 +219,20 @@ def test_more_than_ten_that_waited_are_a_digest() -> None:
     desk.run(60)
     whole = tuple(one.id for one in items)
     assert desk.sent == [whole, whole, (("new", 1),)]
+    few = Desk(*items[:10], recovering=True)
+    assert few.begin() == (items[0].id,)
+    few.end((items[0].id,), None)
+    few.post(items[10])
+    few.work()
+    assert {len(ids) for ids in few.sent} == {1}
 
 
 def test_a_single_message_that_shows_the_target_is_up_counts_with_the_others() -> None:
     """Of eleven that waited, ten are left after it; they are still a digest."""
-    desk = Desk(*(item(str(n)) for n in range(MOST_SINGLE + 1)), recovering=True)
+    desk = Desk(*(item(str(n)) for n in range(11)), recovering=True)
     desk.answer = lambda ids: Failure.TARGET if len(ids) > 1 and not desk.got else None
     desk.run(60)
-    assert [len(ids) for ids in desk.got] == [1, MOST_SINGLE]
+    assert [len(ids) for ids in desk.got] == [1, 10]
 
 
 @pytest.mark.parametrize("failure", [Failure.REFUSED, Failure.TARGET])
