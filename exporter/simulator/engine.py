@@ -17,8 +17,8 @@ from exporter.simulator.scenario import EventChange, EventPlan, Scenario
 _Action = Callable[[], bool]
 
 
-class Event(msgspec.Struct, eq=False):
-    """The state of an event; ``appears``, ``starts`` and ``ends`` are simulated times, planned or past.
+class Event(msgspec.Struct):
+    """The state of an event; ``appears`` and ``starts`` are simulated times, planned or past.
 
     ``event_id`` is the newest id if the plan renews it; ``names`` maps the scenario's VMs to real names.
     """
@@ -33,11 +33,14 @@ class Event(msgspec.Struct, eq=False):
     duration_in_seconds: int
     appears: float
     starts: float
-    ends: float
 
     @property
     def started(self) -> bool:
         return self.status == "Started"
+
+    @property
+    def ends(self) -> float:
+        return self.starts + self.plan.impact
 
 
 class Engine:
@@ -159,14 +162,13 @@ class Engine:
 
     def _cast(self, scenario: Scenario) -> dict[str, str]:
         size = len(scenario.vms)
-        names = group(self._vms[0], size) if size >= len(self._vms) else tuple(self._vms)[:size]
-        self._vms.rotate(-size if size < len(self._vms) else 0)
+        names = tuple(dict.fromkeys((*self._vms, *group(self._vms[0], size))))[:size]
+        self._vms.rotate(-min(size, len(self._vms)))
         return dict(zip(scenario.vms, names, strict=True))
 
     def _expect(
         self, event_id: str, scenario: Scenario, plan: EventPlan, names: Mapping[str, str], appears: float
     ) -> None:
-        starts = appears + plan.advisory + plan.notice
         event = Event(
             event_id=event_id,
             scenario=scenario,
@@ -177,8 +179,7 @@ class Engine:
             description=plan.description,
             duration_in_seconds=plan.duration_in_seconds,
             appears=appears,
-            starts=starts,
-            ends=starts + plan.impact,
+            starts=appears + plan.advisory + plan.notice,
         )
         self._coming[event_id] = event
         self._at(appears, partial(self._appear, event))
@@ -215,7 +216,7 @@ class Engine:
         if event.started or not self._lists(event):
             return False
         event.status = "Started"
-        event.starts, event.ends = self._now, self._now + event.plan.impact
+        event.starts = self._now
         self._at(event.ends, partial(self._end, event))
         self._renew_id(event)
         return True
@@ -232,7 +233,6 @@ class Engine:
             event.duration_in_seconds = change.duration_in_seconds
         if change.notice is not None and not event.started:
             event.starts = self._now + change.notice
-            event.ends = event.starts + event.plan.impact
             self._at(event.starts, partial(self._begin_if_due, event))
         self._renew_id(event)
         return msgspec.structs.astuple(event) != before

@@ -20,10 +20,12 @@ def test_the_state_tells_all(client: Client) -> None:
     assert (state["vm_name"], state["speed"], state["document_incarnation"]) == ("vm_0", 1.0, 1)
     event = state["events"][0]
     assert (event["type"], event["status"], event["resources"]) == ("Freeze", "Scheduled", ["vm_0"])
-    assert event["starts"] == "2026-03-04T22:01:40.400000Z"
+    times = ["2026-03-04T22:00:00.400000Z", "2026-03-04T22:01:40.400000Z", "2026-03-04T22:02:30.400000Z"]
+    assert [event[what] for what in ("appears", "starts", "ends")] == times
     assert [one["status"] for one in state["coming"]] == ["Coming"]
     assert state["next"]["scenario"] == "later"
     assert (state["polls"], state["last_poll"], state["fault"], state["approvals"]) == (0, None, None, [])
+    assert (state["service"], state["overridden"]) == ("on", False)
 
 
 def test_only_two_hundred_events_are_shown() -> None:
@@ -103,7 +105,9 @@ def test_faults_are_set_and_removed(client: Client) -> None:
         ("PUT", "faults", {"mode": "explode"}),
         ("PUT", "faults", {"mode": "error", "status": 299}),
         ("PUT", "faults", {"mode": "error", "status": 304}),
+        ("PUT", "faults", {"mode": "error", "status": 600}),
         ("PUT", "faults", {"mode": "delay", "seconds": -1}),
+        ("PUT", "faults", {"mode": "delay", "seconds": 3601}),
         ("PUT", "faults", {"mode": "delay", "count": 0}),
         ("PUT", "faults", {"mode": "delay", "second": 1}),
         ("PUT", "faults", []),

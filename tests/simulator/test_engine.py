@@ -101,11 +101,14 @@ def test_the_simulated_vm_takes_the_first_place_of_the_group() -> None:
 
 def test_scenarios_affect_one_vm_after_the_other() -> None:
     """Each takes the next VMs of the group, and begins again with the first; a larger one takes the first."""
-    simulator = Simulator(vm_name="vm_0", instances=3, clock=HandClock())
+    clock = HandClock()
+    simulator = Simulator(vm_name="vm_0", instances=3, clock=clock)
+    clock.passed = 30
     pair, four = ("vm_0", "vm_1"), ("vm_0", "vm_1", "vm_2", "vm_3")
     for vms in (pair, pair, pair, four, four):
         simulator.start_scenario(msgspec.structs.replace(scenario(plan(vms=vms)), vms=vms))
     found = [event.resources for event in simulator.picture().events]
+    assert {event.appears for event in simulator.picture().events} == {30}
     assert found == [("vm_0", "vm_1"), ("vm_2", "vm_0"), ("vm_1", "vm_2"), four, four]
 
 

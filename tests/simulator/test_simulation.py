@@ -27,18 +27,28 @@ def test_the_document_is_empty_for_a_while_after_the_first_request() -> None:
 
 
 def test_the_scenarios_begin_with_the_first_answer() -> None:
-    """A client that starts late sees them whole; switching the service off and on repeats none."""
+    """A client that starts late sees them whole; switching the service off and on repeats none.
+
+    If all is stopped before it, none begin.
+    """
     clock = HandClock()
     simulator = Simulator([scenario(), scenario(name="later")], clock=clock, first_call_delay=10)
     clock.passed = 1000
     assert simulator.picture().next_start is None
     assert simulator.first_call_wait() == 10
-    for clock.passed, expected in ((1010, SCHEDULED), (1109, SCHEDULED), (1110, STARTED), (1160, [])):
+    for clock.passed, expected in ((1010, SCHEDULED), (1109, SCHEDULED)):
+        assert poll(simulator)[1] == expected
+    simulator.switch_off()
+    simulator.first_call_wait()
+    for clock.passed, expected in ((1120, STARTED), (1160, [])):
         assert poll(simulator)[1] == expected
     simulator.switch_off()
     assert poll(simulator) == (0, [])
     clock.passed = 1010 + 600
     assert poll(simulator) == (1, SCHEDULED)
+    stopped = Simulator([scenario()], clock=clock)
+    stopped.stop()
+    assert poll(stopped) == (0, [])
 
 
 @pytest.mark.parametrize("seconds", [-1, 86_401, float("nan")])
