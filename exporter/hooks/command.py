@@ -287,7 +287,7 @@ def _interpreter(script: Path) -> str:
     with contextlib.suppress(OSError), script.open("rb") as file:
         first = file.read(_SHEBANG_BYTES).partition(b"\n")[0]
         if first.startswith(b"#!"):
-            name = re.split(rb"[ \t]", first[2:].strip(b" \t"), maxsplit=1)[0].decode(errors="replace")
+            name = first[2:].replace(b"\t", b" ").strip(b" ").partition(b" ")[0].decode(errors="replace")
             # With the line ends of Windows, the carriage return is a part of the name.
             return name.replace("\r", "\\r")
     return ""

@@ -83,7 +83,7 @@ def warnings(folder: Path, text: str) -> list[str]:
             "never decides: the rule 'all' above matches all that it matches",
         ),
         (PROGRAM % "/nowhere/x", "hooks[0].command", "/nowhere/x does not exist"),
-        (PROGRAM % "/etc/passwd", "hooks[0].command", "/etc/passwd is not executable"),
+        (PROGRAM % "/etc/passwd, sh", "hooks[0].command", "/etc/passwd is not executable"),
         (PROGRAM % "no-such-program", "hooks[0].command", "no-such-program is not found in PATH"),
         (DRAIN % "statuses: [Started], min_notice: 1s", "hooks[0].match", NOTHING + TOO_LATE),
         (DRAIN % "max_notice: 15m, transitions: [scheduled]", "hooks[0].match.max_notice", LATE),

@@ -12,6 +12,7 @@ from tests.hooks.support import ran
 def refused(*argv: str, **variables: str) -> str:
     result = ran(*argv, environment=variables).result
     assert (result.outcome, result.status, result.stopped) == (HookOutcome.FAILED, None, False)
+    assert 0 <= result.seconds < 60
     assert result.reason.startswith("cannot be started: ")
     return result.reason.removeprefix("cannot be started: ")
 
@@ -46,7 +47,7 @@ def test_files_that_are_no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.chmod(0o755)
     words = "is not a program for this system, nor a script with a first line like #!/bin/sh"
     assert refused(str(file)) == f"{file} {words}"
-    file.write_text("#!/no/such/python3 -u\nprint()\n")
+    file.write_text("#! /no/such/python3\t-u\nprint()\n")
     assert refused(str(file)) == f"{file} needs /no/such/python3, which does not exist"
     assert refused("drain") == f"{file} needs /no/such/python3, which does not exist"
     file.write_text("#!/bin/sh\r\ntrue\r\n")
