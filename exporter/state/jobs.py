@@ -132,8 +132,9 @@ class HookJobs(Jobs[Job]):
             record = self.entries.get(key)
             if record is None:
                 return 0
-            transaction.put(self, key, replace(record, attempts=record.attempts + 1))
-        return record.attempts + 1
+            begun = replace(record, attempts=record.attempts + 1)
+            transaction.put(self, key, begun)
+        return begun.attempts
 
     def finish(
         self, key: JobKey, outcome: HookOutcome | None, at: datetime, spans: Sequence[Span] = ()

@@ -100,7 +100,7 @@ class WebApp:
             snapshot = site.snapshot()
             # The link to the next page is that of RFC 8288.
             more = {"link": f'<?page={page + 1}>; rel="next"'} if api.has_page(snapshot, page + 1) else {}
-            deflated = Deflated().more(api.events(snapshot, site.approval, page), end=True)
+            deflated = Deflated().more(api.events(snapshot, site.approval, page))
             return Response(deflated.data, JSON, headers=more, inflated_size=deflated.size)
 
         return await self._renderer.render(("events", page), render)

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import logging
 import math
-import os
+import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -102,7 +102,7 @@ class Passwords:
     """
 
     def __init__(self) -> None:
-        self._key = os.urandom(32)
+        self._key = secrets.token_bytes()
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
         self._checks: dict[bytes, asyncio.Future[bool]] = {}

@@ -10,7 +10,7 @@ import msgspec
 from exporter.config.values import Duration
 
 
-class RateLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RateLimit(msgspec.Struct, frozen=True):
     """A token bucket: one request per ``interval``, and up to ``burst`` at once."""
 
     interval: Duration = 0

@@ -60,7 +60,7 @@ _CIPHERS = {
 }
 
 
-class TlsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TlsSection(msgspec.Struct, frozen=True):
     """``tls_server_config`` as written; "" and None mean that a key is absent."""
 
     cert: str | None = None

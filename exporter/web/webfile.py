@@ -29,12 +29,12 @@ _HEADERS: dict[str, tuple[str, ...]] = {
 _BCRYPT = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
 
 
-class _HttpSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _HttpSection(msgspec.Struct, frozen=True):
     http2: bool | None = None
     headers: dict[str, str] | None = None
 
 
-class _WebFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _WebFile(msgspec.Struct, frozen=True):
     tls_server_config: TlsSection | None = None
     http_server_config: _HttpSection | None = None
     basic_auth_users: dict[str, str] | None = None
