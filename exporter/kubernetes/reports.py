@@ -69,9 +69,12 @@ class Reports:
         self.metrics.hook_ended(DRAIN, outcome, result.seconds)
         succeeded = outcome is HookOutcome.SUCCEEDED
         log.log(logging.INFO if succeeded else logging.WARNING, "drain ended", extra=facts)
+        if succeeded:
+            # An approval may have waited for it.
+            self._inbox.put()
+            return
         failure = hook_failure(life.key, (DRAIN, sequence), outcome, now, reason=reason)
-        # Without a report, an approval that may have waited for it is decided about.
-        self._inbox.put(*([] if succeeded else [replace(failure, instance=instance)]))
+        self._inbox.put(replace(failure, instance=instance))
 
     def withdraw(self, lives: Iterable[Life]) -> None:
         """Forget the outcomes for these lives: pods may run on the Node again."""
