@@ -123,13 +123,19 @@
       noIdentity,
     ),
     // More severe than the event itself, because a started event may inhibit the VM's own alerts. Only for events that a VM
-    // has listed in the last five minutes: for the others, ScheduledEventsExporterDown fires.
+    // has listed in the last five minutes: for the others, ScheduledEventsExporterDown fires. A start that no exporter
+    // observed has no time; such an event was Started an hour ago already.
     alert(
       'ScheduledEventOverrun',
       |||
         %s
-        and on (%%(event)s)
+        and on (%%(event)s) (
           time() - azure_scheduled_events:event_fact{fact="started"} > %%(overrun)d
+          or on (%%(event)s)
+          azure_scheduled_events:event{event_status="Started"} offset %%(overrun)ds
+          unless on (%%(event)s)
+          azure_scheduled_events:event_fact{fact="started"}
+        )
         and on (%%(event)s)
           azure_scheduled_events:vm_event{event_status="Started"} > time() - 300
       ||| % events('="Started"'),
