@@ -110,8 +110,7 @@ def main() -> None:
     _separate()
     # Plugins may print; the answers go through a descriptor of their own.
     output = os.fdopen(os.dup(1), "wb")
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     threading.stack_size(_STACK_BYTES)
     bound_answers()
     with contextlib.suppress(OSError):

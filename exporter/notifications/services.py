@@ -65,7 +65,7 @@ class Service:
 
         self.name = str(plugin.service_name)
         # After a reload another service may be in its place.
-        self.identity = hashlib.sha256(plugin.url().encode()).hexdigest()
+        self.identity = hashlib.sha256(plugin.url().encode()).hexdigest()[:16]
         connect = READ_SECONDS if self.name == _MAIL else CONNECT_SECONDS
         for key, seconds in (("socket_connect_timeout", connect), ("socket_read_timeout", READ_SECONDS)):
             if getattr(plugin, key) == getattr(type(plugin), key):

@@ -71,8 +71,6 @@ class Worker:
         is_late = bool(self._outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late)
         self._attempts: dict[Future[Delivery | Checked], Attempt] = {}
-        # The services behind the target that already have a message which others have not.
-        self._services: dict[tuple[str, int], set[str]] = {}
         self._remarked: set[str] = set()
         self.view = TargetView(target)
         self._loop = Loop(f"notify {target}", self.step, failed=self._report_error)
@@ -127,7 +125,6 @@ class Worker:
         self._remarked.clear()
         if self._plan_in_use.address(self.target) != before.address(self.target):
             # The results so far say nothing about the new address.
-            self._services.clear()
             self.view = TargetView(self.target)
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
 
@@ -140,7 +137,7 @@ class Worker:
             return
         if turn.digest:
             # What only some of the services have waits for a digest of its own.
-            had = {life for life, _ in self._services}
+            had = {one.key for one in entries if one.services}
             entries = _within([one for one in entries if one.key not in had] or entries)
         attempt = Attempt(entries, turn.digest, plan)
         self._schedule.begun(attempt.ids, digest=turn.digest)
@@ -154,7 +151,7 @@ class Worker:
             failed=self._schedule.has_failed,
             attempts=max(entry.attempts for entry in entries),
             traceparent=self._tracer.traceparent(traced) if traced else "",
-            services=tuple(set.intersection(*(self._services.get(one, set()) for one in attempt.ids))),
+            services=tuple(set.intersection(*(set(entry.services) for entry in entries))),
         )
         future = self._sender.ask(request)
         self._attempts[future] = attempt
@@ -187,8 +184,7 @@ class Worker:
             self._schedule.dropped(ids)
             return
         self._schedule.failed(ids, count, delivery.failure)
-        for one in attempt.ids if delivery.services else ():
-            self._services[one] = self._services.get(one, set()).union(delivery.services)
+        self._outbox.note_attempt(self.target, attempt.entries, 0, delivery.services)
         self._failed(attempt, delivery)
         self._expire(attempt.plan.retry_for)
 
@@ -208,7 +204,6 @@ class Worker:
 
     def _succeeded(self, attempt: Attempt, *, skipped: bool) -> None:
         now = self._clock.now()
-        self._services = {one: who for one, who in self._services.items() if one not in attempt.ids}
         if skipped:
             last = attempt.entries[-1:]
             # Where the last one opens no incident, one before it may, unless the incident is over.
@@ -235,7 +230,7 @@ class Worker:
         if delivery.failure in _LIMITED and not (is_refused and attempt.digest):
             tried, count = attempt.entries[-1:] if is_refused else attempt.entries, delivery.attempts
             lost = [one for one in tried if one.attempts + count >= MOST_ATTEMPTS_FOR_ONE]
-            self._outbox.count_attempts(self.target, tried, count)
+            self._outbox.note_attempt(self.target, tried, count)
         if lost:
             problem += f"; {len(lost)} given up after {MOST_ATTEMPTS_FOR_ONE} attempts"
         self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)
@@ -247,7 +242,6 @@ class Worker:
         with self._outbox.lock:
             lane = self._outbox.lane(self.target)
             waiting = [item.id for items in lane.lives.values() for item in items.values()]
-        self._services = {one: self._services[one] for one in waiting if one in self._services}
         found = self._outbox.find(self.target, [one for one in waiting if one not in under_way])
         ages = [(one, (now - one.message.at).total_seconds()) for one in found if one.message]
         self._give_up([one for one, age in ages if age > retry_for], Outcome.EXPIRED)

@@ -82,12 +82,14 @@ class Waiting(NamedTuple):
     """A queued message, with its identity in the outbox; ``message`` is None if it cannot be decoded.
 
     ``attempts`` counts those whose number is limited: the message was refused, or there was no answer.
+    ``services`` are those behind the target that have the message.
     """
 
     key: str
     sequence: int
     message: AnyMessage | None
     attempts: int = 0
+    services: tuple[str, ...] = ()
 
     @property
     def id(self) -> tuple[str, int]:
@@ -126,7 +128,7 @@ class Outbox(Jobs[AnyMessage]):
             keys = [JobKey(target, *one) for one in ids]
             found = [(key, self.entries[key]) for key in keys if key in self.entries]
         return [
-            Waiting(key.life, key.sequence, record.work, record.attempts)
+            Waiting(key.life, key.sequence, record.work, record.attempts, record.services)
             for key, record in found
             if record.done is None
         ]
@@ -150,13 +152,17 @@ class Outbox(Jobs[AnyMessage]):
         )
         return replace(message, event=event)
 
-    def count_attempts(self, target: str, tried: Sequence[Waiting], number: int = 1) -> None:
+    def note_attempt(self, target: str, tried: Sequence[Waiting], add: int, had: Iterable[str] = ()) -> None:
+        """Add to the limited attempts of messages, and to the services that have them."""
         with self._journal.transaction() as transaction:
             for one in tried:
                 key = JobKey(target, *one.id)
                 record = self.entries.get(key)
                 if record is not None and record.done is None:
-                    transaction.put(self, key, replace(record, attempts=record.attempts + number))
+                    services = tuple(dict.fromkeys((*record.services, *had)))
+                    noted = replace(record, attempts=record.attempts + add, services=services)
+                    if noted != record:
+                        transaction.put(self, key, noted)
 
     def finish(
         self,

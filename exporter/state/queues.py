@@ -78,13 +78,14 @@ class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
     """The state of a job; ``work`` is None once it is done, or if it cannot be read.
 
     ``done`` is when it ended, None while it is pending or running; ``attempts`` counts how often it was
-    started.
+    started. ``services`` are those behind a target that have the message, while others do not.
     """
 
     work: W | None = None
     attempts: int = 0
     done: datetime | None = None
     outcome: str | None = None
+    services: tuple[str, ...] = ()
 
 
 class Queue(BoundedTable[JobKey, Record[W]]):

@@ -79,11 +79,12 @@ def test_a_digest_holds_what_the_service_takes(build: Build) -> None:
 
 
 def test_a_service_that_has_a_message_gets_it_no_more(build: Build) -> None:
-    """Neither in a digest nor by itself, while another service of the same target is down for an hour."""
+    """Neither in a digest nor by itself, nor after a restart, while another one of the target is down."""
     bench = build(ONCALL.replace("1h", "4h"))
     ids = [f"{number:02}" for number in range(15)]
     bench.sender().answer = lambda _: Delivery(False, "Slack: no", services=("mail",))
     bench.show(*events(*ids[:13]), wait=1800)
+    bench.kill()
     bench.show(*events(*ids), wait=1800)
     bench.sender().answer = lambda _: OK
     bench.advance(400)
