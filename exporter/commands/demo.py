@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -161,11 +161,11 @@ class _App(App):
         return simulated(plan, self._speed, self._began)
 
 
-class SimulatedPlan(Plan, frozen=True):
+class SimulatedPlan(Plan, frozen=True, kw_only=True):
     """A plan whose messages are in simulated time, which passes faster than the clock since ``began``."""
 
-    speed: float = 1.0
-    began: datetime = datetime.min.replace(tzinfo=UTC)
+    speed: float
+    began: datetime
 
     def request(self, target: str, messages: Sequence[AnyMessage], now: datetime) -> Send:
         """Return the request to send a message; the delay of the delivery is real time."""

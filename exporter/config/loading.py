@@ -265,7 +265,7 @@ def _hint(wrong: str, known: Sequence[str]) -> str:
     from difflib import get_close_matches
 
     folded = {name.lower(): name for name in known}
-    close = get_close_matches(wrong.lower(), folded, 1)
+    close = get_close_matches(wrong.lower(), folded)
     return f"did you mean {folded[close[0]]}?" if close else f"must be one of: {', '.join(known)}"
 
 

@@ -56,7 +56,8 @@ def test_how_often_imds_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
         options = Options(overrides=Overrides(imds_endpoint=endpoint))
         with demonstrating(options, HandClock()):
             pass
-    assert [call.args[0].overrides.poll_interval for call in app.call_args_list] == [0.25, None]
+    asked = [(call.args[0].overrides.poll_interval, call.args[3]) for call in app.call_args_list]
+    assert asked == [(0.25, 60), (None, 1)]
 
 
 @pytest.mark.parametrize(

@@ -96,11 +96,12 @@ def test_demo_on_a_terminal() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_simulate(tmp_path: Path, number: signal.Signals) -> None:
-    """It prints its address, and responds like Azure."""
+    """It prints the address of each VM, and responds like Azure."""
     output = tmp_path / "output"
-    words = ("simulate", "--web.listen-address", "127.0.0.1:0", "--instance.name", "vm_7")
+    words = ("simulate", "--web.listen-address", "127.0.0.1:0", "--instance.name", "vm_7", "--instances", "2")
     with running(*words, output=output, folder=tmp_path) as process:
         (url,) = eventually(lambda: re.findall(r"at (http://\S+);", output.read_text()))
+        eventually(lambda: re.search(r"^vm_0 at http://127.0.0.1:\d+$", output.read_text(), re.MULTILINE))
         request = urllib.request.Request(
             f"{url}/metadata/instance?api-version=2021-12-13", headers={"Metadata": "true"}
         )

@@ -152,7 +152,8 @@ def plans(draw: st.DrawFn) -> EventPlan:
 
 
 actions = st.tuples(
-    st.integers(0, SECONDS), st.sampled_from(["approve", "cancel", "clear", "switch off", "switch off"])
+    st.integers(0, SECONDS),
+    st.sampled_from(["approve", "cancel", "clear", "stop", "switch off", "switch off"]),
 )
 
 
@@ -164,6 +165,8 @@ def act(simulator: Simulator, action: str) -> None:
         simulator.cancel(ids[0])
     elif action == "clear":
         simulator.clear()
+    elif action == "stop":
+        simulator.stop()
 
 
 @settings(max_examples=200)
@@ -173,7 +176,8 @@ def test_it_grows_by_one_whenever_the_document_changes(
 ) -> None:
     """It is otherwise constant; a switch-on resets it to 0, or to 1 if events are listed immediately."""
     clock = HandClock()
-    simulator = Simulator([scenario(*events)] if events else [], vm_name="vm_0", clock=clock)
+    playlist = [scenario(*events)] if events else []
+    simulator = Simulator(playlist, vm_name="vm_0", clock=clock, pause=20, loop=True)
     simulator.first_call_wait()
     known = document(simulator)
     assert known["DocumentIncarnation"] == bool(known["Events"])
