@@ -14,7 +14,7 @@ from exporter.logs import FieldsFormatter
 AT = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 
 
-def line(style: Literal["logfmt", "json"], message: str, **fields: Any) -> str:
+def line(style: Literal["logfmt", "json", "terminal"], message: str, **fields: Any) -> str:
     record = logging.LogRecord("exporter.watch", logging.WARNING, __file__, 1, message, (), None)
     record.created = AT.timestamp()
     record.__dict__.update(fields)
@@ -22,12 +22,13 @@ def line(style: Literal["logfmt", "json"], message: str, **fields: Any) -> str:
 
 
 def test_logfmt() -> None:
-    """Fields stand one after another; what has spaces or quotes is quoted, None is left out."""
+    """Fields follow one another; what has spaces or quotes is quoted, None left out. Terminals get values."""
     written = line("logfmt", "poll failed", reason="timeout", count=3, ratio=0.5, at=AT, left=None, on=True)
     assert written == (
         'ts=2026-03-04T22:00:00.000Z level=warning component=watch msg="poll failed"'
         " reason=timeout count=3 ratio=0.5 at=2026-03-04T22:00:00Z on=true"
     )
+    assert line("terminal", "said", why="this", more=2) == "warning: said: this; 2"
 
 
 def test_json() -> None:

@@ -457,15 +457,22 @@ def test_nothing_begins_after_the_stop(build: Build) -> None:
     assert (notifier.pending(), bench.sent("backup")) == ({"oncall": 0, "backup": 1}, [])
 
 
-@pytest.mark.parametrize(("own", "title"), [("{}", "T"), ("{format: markdown}", "[INFO] Freeze")])
-def test_a_target_without_templates_has_the_general_ones(build: Build, own: str, title: str) -> None:
-    """So has one whose section is empty; any key in it replaces them all."""
+@pytest.mark.parametrize(
+    ("own", "title"),
+    [("{}", "T"), ("{format: text}", "[INFO]"), ("{title: '{{1 // (event.type != \"Freeze\")}}'}", "[INFO]")],
+)
+def test_a_target_without_templates_has_the_general_ones(
+    build: Build, caplog: pytest.LogCaptureFixture, own: str, title: str
+) -> None:
+    """So has one whose section is empty; any key in it replaces them all. Failures are logged once."""
     target = ONCALL.replace("'}", f"', templates: {own}}}").replace(
         "retry_for", "templates: {title: T}, retry_for"
     )
     bench = build(target)
-    bench.show(*events("a"))
-    assert bench.sent()[0].title.startswith(title)
+    bench.show(*events("a", "b"))
+    assert [message.title.startswith(title) for message in bench.sent()] == [True, True]
+    remarks = [one.__dict__["key"] for one in caplog.records if one.msg.startswith("template failed")]
+    assert remarks == ["templates.title"] * ("title" in own)
 
 
 def test_the_order_of_one_document(build: Build) -> None:

@@ -64,9 +64,9 @@ class MemorySender(SenderProcess):
     def stop(self) -> None:
         """Do nothing: the next program uses it again."""
 
-    def render(self, request: Send, limit: int | None) -> tuple[Rendered, int]:
-        """Return what the target gets, and of how many messages."""
-        return self.child.renderer.render(request, limit)[:2]
+    def render(self, request: Send, limit: int | None) -> tuple[Rendered, int, dict[str, str]]:
+        """Return what the target gets, of how many messages, and why templates failed."""
+        return self.child.renderer.render(request, limit)
 
     def _answer(self, request: Request) -> Delivery | Checked:
         if self._is_real or not isinstance(request, Send | CheckTarget):
@@ -76,13 +76,13 @@ class MemorySender(SenderProcess):
         target = self.target(request.address.target)
         if isinstance(request, CheckTarget):
             return Checked(backlog=target.backlog)
-        rendered, count = self.render(request, target.body_limit)
+        rendered, count, remarks = self.render(request, target.body_limit)
         target.requests.append(request)
         target.tried.append(rendered)
         delivery = target.answer(rendered)
         if delivery.delivered and not delivery.skipped:
             target.sent.append(rendered)
-        return replace(delivery, count=count)
+        return replace(delivery, count=count, remarks=remarks)
 
 
 class Direct:

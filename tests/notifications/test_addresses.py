@@ -147,7 +147,8 @@ def test_tags_of_an_apprise_file(tmp_path: Path) -> None:
     file = tmp_path / "apprise.yml"
     file.write_text("urls:\n  - json://h/: [{tag: oncall}]\n")
     text = "notifications: {{apprise_config: {}, targets: [{{name: a, tag: {}}}]}}"
-    assert list(plan(tmp_path, text.format(file, "oncall")).addresses) == ["a"]
+    addresses = plan(tmp_path, text.format(file, "oncall")).addresses
+    assert {name: one.label for name, one in addresses.items()} == {"a": "tag oncall"}
     with pytest.raises(ConfigurationError) as caught:
         plan(tmp_path, text.format(file, "offcall"))
     problem = "notifications.apprise_config has no service with this tag that Apprise accepts; add it there"

@@ -150,9 +150,9 @@ CHANGES = "events[0].changes"
             ":10: events[0].cancelled_after: must be more than 0s and less than 15m, when the event starts",
         ),
         (
-            "    impact",
-            "    duration_in_seconds: -2\n    impact",
-            ":9: events[0].duration_in_seconds: must be -1 (unknown), 0 (none) or more",
+            "duration_in_seconds: 9",
+            "duration_in_seconds: -2",
+            f":18: {CHANGES}[1].duration_in_seconds: must be -1 (unknown), 0 (none) or more",
         ),
         ("after: 5m", "after: 0s", f":13: {CHANGES}[0].after: must be more than 0s and less than 27m, when"),
         ("after: 10m", "after: 5m", f":15: {CHANGES}[1].after: must be more than 5m and less than 27m, when"),

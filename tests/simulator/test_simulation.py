@@ -27,10 +27,7 @@ def test_the_document_is_empty_for_a_while_after_the_first_request() -> None:
 
 
 def test_the_scenarios_begin_with_the_first_answer() -> None:
-    """A client that starts late sees them whole; switching the service off and on repeats none.
-
-    If all is stopped before it, none begin.
-    """
+    """A client that starts late sees them whole; a switch-off repeats none, and a stop prevents them."""
     clock = HandClock()
     simulator = Simulator([scenario(), scenario(name="later")], clock=clock, first_call_delay=10)
     clock.passed = 1000
