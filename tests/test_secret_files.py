@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import bcrypt
 import pytest
 
 from exporter.config import Overrides
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("checks_in_process")
 CANARY = "canary-4711"
 SECRET = f"json://user:{CANARY}@host.example/"
 PAIR = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
-USERS = f"basic_auth_users: {{a: '{bcrypt.hashpw(b'x', bcrypt.gensalt(4)).decode()}'}}\n"
+USERS = "basic_auth_users: {a: '$2b$04$apNkUZCgPgk3LvDK4sXF.OemvKFCPHJJsmDHiC9rpYRtLbneGUcau'}\n"
 
 
 def file(path: Path, text: str, mode: int = 0o644) -> Path:
