@@ -9,6 +9,7 @@ from exporter.config.match import Match, Whom, Window
 from exporter.config.yamlfile import Keys
 from exporter.errors import quoted
 from exporter.model.events import EVENT_TYPES, LONGEST_NAME, REBALANCE, SCHEDULED
+from exporter.model.vm import tag_label
 from exporter.timefmt import format_duration
 
 Finding = tuple[Keys, str]
@@ -38,6 +39,12 @@ def findings(config: Config) -> Iterator[Finding]:
     for section, key in _NOT_EXPANDED:
         if "${" in getattr(getattr(config, section), key):
             yield (section, key), _NO_VARIABLE
+    labels: dict[str, str] = {}
+    for index, tag in enumerate(config.metrics.tags):
+        first = labels.setdefault(label := tag_label(tag), tag)
+        if first != tag:
+            fault = f"becomes the label {label}, as {quoted(first)} does; keep one"
+            yield ("metrics", "tags", index), fault
     yield from _notifications(config.notifications)
     yield from _approval(config)
     yield from _hooks(config.hooks)

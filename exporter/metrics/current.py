@@ -1,6 +1,5 @@
 """Gauges computed from the latest snapshot at every scrape."""
 
-import re
 from abc import abstractmethod
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from exporter.metrics.counted import PREFIX
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target, normal_name
 from exporter.model.lifecycle import Life
 from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
-from exporter.model.vm import VirtualMachine
+from exporter.model.vm import VirtualMachine, tag_label
 
 # Azure lists a handful of events, of at most 1,000 VMs each.
 _MOST_RESOURCES = 20_000
@@ -170,7 +169,7 @@ def _instance(vm: VirtualMachine | None, node: str) -> GaugeMetricFamily:
             "fault_domain": vm.fault_domain,
             "vm_size": vm.size,
         }
-        | {f"tag_{re.sub('[^a-zA-Z0-9_]', '_', name)}": value for name, value in vm.tags.items()}
+        | {tag_label(name): value for name, value in vm.tags.items()}
         if vm
         else {}
     )

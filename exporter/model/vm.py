@@ -3,6 +3,7 @@
 Source: Azure's page "Azure Instance Metadata Service", `/metadata/instance`.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
@@ -93,6 +94,11 @@ def decode_instance(body: bytes) -> VirtualMachine:
         message = f"compute.name has {len(vm.name)} characters; {LONGEST_NAME} are possible"
         raise ImdsError(PollOutcome.INVALID_DOCUMENT, message)
     return vm
+
+
+def tag_label(name: str) -> str:
+    """Return the label of metrics for a tag."""
+    return f"tag_{re.sub('[^a-zA-Z0-9_]', '_', name)}"
 
 
 def _tags(listed: object, joined: object) -> dict[str, str]:
