@@ -3,9 +3,6 @@ from pathlib import Path
 
 import trustme
 
-# Not the type of the server's key.
-RSA = trustme.KeyType.RSA
-
 
 @dataclass(frozen=True)
 class Pki:
@@ -16,11 +13,12 @@ class Pki:
 
     @classmethod
     def make(cls, folder: Path) -> "Pki":
-        """Write ca.pem, cert.pem and key.pem (for 127.0.0.1), client.pem (certificate and key in one)."""
+        """Write ca.pem, cert.pem and key.pem (for 127.0.0.1), client.pem (with an RSA key)."""
         pki = cls(trustme.CA(), folder)
         pki.authority.cert_pem.write_to_path(folder / "ca.pem")
         pki.renew()
-        client = pki.authority.issue_cert("prometheus.example", "127.0.0.9", "2001:db8::1", key_type=RSA)
+        names = ("prometheus.example", "127.0.0.9", "2001:db8::1")
+        client = pki.authority.issue_cert(*names, key_type=trustme.KeyType.RSA)
         client.private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
         return pki
 
