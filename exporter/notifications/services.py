@@ -6,7 +6,6 @@ import queue
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -47,7 +46,7 @@ _MAIL_PRIORITIES = (("5", "low"), ("5", "low"), ("3", "normal"), ("1", "high"))
 _INCIDENT_KEYS = {"Opsgenie": "alias", "Jira": "alias", "Splunk On-Call": "entity_id"}
 # These close and annotate only what they opened: the plugin stores the requests for this long.
 _WITH_MEMORY = ("Opsgenie", "Jira")
-_REMEMBERED_SECONDS = timedelta(days=60).total_seconds()
+_REMEMBERED_SECONDS = 5_184_000  # 60 days
 _OPEN = "new"
 # The sender's name in mails and chats, unless the URL has one.
 _SENDER = "Azure Scheduled Events"

@@ -36,16 +36,8 @@ def late() -> Exception:
             Failure.UNANSWERED,
         ),
         (requests.ConnectTimeout(), "it cannot be reached in time", Failure.TARGET),
-        (
-            caused(CONNECTION, ConnectionRefusedError()),
-            "it refuses connections",
-            Failure.TARGET,
-        ),
-        (
-            caused(CONNECTION, socket.gaierror()),
-            "its name cannot be resolved",
-            Failure.TARGET,
-        ),
+        (caused(CONNECTION, ConnectionRefusedError()), "it refuses connections", Failure.TARGET),
+        (caused(CONNECTION, socket.gaierror()), "its name cannot be resolved", Failure.TARGET),
         (
             caused(requests.exceptions.SSLError, ssl.SSLCertVerificationError()),
             "its certificate is not accepted",

@@ -28,11 +28,7 @@ URLS = {
     "firehydrant": f"firehydrant://{TOKEN}",
 }
 ACCEPTED = (202, b'{"requestId": "43a29c5c-3dbf-4fa4-9c26-f4f71023e120"}')
-ANSWERS = {
-    "api.opsgenie.com": ACCEPTED,
-    "api.atlassian.com": ACCEPTED,
-    "events.pagerduty.com": (202, b"{}"),
-}
+ANSWERS = {"api.opsgenie.com": ACCEPTED, "api.atlassian.com": ACCEPTED, "events.pagerduty.com": (202, b"{}")}
 State = tuple[Any, str]
 READ: dict[str, Callable[[Any], State]] = {
     "pagerduty": lambda body: (body["dedup_key"], body["event_action"]),

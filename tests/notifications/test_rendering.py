@@ -61,8 +61,7 @@ def test_many_vms_are_counted(count: int, more: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text_format", "start"),
-    [("markdown", "{}\n\nown"), ("text", "{}\n\nown"), ("html", "<p>{}</p>\nown")],
+    ("text_format", "start"), [("markdown", "{}\n\nown"), ("text", "{}\n\nown"), ("html", "<p>{}</p>\nown")]
 )
 def test_a_late_message_begins_with_when_it_happened(text_format: TextFormat, start: str) -> None:
     """With any template, a late message has a note in its first line."""

@@ -271,9 +271,7 @@ def web_server(respond: Callable[[Connection, Request], None]) -> Iterator[str]:
     ids=["body", "head", "gzip", "greeting", "reply"],
 )
 def test_an_immense_answer_ends_only_its_attempt(
-    process: SenderProcess,
-    receiver: Receiver,
-    server: Callable[[], contextlib.AbstractContextManager[str]],
+    process: SenderProcess, receiver: Receiver, server: Callable[[], contextlib.AbstractContextManager[str]]
 ) -> None:
     """The message may have arrived; others are sent meanwhile, and the process barely grows."""
     good = f"json://{receiver.authority}/"

@@ -147,12 +147,7 @@ def urls(authority: str) -> Sequence[str]:
 
 @pytest.mark.parametrize("number", range(7))
 @pytest.mark.parametrize("mood", [500, "hang", 200])
-def test_no_secret_shows(
-    receiver: Receiver,
-    number: int,
-    mood: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_secret_shows(receiver: Receiver, number: int, mood: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong, neither reason nor representation has any of a URL's secrets."""
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     receiver.mood = mood

@@ -132,10 +132,7 @@ def test_a_name_may_be_set_in_a_branch() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-        "{{ 'x' * 2000000 }}",
-    ],
+    ["{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "{{ 'x' * 2000000 }}"],
 )
 def test_a_template_without_end_is_refused(text: str) -> None:
     """Time, memory and length are bounded."""

@@ -94,10 +94,7 @@ def test_lines_of_blocks_leave_no_blank_lines() -> None:
             wide("*a* [b](http://c) <i>d</i> 'e' \\f ~~g~~ |h| &lt; _i\N{FULLWIDTH LOW LINE} j_k # l"),
         ),
         ("text", "*a* [b](http://c) <i>d</i> `e` \\f ~~g~~ |h| &lt; _i_ j_k # l"),
-        (
-            "html",
-            "*a* [b](http://c) &lt;i&gt;d&lt;/i&gt; `e` \\f ~~g~~ |h| &amp;lt; _i_ j_k # l",
-        ),
+        ("html", "*a* [b](http://c) &lt;i&gt;d&lt;/i&gt; `e` \\f ~~g~~ |h| &amp;lt; _i_ j_k # l"),
     ],
 )
 def test_data_is_no_markup_in_a_users_template(text_format: TextFormat, expected: str) -> None:

@@ -74,11 +74,7 @@ def test_the_watch_has_the_instance_as_subject(receiver: Receiver) -> None:
     ],
 )
 def test_answers_count_as_those_of_any_target(
-    receiver: Receiver,
-    monkeypatch: pytest.MonkeyPatch,
-    mood: int | str,
-    failure: Failure | None,
-    reason: str,
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, mood: int | str, failure: Failure | None, reason: str
 ) -> None:
     """The status decides."""
     monkeypatch.setattr(failures, "_SEND_SECONDS", 0.3 if mood == "drip" else 60.0)
