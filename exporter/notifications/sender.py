@@ -45,7 +45,7 @@ _PASSED = re.compile(
 )
 
 
-class _Asked(msgspec.Struct, eq=False):
+class _Asked(msgspec.Struct):
     """A request, its result, how often it ended the process, and how much time it has left."""
 
     request: Request

@@ -61,10 +61,7 @@ def test_changes_outlive_the_process(build: Build) -> None:
     assert imminent.name == "imminent"
     assert (event.name, event.attributes) == (
         "updated",
-        {
-            "azure.scheduled_event.duration_seconds.old": 5,
-            "azure.scheduled_event.duration_seconds.new": 9,
-        },
+        {"azure.scheduled_event.duration_seconds.old": 5, "azure.scheduled_event.duration_seconds.new": 9},
     )
     assert root.attributes["azure.scheduled_event.id"] == FREEZE_ID
 

@@ -33,7 +33,7 @@ def demo(count: int, messages: int = 0, **fields: Any) -> Demo:
     return Demo(cast(App, Running(current=events, **fields)), HandClock(), 60.0, shown)
 
 
-@pytest.mark.parametrize(("count", "messages"), [(0, 0), (1, 1), (3, 50), (40, 50)])
+@pytest.mark.parametrize(("count", "messages"), [(0, 0), (1, 1), (1, 3), (3, 50), (40, 50)])
 def test_a_small_terminal(count: int, messages: int) -> None:
     """On 24 lines there are always the headline, an event, the newest message and what is left out."""
     lines = frame(demo(count, messages), 24, 80).plain.split("\n")
@@ -49,15 +49,16 @@ def test_a_small_terminal(count: int, messages: int) -> None:
 
 
 def test_how_often_imds_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Often enough for simulated time, and another IMDS than the simulator as usual."""
+    """Often enough for simulated time, and another IMDS than the simulator as usual; it ends each time."""
     app = Mock()
     monkeypatch.setattr("exporter.commands.demo._App", app)
     for endpoint in (None, "http://127.0.0.1:9"):
         options = Options(overrides=Overrides(imds_endpoint=endpoint))
         with demonstrating(options, HandClock()):
             pass
-    asked = [(call.args[0].overrides.poll_interval, call.args[3]) for call in app.call_args_list]
-    assert asked == [(0.25, 60), (None, 1)]
+    asked = [(call.args[0].overrides, call.args[3]) for call in app.call_args_list]
+    assert [(one.poll_interval, at) for one, at in asked if one.state_directory] == [(0.25, 60), (None, 1)]
+    assert app.return_value.stop.call_count == 2
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ def test_the_configuration_in_use(build: Build, tmp_path: Path) -> None:
     assert result["configuration"] == Finding(
         OK, "configuration", f"{bench.file}; approvals: dry_run, hooks: drain, traces: off"
     )
+    assert result["exporter"].message.endswith(", since 2026-03-04T22:00:00Z")
     assert result["imds"].message == (
         f"{bench.imds.url} answers; API version 2024-07-09, which has rebalance recommendations for Spot VMs"
     )
