@@ -132,8 +132,7 @@ class HookJobs(Jobs[Job]):
             record = self.entries.get(key)
             if record is None:
                 return 0
-            begun = replace(record, attempts=record.attempts + 1)
-            transaction.put(self, key, begun)
+            transaction.put(self, key, begun := replace(record, attempts=record.attempts + 1))
         return begun.attempts
 
     def finish(

@@ -36,6 +36,7 @@ def test_hooks_of_an_event_run_in_order(build: Build, caplog: pytest.LogCaptureF
     bench.restart()
     bench.advance(10)
     assert ran(bench) == [("b", "scheduled"), ("a", "scheduled"), ("b", "started"), ("a", "started")]
+    assert {command.environment["EVENT_ATTEMPT"] for command in bench.commands} == {"1"}
     ended = [vars(record) for record in caplog.records if record.getMessage() == "hook ended"]
     assert [(one["hook"], one["reason"]) for one in ended[:2]] == [("b", "exit status 3"), ("a", "")]
     told = [one["transition"] for one in bench.api("current")[0]["transitions"]]

@@ -89,10 +89,12 @@ def test_busy_file_does_not_hold_up_the_poller(fixture: StateFixture) -> None:
         fixture.clock.pass_seconds(_RETRY)
         store.retry()
         assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == locked
+    store.record(nth_step(replay(1), 2))
+    assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == locked
     fixture.clock.pass_seconds(_RETRY)
     store.retry()
     assert fixture.health.problems() == ()
-    assert fixture.open().load() == replay(1)
+    assert fixture.open().load() == replay(2)
 
 
 def _set_mode(fixture: StateFixture, directory: int, files: int) -> None:

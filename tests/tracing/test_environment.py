@@ -32,7 +32,7 @@ NO_GRPC = (
         ("auto", {"OTEL_TRACES_SAMPLER": "parentbased_always_off", ENDPOINT: HERE}, {}),
         # Without a receiver, it does not matter.
         ("auto", {"OTEL_TRACES_SAMPLER": "xray"}, {}),
-        ("auto", {"OTEL_SDK_DISABLED": "no", ENDPOINT: HERE}, OTLP),
+        ("auto", {"OTEL_SDK_DISABLED": "no", "OTEL_TRACES_SAMPLER": "always_on", ENDPOINT: HERE}, OTLP),
         (True, {}, OTLP),
         (True, {"OTEL_SDK_DISABLED": "true"}, {}),
         (True, {"OTEL_TRACES_EXPORTER": "none"}, {}),
@@ -89,8 +89,10 @@ def test_what_cannot_be_followed(environ: dict[str, str], message: str) -> None:
 @pytest.mark.parametrize(
     ("sampler", "ratio", "share"),
     [
-        *[("", "0", 1), ("always_on", "", 1), ("always_off", "", 0), ("TraceIdRatio", "0.25", 0.25)],
-        *[("traceidratio", "0", 0), ("parentbased_traceidratio", "", 1)],
+        ("", "0", 1),
+        ("traceidratio", "0", 0),
+        ("TraceIdRatio", "0.25", 0.25),
+        ("parentbased_traceidratio", "", 1),
     ],
 )
 def test_how_many_events_are_traced(sampler: str, ratio: str, share: float) -> None:

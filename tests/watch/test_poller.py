@@ -69,6 +69,15 @@ def test_the_first_answer_may_take_150_s(build: Build, monkeypatch: pytest.Monke
     bench = build()
     bench.advance(2)
     assert timeouts[:3] == [(True, 150.0), (False, 10.0), (True, 10.0)]
+    assert bench.metric("poll_duration_seconds_sum") == 0
     bench.outage(5)
     bench.reload()
     assert {seconds for _, seconds in timeouts[3:]} == {10.0}
+
+
+def test_the_state_is_written_again_during_an_outage(build: Build) -> None:
+    """A state file that is removed comes back, although no poll succeeds."""
+    bench = build()
+    (file := bench.state / "state.db").unlink()
+    bench.outage(15)
+    assert file.exists()
