@@ -46,11 +46,13 @@ def test_garbage_is_moved_aside(fixture: StateFixture, content: bytes, reason: s
         assert (fixture.directory / (_ASIDE + suffix)).read_bytes() == content
 
 
-def test_the_mark_of_a_file(fixture: StateFixture) -> None:
-    """By another mark, a new version would move the state of every user aside."""
-    fixture.open()
-    fixture.close()
+@pytest.mark.parametrize("change", ["user_version = 0", "application_id = 1"])
+def test_the_mark_of_a_file(fixture: StateFixture, change: str) -> None:
+    """By another mark, a new version would move the state of every user aside, as another program's."""
+    fixture.remember(3)
     assert fixture.path.read_bytes()[68:72] == b"azsj"
+    alter(fixture.directory, f"PRAGMA {change}")
+    _assert_begun_anew(fixture, "it belongs to another program")
 
 
 def test_newer_version_is_moved_aside(fixture: StateFixture) -> None:

@@ -88,12 +88,7 @@ def test_what_cannot_be_followed(environ: dict[str, str], message: str) -> None:
 
 @pytest.mark.parametrize(
     ("sampler", "ratio", "share"),
-    [
-        ("", "0", 1),
-        ("traceidratio", "0", 0),
-        ("TraceIdRatio", "0.25", 0.25),
-        ("parentbased_traceidratio", "", 1),
-    ],
+    [("", "0", 1), ("traceidratio", "0", 0), ("TraceIdRatio", "0.25", 0.25), ("traceidratio", "", 1)],
 )
 def test_how_many_events_are_traced(sampler: str, ratio: str, share: float) -> None:
     """All, unless a sampler says otherwise."""
