@@ -61,6 +61,7 @@ _TESTS = {
     "files": ("tests/test_private.py", "tests/test_secret_files.py", "tests/state"),
     "hooks": ("tests/end_to_end/test_hooks.py",),
     "health": ("tests/test_systemd.py", "tests/web", "tests/notifications"),
+    "metrics": ("tests/watch", "tests/kubernetes"),
     "model": (
         "tests/faults/test_hostile_documents.py",
         "tests/faults/test_hostile_growth.py",

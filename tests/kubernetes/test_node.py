@@ -108,7 +108,7 @@ def test_a_drain(start: Start) -> None:
     assert api.node["spec"]["unschedulable"]
     assert api.annotations()["cordoned"] == REBOOT_ID
     assert api.taints() == {TAINT: "Reboot"}
-    assert api.graces == {"web": None}
+    assert (api.graces, bench.metric("pod_evictions_total", outcome="evicted")) == ({"web": None}, 1)
     assert reasons(api, "Pod") == ["Eviction"]
     (view,) = (bench.api("kubernetes"),)
     assert view == {"name": NODE, "cordoned": True, "drain": "1 pod is left: default/web (terminating)"}
@@ -128,7 +128,7 @@ def test_a_dry_run(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "exporter.kubernetes")
     bench, api = start("mode: dry_run")
     bench.show(reboot(bench), wait=70)
-    assert (api.taints(), api.graces) == ({}, {})
+    assert (api.taints(), api.graces, bench.metric("pod_evictions_total", outcome="dry_run")) == ({}, {}, 1)
     would = [text for one in caplog.records if "would" in (text := one.getMessage())]
     assert would == ["dry run: node would be changed", "dry run: pod would be evicted"]
 
