@@ -16,7 +16,7 @@ from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.config import Config
 from exporter.errors import ExporterError, ImdsError, innermost
-from exporter.imds.client import ImdsClient, client_of
+from exporter.imds.client import ImdsClient, asked_again, client_of
 from exporter.model.documents import decode_document
 from exporter.model.views import EventView, listed_view, urgency
 from exporter.model.wording import printable
@@ -170,11 +170,11 @@ class _Sources:
 
     def _ask_imds(self, *notes: str) -> _Look:
         imds = self._imds = self._imds or client_of(self._settings.imds, self._clock)
-        document = decode_document(imds.fetch())
+        document = decode_document(asked_again(imds.fetch, self._clock))
         warnings = [defect.message for defect in document.defects]
         if self._name is None:
             try:
-                self._name = imds.instance().name or None
+                self._name = asked_again(imds.instance, self._clock).name or None
             except ImdsError as error:
                 warnings.append(f"this VM's name is not known: {error}")
         events = sorted(document.events, key=urgency)

@@ -20,7 +20,7 @@ from exporter.commands import terminal
 from exporter.config import AUTO
 from exporter.config.addresses import Address
 from exporter.errors import ConfigurationError, ExporterError, ImdsError, PollOutcome
-from exporter.imds.client import NEWEST_API_VERSION, ImdsClient, endpoint_of
+from exporter.imds.client import NEWEST_API_VERSION, ImdsClient, asked_again, endpoint_of
 from exporter.model.vm import VirtualMachine
 from exporter.state.directory import refuse_unsafe
 from exporter.timefmt import rfc3339
@@ -61,7 +61,7 @@ def imds(
     client = ImdsClient(endpoint, timeout=_IMDS_SECONDS, clock=clock)
     vm: VirtualMachine | None = None
     try:
-        vm = client.instance()
+        vm = asked_again(client.instance, clock)
         used = status.api_version if status else api_version
         yield Finding(OK, "imds", f"{endpoint} answers; {_version(used, known=status is not None)}")
     except ImdsError as error:

@@ -12,7 +12,7 @@ from exporter.clock import Clock
 from exporter.commands.terminal import aligned
 from exporter.config import Config, Route
 from exporter.errors import ConfigurationError, ImdsError, quoted
-from exporter.imds.client import ImdsClient, endpoint_of
+from exporter.imds.client import ImdsClient, asked_again, endpoint_of
 from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.model.messages import AnyMessage, Backlog, Delivery, Message, WatchChange, WatchMessage
 from exporter.model.vm import VirtualMachine
@@ -149,7 +149,7 @@ def _vm(endpoint: str, clock: Clock, name: str) -> VirtualMachine:
     """Return the facts about this VM from IMDS, with a short timeout for tests on other machines."""
     client = ImdsClient(endpoint, timeout=_NAME_SECONDS, clock=clock)
     try:
-        vm = client.instance()
+        vm = asked_again(client.instance, clock)
     except ImdsError as error:
         if not name:
             click.echo(f"this VM's name is not known ({error}); pass --instance.name", err=True)

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 import requests
@@ -25,6 +26,7 @@ from exporter.transport import LargeAnswerError, Transport
 from exporter.work import Backoff
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # How long a poll may take beyond its timeouts before it counts as hanging: for name resolution, further
 # addresses of a host name, a busy machine.
@@ -33,6 +35,7 @@ _MARGIN_SECONDS = 60.0
 _REQUESTS = 5
 WINDOW_SECONDS = 1.05
 SHORTEST_SECONDS = 0.2
+_REPEATS = 3
 
 # The newest has recommendations for Spot VMs (Azure's page "Spot eviction risk notifications"), and is not
 # known to every IMDS.
@@ -217,6 +220,21 @@ def _prepare(method: str, url: str, body: bytes | None = None) -> requests.Prepa
     except ValueError as error:
         message = f"{method} {url.partition('?')[0]}: {cause(error)}"
         raise ImdsError(PollOutcome.CONNECTION_ERROR, message) from error
+
+
+def asked_again(request: Callable[[], T], clock: Clock) -> T:
+    """Return the answer to a request; while IMDS throttles, send it up to three times more, a second apart.
+
+    It is for commands beside a running exporter: all programs on a VM share one limit.
+    """
+    for _ in range(_REPEATS):
+        try:
+            return request()
+        except ImdsError as error:
+            if error.reason is not PollOutcome.THROTTLED:
+                raise
+            clock.sleep(WINDOW_SECONDS)
+    return request()
 
 
 def endpoint_of(configured: str) -> str:

@@ -183,6 +183,8 @@ def test_an_exporter_that_does_not_work(build: Build) -> None:
     assert "; check imds.endpoint" in result["scheduled events"].message
     bench.simulator.set_fault(Fault("throttle"))
     assert "more than the 5 requests a second" in look(bench)["imds"].message
+    bench.simulator.set_fault(Fault("throttle", count=3))
+    assert look(bench)["imds"].level is OK
 
 
 def test_without_imds(tmp_path: Path) -> None:
