@@ -1,7 +1,8 @@
 """Check the files of the project that no program reads here: ``python -m scripts.checks``.
 
 Dependencies are declared and pinned, links and paths lead somewhere, flags and variables exist, and workflows
-use only what there is, with few rights. Each problem is a line; the exit status is 1 if there is one.
+use only what there is, with few rights; dashboards are well-formed. Each problem is a line; the exit status
+is 1 if there is one.
 """
 
 import ast
@@ -21,7 +22,7 @@ import yaml
 from exporter import __version__
 from exporter.cli import main as program
 from exporter.config import PROGRAM
-from scripts import renderings
+from scripts import dashboards, renderings
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -257,9 +258,25 @@ def role() -> Iterator[str]:
         yield from (f"role: {one} is not used, or not documented" for one in defaults if one not in text)
 
 
+def exceptions() -> Iterator[str]:
+    """Exceptions from the lint rules on security have a reason, and none is for the whole program."""
+    lint = tomllib.loads(read("pyproject.toml"))["tool"]["ruff"]["lint"]
+    ignored = [rule for rule in lint["ignore"] if re.fullmatch(r"S\d*", rule)]
+    everywhere = [pattern for pattern in lint["per-file-ignores"] if pattern.startswith(("exporter", "*"))]
+    if "S" not in lint["select"] or ignored or everywhere:
+        yield "pyproject.toml: the lint rules on security do not apply to the whole program"
+    for line in re.findall(r'(?m)^"\S+" = \[.*"S\d.*$', read("pyproject.toml")):
+        if not re.search(r"\]\s+# \w+ \w+", line):
+            yield f"pyproject.toml: no reason for {line}"
+    for path in files(*(f"{folder}/**/*.py" for folder in CODE if folder != "tests")):
+        for line in re.findall(r"# noqa: .*\bS\d.*", path.read_text()):
+            if not re.match(r"# noqa: [A-Z0-9, ]*\d\s+(?:#|-) \S+ \w+", line):
+                yield f"{path.relative_to(ROOT)}: no reason for {line}"
+
+
 CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
     *(dependencies, pins, links, paths_and_targets),
-    *(workflows, chart, deployment, image, role),
+    *(workflows, chart, deployment, image, role, exceptions, dashboards.problems),
 )
 
 
