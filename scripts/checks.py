@@ -19,10 +19,9 @@ from xml.etree import ElementTree as ET
 import click
 import yaml
 
-from exporter import __version__
 from exporter.cli import main as program
 from exporter.config import PROGRAM
-from scripts import dashboards, renderings
+from scripts import chart, dashboards
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -187,29 +186,6 @@ def workflows() -> Iterator[str]:
             yield f".pre-commit-config.yaml: {tool} is not what make lint runs"
 
 
-def chart() -> Iterator[str]:
-    """Compare the chart with the project, and what is made of it with the chart."""
-    place = renderings.CHART
-    described, values = (
-        yaml.safe_load((place / "Chart.yaml").read_text()),
-        (place / "values.yaml").read_text(),
-    )
-    if not described["version"] == described["appVersion"] == __version__:
-        yield "Chart.yaml: the version is not that of the program"
-    image = yaml.safe_load(values)["image"]
-    if described["home"] != f"https://github.com/{image['registry'].partition('/')[2]}/{image['repository']}":
-        yield "values.yaml: the image is not the one that release.yml publishes"
-    for source in files("alerts/scheduled-events.rules.yml", "dashboards/*.json"):
-        name = source.name.removeprefix("scheduled-events.")
-        # A copy of the text of a link would be rendered as it is.
-        if (place / "files" / name).read_bytes() != source.read_bytes():
-            yield f"deploy/helm: files/{name} does not lead to {source.name}"
-    if not all(map(renderings.is_current, renderings.VALUES)):
-        yield "deploy/helm: run make renderings"
-    if renderings.values_table(values) not in (place / "README.md").read_text():
-        yield "deploy/helm: README.md has other values; run make renderings"
-
-
 def deployment() -> Iterator[str]:
     """Look for flags and variables that do not exist, and for what allows everything."""
     options = [option for option in program.commands["run"].params if isinstance(option, click.Option)]
@@ -276,7 +252,8 @@ def exceptions() -> Iterator[str]:
 
 CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
     *(dependencies, pins, links, paths_and_targets),
-    *(workflows, chart, deployment, image, role, exceptions, dashboards.problems),
+    *(workflows, deployment, image, role, exceptions),
+    *(chart.problems, dashboards.problems),
 )
 
 
