@@ -35,7 +35,7 @@ help:
 	@echo "make soak          random histories beside a model, five minutes of faults and kills of every kind, and a siege;"
 	@echo "                   SOAK_HISTORIES, SOAK_SECONDS and SOAK_SEED say otherwise"
 	@echo "make lint          ruff and mypy alone, for Linux and Windows"
-	@echo "make checks        dependencies, links, workflows and deployment files: what no program reads here"
+	@echo "make checks        dependencies, documentation, dashboards, workflows, deployment files: what no program reads here"
 	@echo "make audit         ask for known vulnerabilities of what the program needs; says so where it cannot"
 	@echo "make bench         measure memory, CPU and times, beside what they should be and beside a floor; with"
 	@echo "                   BENCH_BASE=DIRECTORY beside another checkout, too"

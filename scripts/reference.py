@@ -1,0 +1,84 @@
+"""Checks for `scripts.checks` that the documentation lists what there is: commands, flags, keys, tests."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from exporter.cli import main
+from exporter.config import Config
+from exporter.config.match import Match, Window
+from exporter.health import DegradedReason
+from exporter.model.lifecycle import Transition
+from exporter.notifications.templates import FILTERS, NAMES, Vm
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+
+def problems() -> Iterator[str]:
+    """Yield what is missing, and what is listed and does not exist."""
+    for page, needed in _tables():
+        yield from (f"docs/{page}: {name} is not listed" for name in sorted(needed - _names(page)))
+    for page, known in (("match.md", _match()), ("configuration.md", _flags())):
+        listed = {name for name in _names(page) if page == "match.md" or name.startswith("--")}
+        yield from (f"docs/{page}: {name} does not exist" for name in sorted(listed - known))
+    yield from _keys()
+    yield from _recipes()
+    yield from _tests()
+
+
+def _names(page: str) -> set[str]:
+    """Return the code in the first cells of a page's tables; of a command, its first word."""
+    cells = re.findall(r"^\| (`.+?) \|", (DOCS / page).read_text(), re.MULTILINE)
+    return {name.split()[0] for cell in cells for name in re.findall("`([^`]+)`", cell)}
+
+
+def _flags() -> set[str]:
+    return {one.opts[0] for one in main.commands["run"].params if isinstance(one, click.Option)}
+
+
+def _match() -> set[str]:
+    return {field.encode_name for kind in (Match, Window) for field in msgspec.structs.fields(kind)}
+
+
+def _tables() -> Iterator[tuple[str, set[str]]]:
+    variables = {*NAMES, *FILTERS, *(f"vm.{name}" for name in Vm.__struct_fields__)} - {"vm"}
+    yield "commands.md", set(main.commands)
+    yield "configuration.md", _flags()
+    yield "match.md", _match()
+    yield "events.md", {transition.value for transition in Transition}
+    yield "troubleshooting.md", {reason.value for reason in DegradedReason}
+    yield "notifications.md", variables
+
+
+def _keys() -> Iterator[str]:
+    """Yield sections that the sample of all sections lacks, and keys that are on no page."""
+    text = "".join(page.read_text() for page in [ROOT / "README.md", *DOCS.glob("*.md")])
+    _, _, sample = (DOCS / "configuration.md").read_text().partition("\n```yaml\nimds:")
+    sections = {"imds", *re.findall(r"(?m)^(\w+):", sample.partition("\n```\n")[0])}
+    for name in sections ^ set(Config.__struct_fields__):
+        yield f"docs/configuration.md: section {name} is missing in the sample, or does not exist"
+    for section in Config.__struct_fields__:
+        for key in getattr(getattr(Config(), section), "__struct_fields__", ()):
+            if not re.search(rf"[`.]{key}`|\b{key}:", text):
+                yield f"docs: the key {section}.{key} is on no page"
+
+
+def _recipes() -> Iterator[str]:
+    """Yield the paths in the recipes of CONTRIBUTING.md that do not exist."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Recipes\n")[2].partition("\n## ")[0]
+    for path in set(re.findall(r"`([\w./-]+)`", text)) - {"alerts/runbooks/NAME.md"}:
+        places = (ROOT / path, ROOT / "exporter" / path)
+        if ("/" in path or path.endswith(".py")) and not any(place.exists() for place in places):
+            yield f"CONTRIBUTING.md: {path} does not exist"
+
+
+def _tests() -> Iterator[str]:
+    """Yield the tests that the page on reliability names and that do not exist."""
+    text = (DOCS / "reliability.md").read_text()
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
+        if not (ROOT / path).exists() or (name and f"def {name}(" not in (ROOT / path).read_text()):
+            yield f"docs/reliability.md: {path}::{name} does not exist"
