@@ -92,16 +92,19 @@ class _Imds:
         time.sleep(min(self._interval if seconds is None else seconds, left))
 
     def _ask(self, request: Callable[[], T], passing: Collection[PollOutcome]) -> T:
-        began, tries = self._clock.monotonic(), 1
+        began, tries, told = self._clock.monotonic(), 1, ""
         pauses = PollPauses(self._interval, clock=self._clock)
         while True:
             try:
                 return request()
             except ImdsError as error:
                 lasting = tries == _TRIES or self._clock.monotonic() - began > _PATIENCE_SECONDS
-                if lasting or error.reason not in passing:
+                # The time limit alone ends the wait for a start: IMDS may be updated for a minute.
+                if (lasting and self.deadline == math.inf) or error.reason not in passing:
                     raise
-                click.echo(f"warning: {printable(str(error))}; trying again", err=True)
+                if str(error) != told:
+                    told = str(error)
+                    click.echo(f"warning: {printable(told)}; trying again", err=True)
             tries += 1
             self.pause(pauses.failed())
 
