@@ -101,8 +101,11 @@ def _never_happens(transitions: set[Transition], target: Whom, config: Config) -
         return "no event becomes imminent while events.imminent is empty"
     if transitions == {Transition.HOOK_FAILED} and not (config.hooks or config.kubernetes.drain.evicts):
         return "there are no hooks that could fail"
-    if target is Whom.OTHER and transitions <= {Transition.APPROVED, Transition.HOOK_FAILED}:
-        return "nothing is approved, and no hook runs, for events of other VMs only"
+    spared = {Transition.APPROVED}
+    if all(hook.match.target is Whom.SELF for hook in config.hooks):
+        spared.add(Transition.HOOK_FAILED)
+    if target is Whom.OTHER and transitions <= spared:
+        return "for events of other VMs nothing is approved, and no hook runs without target: other or any"
     return ""
 
 

@@ -49,7 +49,7 @@ def warnings(folder: Path, text: str) -> list[str]:
         (
             APPROVING + ROUTES % "match: {transitions: [approved], target: other}",
             ROUTE,
-            f"{NOTHING}nothing is approved, and no hook runs, for events of other VMs only",
+            f"{NOTHING}for events of other VMs nothing is approved, and no hook runs without target",
         ),
         (
             ROUTES % "match: {transitions: [scheduled], statuses: [Started]}",
@@ -122,6 +122,7 @@ def test_what_cannot_act(tmp_path: Path, text: str, key: str, problem: str) -> N
         RULE % "event_types: [Freeze]" + DRAIN % "event_types: [Freeze, Reboot], transitions: [scheduled]",
         RULE % "max_duration: 8s" + DRAIN % "min_duration: 8s",
         RULE % "min_duration: 4s" + DRAIN % "max_duration: 4s",
+        ROUTES % "match: {transitions: [hook_failed], target: other}" + DRAIN % "target: any",
         ROUTES % "match: {transitions: [hook_failed]}" + "kubernetes: {drain: {enabled: true}}",
     ],
 )
