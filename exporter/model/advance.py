@@ -166,6 +166,7 @@ class _Walk:
             unread=False,
             announced=event.not_before or before.announced,
             typed_at=self._now if is_retyped else before.typed_at,
+            first_type=before.first_type or (before.event.event_type if is_retyped else ""),
         )
         after = with_notice(before, after, self._now)
         transition = _status_transition(before, event)

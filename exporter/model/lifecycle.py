@@ -65,7 +65,8 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     ``unread`` is true if the newest document lists the event but it could not be read. ``hooked`` counts the
     transitions for which hooks have been queued: none are while this VM does not know its name.
     ``notice_left`` is the notice in seconds by which `Transition.IMMINENT` was last decided. ``typed_at`` is
-    when the event's type changed last, and ``typed`` the number of transitions before that was reported.
+    when the event's type changed last, and ``typed`` the number of transitions before that was reported;
+    ``first_type`` is its type before it changed first.
     """
 
     event: ScheduledEvent
@@ -88,6 +89,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     notice_left: float | None = None
     typed_at: datetime | None = None
     typed: int = 0
+    first_type: str = ""
 
     @property
     def key(self) -> str:

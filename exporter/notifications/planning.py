@@ -22,7 +22,7 @@ from exporter.config.yamlfile import Keys, dotted
 from exporter.errors import Mistakes
 from exporter.health import Health
 from exporter.model.events import normal_name
-from exporter.model.lifecycle import Occurrence
+from exporter.model.lifecycle import Life, Occurrence
 from exporter.model.messages import (
     AnyMessage,
     Backlog,
@@ -131,22 +131,33 @@ class Plan(msgspec.Struct, frozen=True):
 def _targets(
     routes: Sequence[Route], occurrence: Occurrence, instance: str | None, now: datetime
 ) -> dict[str, bool]:
-    """Return the targets, each with whether a route for other VMs selects it: its incidents are shared."""
+    """Return the targets, each with whether its incidents are shared with other VMs."""
     life = occurrence.life
     first = next(iter(life.event.resources), None)
     is_first = instance is None or first is None or normal_name(first) == normal_name(instance)
     holds = partial(Match.holds, event=life.event, target=life.target, now=now)
     found: list[str] = []
-    shared: set[str] = set()
     for route in routes:
-        match = route.match
-        if (is_first or route.leader != "first") and holds(match, transition=occurrence.transition):
+        if (is_first or route.leader != "first") and holds(route.match, transition=occurrence.transition):
             found += route.targets
-        # All else that a match asks for may change within a life, whose incident has one key.
-        lasting = Match(match.event_types, match.event_sources, target=match.target)
-        if match.target is not Whom.SELF and holds(lasting):
-            shared.update(route.targets)
-    return {target: target in shared for target in found}
+    return {
+        target: _is_shared([route.match for route in routes if target in route.targets], life)
+        for target in found
+    }
+
+
+def _is_shared(matches: Sequence[Match], life: Life) -> bool:
+    """Return whether a match for other VMs selects an event, as it was first if one selected it then.
+
+    An incident has one key in all its life, so only what lasts counts: nothing that differs by transition.
+    """
+    first = replace(life.event, event_type=life.first_type or life.event.event_type)
+    for event in (first, life.event):
+        lasting = [Match(one.event_types, one.event_sources, target=one.target) for one in matches]
+        held = [one for one in lasting if one.holds(event, target=life.target, now=life.first_seen)]
+        if held:
+            return any(one.target is not Whom.SELF for one in held)
+    return False
 
 
 def _message(

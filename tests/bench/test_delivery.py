@@ -109,6 +109,28 @@ def test_an_incident_that_waited(build: Build, not_taken: Delivery) -> None:
     assert bench.metric("notifications_total", outcome="refused") == (0 if not_taken.delivered else 3)
 
 
+@pytest.mark.parametrize(
+    ("types", "key"),
+    [
+        (("Reboot", "Freeze"), "a"),
+        (("Freeze", "Reboot"), "a/WestNO_0"),
+        (("Redeploy", "Reboot"), "a"),
+    ],
+)
+def test_an_incident_of_another_type(build: Build, types: tuple[str, ...], key: str) -> None:
+    """The messages of a life carry one key, by the routes for its first type if there are any."""
+    route = "{targets: [oncall], match: {event_types: [%s], target: %s}}"
+    bench = build(
+        ONCALL.replace("]", f"], routes: [{route % ('Reboot', 'any')}, {route % ('Freeze', 'self')}]")
+    )
+    for event_type in types:
+        bench.show(*events("a", EventType=event_type), wait=60)
+    bench.restart()
+    bench.show()
+    assert {one.incident for one in bench.sent()} == {key}
+    assert bench.sent()[-1].resolves
+
+
 def test_a_storm_goes_out_gravest_first(build: Build) -> None:
     """What lasts longer than two seconds does not hold up what is critical."""
     bench = build(ONCALL)
