@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from exporter.model.events import Target
+from exporter.model.events import REBALANCE, Target
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
@@ -98,7 +98,7 @@ def explanation(message: AnyMessage) -> str:
     meaning = _ENDED[event.outcome] if event.outcome in _ENDED else effect(event.type)
     if transition is Transition.HOOK_FAILED:
         meaning = f"A hook for this event failed: what it prepares or restores may not be done. {meaning}"
-    if transition is Transition.ADVISED:
+    if transition is Transition.ADVISED and event.type != REBALANCE:
         meaning = f"Azure lists the event as {event.status} and has not scheduled it. {meaning}"
     if transition is Transition.APPROVED:
         meaning = f"This exporter approved the event: Azure may start it before the planned time. {meaning}"

@@ -120,6 +120,7 @@ def test_a_recommendation(build: Build, status: str) -> None:
     advice = reboot(bench, 20, EventStatus=status) | {"EventType": "SpotRebalanceRecommendation"}
     bench.show(advice, wait=600)
     assert transitions(bench) == ["advised"]
+    assert bench.sent()[0].body.startswith("Azure may evict this Spot VM soon. Nothing is scheduled yet.")
     assert 'class="event warning"' in bench.request("/")[1]
     assert bench.request("/-/in-service")[0] == 200
     assert bench.approved == []
