@@ -18,8 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 from exporter import __version__, config
 from exporter.clock import Clock
 from exporter.config import Config, Overrides, loading
-from exporter.config.addresses import NotifyUrls
-from exporter.config.addresses import variables as secret_variables
+from exporter.config.addresses import NotifyUrls, variables
 from exporter.config.loading import Loaded
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.health import DegradedReason, Health
@@ -92,8 +91,7 @@ class App:
         self.health = Health(clock)
         # What the check of targets found only after the start.
         self._reported: list[str] = []
-        variables = environment(os.environ, secret_variables(self._config))
-        self._sender = sender_type(clock, self.health, variables)
+        self._sender = sender_type(clock, self.health, environment(os.environ, variables(self._config)))
         self._registry = CollectorRegistry()
         disable_created_metrics()
         ProcessCollector(registry=self._registry)
@@ -203,12 +201,14 @@ class App:
 
     def _prepare(self) -> Callable[[], None]:
         """Read the configuration again, and return the function that applies it."""
+        problem = ""
         try:
             fresh, plan = self._fresh()
+            problem = "nothing was reloaded, as the web configuration was invalid; reload again"
             self._web.reload()
         except ConfigurationError as error:
             self._metrics.loaded(None)
-            self.health.report(DegradedReason.RELOAD_FAILED, str(error))
+            self.health.report(DegradedReason.RELOAD_FAILED, problem or str(error))
             raise
         return partial(self._use, fresh.config, plan)
 

@@ -1,5 +1,6 @@
 """``--web.config.file`` while the program runs: reloaded when it, or a file that it names, changes."""
 
+import contextlib
 import logging
 import ssl
 import threading
@@ -39,14 +40,12 @@ class WebConfig:
         """Return the current settings; never raises."""
         with self._lock:
             if self._path and self._due():
-                try:
+                with contextlib.suppress(ConfigurationError):
                     self._renew(self._path)
-                except ConfigurationError as error:
-                    self._health.report(DegradedReason.RELOAD_FAILED, str(error), _SUBJECT)
             return self._settings
 
     def reload(self) -> None:
-        """Reload the file now, or raise ConfigurationError and keep the old settings."""
+        """Reload the file now, or report and raise ConfigurationError and keep the old settings."""
         with self._lock:
             if self._path:
                 self._renew(self._path)
@@ -73,16 +72,24 @@ class WebConfig:
         # stored: a half-written pair is read again a second later.
         seen = _stamps(self._settings.files)
         self._seen = []
-        settings = _load(path)
-        if (settings.tls is None) is not (self._settings.tls is None):
-            raise ConfigurationError(
-                f"{path}: TLS is switched on and off by a restart only; restart the exporter"
-            )
+        try:
+            settings = self._fresh(path)
+        except ConfigurationError as error:
+            self._health.report(DegradedReason.RELOAD_FAILED, str(error), _SUBJECT)
+            raise
         if settings.files != self._settings.files:
             seen = _stamps(settings.files)
         self._settings, self._seen = settings, seen
         self._health.clear(DegradedReason.RELOAD_FAILED, _SUBJECT)
         log.info("web configuration reloaded", extra={"path": str(path)})
+
+    def _fresh(self, path: Path) -> WebSettings:
+        settings = _load(path)
+        if (settings.tls is None) is not (self._settings.tls is None):
+            raise ConfigurationError(
+                f"{path}: TLS is switched on and off by a restart only; restart the exporter"
+            )
+        return settings
 
 
 def _load(path: Path) -> WebSettings:

@@ -113,6 +113,22 @@ def test_a_reload_raises_what_is_wrong(tmp_path: Path) -> None:
     assert list(setting.config.current().users) == ["bob"]
 
 
+def test_a_reload_that_a_broken_file_refuses(build: Build, tmp_path: Path) -> None:
+    """Each problem is there once: the file until it is right again, the reload until the next one."""
+    path = write(tmp_path, "")
+    bench = build(web_config_file=path)
+    _rewrite(path, "nonsense: 1\n")
+    assert bench.reload() == 500
+    bench.advance(2)
+    wrong, missed = bench.api("problems")
+    assert "nonsense: unknown key" in wrong
+    assert missed.startswith("reload_failed: nothing was reloaded")
+    _rewrite(path, "")
+    bench.advance(2)
+    assert bench.api("problems") == [missed]
+    assert (bench.reload(), bench.api("problems")) == (200, [])
+
+
 @pytest.mark.parametrize("before", ["", PAIR])
 def test_tls_does_not_come_or_go(pki: Pki, before: str) -> None:
     """A running server cannot change between HTTP and HTTPS; the error recommends a restart."""
