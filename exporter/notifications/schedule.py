@@ -114,7 +114,7 @@ class Schedule:
         if self._is_down and (self._attempts or now < self._paused_until):
             return Turn(delay=None if self._attempts else self._paused_until - now)
         later = {life: at for life in self._holds.keys() - busy if (at := self._due(self._holds[life])) > now}
-        blocked = (busy | later.keys()) & lane.lives.keys()
+        blocked = (busy | later.keys() | lane.behind.keys()) & lane.lives.keys()
         if len(blocked) == len(lane.lives):
             self._recovering = self._recovering and bool(self._failing or self._attempts)
             return Turn(delay=min(later.values()) - now if later else None)
@@ -200,13 +200,15 @@ class Schedule:
         newest = max(attempt.begun for attempt in self._attempts.values())
         return max(newest + SLOW_SECONDS - now, 0)
 
-    def _choose(self, lane: Lane, blocked: Collection[str], backlog: Backlog, *, late: bool) -> Turn:
+    def _choose(self, lane: Lane, blocked: set[str], backlog: Backlog, *, late: bool) -> Turn:
         """Return the turn of the events that may be tried."""
         if backlog is Backlog.DIGEST and self._recovering:
-            free = lane.count - sum(len(lane.lives.get(life, ())) for life in blocked)
+            # A digest has all lives of an event, in their order.
+            held = blocked if blocked - lane.behind.keys() else ()
+            free = lane.count - sum(len(lane.lives.get(life, ())) for life in held)
             if self._is_time_for_digest(free):
-                again = self._again(lane, blocked)
-                graded = (life for lives in lane.ranked.values() for life in lives if life not in blocked)
+                again = self._again(lane, held)
+                graded = (life for lives in lane.ranked.values() for life in lives if life not in held)
                 return Turn(again or lane.items(graded, MOST_IN_DIGEST), digest=True)
         if self._recovering or self._holds or late:
             life = self._first(lane, blocked, backlog)

@@ -32,16 +32,23 @@ class Lane:
 
     ``lives`` has those of each event in their order. ``queue`` has the event of each message, in the order of
     the queue, by place. ``ranked`` has the events by the severity of their next message, the gravest first.
+    ``behind`` has the lives of events with an earlier life in the lane, whose messages come before theirs.
     """
 
     def __init__(self) -> None:
         self.lives: dict[str, dict[int, Item]] = {}
         self.queue: dict[int, str] = {}
         self.ranked: dict[Severity, dict[str, None]] = {severity: {} for severity in reversed(Severity)}
+        self.behind: dict[str, None] = {}
         self.count = 0
         self._places = 0
+        self._of_event: dict[str, dict[str, None]] = {}
 
     def put(self, life: str, sequence: int, severity: Severity) -> None:
+        if life not in self.lives:
+            lives = self._of_event.setdefault(_event(life), {})
+            self.behind |= dict.fromkeys([life] if lives else [])
+            lives[life] = None
         items = self.lives.setdefault(life, {})
         if sequence not in items:
             self._places += 1
@@ -60,6 +67,8 @@ class Lane:
             if items:
                 self.lives[life] = items
                 self._rank(life, add=True)
+            else:
+                self._forget(life)
 
     def items(self, lives: Iterable[str], most: int) -> tuple[Item, ...]:
         """Return messages of some events, at most so many, in the order of the queue."""
@@ -70,12 +79,29 @@ class Lane:
                 break
         return tuple(sorted(found[:most], key=lambda item: item.place))
 
+    def _forget(self, life: str) -> None:
+        """Forget a life without messages: the next one of its event has its turn."""
+        event = _event(life)
+        lives = self._of_event[event]
+        del lives[life]
+        self.behind.pop(life, None)
+        if lives:
+            self.behind.pop(next(iter(lives)), None)
+        else:
+            del self._of_event[event]
+
     def _rank(self, life: str, *, add: bool) -> None:
         first = next(iter(self.lives[life].values()), None)
         if first is not None and add:
             self.ranked[first.severity].setdefault(life)
         elif first is not None:
             del self.ranked[first.severity][life]
+
+
+def _event(life: str) -> str:
+    """Return what the keys of all lives of an event have in common, see `Life.key`."""
+    event, mark, number = life.rpartition("#")
+    return event if mark and number.isdigit() else life
 
 
 class Waiting(NamedTuple):

@@ -110,6 +110,38 @@ def test_an_incident_that_waited(build: Build, not_taken: Delivery) -> None:
 
 
 @pytest.mark.parametrize(
+    ("backlog", "lives", "told_of_each"),
+    [
+        (Backlog.LAST, 2, ["cancelled"]),
+        (Backlog.EACH, 2, ["scheduled", "cancelled"]),
+        (Backlog.DIGEST, 7, ["scheduled", "cancelled"]),
+    ],
+)
+def test_an_event_that_returns_while_the_target_is_down(
+    build: Build, backlog: Backlog, lives: int, told_of_each: list[str]
+) -> None:
+    """The end of a life comes before the next one, although that is graver: it leaves the incident open."""
+    bench = build(ONCALL)
+    bench.sender().backlog, bench.sender().answer = backlog, lambda _: DOWN
+    bench.reload()
+    for _ in range(lives - 1):
+        bench.show(*events("a", EventType="Reboot"))
+        bench.show()
+    bench.show(*events("a", EventType="Reboot"))
+    bench.sender().requests.clear()
+    bench.sender().answer = lambda _: OK
+    bench.advance(400)
+    told = [
+        one.transition
+        for sent in bench.sender().requests
+        for one in sent.messages
+        if sent.is_digest or one is sent.messages[-1]
+    ]
+    assert told == told_of_each * (lives - 1) + ["scheduled"]
+    assert len(bench.sent()) == (2 if backlog is Backlog.DIGEST else len(told))
+
+
+@pytest.mark.parametrize(
     ("types", "key"),
     [
         (("Reboot", "Freeze"), "a"),
