@@ -121,7 +121,6 @@ class Disk:
             raise DiskError(f"the file system does not allow SQLite's write-ahead log ({mode})")
         # Committed changes must survive a crash of the VM, too.
         self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("PRAGMA journal_size_limit = 1048576")
         self._identity = self.path.stat()
         return version
 

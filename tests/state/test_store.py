@@ -1,13 +1,18 @@
 """The store on a disk that does as it should."""
 
+import os
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.errors import StateDirectoryInUseError
 from exporter.model.advance import advance
 from exporter.model.documents import Document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
@@ -115,3 +120,22 @@ def test_reading_does_not_wait_for_the_disk(fixture: StateFixture) -> None:
         assert store.outbox.first("oncall", 1) == []
         assert store.hook_jobs.counts() == {}
         assert store.load() == Known()
+
+
+def test_a_new_file(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shrinks with its content, survives a power failure with its directory, and leaves nothing open."""
+    descriptors = Path("/proc/self/fd")
+    before = sorted(descriptors.iterdir())
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append((descriptors / str(file)).readlink()))
+    fixture.open()
+    assert flushed == [fixture.directory]
+    with pytest.raises(StateDirectoryInUseError, match=rf"/state is in use by .* \(pid {os.getpid()}\); use"):
+        StateFixture(fixture.directory).open()
+    fixture.close()
+    assert sorted(descriptors.iterdir()) == before
+    assert sorted(path.name for path in fixture.directory.iterdir()) == ["state.db", "state.lock"]
+    with closing(sqlite3.connect(fixture.path)) as connection:
+        pragmas = ("page_size", "auto_vacuum", "journal_mode")
+        found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
+    assert found == [8192, 1, "wal"]
