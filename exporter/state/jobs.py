@@ -5,7 +5,6 @@ import queue
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -13,9 +12,7 @@ from msgspec.structs import replace
 from exporter.model.jobs import Finding, HookOutcome, Job, Span, UtcTime, hook_failure
 from exporter.model.lifecycle import HISTORY, Life, Transition
 from exporter.state.journal import Journal, Table, Transaction
-from exporter.state.queues import JobKey, Queue, Record, Spans
-
-W = TypeVar("W")
+from exporter.state.queues import JobKey, Queue, Record, Spans, W
 
 
 class Jobs(Queue[W]):

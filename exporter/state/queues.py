@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from exporter.model.jobs import Span, SpanEvent
-from exporter.state.journal import Journal, Table, Transaction
+from exporter.state.journal import Journal, K, Table, Transaction, V
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +20,6 @@ CAPACITY = 2048
 # `documents.MOST_BYTES`, this bounds the state.
 MOST_BYTES = {"message": 9 * 2**19, "hook": 2**19, "span": 2**20, "span_event": 2**18}
 
-K = TypeVar("K")
-V = TypeVar("V")
 W = TypeVar("W")
 
 
