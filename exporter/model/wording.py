@@ -57,7 +57,7 @@ def relative(at: datetime | None, now: datetime) -> str:
     if at is None:
         return "unknown"
     ahead = (at - now).total_seconds()
-    if abs(ahead) < 0.5:
+    if abs(ahead) <= 0.5:
         return "now"
     return f"in {duration(ahead)}" if ahead > 0 else f"{duration(-ahead)} ago"
 

@@ -58,7 +58,8 @@ def test_expected_durations_are_said_plainly(seconds: int | None, expected: str)
     ("seconds", "expected", "rough"),
     [
         (0.4, "now", "under 1 min"),
-        (-0.4, "now", "under 1 min"),
+        (-0.5, "now", "under 1 min"),
+        (0.6, "in 1 s", "under 1 min"),
         (29, "in 29 s", "under 1 min"),
         (-3, "3 s ago", "under 1 min"),
         (31, "in 31 s", "1 min"),
