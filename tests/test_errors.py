@@ -1,0 +1,51 @@
+import pytest
+
+from exporter.errors import ConfigurationError, Mistakes, cause, one_line, quoted, scrubbed
+
+
+@pytest.mark.parametrize(
+    ("text", "is_shown"),
+    [
+        ("ab " * 20, True),
+        ("ab " * 20 + "c", False),
+        ("x" * 23, True),
+        ("x" * 24, False),
+        ("12345678", True),
+        ("123456789", False),
+        ("abcdef1", True),
+        ("abcdefg1", False),
+        ("node_12345678_x", True),
+        ("http://a", False),
+        ("a@b", False),
+    ],
+)
+def test_what_may_be_a_secret(text: str, is_shown: bool) -> None:
+    """Errors show addresses, tokens and long texts by their length alone."""
+    assert quoted(text) == (repr(text) if is_shown else f"a text of {len(text)} characters")
+    assert scrubbed("bad 'abcdefg1' in http://a") == "bad '...' in ..."
+
+
+def test_the_reason_of_an_error() -> None:
+    """It is the innermost one, on one line of at most 160 characters, or the type of an error without any."""
+    outer = RuntimeError("outer", ValueError("a\x1b[1m\n b"))
+    assert cause(outer) == "a [1m b"
+    outer.__cause__ = PermissionError(13, "Permission denied", "/x")
+    assert (cause(outer), cause(OSError("odd")), cause(KeyError())) == (
+        "Permission denied",
+        "odd",
+        "KeyError",
+    )
+    assert [one_line("x" * 160), one_line("x" * 161)] == ["x" * 160, "x" * 159 + "…"]
+
+
+def test_mistakes_are_collected() -> None:
+    """Configuration errors are raised together, each once, by their lines; other errors at once."""
+    mistakes = Mistakes()
+    mistakes.check()
+    for problems in (("a:b.yml:10: x", "no line"), ("a:b.yml:9: y", "no line")):
+        with mistakes:
+            raise ConfigurationError(*problems)
+    with pytest.raises(ConfigurationError, match=r"^no line; a:b\.yml:9: y; a:b\.yml:10: x$"):
+        mistakes.check()
+    with pytest.raises(KeyError), mistakes:
+        raise KeyError
