@@ -33,13 +33,12 @@ def notice_left(event: ScheduledEvent, now: datetime) -> float | None:
 def with_notice(before: Life | None, after: Life, now: datetime) -> Life:
     """Return the life after a document, with the notice by which it becomes imminent."""
     left = notice_left(after.event, now)
-    known = before.notice_left if before is not None else None
     if left is None:
         return after
-    if before is None or known is None:
-        return replace(after, notice_left=left)
-    is_moved = after.event.not_before != before.announced
-    return replace(after, notice_left=max(known, left) if is_moved else known)
+    if before is not None and before.notice_left is not None:
+        is_moved = after.event.not_before != before.announced
+        left = max(before.notice_left, left) if is_moved else before.notice_left
+    return replace(after, notice_left=left)
 
 
 def imminent(lives: Sequence[Life], now: datetime, thresholds: Sequence[float]) -> Iterator[Life]:

@@ -122,11 +122,6 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
         return any(record.transition in transitions for record in self.transitions)
 
 
-# The fields of `ScheduledEvent` whose names differ from those of the API.
-_FIELDS = {"type": "event_type"}
-_SHOWN_AS = {field: shown for shown, field in _FIELDS.items()}
-
-
 class Change(msgspec.Struct, frozen=True):
     """One field of an `UPDATED` transition, named as in the API; the values are those of `ScheduledEvent`."""
 
@@ -162,8 +157,10 @@ class Occurrence(msgspec.Struct, frozen=True):
     @property
     def event_before(self) -> ScheduledEvent | None:
         """The event before its type changed; None if the type did not change."""
-        old = {_FIELDS.get(change.field, change.field): change.old for change in self.changes}
-        return replace(self.life.event, **old) if "event_type" in old else None
+        old = {change.field: change.old for change in self.changes}
+        if "type" not in old:
+            return None
+        return replace(self.life.event, event_type=old.pop("type"), **old)
 
     @property
     def notice(self) -> timedelta | None:
@@ -236,16 +233,12 @@ def phase_of(event: ScheduledEvent) -> Transition:
 
 def changes_between(old: ScheduledEvent, new: ScheduledEvent) -> tuple[Change, ...]:
     """Return the changes of an event that are reported."""
-    names = [
-        name
-        for name in ("event_type", "not_before", "duration_seconds")
-        if getattr(old, name) != getattr(new, name)
-    ]
-    if not same_resources(old.resources, new.resources):
-        names.append("resources")
-    if old.description != new.description:
-        names.append("description")
-    return tuple(Change(_SHOWN_AS.get(name, name), getattr(old, name), getattr(new, name)) for name in names)
+    return tuple(
+        Change(name.removeprefix("event_"), before, after)
+        for name in ("event_type", "not_before", "duration_seconds", "resources", "description")
+        if (before := getattr(old, name)) != (after := getattr(new, name))
+        and (name != "resources" or not same_resources(before, after))
+    )
 
 
 def due_hooks(life: Life, done: int) -> Iterator[Occurrence]:

@@ -36,7 +36,7 @@ class Outages:
     def valid(self, seen: Snapshot) -> None:
         """Note a valid document, which ends an outage; ``seen`` is what was known before it."""
         if self._reported is not None:
-            self._change(WatchChange.RECOVERED, self._reported, None, seen)
+            self._change(WatchChange.RECOVERED, self._reported, seen)
         self._valid_at, self._valid_since = self._clock.monotonic(), self._clock.now()
         is_pending = any(life.event.is_scheduled for life in seen.current)
         if self._valid_at - self._noted_at >= (_NOTE_PENDING_SECONDS if is_pending else _NOTE_SECONDS):
@@ -48,12 +48,12 @@ class Outages:
         blind = self._clock.monotonic() - self._valid_at
         if self._reported is None and blind >= self._notifier.plan.blind_after:
             outage = Outage(self._valid_since, f"watch/{seen.instance or platform.node()}")
-            self._change(WatchChange.BLIND, outage, outage, seen)
+            self._change(WatchChange.BLIND, outage, seen)
 
-    def _change(self, change: WatchChange, outage: Outage, lasting: Outage | None, seen: Snapshot) -> None:
+    def _change(self, change: WatchChange, outage: Outage, seen: Snapshot) -> None:
         """Record that an outage begins or ends, with messages about it."""
         messages = self._notifier.plan.compose_watch(change, outage, self._clock.now(), seen)
-        self._reported = lasting
-        self._store.record_outage(lasting, messages)
+        self._reported = outage if change is WatchChange.BLIND else None
+        self._store.record_outage(self._reported, messages)
         self._notifier.wake()
         log.warning(change.value, extra={"since": outage.since, "error": seen.last_error})
