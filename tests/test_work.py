@@ -12,9 +12,9 @@ PATIENCE = 30.0
 
 
 def test_step_is_called_at_once_until_it_asks_for_a_pause() -> None:
-    """A step that returns 0 is called again without a pause, and after a pause only by `wake`."""
+    """A step that returns 0 is called again without a pause; `wake` ends a pause, the only end of None."""
     calls = threading.Semaphore(0)
-    delays = iter([0, 0, None, None])
+    delays = iter([0, 0, 0.3, None, None])
 
     def step() -> float | None:
         calls.release()
@@ -25,10 +25,23 @@ def test_step_is_called_at_once_until_it_asks_for_a_pause() -> None:
     for _ in range(3):
         assert calls.acquire(timeout=PATIENCE)
     assert not calls.acquire(timeout=0.05)
+    assert calls.acquire(timeout=PATIENCE)
+    assert not calls.acquire(timeout=0.05)
     loop.wake()
     assert calls.acquire(timeout=PATIENCE)
+    assert not loop.join(-1)
+    assert [thread.daemon for thread in threading.enumerate() if thread.name == "test"] == [True]
     loop.stop()
     assert loop.join(PATIENCE)
+
+
+def test_a_loop_that_was_stopped_before_it_started() -> None:
+    """It never runs, and nobody has to wait for it."""
+    loop = Loop("test", lambda: None)
+    loop.stop()
+    loop.start()
+    assert loop.join(PATIENCE)
+    assert loop._thread.ident is None
 
 
 def test_wake_during_a_step_is_not_lost() -> None:
