@@ -69,6 +69,6 @@ class Sleep:
         return 0.0
 
     def close(self) -> None:
-        with contextlib.suppress(OSError, TypeError):
-            os.close(self._schedstat)  # type: ignore[arg-type]  # it may never have been opened
-        self._schedstat = None
+        if self._schedstat is not None:
+            os.close(self._schedstat)
+            self._schedstat = None
