@@ -205,7 +205,7 @@ class Schedule:
         if backlog is Backlog.DIGEST and self._recovering:
             # A digest has all lives of an event, in their order.
             held = blocked if blocked - lane.behind.keys() else ()
-            free = lane.count - sum(len(lane.lives.get(life, ())) for life in held)
+            free = len(lane.queue) - sum(len(lane.lives.get(life, ())) for life in held)
             if self._is_time_for_digest(free):
                 again = self._again(lane, held)
                 graded = (life for lives in lane.ranked.values() for life in lives if life not in held)

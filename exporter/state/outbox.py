@@ -1,5 +1,6 @@
 """The messages that wait for their targets, in an order that nobody has to read them all for."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -40,7 +41,6 @@ class Lane:
         self.queue: dict[int, str] = {}
         self.ranked: dict[Severity, dict[str, None]] = {severity: {} for severity in reversed(Severity)}
         self.behind: dict[str, None] = {}
-        self.count = 0
         self._places = 0
         self._of_event: dict[str, dict[str, None]] = {}
 
@@ -52,7 +52,6 @@ class Lane:
         items = self.lives.setdefault(life, {})
         if sequence not in items:
             self._places += 1
-            self.count += 1
             items[sequence] = Item(life, sequence, severity, self._places)
             self.queue[self._places] = life
             self._rank(life, add=True)
@@ -61,7 +60,6 @@ class Lane:
         """Remove a message, if it is there; of those as grave, the event's next one is ranked last."""
         items = self.lives.get(life, {})
         if sequence in items:
-            self.count -= 1
             self._rank(life, add=False)
             del self.queue[items[sequence].place], items[sequence], self.lives[life]
             if items:
@@ -72,12 +70,8 @@ class Lane:
 
     def items(self, lives: Iterable[str], most: int) -> tuple[Item, ...]:
         """Return messages of some events, at most so many, in the order of the queue."""
-        found: list[Item] = []
-        for life in lives:
-            found += self.lives[life].values()
-            if len(found) >= most:
-                break
-        return tuple(sorted(found[:most], key=lambda item: item.place))
+        found = itertools.chain.from_iterable(self.lives[life].values() for life in lives)
+        return tuple(sorted(itertools.islice(found, most), key=lambda item: item.place))
 
     def _forget(self, life: str) -> None:
         """Forget a life without messages: the next one of its event has its turn."""
@@ -91,11 +85,11 @@ class Lane:
             del self._of_event[event]
 
     def _rank(self, life: str, *, add: bool) -> None:
-        first = next(iter(self.lives[life].values()), None)
-        if first is not None and add:
-            self.ranked[first.severity].setdefault(life)
-        elif first is not None:
-            del self.ranked[first.severity][life]
+        lives = self.ranked[next(iter(self.lives[life].values())).severity]
+        if add:
+            lives.setdefault(life)
+        else:
+            del lives[life]
 
 
 def _event(life: str) -> str:
