@@ -125,19 +125,19 @@ def decode_document(body: bytes) -> Document:
     lost, size = 0, 0
     for item in raw.events:
         event = _decode_event(item, doubts, defects)
-        size += event.size if event is not None else 0
-        if event is not None and (size > MOST_BYTES or len(events) == MOST_EVENTS):
-            defects.append(Defect(event.event_id, f"event {event.event_id}: {_LEFT_OUT}", lost=True))
-            events.pop(event.key, None)
-        elif event is not None:
-            events.pop(event.key, None)
-            events[event.key] = event
-        else:
-            events.pop(defects[-1].event_id.lower(), None)
+        key = event.key if event is not None else defects[-1].event_id.lower()
+        events.pop(key, None)
+        if event is None:
             lost += 1
-        if lost > _MOST_LOST:
-            problem = f"over {_MOST_LOST} events cannot be read: {defects[-1].message}"
-            raise ImdsError(PollOutcome.INVALID_DOCUMENT, problem)
+            if lost > _MOST_LOST:
+                problem = f"over {_MOST_LOST} events cannot be read: {defects[-1].message}"
+                raise ImdsError(PollOutcome.INVALID_DOCUMENT, problem)
+            continue
+        size += event.size
+        if size > MOST_BYTES or len(events) == MOST_EVENTS:
+            defects.append(Defect(event.event_id, f"event {event.event_id}: {_LEFT_OUT}", lost=True))
+        else:
+            events[key] = event
     return Document(incarnation, tuple(events.values()), tuple(defects))
 
 

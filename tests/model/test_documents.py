@@ -216,6 +216,41 @@ def test_a_bad_field_is_lost_alone(field: str, value: Any, left: dict[str, Any],
     assert beside_good(raw_event(**{field: value})) == ((event,), (defect,))
 
 
+@pytest.mark.parametrize(
+    ("field", "longest", "longer", "problem"),
+    [
+        ("Description", "x" * 2000, "x" * 2001, "cut from 2001 to 2000 characters"),
+        ("EventSource", "x" * 256, "x" * 257, "cut from 257 to 256 characters"),
+        ("EventStatus", "x" * 256, "x" * 257, "'xxxxxxxxxxxx...xxxxxxxxxxxxx' is not a status"),
+        ("Resources", ["x" * 256], ["x" * 257], "['xxxxxxxxxxxx...xxxxxxxxxxxxx'] is not a list of names"),
+        (
+            "Resources",
+            ["x" * 256] * 256,
+            ["x" * 256] * 256 + ["x"],
+            "257 names of 65537 characters; 65536 are possible",
+        ),
+        ("ResourceType", "", "x" * 262_142, "cut from 262142 to 256 characters"),
+        ("ResourceType", "", "x" * 262_143, "262145 bytes; 262144 are possible"),
+        ("DurationInSeconds", 3_999_999_999, 4_000_000_000, "4000000000 is not a number of seconds"),
+    ],
+)
+def test_the_longest_fields(field: str, longest: Any, longer: Any, problem: str) -> None:
+    """What is as long as it may be is read whole; what is longer is cut, left out and reported."""
+    decoded(**{field: longest})
+    found = decode_document(body(raw_event(**{field: longer})))
+    assert [event.doubts for event in found.events] == [(f"{field}: {problem}",)]
+
+
+def test_the_longest_names() -> None:
+    """An id or a type that is longer costs the event."""
+    longest = {"EventId": "x" * 256, "EventType": "y" * 256}
+    assert decoded(**longest).event_type == "y" * 256
+    for field, value in longest.items():
+        _, (defect,) = beside_good(raw_event(**longest | {field: value + "z"}))
+        shown = "without a readable id" if field == "EventId" else "x" * 256
+        assert defect.message == f"event {shown}: {field} has 257 characters; 256 are possible"
+
+
 def test_a_defect_reads_the_same_wherever_the_event_stands() -> None:
     """The defect of an event stays the same when its neighbours change."""
     bad = raw_event(EventType=None)
