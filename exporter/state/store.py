@@ -151,11 +151,13 @@ class Store:
     def _work_view(self, kind: Literal["message", "hook"], key: JobKey, record: Record[Any]) -> WorkView:
         life = self._events.entries.get(key.life)
         known = life.transitions if life is not None else ()
-        transition = known[key.sequence - 1].transition if 0 < key.sequence <= len(known) else None
+        found = (one.transition for number, one in enumerate(known, 1) if number == key.sequence)
         state = record.outcome or ""
         if record.done is None:
             state = "running" if kind == "hook" and record.attempts else "pending"
-        return WorkView(kind, key.lane if kind == "message" else key.name, transition, state, record.done)
+        return WorkView(
+            kind, key.lane if kind == "message" else key.name, next(found, None), state, record.done
+        )
 
     def close(self) -> None:
         self._journal.close()

@@ -2,64 +2,75 @@
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from exporter.errors import StateDirectoryInUseError
+from exporter.errors import ImdsError, StateDirectoryInUseError
 from exporter.model.advance import advance
-from exporter.model.documents import Document
-from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.lifecycle import HISTORY, Known
+from exporter.model.documents import Document, decode_document
+from exporter.model.events import SCHEDULED, ScheduledEvent
+from exporter.model.jobs import Job
+from exporter.model.lifecycle import HISTORY, Known, Transition
+from exporter.model.messages import Outcome
+from exporter.model.views import WorkView
+from exporter.state.queues import JobKey
+from tests.model.histories import history
+from tests.notifications.messages import message, view
 from tests.state_support import START, StateFixture, life_of, nth_step, on_disk
 
-_IDS = ("A", "b", "c\x00é", "D")
-_EVENTS = st.builds(
-    ScheduledEvent,
-    event_id=st.sampled_from(_IDS),
-    event_type=st.sampled_from(["Freeze", "Reboot", "Neu"]),
-    event_status=st.sampled_from([SCHEDULED, STARTED, "Odd"]),
-    resources=st.lists(st.text(max_size=4), max_size=2).map(tuple),
-    not_before=st.none() | st.datetimes().map(lambda at: at.replace(tzinfo=START.tzinfo)),
-    duration_seconds=st.none() | st.integers(0, 4_000_000_000),
-    description=st.text(max_size=8),
-)
-_DOCUMENTS = st.builds(
-    Document,
-    incarnation=st.integers(0, 5) | st.integers(0, 2**80),
-    events=st.lists(_EVENTS, max_size=4, unique_by=lambda event: event.key).map(tuple),
-)
-_MOVES = st.tuples(st.timedeltas(timedelta(0), timedelta(days=60)), _DOCUMENTS, st.booleans())
 
-
-@settings(max_examples=30)
-@given(st.lists(_MOVES, max_size=8))
-def test_any_history_survives_restarts(moves: list[tuple[timedelta, Document, bool]]) -> None:
+@pytest.mark.parametrize("seed", range(12))
+def test_any_history_survives_restarts(fixture: StateFixture, seed: int) -> None:
     """After any documents, with restarts in between, exactly what was known is known."""
-    with TemporaryDirectory() as directory:
-        fixture = StateFixture(Path(directory))
-        store = fixture.open()
-        known = Known()
-        for passed, document, restart in moves:
-            fixture.clock.pass_seconds(passed.total_seconds())
-            step = advance(known, document, fixture.clock.now(), instance="vm_0", watching=not restart)
+    store, known = fixture.open(), Known()
+    for one in [*history(seed), *history(seed + 1000)]:
+        fixture.clock.set_wall(one.at)
+        with suppress(ImdsError):
+            document = decode_document(one.body)
+            step = advance(known, document, one.at, instance=one.instance, watching=not one.restart)
             store.record(step)
+            store.note_last_success(one.at)
             known = step.known
-            if restart:
-                store.note_last_success(fixture.clock.now())
-                store = fixture.open()
-                assert store.load() == known
-        store.note_last_success(fixture.clock.now())
-        loaded = fixture.open().load()
-        assert loaded == msgspec.structs.replace(known, last_success=fixture.clock.now())
-        fixture.close()
-        assert fixture.health.problems() == ()
+        if one.restart:
+            store = fixture.open()
+            assert store.load() == known
+    assert fixture.open().load() == known
+    assert fixture.health.problems() == ()
+
+
+def test_the_work_of_a_life(fixture: StateFixture) -> None:
+    """Each message and run is shown with its transition, its state and its end, also after a restart."""
+    store, step = fixture.open(), nth_step(Known(), 1)
+    life, other, *_ = step.known.current
+    told = [replace(message(), key=life, sequence=number) for number in (1, 2)]
+    job = Job("drain", life, 1, Transition.SCHEDULED, START, "vm_0", view(id=life), "")
+    jobs = [job, replace(job, hook="warn"), replace(job, hook="late"), replace(job, key=other)]
+    store.record(step, [*told, replace(told[0], key=other)], jobs)
+    first, second = store.outbox.find("oncall", [(life, 2), (life, 1), (life, 9)])
+    store.outbox.note_attempt("oncall", [first], 1, ["chat"])
+    store.outbox.note_attempt("oncall", [first], 1, ["mail", "chat"])
+    store.outbox.finish("oncall", [second], START, outcome=Outcome.DELIVERED)
+    keys = [JobKey(life, life, 1, hook) for hook in ("drain", "warn")]
+    assert [store.hook_jobs.begin(key) for key in (*keys, keys[0], JobKey("", "", 1))] == [1, 1, 2, 0]
+    store.hook_jobs.finish(keys[0], None, START)
+    for _ in range(2):
+        assert store.work([life]) == {
+            life: [
+                WorkView("message", "oncall", Transition.SCHEDULED, "delivered", START),
+                WorkView("message", "oncall", None, "pending", None),
+                WorkView("hook", "drain", Transition.SCHEDULED, "", START),
+                WorkView("hook", "warn", Transition.SCHEDULED, "running", None),
+                WorkView("hook", "late", Transition.SCHEDULED, "pending", None),
+            ]
+        }
+        assert store.outbox.find("oncall", [first.id, second.id]) == [
+            first._replace(attempts=2, services=("chat", "mail"))
+        ]
+        store = fixture.open()
 
 
 def test_a_past_event_is_kept_as_long_as_it_is_known(fixture: StateFixture) -> None:
