@@ -1,7 +1,6 @@
 """The store on a disk that is full, read-only, missing or slow to be freed: memory carries on."""
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -41,34 +40,20 @@ def test_failing_writes_are_caught_up(fixture: StateFixture) -> None:
     assert fixture.aside() == []
 
 
-def _under_a_file(root: Path) -> Path:
-    (root / "file").touch()
-    return root / "file" / "state"
-
-
-def _a_file(root: Path) -> Path:
-    (root / "file").touch()
-    return root / "file"
-
-
-def _file_is_a_directory(root: Path) -> Path:
-    (root / "state" / "state.db").mkdir(parents=True)
-    return root / "state"
-
-
 @pytest.mark.parametrize(
-    ("make", "reason"),
+    ("directory", "reason"),
     [
-        (_under_a_file, "Not a directory"),
-        (_a_file, "Not a directory"),
-        (_file_is_a_directory, "Is a directory"),
-        (lambda _root: Path("/proc/no/state"), "No such file or directory"),
+        ("file/state", "Not a directory"),
+        ("file", "Not a directory"),
+        ("state", "Is a directory"),
+        ("/proc/no/state", "No such file or directory"),
     ],
-    ids=["under a file", "a file", "state.db is a directory", "cannot be made"],
 )
-def test_impossible_directory(tmp_path: Path, make: Callable[[Path], Path], reason: str) -> None:
+def test_impossible_directory(tmp_path: Path, directory: str, reason: str) -> None:
     """A directory that cannot be is reported with the system's reason; the store works from memory."""
-    fixture = StateFixture(make(tmp_path))
+    (tmp_path / "file").touch()
+    (tmp_path / "state" / "state.db").mkdir(parents=True)
+    fixture = StateFixture(tmp_path / directory)
     store = fixture.open()
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(fixture, reason)
     store.record(nth_step(Known(), 1))
