@@ -57,7 +57,7 @@ _TESTS = {
     ),
     "config/kubernetes": ("tests/kubernetes",),
     "config/match": ("tests/commands/test_notify_test.py",),
-    "errors": ("tests/hooks/test_refusal.py", "tests/model", "tests/state", "tests/imds"),
+    "errors": ("tests/hooks/test_refusal.py", "tests/model", "tests/imds", "tests/config"),
     "files": ("tests/test_private.py", "tests/test_secret_files.py", "tests/state"),
     "hooks": ("tests/end_to_end/test_hooks.py",),
     "health": ("tests/test_systemd.py", "tests/web", "tests/notifications"),
@@ -71,7 +71,6 @@ _TESTS = {
     "pipeline": ("tests/test_reloading.py", "tests/approval"),
     "serving": ("tests/faults/test_hostile_connections.py",),
     "state": (
-        "tests/notifications/test_outbox.py",
         "tests/bench/test_hooks.py",
         "tests/approval",
         "tests/faults/test_hostile_growth.py",

@@ -75,11 +75,6 @@ class Transaction:
         # Set at the end: whether everything so far survives a crash.
         self.is_durable = False
 
-    @property
-    def rows(self) -> Iterator[Change]:
-        """The changes as stored on disk, encoded one by one: thousands of them take many MiB."""
-        return (table.row(key, value) for table, key, value in self.changes)
-
     def put(self, table: Table[K, V], key: K, value: V | None) -> None:
         """Add an entry, or replace it in place; delete it if the value is None."""
         # A value that cannot be encoded must not be stored in memory either.
@@ -159,7 +154,8 @@ class Journal:
         # The disk first: readers act on what they see, and must not do so again after a crash.
         try:
             if self._disk.is_in_place():
-                self._disk.write(transaction.rows)
+                # One by one: thousands of encoded ones take many MiB.
+                self._disk.write(table.row(key, value) for table, key, value in transaction.changes)
         except UnusableFileError as error:
             unusable = error
         except DiskError as error:
