@@ -71,6 +71,7 @@ _TESTS = {
     "pipeline": ("tests/test_reloading.py", "tests/approval"),
     "serving": ("tests/faults/test_hostile_connections.py",),
     "state": (
+        "tests/test_private.py",
         "tests/bench/test_hooks.py",
         "tests/approval",
         "tests/faults/test_hostile_growth.py",
