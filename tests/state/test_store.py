@@ -139,7 +139,7 @@ def test_a_new_file(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> N
     before = sorted(descriptors.iterdir())
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda file: flushed.append((descriptors / str(file)).readlink()))
-    fixture.open()
+    assert fixture.open().approvals.unknown_until() is None
     assert flushed == [fixture.directory]
     with pytest.raises(StateDirectoryInUseError, match=rf"/state is in use by .* \(pid {os.getpid()}\); use"):
         StateFixture(fixture.directory).open()

@@ -5,6 +5,7 @@ import random
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,7 +16,7 @@ from exporter.health import DegradedReason
 from exporter.model.lifecycle import Known
 from exporter.state import disk
 from exporter.state.disk import APPLICATION_ID, Row
-from tests.state_support import StateFixture, alter, nth_step, on_disk, replay
+from tests.state_support import START, StateFixture, alter, nth_step, on_disk, replay
 
 _ASIDE = "state.db.corrupt-20261121T013000Z"
 
@@ -23,6 +24,7 @@ _ASIDE = "state.db.corrupt-20261121T013000Z"
 def _assert_begun_anew(fixture: StateFixture, reason: str, aside: str = _ASIDE) -> None:
     store = fixture.open()
     assert store.load() == Known()
+    assert store.approvals.unknown_until() == START + timedelta(hours=1)
     assert aside in fixture.aside()
     assert fixture.problem(DegradedReason.STATE_CORRUPT) == (
         f"{fixture.path} cannot be used: {reason}; it was moved to {aside}, and a new one begun; "
