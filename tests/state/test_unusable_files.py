@@ -65,6 +65,24 @@ def test_newer_version_is_moved_aside(fixture: StateFixture) -> None:
     _assert_begun_anew(fixture, reason, "state.db.newer-20261121T013000Z")
 
 
+def test_a_loss_is_known_for_an_hour(fixture: StateFixture) -> None:
+    """It is, across restarts, and no longer; also where the clock is set back."""
+    fixture.remember(3)
+    alter(fixture.directory, "PRAGMA user_version = 99")
+    for seconds in (0, 1800, 1799):
+        fixture.clock.pass_seconds(seconds)
+        store = fixture.open()
+        assert store.approvals.unknown_until() == START + timedelta(hours=1)
+    store.retry()
+    assert "was moved to" in fixture.problem(DegradedReason.STATE_CORRUPT)
+    fixture.clock.pass_seconds(10)
+    store.retry()
+    assert fixture.health.problems() == ()
+    assert fixture.open().approvals.unknown_until() is None
+    fixture.clock.set_wall(START - timedelta(hours=9))
+    assert fixture.open().approvals.unknown_until() == START - timedelta(hours=8)
+
+
 @pytest.mark.parametrize(
     "change",
     [
