@@ -74,7 +74,10 @@ def test_a_loss_is_known_for_an_hour(fixture: StateFixture) -> None:
         store = fixture.open()
         assert store.approvals.unknown_until() == START + timedelta(hours=1)
     store.retry()
-    assert "was moved to" in fixture.problem(DegradedReason.STATE_CORRUPT)
+    assert fixture.problem(DegradedReason.STATE_CORRUPT) == (
+        f"a state file was moved to {fixture.directory}/state.db.newer-20261121T013000Z; "
+        "rules approve nothing until 2026-11-21T02:30:00Z"
+    )
     fixture.clock.pass_seconds(10)
     store.retry()
     assert fixture.health.problems() == ()
