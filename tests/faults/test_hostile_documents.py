@@ -159,7 +159,8 @@ def test_a_document_of_many_events_is_cut(build: Build, caplog: pytest.LogCaptur
     """Ten thousand of Azure's events are kept, beside a thousand bad ones; fewer, if they are large."""
     assert len(decode_document(junk(b"1", 1000)).defects) == 1000
     azure = [raw_event(EventId=f"{number:036}") for number in range(10_000)]
-    assert len(decode_document(events(*azure)).events) == 10_000
+    found = decode_document(events(*azure, azure[0] | {"Description": "again"}))
+    assert (len(found.events), found.events[-1].description, found.defects) == (10_000, "again", ())
     wide = [raw_event(EventId=f"{number}", Description="\U0001f600" * 100_000) for number in range(20)]
     assert sum(event.size for event in decode_document(events(*wide * 1)).events) < 20 * 9000
     large = [raw_event(EventId=f"{number}", Description="x" * 2000) for number in range(3000)]
