@@ -77,29 +77,26 @@ def _runbook(message: AnyMessage) -> str:
 def _whom(message: AnyMessage) -> Iterator[Fact]:
     is_concerned = isinstance(message, WatchMessage) or message.event.target is Target.SELF
     yield Fact("This VM" if is_concerned else "Seen by", message.instance or _NO_NAME)
-    if isinstance(message, WatchMessage) and message.host:
+    if isinstance(message, WatchMessage):
         yield Fact("Host name", message.host)
-    if message.vm.computer_name and message.vm.computer_name != message.instance:
+    if message.vm.computer_name != message.instance:
         yield Fact("Computer name", message.vm.computer_name)
-    if message.vm.node and message.vm.node != message.vm.computer_name:
+    if message.vm.node != message.vm.computer_name:
         yield Fact("Node", message.vm.node)
 
 
 def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
     event, own = message.event, normal_name(message.instance or "")
     yield from _whom(message)
-    if message.detail:
-        yield Fact("Reason", message.detail)
+    yield Fact("Reason", message.detail)
     for change in message.changes:
         yield Fact("Changed", _change(change))
     yield from _coming(message, now) if event.ended is None else _ending(event, event.ended, now)
     yield from _approval(event)
     yield Fact("Requested by", requester(event.source))
-    if others := [name for name in event.resources if not own or normal_name(name) != own]:
-        label = "Other VMs" if message.instance and event.target is Target.SELF else "VMs"
-        yield Fact(label, _names(others))
-    if event.description:
-        yield Fact("Description", event.description)
+    label = "Other VMs" if message.instance and event.target is Target.SELF else "VMs"
+    yield Fact(label, _names([name for name in event.resources if normal_name(name) != own]))
+    yield Fact("Description", event.description)
     yield Fact("Event", f"{event.type} {event.id}")
 
 
@@ -108,8 +105,7 @@ def _approval(event: EventView) -> Iterator[Fact]:
     pending = event.ended is None and event.is_scheduled and event.target is Target.SELF
     state, reason = event.approval.state, event.approval.reason
     if pending and (state in _WAITS or (state is None and event.source == "User")):
-        if reason:
-            yield Fact("Approval", f"on hold: {reason}")
+        yield Fact("Approval", f"on hold: {reason}" if reason else "")
         yield Fact("To start it now", f"{_APPROVE} {event.id}")
 
 
@@ -118,8 +114,7 @@ def _watch_facts(message: WatchMessage, now: datetime) -> Iterator[Fact]:
     yield Fact("Last valid answer", _moment(message.since, now))
     if message.transition is WatchChange.RECOVERED:
         yield Fact("Recovered", _moment(message.at, now))
-    if message.error:
-        yield Fact("Last error", message.error)
+    yield Fact("Last error", message.error)
 
 
 def _coming(message: Message, now: datetime) -> Iterator[Fact]:

@@ -142,8 +142,6 @@ class Schedule:
         self._failing.clear()
         self._backoff.succeeded()
         self._accepts_singles = not attempt.digest
-        if attempt.digest:
-            self._digest = ()
 
     def failed(self, ids: Ids, count: int, failure: Failure) -> None:
         """Record that an attempt with the first messages of its turn failed."""

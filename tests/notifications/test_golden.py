@@ -42,10 +42,3 @@ def test_the_words_are_those_of_the_golden_file(text_format: TextFormat, ending:
     if os.environ.get("GOLDEN_WRITE"):
         file.write_text(found, encoding="utf-8")
     assert file.read_text(encoding="utf-8") == found
-
-
-def test_a_title_fits_a_lock_screen() -> None:
-    """No title is longer than 60 characters, unless the VM's name alone makes it so."""
-    renderer = Renderer(Templates(), EXPORTER_URL)
-    for _, message, now in (*ordinary(), *special()):
-        assert len(renderer.render(message, now).title) <= 60

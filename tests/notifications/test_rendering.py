@@ -1,15 +1,15 @@
-import re
 from datetime import timedelta
-from html import unescape
 from typing import Any
 
 import msgspec
 import pytest
 
 from exporter.config import Templates
+from exporter.model.events import Target
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import AnyMessage, Message, TextFormat, WatchChange, WatchMessage
-from tests.builders import NOT_BEFORE
+from exporter.model.views import ApprovalView
+from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW
 from tests.notifications.messages import message
 from tests.notifications.renderers import Renderer
@@ -23,33 +23,78 @@ def title(sent: Message) -> str:
     return Renderer(Templates()).render(sent, NOW).title
 
 
-@pytest.mark.parametrize("transition", Transition)
-def test_all_formats_say_the_same(transition: Transition) -> None:
-    """Markdown and HTML are the text with a list around its facts; the title is the same in all."""
-    sent = message(transition, changes=(Change("not_before", None, NOT_BEFORE),))
-    text, markdown, html = (
-        Renderer(Templates(format=form)).render(sent, NOW) for form in ("text", "markdown", "html")
-    )
-    head, _, *facts = text.body.split("\n")
-    plain = re.sub("<(https[^>]*)>", r"\1", markdown.body)
-    assert plain == "\n".join([head, "", *(f"- {fact}" for fact in facts)])
-    items = "".join(f"<li>{fact}</li>\n" for fact in facts)
-    shown = re.sub('<a href="[^"]*">([^<]*)</a>', r"\1", unescape(html.body))
-    assert shown == f"<p>{head}</p>\n<ul>\n{items}</ul>"
-    assert text.title == markdown.title == html.title
-    assert [found.format for found in (text, markdown, html)] == ["text", "markdown", "html"]
-
-
 def test_what_takes_the_vm_away_has_no_duration() -> None:
     """A Terminate of unknown duration is not said to interrupt the VM for an unknown duration."""
     assert "impact" not in body(message(type="Terminate", duration_seconds=None))
     assert "Expected impact: about 9 s" in body(message(type="Terminate"))
 
 
-def test_an_event_of_another_day_has_its_date() -> None:
-    """A time of day alone would be taken for that of today."""
-    found = Renderer(Templates()).render(message(Transition.COMPLETED), NOW + timedelta(days=2))
-    assert found.title == "[SUCCESS] Reboot completed: vm_0 at 4 Mar 22:00 UTC"
+@pytest.mark.parametrize(("later", "at"), [(-1, "22:00 UTC"), (0, "4 Mar 22:00 UTC")])
+def test_an_event_of_another_day_has_its_date(later: int, at: str) -> None:
+    """A time of day alone would be taken for that of today, if it is not within 20 hours."""
+    now = NOW + timedelta(hours=20, seconds=later)
+    found = Renderer(Templates()).render(message(Transition.COMPLETED), now)
+    assert found.title == f"[SUCCESS] Reboot completed: vm_0 at {at}"
+
+
+@pytest.mark.parametrize(
+    ("instance", "rest"),
+    [
+        ("vm_4567890", "vm_4567890 at 22:15 UTC (15 min)"),
+        ("vm_45678901", "vm_45678901 at 22:15 UTC"),
+        ("vm_4567890123456789", "vm_4567890123456789 at 22:15 UTC"),
+        ("vm_45678901234567890", "vm_45678...34567890 at 22:15 UTC"),
+        ("vm_456789012345678901", "vm_45678...45678901 at 22:15 UTC"),
+    ],
+)
+def test_what_a_title_has_room_for(instance: str, rest: str) -> None:
+    """It has 60 characters: the time left is omitted first, then the middle of the VM's name."""
+    assert title(message(instance=instance)) == f"[WARNING] Reboot scheduled: {rest}"
+
+
+NO_PAUSE = " The exporter observed no pause of a second or more."
+PAUSE = " The exporter observed a pause of {} during the event."
+
+
+@pytest.mark.parametrize(
+    ("event_type", "seconds", "said"),
+    [
+        ("Freeze", None, NO_PAUSE),
+        ("Freeze", 0.9, NO_PAUSE),
+        ("Reboot", 0.9, ""),
+        ("Freeze", 1.0, PAUSE.format("1.0 s")),
+        ("Reboot", 59.9, PAUSE.format("59.9 s")),
+        ("Reboot", 60.0, PAUSE.format("1 min")),
+    ],
+)
+def test_how_long_the_vm_stood_still(event_type: str, seconds: float | None, said: str) -> None:
+    """It is told of every type where it was observed, and its absence of a Freeze alone."""
+    completed = message(Transition.COMPLETED, type=event_type, paused_seconds=seconds)
+    over = "The event is over: Azure no longer lists it."
+    assert body(completed).splitlines()[0] == f"{over}{said}"
+
+
+COMMAND = f"- To start it now: azure-scheduled-events-exporter approve {REBOOT_ID}"
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "shown"),
+    [
+        (None, {}, []),
+        (None, {"source": "User"}, [COMMAND]),
+        ("approved", {"source": "User"}, []),
+        ("hold", {}, ["- Approval: on hold: no rule", COMMAND]),
+        ("limited", {}, ["- Approval: on hold: no rule", COMMAND]),
+        ("failed", {}, ["- Approval: on hold: no rule", COMMAND]),
+        ("hold", {"status": "Started"}, []),
+        ("hold", {"target": Target.OTHER}, []),
+        ("hold", {"ended": NOW, "outcome": Transition.CANCELLED}, []),
+    ],
+)
+def test_how_to_approve(state: str | None, fields: dict[str, Any], shown: list[str]) -> None:
+    """An event of this VM that waits for it, and any that a user of Azure asked for, can be approved."""
+    sent = message(approval=ApprovalView(state, "all", state and "no rule"), **fields)
+    assert [line for line in body(sent).splitlines() if "Approval" in line or "To start" in line] == shown
 
 
 @pytest.mark.parametrize(("count", "more"), [(10, ""), (11, " and 1 more")])

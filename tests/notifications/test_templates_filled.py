@@ -72,8 +72,9 @@ def test_the_filters_write_for_people(text_format: TextFormat, expected: str) ->
         "{{ time_left | duration }}, {{ event.not_before | relative }}, {{ at | utc }}, {{ none | relative }}"
     )
     assert body(text, text_format=text_format) == "15 min, in 15 min, 2026-03-04 22:00:00 UTC, unknown"
-    due = body("{{ time_left }}, {{ headline }}", not_before=NOW, text_format=text_format)
-    assert due == "0, Reboot scheduled: vm_0, was due 22:00 UTC"
+    text = "{{ time_left }}, {{ headline }}, {{ facts[1].text }}"
+    due = "0, Reboot scheduled: vm_0, was due 22:00 UTC, at any moment; was due 2026-03-04 22:00:00 UTC, now"
+    assert body(text, not_before=NOW, text_format=text_format) == due
 
 
 def test_times_are_datetimes() -> None:
