@@ -50,13 +50,13 @@ def fit_body(body: str, room: int | None, text_format: TextFormat) -> str:
     if text_format == "markdown":
         kept = _closed(kept, left)
     elif text_format == "html":
-        kept = _CUT_OFF.sub("", kept, count=1)
+        kept = _CUT_OFF.sub("", kept)
     return before + kept.rstrip() + note + after if kept or note else ""
 
 
 def _closed(kept: str, room: int) -> str:
     """Close an open fenced block, and remove an open code span."""
     if len(_FENCE.findall(kept)) % 2:
-        inside = kept[: max(room - len(_CLOSING_FENCE), 0)].rstrip("`\n")
+        inside = kept[: room - len(_CLOSING_FENCE)].rstrip("`\n")
         return inside + _CLOSING_FENCE if len(_FENCE.findall(inside)) % 2 else inside
     return kept[: kept.rindex("`")].rstrip("`") if kept.count("`") % 2 else kept

@@ -41,7 +41,7 @@ def headline(message: AnyMessage, now: datetime, room: int = TITLE_LENGTH) -> st
 def _what(message: Message) -> str:
     event = message.event
     if message.transition is Transition.HOOK_FAILED:
-        begun = event.started is not None or event.is_started
+        begun = event.since(Transition.STARTED) is not None
         phase = "after" if event.ended is not None else "during" if begun else "before"
         return f"Hook failed {phase} {event.type}: "
     return f"{event.type} {message.transition.value}: "

@@ -6,7 +6,7 @@ import pytest
 
 from exporter.config import Templates
 from exporter.model.events import Target
-from exporter.model.lifecycle import Change, Transition
+from exporter.model.lifecycle import Change, Transition, TransitionRecord
 from exporter.model.messages import AnyMessage, Message, TextFormat, WatchChange, WatchMessage
 from exporter.model.views import ApprovalView
 from tests.builders import NOT_BEFORE, REBOOT_ID
@@ -38,18 +38,27 @@ def test_an_event_of_another_day_has_its_date(later: int, at: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("instance", "rest"),
+    ("event_type", "instance", "rest"),
     [
-        ("vm_4567890", "vm_4567890 at 22:15 UTC (15 min)"),
-        ("vm_45678901", "vm_45678901 at 22:15 UTC"),
-        ("vm_4567890123456789", "vm_4567890123456789 at 22:15 UTC"),
-        ("vm_45678901234567890", "vm_45678...34567890 at 22:15 UTC"),
-        ("vm_456789012345678901", "vm_45678...45678901 at 22:15 UTC"),
+        ("Reboot", "vm_4567890", "vm_4567890 at 22:15 UTC (15 min)"),
+        ("Reboot", "vm_45678901", "vm_45678901 at 22:15 UTC"),
+        ("Reboot", "vm_4567890123456789", "vm_4567890123456789 at 22:15 UTC"),
+        ("Reboot", "vm_45678901234567890", "vm_45678...34567890 at 22:15 UTC"),
+        ("Freeze", "vm_4567890123456789012", "vm_4567890123456789012 at 22:15 UTC"),
+        ("Freeze", "vm_45678901234567890123", "vm_456789...4567890123 at 22:15 UTC"),
     ],
 )
-def test_what_a_title_has_room_for(instance: str, rest: str) -> None:
+def test_what_a_title_has_room_for(event_type: str, instance: str, rest: str) -> None:
     """It has 60 characters: the time left is omitted first, then the middle of the VM's name."""
-    assert title(message(instance=instance)) == f"[WARNING] Reboot scheduled: {rest}"
+    found = title(message(type=event_type, instance=instance))
+    assert found.partition("] ")[2] == f"{event_type} scheduled: {rest}"
+
+
+def test_a_hook_that_fails_during_the_event() -> None:
+    """The title says whether anything can still be prepared."""
+    begun = (TransitionRecord(Transition.STARTED, NOW),)
+    found = title(message(Transition.HOOK_FAILED, status="Started", transitions=begun))
+    assert found == "[WARNING] Hook failed during Reboot: vm_0 at 22:00 UTC"
 
 
 NO_PAUSE = " The exporter observed no pause of a second or more."
@@ -118,11 +127,15 @@ def test_a_late_message_begins_with_when_it_happened(text_format: TextFormat, st
     assert "could not be delivered" not in renderer.render(message(), NOW + timedelta(minutes=13)).body
 
 
-def test_a_late_html_document_stays_a_document() -> None:
+@pytest.mark.parametrize(
+    ("seconds", "note"),
+    [(5.0, ""), (5.1, "<p>This happened at 2026-03-04 22:00:00 UTC, 5 s ago.</p>\n")],
+)
+def test_a_late_html_document_stays_a_document(seconds: float, note: str) -> None:
     """Where a template writes a whole HTML document, the line goes into its body."""
     renderer = Renderer(Templates(body="<html><BODY class=x>own</BODY></html>", format="html"))
-    found = renderer.render(message(), NOW + timedelta(seconds=9)).body
-    assert found.startswith("<html><BODY class=x><p>This happened at 2026-03-04 22:00:00 UTC, 9 s ago.</p>")
+    found = renderer.render(message(), NOW + timedelta(seconds=seconds)).body
+    assert found == f"<html><BODY class=x>{note}own</BODY></html>"
 
 
 @pytest.mark.parametrize("text_format", ["markdown", "html"])

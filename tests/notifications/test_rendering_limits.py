@@ -16,7 +16,7 @@ LINES = "\n".join(f"line {number}" for number in range(100))
 def test_what_fits_is_left_alone() -> None:
     """A text as long as there is room for stays whole; so does one without limit."""
     assert [flat("x" * count, 20) for count in (20, 21)] == ["x" * 20, "x" * 17 + "..."]
-    assert fit_body("x" * 100, 100, "text") == "x" * 100
+    assert fit_body("x" * 500, 500, "text") == "x" * 500
     assert fit_body(LINES, None, "text") == LINES
 
 
@@ -45,17 +45,17 @@ def test_html_is_cut_into_paragraphs_of_text() -> None:
 def test_markdown_is_not_cut_inside_code() -> None:
     """Neither a code span nor a fenced block is left open."""
     assert fit_body("a `b` c `" + "d" * 500, 300, "markdown") == f"a `b` c\n\n{CUT}"
-    fenced = fit_body("```\n" + "d\n" * 500, 300, "markdown")
+    fenced = fit_body("```\n" * 3 + "d\n" * 500, 300, "markdown")
     assert fenced.endswith(f"d\n```\n\n{CUT}")
     assert len(fenced) <= 300
     closed = fit_body("```\na\n```\n" + "d\n" * 500, 300, "markdown")
-    assert closed.count("```") == 2
+    assert closed == fit_body("```\na\n```\n" + "d\n" * 500, 300, "text")
 
 
 def test_a_fence_at_the_cut_is_left_out() -> None:
     """Where there is no room to close a block that has just begun, it does not begin."""
-    body = "a" * 90 + "\n```\n" + "b" * 900
-    assert fit_body(body, 96, "markdown") == "a" * 90
+    text = "```\na\n```\n" + "a" * 80
+    assert fit_body(text + "\n```\n" + "b" * 900, 96, "markdown") == text
 
 
 def test_a_small_room_has_no_note() -> None:
@@ -87,6 +87,24 @@ def test_a_digest_without_an_instance_is_worded() -> None:
     assert found.title == "[WARNING] 1 message from a VM (name unknown): 1 scheduled"
     assert "Seen by a VM whose name is not known yet," in found.body
     assert "Reboot for this VM, " in found.body
+
+
+@pytest.mark.parametrize(
+    ("marker", "length", "rest"),
+    [
+        ("", 9, ": 1 scheduled, 1 started"),
+        ("", 10, ": 1 scheduled, ..."),
+        ("", 15, ": 1 scheduled, ..."),
+        ("", 16, ""),
+        ("(demo) ", 2, ": 1 scheduled, 1 started"),
+        ("(demo) ", 3, ": 1 scheduled, ..."),
+    ],
+)
+def test_what_the_title_of_a_digest_has_room_for(marker: str, length: int, rest: str) -> None:
+    """It counts the messages by transition, as far as 60 characters go."""
+    sent = [message(one, instance="v" * length) for one in (Transition.SCHEDULED, Transition.STARTED)]
+    found, _ = Renderer(marker=marker).digest(sent, NOW)
+    assert found.title == f"{marker}[CRITICAL] 2 messages from {'v' * length}{rest}"
 
 
 @pytest.mark.parametrize("text_format", ["markdown", "text", "html"])

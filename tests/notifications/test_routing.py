@@ -1,6 +1,7 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from exporter import config
 from exporter.config import Config, Notifications, Route
@@ -9,7 +10,8 @@ from exporter.config.match import Match, Whom
 from exporter.config.yamlfile import YamlFile
 from exporter.model.events import Target
 from exporter.model.lifecycle import ENDINGS, Change, Transition
-from exporter.model.messages import Message
+from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
+from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
 from exporter.notifications.planning import Plan, plan_of
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, scheduled
@@ -91,6 +93,20 @@ def test_a_message_has_the_facts_of_its_moment(vm: VirtualMachine | None) -> Non
         incident=f"{FREEZE_ID}/WestNO_0",
     )
     assert (message.event.target, message.event.not_before) == (Target.SELF, later)
+
+
+@pytest.mark.parametrize(("change", "sequence"), [(WatchChange.BLIND, 1), (WatchChange.RECOVERED, 2)])
+def test_who_hears_of_the_watch(change: WatchChange, sequence: int) -> None:
+    """Its targets get the facts of the outage, in the order of the file."""
+    vm = VirtualMachine(name="WestNO_0", resource_group="rg")
+    outage, snapshot = Outage(NOW, "watch/x"), Snapshot(instance="WestNO_0", last_error="timed out", vm=vm)
+    later = NOW + timedelta(minutes=5)
+    plan = Plan(watch_targets=("b", "a"), node="node-0")
+    vm = replace(vm, node="node-0")
+    assert plan.compose_watch(change, outage, later, snapshot) == tuple(
+        WatchMessage(target, outage.key, sequence, change, later, "WestNO_0", NOW, "timed out", vm, "watch/x")
+        for target in ("b", "a")
+    )
 
 
 @pytest.mark.parametrize(
