@@ -71,9 +71,6 @@ class SenderProcess:
         self._writing = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready = False
-        self._is_wanted = False
-        # Whether the loop looks every second for a request that hangs.
-        self._is_ticking = False
         self._number = 0
         self._waiting: dict[int, _Asked] = {}
         self._under_way: dict[int, _Asked] = {}
@@ -97,7 +94,7 @@ class SenderProcess:
     def prepare(self) -> None:
         """Start the process, so that the next message need not wait for it."""
         with self._lock:
-            self._is_wanted, self._used = True, self._clock.monotonic()
+            self._used = self._clock.monotonic()
         self._loop.start()
         self._loop.wake()
 
@@ -126,8 +123,7 @@ class SenderProcess:
                 with contextlib.suppress(OSError, ValueError):
                     if process.stdin is not None:
                         protocol.write(process.stdin, number, asked.request)
-        if self._process is None or not self._is_ticking:
-            self._loop.wake()
+        self._loop.wake()
 
     def _next(self) -> "tuple[subprocess.Popen[bytes], int, _Asked] | None":
         with self._lock:
@@ -149,14 +145,13 @@ class SenderProcess:
                 asked.left -= elapsed
             is_hanging = any(asked.left < 0 for asked in self._under_way.values())
             process, is_needed = self._process, bool(self._waiting or self._under_way)
-            self._is_ticking = is_needed
             if is_needed:
                 self._used = now
-            is_idle = not is_needed and now - self._used >= _IDLE_SECONDS
-            if process is not None and is_idle:
-                self._process, self._is_ready, self._is_wanted = None, False, False
+            is_idle = now - self._used >= _IDLE_SECONDS and not is_needed
+            if is_idle:
+                self._process, self._is_ready = None, False
         if process is None:
-            return self._start(now) if is_needed or self._is_wanted else None
+            return None if is_idle else self._start(now)
         if is_hanging:
             log.warning("the sender process hangs and is replaced")
             process.kill()

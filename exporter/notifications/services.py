@@ -65,11 +65,11 @@ class Service:
 
         self.name = str(plugin.service_name)
         # After a reload another service may be in its place.
-        self.identity = hashlib.sha256(plugin.url().encode()).hexdigest()[:16]
+        self.identity = hashlib.sha256(plugin.url().encode()).hexdigest()
         connect = READ_SECONDS if self.name == _MAIL else CONNECT_SECONDS
         for key, seconds in (("socket_connect_timeout", connect), ("socket_read_timeout", READ_SECONDS)):
             if getattr(plugin, key) == getattr(type(plugin), key):
-                setattr(plugin, key, max(seconds, getattr(plugin, key)))
+                setattr(plugin, key, seconds)
         if self.name == _MAIL:
             # Only at this level does Apprise log an exception of a mail that is being sent.
             logging.getLogger(_APPRISE_LOGGER).setLevel(logging.DEBUG)

@@ -95,7 +95,7 @@ class Worker:
         deadline = time.monotonic() + timeout
         if not self._loop.join(timeout):
             return False
-        wait(self._attempts, max(deadline - time.monotonic(), 0))
+        wait(self._attempts, deadline - time.monotonic())
         self._settle_ended()
         return not self._attempts
 

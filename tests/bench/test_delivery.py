@@ -13,6 +13,7 @@ import pytest
 from exporter.model.events import trace_id
 from exporter.model.lifecycle import HISTORY
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered
+from exporter.notifications import worker
 from exporter.notifications.protocol import Request, Send
 from exporter.state.outbox import Lane, Outbox, Waiting
 from tests.bench import Bench, Build
@@ -66,16 +67,20 @@ def test_what_waited(build: Build, count: int, messages: int, exporter_is_down: 
     assert bench.metric("notification_delay_seconds_count") == count + 2
 
 
-def test_a_digest_holds_what_the_service_takes(build: Build) -> None:
-    """Where not all fit into one, the next ones follow, and nothing is left out."""
+@pytest.mark.parametrize(("limit", "counts"), [(1500, [17, 13]), (None, [10, 10, *[1] * 10])])
+def test_a_digest_holds_what_there_is_room_for(
+    build: Build, monkeypatch: pytest.MonkeyPatch, limit: int | None, counts: list[int]
+) -> None:
+    """In the service and in a request; the next ones follow, and nothing is left out."""
+    monkeypatch.setattr(worker, "_MOST_DIGEST_CHARACTERS", 1000 if limit is None else 10000)
     bench = build(ONCALL)
     ids = [f"event-{number:02}" for number in range(30)]
-    bench.sender().body_limit = 1500
-    leave(bench, *events(*ids))
+    bench.sender().body_limit = limit
+    leave(bench, *events(*ids, Description="d" * 84, Resources=["WestNO_0", "WestNO_1"]))
     bench.restart()
     found = [dict.fromkeys(re.findall(r"event-\d\d", one.body)) for one in bench.sent()]
     assert [one for part in found for one in part] == ids
-    assert 1 < len(found) < 30
+    assert [len(part) for part in found] == counts
 
 
 def test_a_service_that_has_a_message_gets_it_no_more(build: Build) -> None:
@@ -304,11 +309,15 @@ def test_a_reload_during_an_attempt(
 
 
 def test_a_target_that_has_nothing_to_do_has_no_thread(build: Build) -> None:
-    """Configured targets have no threads before the first message."""
+    """Configured targets have no threads before the first message, nor is there a process without targets."""
     bench = build(TWO.replace("retry_for", "routes: [{targets: [oncall]}], retry_for"))
     bench.show(*events("a"))
     assert [one.name for one in bench.loops._due if one.name.startswith("notify")] == ["notify oncall"]
     assert [bench.metric("notifications_pending", target=name) for name in ("oncall", "backup")] == [0, 0]
+    prepared = bench.senders.prepared
+    bench.reload("")
+    bench.show(*events("a", "b"))
+    assert 0 < prepared == bench.senders.prepared
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -468,8 +477,11 @@ def test_messages_wait_for_the_check(build: Build) -> None:
     assert told(bench) == ["a"]
 
 
-def test_an_internal_error_ends_no_worker(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is reported without its text, and the worker goes on."""
+def test_an_internal_error_ends_no_worker(
+    build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is reported without its text, which the log has at its lowest level, and the worker goes on."""
+    caplog.set_level(logging.DEBUG, "exporter")
     bench = build(ONCALL)
 
     def lane(*_: object) -> Lane:
@@ -480,6 +492,7 @@ def test_an_internal_error_ends_no_worker(build: Build, monkeypatch: pytest.Monk
         bench.show(*events("a"))
         (problem,) = bench.api("problems")
         assert problem.endswith("target oncall: OperationalError in this program")
+        assert "CANARY" in next(str(one.exc_info) for one in caplog.records if one.msg == "a worker failed")
     bench.advance(60)
     assert (told(bench), bench.api("problems")) == (["a"], [])
 

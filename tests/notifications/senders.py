@@ -46,6 +46,7 @@ class MemorySender(SenderProcess):
         super().__init__(clock, Health(clock), {})
         self.targets: dict[str, MemoryTarget] = {}
         self.child = Child(io.BytesIO())
+        self.prepared = 0
         self._is_real = is_real
 
     def target(self, name: str) -> MemoryTarget:
@@ -59,7 +60,7 @@ class MemorySender(SenderProcess):
         return future
 
     def prepare(self) -> None:
-        """Do nothing: it is ready."""
+        self.prepared += 1
 
     def stop(self) -> None:
         """Do nothing: the next program uses it again."""

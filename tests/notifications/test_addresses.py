@@ -9,6 +9,7 @@ from exporter.config import Overrides, loading
 from exporter.config.addresses import Address, NotifyUrls, resolve, shown
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.health import Health
+from exporter.model.messages import Backlog
 from exporter.notifications import planning
 from exporter.notifications.planning import Plan
 from exporter.notifications.protocol import Checked, CheckTarget
@@ -197,6 +198,40 @@ def test_services_of_a_file_that_are_not_taken_are_warned_of(
     assert record.getMessage() == "file contains services that Apprise does not accept"
     assert (vars(record)["path"], vars(record)["count"]) == (str(file), 2)
     assert CANARY not in caplog.text
+
+
+def test_what_cannot_be_checked_is_no_mistake(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log says what, and why."""
+    process = SenderProcess(SystemClock(), Health(SystemClock()), {})
+    process.stop()
+    monkeypatch.setattr(planning, "SenderProcess", lambda *_: process)
+    target = "{name: a, url: 'json://h/', templates: {body: B}}"
+    found = plan(tmp_path, f"notifications: {{templates: {{title: T}}, targets: [{target}]}}")
+    assert found.backlogs == {"a": Backlog.EACH}
+    logged = [vars(one) for one in caplog.records if one.getMessage() == "cannot be checked"]
+    places = ["target a", "notifications.templates.title", "notifications.targets[0].templates.body"]
+    assert [(one["what"], one["reason"]) for one in logged] == [
+        (place, "the exporter is stopping") for place in places
+    ]
+
+
+def test_templates_are_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A mistake is refused with its key; what fails only where Azure leaves something out is warned of."""
+    target = "{name: a, url: 'json://h/', templates: {body: '{{ nope }}'}}"
+    text = f"notifications: {{templates: {{title: '{{{{ event.not_before.year }}}}'}}, targets: [{target}]}}"
+    problem = (
+        r":1: notifications\.targets\[0\]\.templates\.body: line 1 of the template: 'nope' does not exist"
+    )
+    with pytest.raises(ConfigurationError, match=problem):
+        plan(tmp_path, text)
+    (gap,) = [vars(one) for one in caplog.records if one.name == planning.log.name]
+    assert gap["message"] == "a template fails where Azure leaves something out"
+    assert gap["key"] == "notifications.templates.title"
+    assert gap["reason"].startswith("line 1 of the template: 'None' has no attribute 'year'; tried with ")
+    remedy = "such messages go out as the program writes them; put {% if %} around what may be missing"
+    assert gap["remedy"] == remedy
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import logging
 import smtplib
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
@@ -16,6 +17,13 @@ CONNECTION = requests.ConnectionError
 def caused(kind: type[Exception], cause: Exception) -> Exception:
     error = kind()
     error.__cause__ = cause
+    return error
+
+
+def circular() -> Exception:
+    error = CONNECTION()
+    error.__cause__ = ValueError()
+    error.__cause__.__context__ = error
     return error
 
 
@@ -44,6 +52,8 @@ def late() -> Exception:
             Failure.TARGET,
         ),
         (requests.ConnectionError(), "the connection failed", Failure.TARGET),
+        (circular(), "the connection failed", Failure.TARGET),
+        (smtplib.SMTPServerDisconnected(), "the connection failed", Failure.TARGET),
         (smtplib.SMTPDataError(554, b"no"), "it answered 554", Failure.REFUSED),
         (smtplib.SMTPDataError(451, b"later"), "the connection failed", Failure.TARGET),
         (smtplib.SMTPAuthenticationError(535, b"no"), "it does not accept the credentials", Failure.TARGET),
@@ -78,13 +88,21 @@ def test_a_status_says_whose_fault_it_is() -> None:
     assert redirects == set(range(300, 400))
 
 
-def test_no_traceback_is_kept() -> None:
-    """Its frames would keep an immense answer in memory."""
+def test_the_exceptions_of_an_attempt() -> None:
+    """Each is found once, none of other threads; tracebacks would keep an immense answer in memory."""
     logger = logging.getLogger("test.failures")
-    with failures.handled_by(logger.name) as errors:
+
+    def fail(error: Exception) -> None:
         try:
-            raise caused(CONNECTION, MemoryError())
-        except CONNECTION:
+            raise error
+        except type(error):
             logger.warning("failed")
+            logger.warning("again")
+
+    with failures.handled_by(logger.name) as errors, ThreadPoolExecutor(1) as pool:
+        logger.warning("nothing has failed yet")
+        pool.submit(fail, ValueError()).result()
+        fail(caused(CONNECTION, MemoryError()))
     (error,) = errors
     assert (error.__traceback__, type(error.__cause__)) == (None, MemoryError)
+    assert logger.handlers == []

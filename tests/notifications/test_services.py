@@ -195,6 +195,24 @@ def test_mail(text_format: TextFormat) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "connect", "read", "overflow", "limit"),
+    [
+        ("ntfy://host.test/topic", 5, 60, "split", 7700),
+        ("json://host.test/?cto=1&rto=2&overflow=truncate&retry=3", 1, 2, "truncate", 32668),
+        ("mailto://host.test/?from=a@a.test&to=b@b.test", 60, 60, "split", 32668),
+        ("d7sms://token@15551231234", 5, 60, "split", 100),
+    ],
+)
+def test_limits(url: str, connect: float, read: float, overflow: str, limit: int) -> None:
+    """A slow receiver is waited for, as it may have the message; what the URL says comes first."""
+    plugin: Any = Apprise.instantiate(url)
+    service = Service(plugin, url)
+    assert (plugin.socket_connect_timeout, plugin.socket_read_timeout) == (connect, read)
+    assert (plugin.overflow_mode, service.body_limit) == (overflow, limit)
+    assert (plugin.request_rate_per_sec, plugin.retry) == (0, 0)
+
+
+@pytest.mark.parametrize(
     ("url", "priorities"),
     [
         *((f"{scheme}://{'a' * 32}", (-1, -1, 0, 1)) for scheme in ("join", "psafer")),
