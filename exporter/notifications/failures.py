@@ -26,7 +26,7 @@ from exporter.notifications.limits import AnswerTooLargeError, Limits, TimeLimit
 _REFUSED = frozenset({400, 413, 414, 415, 422, 431})
 # 5yz in response to a mail's content, not to its sender or recipient:
 # https://www.rfc-editor.org/rfc/rfc5321#section-4.2
-_MAIL_REFUSED = range(500, 600)
+_MAIL_REFUSED = 500
 # Apprise's timeouts are 4 s, and 15 s for mail, when a slow receiver may already have the message.
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 60.0
@@ -110,7 +110,7 @@ def of_errors(errors: Sequence[BaseException], otherwise: str = "Apprise could n
     """Return the result for exceptions; ``otherwise`` is the reason if they do not say it."""
     chain = [cause for error in errors for cause in _causes(error)]
     for error in chain:
-        if isinstance(error, smtplib.SMTPDataError) and error.smtp_code in _MAIL_REFUSED:
+        if isinstance(error, smtplib.SMTPDataError) and error.smtp_code >= _MAIL_REFUSED:
             return Delivery(False, f"it answered {error.smtp_code}", Failure.REFUSED)
         if isinstance(error, smtplib.SMTPServerDisconnected) and isinstance(error.__context__, TimeoutError):
             return Delivery(False, _NO_ANSWER, Failure.UNANSWERED)

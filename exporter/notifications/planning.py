@@ -58,8 +58,8 @@ class Plan(msgspec.Struct, frozen=True):
     storage: str = ""
     marker: str = ""
     node: str = ""
-    retry_for: float = 86400.0
-    watch_after: float = 300.0
+    retry_for: float = math.inf
+    watch_after: float = math.inf
     watch_targets: Sequence[str] = ()
     backlogs: dict[str, Backlog] = msgspec.field(default_factory=dict)
 

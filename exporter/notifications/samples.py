@@ -1,7 +1,7 @@
 """Sample messages: what `notify-test` sends, and what templates are tried with."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from exporter.model.views import EventView
 from exporter.model.vm import VirtualMachine
 
 SAMPLE_ID = "00000000-0000-0000-0000-000000000000"
-_DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+_DAY = datetime.fromisoformat("2026-01-02T03:04:05Z")
 _NOTICE = timedelta(minutes=15)
 
 
@@ -60,12 +60,13 @@ def _sample(transition: Transition, vm: VirtualMachine, now: datetime, event_typ
     ended = transition in ENDINGS
     begun = transition in (Transition.STARTED, Transition.COMPLETED)
     started = now - timedelta(minutes=10 if ended else 0) if begun else None
+    status = "Advisory" if transition is Transition.ADVISED else SCHEDULED
     event = EventView(
         id=SAMPLE_ID,
         ids=(SAMPLE_ID,),
         type=event_type,
         source="notify-test",
-        status=STARTED if begun else SCHEDULED,
+        status=STARTED if begun else status,
         target=Target.SELF,
         resources=(instance,) if instance else (),
         description="This is a test message.",

@@ -306,6 +306,7 @@ def test_a_reload_during_an_attempt(
     bench.advance(60)
     (request,) = bench.sender().requests
     assert (request.attempts, request.services) == (attempts, ("one",) * attempts)
+    assert request.storage == str(bench.state / "apprise")
 
 
 def test_a_target_that_has_nothing_to_do_has_no_thread(build: Build) -> None:

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import trustme
 from aiosmtpd.controller import Controller
@@ -23,24 +22,17 @@ from tests.end_to_end.program import free_port
 from tests.http_server import Connection, Request, answer, serving
 
 
-class Received(Request, frozen=True):
-    """A request that a receiver took, whether or not that was answered."""
-
-    answered: bool = True
-
-
 @dataclass
 class Receiver:
     """An HTTP server that keeps what it gets; ``mood`` is a status to answer, or what else it does.
 
-    That is "hang", "drip", "garbage" or "reset"; or "lose", which is to take a request and never say so. A
-    function is called with the body, and returns one of these.
+    That is "hang", "drip" or "reset". A function is called with the body, and returns one of these.
     """
 
     mood: int | str | Callable[[bytes], int | str] = 200
     answer: bytes = b"{}"
     answer_headers: dict[str, str] = field(default_factory=dict)
-    requests: list[Received] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     port: int = 0
 
@@ -58,18 +50,13 @@ class Receiver:
                 self.released.wait(60)
             case "drip":
                 connection.drip(b"HTTP/1.1 503 Busy\r\nX-Slow: " + b"x" * 1000, 0.05)
-            case "garbage":
-                connection.send(b"220 mail.example.com ESMTP\r\n")
             case "reset":
                 linger = struct.pack("ii", 1, 0)
                 connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 raise ConnectionResetError
-            case 200 | "lose":
-                answered = mood == 200
-                self.requests.append(Received(**msgspec.structs.asdict(request), answered=answered))
-                if answered:
-                    self._answer(connection, 200)
             case _:
+                if mood == 200:
+                    self.requests.append(request)
                 self._answer(connection, int(mood))
         connection.hang_up()
 
@@ -123,7 +110,7 @@ class TlsProxy:
 
     answers: dict[str, tuple[int, bytes]]
     authority: trustme.CA = field(default_factory=trustme.CA)
-    requests: list[Received] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     port: int = 0
 
     def enter(self, sock: socket.socket) -> ssl.SSLSocket:
@@ -136,7 +123,7 @@ class TlsProxy:
         return context.wrap_socket(sock, server_side=True)
 
     def respond(self, connection: Connection, request: Request) -> None:
-        self.requests.append(Received(**msgspec.structs.asdict(request)))
+        self.requests.append(request)
         status, body = self.answers.get(request.headers["host"], (200, b"ok"))
         connection.send(answer(body, f"{status} -", "Connection: close\r\n"))
         connection.hang_up()

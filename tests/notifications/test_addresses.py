@@ -65,7 +65,7 @@ def test_a_plan_has_every_target(tmp_path: Path) -> None:
     found = plan(tmp_path, text, ("json://i/", "json://j/"))
     assert list(found.addresses) == ["a", "notify-1", "notify-2"]
     assert [route.targets for route in found.routes] == [("a", "notify-1", "notify-2")]
-    assert found.retry_for == 3600.0
+    assert (found.retry_for, found.storage) == (3600.0, "")
 
 
 @pytest.mark.parametrize(
@@ -143,13 +143,14 @@ def test_a_web_address_that_is_incomplete() -> None:
     )
 
 
-def test_tags_of_an_apprise_file(tmp_path: Path) -> None:
+def test_tags_of_an_apprise_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """An existing Apprise configuration is used by tag; a tag that it does not have is refused."""
     file = tmp_path / "apprise.yml"
     file.write_text("urls:\n  - json://h/: [{tag: oncall}]\n")
     text = "notifications: {{apprise_config: {}, targets: [{{name: a, tag: {}}}]}}"
     addresses = plan(tmp_path, text.format(file, "oncall")).addresses
     assert {name: one.label for name, one in addresses.items()} == {"a": "tag oncall"}
+    assert "does not accept" not in caplog.text
     with pytest.raises(ConfigurationError) as caught:
         plan(tmp_path, text.format(file, "offcall"))
     problem = "notifications.apprise_config has no service with this tag that Apprise accepts; add it there"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from exporter.config import Templates
-from exporter.model.messages import Rendered, TextFormat
-from exporter.notifications.samples import samples
+from exporter.model.messages import AnyMessage, Rendered, TextFormat, WatchChange
+from exporter.notifications.samples import samples, watch_sample
 from tests.clocks import NOW
 from tests.notifications.golden_cases import EXPORTER_URL, VM, ordinary, special
 from tests.notifications.renderers import Renderer
@@ -29,7 +29,9 @@ def rendered(text_format: TextFormat) -> Iterator[str]:
     renderer = Renderer(Templates(format=text_format), EXPORTER_URL)
     for heading, message, now in (*ordinary(), *special()):
         yield written(heading, renderer.render(message, now, failed="failed before" in heading))
-    yield written("a sample of notify-test", renderer.render(samples(VM, NOW)[1], NOW))
+    found: list[AnyMessage] = [*samples(VM, NOW)]
+    for sample in found + [watch_sample(change, VM, NOW) for change in WatchChange]:
+        yield written(f"a sample of notify-test: {sample.transition}", renderer.render(sample, NOW))
     several = [message for _, message, _ in (*ordinary(), *special())]
     yield written("a digest", renderer.digest(several, NOW + timedelta(hours=1))[0])
 

@@ -1,7 +1,5 @@
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,46 +9,27 @@ from exporter.model.lifecycle import Transition
 from exporter.model.messages import AnyMessage, Backlog, Delivery, Message, WatchChange, WatchMessage
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW
+from tests.http_server import Request
 from tests.notifications.messages import message
-from tests.notifications.receivers import Received, TlsProxy, http_receiver
+from tests.notifications.receivers import TlsProxy, http_receiver
 from tests.notifications.senders import Direct
 
 KEY = f"{REBOOT_ID}/vm_0"
 TOKEN = "0123456789abcdef" * 2
-URLS = {
-    "pagerduty": f"pagerduty://{TOKEN}@12345678901234567890",
-    "ilert": f"ilert://{TOKEN}",
-    "incidentio": "incidentio://01GW2G3V0S59R238FAHPDS1R66/token",
-    "squadcast": f"squadcast://{TOKEN}",
-    "signl4": f"signl4://{TOKEN}",
-    "pagertree": "pagertree://int_abcdefghij",
-    "splunk": f"splunk://routing@{TOKEN}",
-    "firehydrant": f"firehydrant://{TOKEN}",
+# The URL of a service, its keys of an incident and an action, and what opens or updates, and what closes.
+SERVICES = {
+    "pagerduty": (f"{TOKEN}@12345678901234567890", "dedup_key", "event_action", "trigger", "resolve"),
+    "ilert": (TOKEN, "alertKey", "eventType", "ALERT", "RESOLVE"),
+    "incidentio": ("01GW2G3V0S59R238FAHPDS1R66/token", "deduplication_key", "status", "firing", "resolved"),
+    "squadcast": (TOKEN, "event_id", "status", "trigger", "resolve"),
+    "signl4": (TOKEN, "X-S4-ExternalID", "X-S4-Status", "", "resolved"),
+    "pagertree": ("int_abcdefghij", "id", "event_type", "create", "resolve"),
+    "splunk": (f"routing@{TOKEN}", "entity_id", "message_type", "CRITICAL", "RECOVERY"),
+    "firehydrant": (TOKEN, "idempotency_key", "status", "OPEN", "CLOSED"),
 }
+URLS = {name: f"{name}://{rest}" for name, (rest, *_) in SERVICES.items()}
 ACCEPTED = (202, b'{"requestId": "43a29c5c-3dbf-4fa4-9c26-f4f71023e120"}')
 ANSWERS = {"api.opsgenie.com": ACCEPTED, "api.atlassian.com": ACCEPTED, "events.pagerduty.com": (202, b"{}")}
-State = tuple[Any, str]
-READ: dict[str, Callable[[Any], State]] = {
-    "pagerduty": lambda body: (body["dedup_key"], body["event_action"]),
-    "ilert": lambda body: (body["alertKey"], body["eventType"]),
-    "incidentio": lambda body: (body["deduplication_key"], body["status"]),
-    "squadcast": lambda body: (body["event_id"], body["status"]),
-    "signl4": lambda body: (body["X-S4-ExternalID"], body.get("X-S4-Status", "")),
-    "pagertree": lambda body: (body["id"], body["event_type"]),
-    "splunk": lambda body: (body["entity_id"], body["message_type"]),
-    "firehydrant": lambda body: (body["idempotency_key"], body["status"]),
-}
-# What opens or updates, and what closes.
-WORDS = {
-    "pagerduty": ("trigger", "resolve"),
-    "ilert": ("ALERT", "RESOLVE"),
-    "incidentio": ("firing", "resolved"),
-    "squadcast": ("trigger", "resolve"),
-    "signl4": ("", "resolved"),
-    "pagertree": ("create", "resolve"),
-    "splunk": ("CRITICAL", "RECOVERY"),
-    "firehydrant": ("OPEN", "CLOSED"),
-}
 
 
 def told(transition: Transition, event_type: str = "Reboot", incident: str = KEY) -> Message:
@@ -61,8 +40,9 @@ def tell(target: Direct, *messages: AnyMessage) -> list[Delivery]:
     return [target.send(one) for one in messages]
 
 
-def states(service: str, requests: list[Received]) -> list[State]:
-    return [READ[service](request.json) for request in requests]
+def states(service: str, requests: list[Request]) -> list[tuple[str, str]]:
+    _, key, action, *_ = SERVICES[service]
+    return [(request.json[key], request.json.get(action, "")) for request in requests]
 
 
 LIVES = (
@@ -83,7 +63,7 @@ def test_one_incident_per_event(
     assert all(one.delivered for one in tell(sender, *(told(one, event_type) for one in life)))
     found = states(service, proxy.requests)
     assert [key for key, _ in found] == [KEY] * len(life)
-    opens, closes = WORDS[service]
+    *_, opens, closes = SERVICES[service]
     assert found[-1][1] == closes
     assert all(action != closes for _, action in found[:-1])
     if service != "splunk":

@@ -138,20 +138,6 @@ def test_a_late_html_document_stays_a_document(seconds: float, note: str) -> Non
     assert found == f"<html><BODY class=x>{note}own</BODY></html>"
 
 
-@pytest.mark.parametrize("text_format", ["markdown", "html"])
-def test_mail_in_plain_text_reads_well(text_format: TextFormat) -> None:
-    """Of a mail, Apprise makes a part in plain text, where each code element stands on a line of its own."""
-    from apprise.conversion import convert_between
-
-    found = Renderer(Templates(format=text_format), "https://vm_0.example.com/").render(message(), NOW).body
-    convert: Any = convert_between
-    html = found if text_format == "html" else convert("markdown", "html", found)
-    lines = convert("html", "text", html).splitlines()
-    assert "- This VM: vm_0" in lines
-    assert f"- Event: Reboot {message().event.id}" in lines
-    assert "- Exporter: https://vm_0.example.com/" in lines
-
-
 BLIND = WatchMessage(
     "oncall",
     "watch#1",

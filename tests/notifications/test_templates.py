@@ -1,17 +1,18 @@
 import gc
 import re
 import tracemalloc
+from datetime import timedelta
 
 import pytest
 
 from exporter.config import Templates
 from exporter.model.events import Target
-from exporter.model.lifecycle import Transition
-from exporter.model.messages import TextFormat
+from exporter.model.lifecycle import ENDINGS, Transition
+from exporter.model.messages import TextFormat, WatchChange
 from exporter.model.vm import VirtualMachine
 from exporter.notifications import templates
 from exporter.notifications.protocol import Checked
-from exporter.notifications.samples import is_sample, samples
+from exporter.notifications.samples import is_sample, samples, watch_sample
 from exporter.notifications.templates import TemplateError, TemplateThread, Vm
 from tests.clocks import NOW
 from tests.notifications.messages import message
@@ -175,31 +176,22 @@ def test_a_check_does_not_blame_a_template_for_what_a_message_did(monkeypatch: p
 
 
 @pytest.mark.parametrize("instance", ["vm_0", None])
-def test_there_is_one_of_each_transition(instance: str | None) -> None:
-    """A test sends every transition once, each in its own message, about this VM at the current time."""
+def test_there_is_one_sample_of_each_transition(instance: str | None) -> None:
+    """Each is about this VM at the current time, a life that could be, and marked as a test."""
     found = samples(VirtualMachine(name=instance or ""), NOW)
-    assert [message.transition for message in found] == list(Transition)
-    assert len({message.sequence for message in found}) == len(found)
-    assert all(message.instance == instance and message.at == NOW for message in found)
-    assert all(message.event.target is Target.SELF for message in found)
-
-
-def test_a_sample_is_marked_as_a_test() -> None:
-    """The title and body of a sample contain that it is a test."""
-    for sample in samples(VirtualMachine(name="vm_0"), NOW):
-        found = Renderer(Templates(title="{{ transition }}")).render(sample, NOW)
-        assert found.title == f"(test) {sample.transition}"
-        assert "This is a test message." in found.body
+    assert [sample.transition for sample in found] == list(Transition)
+    assert [sample.sequence for sample in found] == list(range(1, len(found) + 1))
+    of_watch = [watch_sample(change, VirtualMachine(), NOW) for change in WatchChange]
+    assert [sample.sequence for sample in of_watch] == [len(found) + 1, len(found) + 2]
+    for sample in found:
+        event = sample.event
+        assert (sample.instance, sample.at, event.target) == (instance, NOW, Target.SELF)
+        over = sample.transition in ENDINGS
+        assert (event.outcome, event.ended) == ((sample.transition, NOW) if over else (None, None))
+        notice = timedelta(minutes=15 if over or event.started else 0)
+        assert event.first_seen == (event.started or NOW) - notice
+        rendered = Renderer(Templates(title="{{ transition }}")).render(sample, NOW)
+        assert rendered.title == f"(test) {sample.transition}"
+        assert "This is a test message." in rendered.body
         assert is_sample(sample)
     assert not is_sample(message())
-
-
-def test_an_ended_sample_has_an_outcome() -> None:
-    """The samples are lives that could be: what is over has an end and an outcome, the rest has not."""
-    for sample in samples(VirtualMachine(name="vm_0"), NOW):
-        event = sample.event
-        over = sample.transition in ("completed", "cancelled", "vanished")
-        assert (event.outcome is sample.transition) is over
-        assert (event.ended is not None) is over
-        assert event.first_seen is not None
-        assert event.first_seen <= (event.started or NOW) <= NOW

@@ -66,7 +66,8 @@ def test_the_watch_has_the_instance_as_subject(receiver: Receiver) -> None:
 @pytest.mark.parametrize(
     ("mood", "failure", "reason"),
     [
-        (204, None, ""),
+        (299, None, ""),
+        (300, Failure.TARGET, f"it answered 300 (Multiple Choices), {REDIRECT}"),
         (302, Failure.TARGET, f"it answered 302 (Found), {REDIRECT}"),
         (400, Failure.REFUSED, "it answered 400 (Bad Request)"),
         (503, Failure.TARGET, "it answered 503 (Service Unavailable)"),

@@ -11,7 +11,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from tests.notifications.receivers import Received, Receiver
+from tests.http_server import Request
+from tests.notifications.receivers import Receiver
 
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -48,7 +49,7 @@ def spans(receiver: Receiver) -> list[Arrived]:
     return [span for request in tuple(receiver.requests) for span in decode(request)]
 
 
-def decode(request: Received) -> list[Arrived]:
+def decode(request: Request) -> list[Arrived]:
     assert request.headers["content-type"] == "application/x-protobuf"
     body = _UNPACK[request.headers.get("content-encoding", "")](request.body)
     message = ExportTraceServiceRequest.FromString(body)
