@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from exporter.clock import SystemClock
 from exporter.config import Templates
 from exporter.config.addresses import Address
 from exporter.health import Health
 from exporter.model.messages import Delivery, Failure
+from exporter.notifications import child as child_module
 from exporter.notifications import protocol, sender
 from exporter.notifications.child import Child
 from exporter.notifications.protocol import Checked, CheckTarget, CheckTemplate, Ready, Result, Send
 from exporter.notifications.sender import SenderProcess, environment
-from tests.clocks import NOW
+from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually, resident
 from tests.http_server import Connection, Request, endless, serving
 from tests.notifications.messages import message
@@ -38,9 +38,13 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"
 
 
 @pytest.fixture
-def process() -> Iterator[SenderProcess]:
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def process(clock: HandClock) -> Iterator[SenderProcess]:
     """Lend a process that is not started yet."""
-    clock = SystemClock()
     found = SenderProcess(clock, Health(clock), dict(os.environ))
     yield found
     found.stop()
@@ -77,8 +81,9 @@ def read(answers: io.BytesIO) -> list[tuple[int, Result]]:
     return sorted(found, key=lambda one: one[0])
 
 
-def is_another(process: SenderProcess, old: object) -> bool:
-    """Return whether a new process has been started."""
+def is_another(process: SenderProcess, clock: HandClock, old: object) -> bool:
+    """Return whether a new process has been started, for which some time may have to pass."""
+    clock.pass_seconds(1)
     return process._process not in (None, old)
 
 
@@ -94,18 +99,27 @@ def test_every_request_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that cannot be read, and one whose result cannot be written: the exporter waits for it."""
     answers = io.BytesIO()
     child = Child(answers)
-    results = {2: Checked(problem="\ud800"), 3: Checked()}
-    monkeypatch.setattr(child, "result", lambda number, _: results[number])
+    results: Iterator[Checked | MemoryError] = iter([Checked(problem="\ud800"), Checked(), MemoryError()])
+
+    def answer(*_: object) -> Checked:
+        found = next(results)
+        if isinstance(found, MemoryError):
+            raise found
+        return found
+
+    monkeypatch.setattr(child, "result", answer)
+    monkeypatch.setattr(child_module, "_MOST_THREADS", 1)
     requests = io.BytesIO()
-    for number, content in enumerate([{}, *[CheckTarget(Address("a"))] * 2], 1):
+    for number, content in enumerate([{}, *[CheckTarget(Address("a"))] * 3], 1):
         protocol.write(requests, number, content)
     child.serve(io.BytesIO(requests.getvalue()))
-    eventually(lambda: len(read(answers)) == 4)
+    eventually(lambda: len(read(answers)) == 5)
     assert dict(read(answers)) == {
         0: Ready(),
         1: Delivery(False, "ValidationError in the sender process"),
         2: Delivery(False, "UnicodeEncodeError in the sender process"),
         3: Checked(),
+        4: Delivery(False, "it takes too much memory", Failure.UNANSWERED),
     }
 
 
@@ -129,7 +143,9 @@ def test_a_request_waits_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(answers) == [(0, Ready()), (1, Checked()), (2, Checked())]
 
 
-def test_a_kill_repeats_nothing_that_was_being_sent(process: SenderProcess, receiver: Receiver) -> None:
+def test_a_kill_repeats_nothing_that_was_being_sent(
+    process: SenderProcess, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
     """What is not answered by then is reported; later messages go out by another process."""
     with http_receiver("hang") as hanging:
         future = post(process, f"json://{hanging.authority}/")
@@ -137,12 +153,17 @@ def test_a_kill_repeats_nothing_that_was_being_sent(process: SenderProcess, rece
         eventually(lambda: any(one.is_sending for one in process._under_way.values()))
         os.kill(first, signal.SIGKILL)
         assert result(future) == Delivery(False, "the sender process ended", Failure.ENDED)
+    (logged,) = map(vars, caplog.records)
+    assert (logged["message"], logged["status"]) == ("the sender process ended", -signal.SIGKILL)
+    assert logged["requests"] == 1
     assert result(post(process, f"json://{receiver.authority}/")).delivered
     assert pid(process) != first
     assert len(receiver.requests) == 1
 
 
-def test_a_kill_before_the_start_loses_nothing(process: SenderProcess, receiver: Receiver) -> None:
+def test_a_kill_before_the_start_loses_nothing(
+    process: SenderProcess, clock: HandClock, receiver: Receiver
+) -> None:
     """Messages wait for a process that is ready."""
     futures = [post(process, f"json://{receiver.authority}/", number) for number in range(5)]
     eventually(lambda: process._process)
@@ -150,23 +171,54 @@ def test_a_kill_before_the_start_loses_nothing(process: SenderProcess, receiver:
         old = process._process
         assert old is not None
         old.kill()
-        eventually(partial(is_another, process, old))
+        eventually(partial(is_another, process, clock, old))
     assert all(result(future).delivered for future in futures)
     assert len(receiver.requests) == 5
 
 
 def test_a_process_that_hangs_is_replaced(
-    process: SenderProcess, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    process: SenderProcess, clock: HandClock, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A request that is not begun in time is given to another one."""
+    """A request that is not begun within 20 s is repeated; pauses of the VM do not count."""
+    process.prepare()
+    first = pid(process)
+    os.kill(first, signal.SIGSTOP)
+    future = post(process, f"json://{receiver.authority}/")
+    for _ in range(10):
+        clock.pass_seconds(100)
+        assert process._step() == 1
+    assert (pid(process), caplog.messages) == (first, [])
+    clock.pass_seconds(1)
+    process._step()
+    assert result(future).delivered
+    found = list(dict.fromkeys(caplog.messages))
+    assert found == ["the sender process hangs and is replaced", "the sender process ended"]
+    assert len(receiver.requests) == 1
+
+
+READY = """print('[0,{"type":"ready"}]', flush=True); input()"""
+
+
+@pytest.mark.parametrize("code", [READY, f"{READY}; print('{{}}', flush=True); input(); input()"])
+def test_what_ends_the_process_before_it_is_sent(
+    process: SenderProcess, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    """It is tried three times, also if the process answers nonsense."""
+    monkeypatch.setattr(sender, "command", lambda: [sys.executable, "-c", code])
+    ended = Delivery(False, "the sender process ended 3 times", Failure.ENDED, attempts=3)
+    assert result(post(process, "json://h/")) == ended
+    checked = process.ask(CheckTarget(Address("a", url="json://h/"))).result(SECONDS)
+    assert checked == Checked(failure="the sender process ended")
+
+
+def test_only_one_at_a_time_may_end_the_process(process: SenderProcess, receiver: Receiver) -> None:
+    """Of messages after whose sending it ended before; others go ahead."""
     process.prepare()
     os.kill(pid(process), signal.SIGSTOP)
-    monkeypatch.setattr(sender, "_LONGEST_TICK", 20.0)
-    future = post(process, f"json://{receiver.authority}/")
-    for asked in process._under_way.values():
-        asked.left = 0.0
-    assert result(future).delivered
-    assert len(receiver.requests) == 1
+    futures = [post(process, f"json://{receiver.authority}/", n, attempts=int(n < 3)) for n in (1, 2, 3)]
+    assert [list(process._under_way), list(process._waiting)] == [[1, 3], [2]]
+    os.kill(pid(process), signal.SIGCONT)
+    assert all(result(future).delivered for future in futures)
 
 
 def test_what_ends_the_process_three_times_is_given_up(process: SenderProcess, receiver: Receiver) -> None:
@@ -198,15 +250,31 @@ def test_an_endless_template_is_a_mistake(process: SenderProcess) -> None:
     assert good.result(SECONDS) == Checked()
 
 
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [(["/none"], "No such file or directory"), ([sys.executable, "-c", "exit(3)"], "it ended with status 3")],
+)
 def test_a_process_that_cannot_be_started(
-    process: SenderProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    process: SenderProcess, clock: HandClock, monkeypatch: pytest.MonkeyPatch, command: list[str], reason: str
 ) -> None:
-    """Without a result, the check reports no mistake in the configuration; the exporter is degraded."""
-    monkeypatch.setattr(sender, "command", lambda: [str(tmp_path / "none")])
-    found = process.ask(CheckTarget(Address("a", url="json://h/"))).result(SECONDS)
-    assert isinstance(found, Checked)
-    assert found.failure == "the sender process cannot be started: No such file or directory"
-    assert [problem.message for problem in process._health.problems()] == [found.failure]
+    """After three attempts a check has no result; the exporter is degraded, and messages wait for it."""
+    monkeypatch.setattr(process._loop, "start", lambda: None)
+    check = process.ask(CheckTarget(Address("a", url="json://h/")))
+    told = process.ask(Send(Address("terminal"), (message(),), NOW))
+    problem = f"the sender process cannot be started: {reason}"
+    with monkeypatch.context() as patch:
+        patch.setattr(sender, "command", lambda: command)
+        for failures in (1, 2, 3):
+            assert not check.done()
+            process._step()
+            eventually(lambda: process._backoff.failures == failures)  # noqa: B023  # called at once
+            assert process._step() == process._start_at - clock.monotonic() >= 1
+            clock.pass_seconds(4)
+    assert check.result(SECONDS) == Checked(failure=problem)
+    assert [one.message for one in process._health.problems()] == [problem]
+    process._step()
+    assert result(told).delivered
+    assert (process._health.problems(), process._backoff.failures) == ((), 0)
 
 
 def bomb(connection: Connection, _: Request) -> None:
@@ -301,7 +369,7 @@ def test_a_receiver_that_drips_ends_with_its_time(receiver: Receiver) -> None:
 
 
 def test_the_process_has_no_secret_in_its_environment(process: SenderProcess) -> None:
-    """Nor on its command line; URLs go through the pipe. Ctrl-C in a terminal does not reach it."""
+    """Nor on its command line; URLs go through the pipe. It has limits, and ends with the exporter alone."""
     passed = {"HTTPS_PROXY": "p", "no_proxy": "n", "SSL_CERT_FILE": "f", "LC_ALL": "C", "SystemRoot": "s"}
     others = {"MY_TOKEN": "canary", "OTEL_X": "canary", "NOTIFY_SOCKET": "s", "A_SERVICE_HOST": "h"}
     assert environment({**passed, **others, "HTTP_PROXY": "canary"}, {"HTTP_PROXY"}) == passed
@@ -312,7 +380,15 @@ def test_the_process_has_no_secret_in_its_environment(process: SenderProcess) ->
         assert sockets == []
         assert os.getsid(pid(process)) != os.getsid(0)
         own = int(Path("/proc/self/oom_score_adj").read_text())
-        assert int((proc / "oom_score_adj").read_text()) > own
+        assert int((proc / "oom_score_adj").read_text()) == min(own + 500, 1000)
+        limits = [line.split()[-3:] for line in (proc / "limits").read_text().splitlines()]
+        assert ["0", "0", "bytes"] in limits
+        assert [str(72 * 2**20)] * 2 + ["bytes"] in limits
+    first = pid(process)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(first, number)
+    assert result(process.ask(Send(Address("terminal"), (message(),), NOW))).delivered
+    assert pid(process) == first
 
 
 def test_what_plugins_print_is_no_answer() -> None:
@@ -333,12 +409,17 @@ def test_a_stop_leaves_no_process(process: SenderProcess) -> None:
     assert result(post(process, "json://h/")) == Delivery(False, "the exporter is stopping")
 
 
-def test_an_idle_process_ends(process: SenderProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next message starts another."""
-    process.ask(CheckTarget(Address("a", url="json://h/"))).result(SECONDS)
-    running = process._process
+def test_an_idle_process_ends(process: SenderProcess, clock: HandClock) -> None:
+    """It does ten minutes after the last message; the next one starts another."""
+    process.prepare()
+    running = process._process if pid(process) else None
     assert running is not None
-    monkeypatch.setattr(sender, "_IDLE_SECONDS", 0.0)
-    process._loop.wake()
+    assert process._step() == 600
+    clock.pass_seconds(300)
+    assert result(process.ask(Send(Address("terminal"), (message(),), NOW))).delivered
+    clock.pass_seconds(599)
+    assert process._step() == 1
+    clock.pass_seconds(1)
+    assert process._step() is None
     assert running.wait(SECONDS) == 0
     assert process._process is None
