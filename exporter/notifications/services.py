@@ -88,7 +88,9 @@ class Service:
         self.shows_facts = self.name == _PAGER_DUTY
         self._has_memory = self.name in _WITH_MEMORY
         self._priorities = _PRIORITIES.get(self.name)
-        if self._priorities and (given.get("priority") or (not url and not _is_default(plugin, "priority"))):
+        if self._priorities and (
+            given.get("priority") or (not url and not _is_default(plugin, "priority", plugin.priority))
+        ):
             self._priorities = None
         # The stored requests of a plugin are on disk, and read at its creation.
         self.is_reusable = not self._has_memory or plugin.asset.storage_path is None
@@ -161,10 +163,10 @@ class Service:
         return bool((self._plugin.mapping[notify_type] if action == "map" else action) == _OPEN)
 
 
-def _is_default(plugin: Any, field: str, value: Any = None) -> bool:
-    """Return whether a value of a plugin is its default."""
+def _is_default(plugin: Any, field: str, value: Any) -> bool:
+    """Return whether the value of a plugin's field is its default."""
     declared = plugin.template_args.get(field) or plugin.template_tokens.get(field) or {}
-    return bool((getattr(plugin, field) if value is None else value) in (None, "", declared.get("default")))
+    return value in (None, "", declared.get("default"))
 
 
 def _mail_headers(rendered: Rendered) -> dict[str, str]:
@@ -233,10 +235,7 @@ def _plugins(address: Address, storage: str) -> list[Any]:
     from apprise import Apprise, AppriseAsset, AppriseConfig
 
     # Apprise's texts may contain a URL, so they do not reach this process' handlers.
-    logger = logging.getLogger(_APPRISE_LOGGER)
-    logger.propagate = False
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.WARNING)
+    logging.getLogger(_APPRISE_LOGGER).propagate = False
     # Without its own time limit Apprise sends on the calling thread.
     asset = AppriseAsset(
         app_id=_SENDER,

@@ -234,6 +234,8 @@ def test_a_failing_target_is_one_problem(build: Build, caplog: pytest.LogCapture
     assert bench.api("problems") == [problem]
     bench.sender().answer = lambda _: OK
     assert (bench.reload(), told(bench), bench.api("problems")) == (200, ["a"], [])
+    counts = [bench.metric("notifications_total", outcome=name) for name in ("delivered", "failed")]
+    assert counts == [1, len(bench.sender().tried) - 1]
     logged = [one.getMessage() for one in caplog.records if one.name == "exporter.health"]
     assert logged == ["degraded", "recovered"]
 

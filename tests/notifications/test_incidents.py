@@ -98,17 +98,19 @@ def test_services_that_close_what_they_opened(proxy: TlsProxy, service: str, tmp
     assert proxy.requests == []
 
 
-def test_what_the_url_says_comes_first(proxy: TlsProxy) -> None:
+@pytest.mark.parametrize(
+    ("service", "rest", "state"),
+    [
+        ("pagerduty", "?dedup=mine&action=trigger", ("mine", "trigger")),
+        ("splunk", "/mine", ("mine", "RECOVERY")),
+    ],
+)
+def test_what_the_url_says_comes_first(
+    proxy: TlsProxy, service: str, rest: str, state: tuple[str, str]
+) -> None:
     """A key or an action of the URL stays."""
-    url = f"{URLS['pagerduty']}?dedup=mine&action=trigger"
-    tell(Direct(url), told(Transition.SCHEDULED), told(Transition.COMPLETED))
-    assert states("pagerduty", proxy.requests) == [("mine", "trigger"), ("mine", "trigger")]
-
-
-def test_an_entity_of_the_url_stays(proxy: TlsProxy) -> None:
-    """Splunk On-Call takes one for all messages in its URL."""
-    tell(Direct(f"{URLS['splunk']}/mine"), told(Transition.COMPLETED))
-    assert states("splunk", proxy.requests) == [("mine", "RECOVERY")]
+    tell(Direct(URLS[service] + rest), told(Transition.COMPLETED))
+    assert states(service, proxy.requests) == [state]
 
 
 def test_the_watch_is_an_incident_of_its_own(proxy: TlsProxy) -> None:

@@ -125,12 +125,11 @@ def test_pagerduty_gets_what_it_has_fields_for(proxy: TlsProxy) -> None:
     ("url", "field", "values"),
     [
         ("gotify://{}/token", "priority", [1, 5, 8]),
-        ("gotify://{}/token?priority=low", "priority", [0, 0, 0]),
         ("ntfy://{}/topic", "x-priority", ["low", "high", "max"]),
     ],
 )
 def test_severity_sets_the_priority(receiver: Receiver, url: str, field: str, values: list[Any]) -> None:
-    """Of a service that has priorities, unless the URL does."""
+    """Of a service that has priorities."""
     target = Direct(url.format(receiver.authority))
     for told in (message(type="Freeze"), message(), message(Transition.STARTED)):
         assert target.send(told).delivered
@@ -213,6 +212,7 @@ def test_limits(url: str, connect: float, read: float, overflow: str, limit: int
         (f"pover://{'u' * 30}@{'t' * 30}", (-1, -1, 0, 1)),
         (f"prowl://{'a' * 40}", (-1, -1, 0, 1)),
         ("gotify://host.test/token", (1, 1, 5, 8)),
+        ("gotify://host.test/token?priority=low", (0, 0, 0, 0)),
         ("ntfy://host.test/topic", ("low", "low", "high", "max")),
         ("opsgenie://01234567-89ab-cdef-0123-456789abcdef", (2, 2, 3, 5)),
         ("jira://01234567-89ab-cdef-0123-456789abcdef", (2, 2, 3, 5)),
@@ -220,11 +220,12 @@ def test_limits(url: str, connect: float, read: float, overflow: str, limit: int
     ],
 )
 def test_priorities(url: str, priorities: tuple[Any, ...]) -> None:
-    """Services are known by the names that Apprise gives them, and get priorities that they have."""
-    plugin: Any = Apprise.instantiate(url)
-    service = Service(plugin, url)
-    found = []
-    for severity in Severity:
-        service._set_fields(Rendered("", "", "text", severity))
-        found.append(plugin.priority)
-    assert tuple(found) == priorities
+    """Services are known by Apprise's names, and get priorities unless a URL has one."""
+    for known in (url, ""):
+        plugin: Any = Apprise.instantiate(url)
+        service = Service(plugin, known)
+        found = []
+        for severity in Severity:
+            service._set_fields(Rendered("", "", "text", severity))
+            found.append(plugin.priority)
+        assert tuple(found) == priorities
