@@ -40,6 +40,7 @@ from exporter.notifications.sender import SenderProcess, environment
 log = logging.getLogger(__name__)
 
 _STORAGE = "apprise"
+_UNCHECKED = "cannot be checked"
 _GAP_REMEDY = "such messages go out as the program writes them; put {% if %} around what may be missing"
 
 
@@ -226,7 +227,7 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
         if found.problem:
             mistakes.problems += loaded.error(address, found.problem).problems
         elif found.failure:
-            _log_unchecked(f"target {name}", found)
+            log.warning(_UNCHECKED, extra={"what": f"target {name}", "reason": found.failure})
         plan.backlogs[name] = found.backlog
         if address.apprise_config is not None and found.not_taken:
             not_taken[address.apprise_config[0]] = found.not_taken
@@ -275,10 +276,6 @@ def _checked(future: "Future[Delivery | Checked]") -> Checked:
     return found if isinstance(found, Checked) else Checked(failure=found.reason)
 
 
-def _log_unchecked(what: str, found: Checked) -> None:
-    log.warning("cannot be checked", extra={"what": what, "reason": found.failure})
-
-
 def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) -> None:
     """Check each template; one after the other, so that one that ends the process is known."""
     notifications = loaded.config.notifications
@@ -294,7 +291,7 @@ def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) 
             if found.problem:
                 mistakes.problems += loaded.file.error((*place, key), found.problem).problems
             elif found.failure:
-                _log_unchecked(dotted((*place, key)), found)
+                log.warning(_UNCHECKED, extra={"what": dotted((*place, key)), "reason": found.failure})
             elif found.gap:
                 extra = {"key": dotted((*place, key)), "reason": found.gap, "remedy": _GAP_REMEDY}
                 log.warning("a template fails where Azure leaves something out", extra=extra)

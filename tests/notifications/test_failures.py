@@ -67,19 +67,6 @@ def test_exceptions_are_known_by_type(error: Exception, reason: str, failure: Fa
     assert failures.of_errors([error]) == Delivery(delivered=False, reason=reason, failure=failure)
 
 
-@pytest.mark.parametrize(
-    ("status", "reason", "failure"),
-    [
-        (400, "it answered 400 (Bad Request)", Failure.REFUSED),
-        (401, "it answered 401 (Unauthorized)", Failure.TARGET),
-        (599, "it answered 599", Failure.TARGET),
-    ],
-)
-def test_the_reason_names_the_status(status: int, reason: str, failure: Failure) -> None:
-    """The phrase is known for standard statuses only."""
-    assert failures.of_status(status) == Delivery(delivered=False, reason=reason, failure=failure)
-
-
 def test_a_status_says_whose_fault_it_is() -> None:
     """What would be refused later, too, is the message's; everything else is the target's."""
     refused = {status for status in range(100, 600) if failures.of_status(status).failure is Failure.REFUSED}

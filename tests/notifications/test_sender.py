@@ -32,6 +32,7 @@ from tests.end_to_end.program import eventually, resident
 from tests.http_server import Connection, Request, endless, serving
 from tests.notifications.messages import message
 from tests.notifications.receivers import Receiver, http_receiver
+from tests.notifications.renderers import LIMITS
 
 SECONDS = 120
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"
@@ -359,6 +360,13 @@ def test_a_receiver_that_drips_ends_with_its_time(receiver: Receiver) -> None:
     assert found == Delivery(False, "it did not answer within 0.3 s", Failure.UNANSWERED)
     receiver.mood = 200
     assert Direct(f"json://{receiver.authority}/").send(message()).delivered
+
+
+def test_a_limit_of_cpu_time_ends_with_its_block() -> None:
+    """The signal that ends the process would come a second after the limit, and does not after the block."""
+    with LIMITS.cpu(5):
+        assert 5 < signal.getitimer(signal.ITIMER_PROF)[0] <= 6.1
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
 
 
 def test_the_process_has_no_secret_in_its_environment(process: SenderProcess) -> None:

@@ -70,6 +70,7 @@ def test_the_watch_has_the_instance_as_subject(receiver: Receiver) -> None:
         (300, Failure.TARGET, f"it answered 300 (Multiple Choices), {REDIRECT}"),
         (302, Failure.TARGET, f"it answered 302 (Found), {REDIRECT}"),
         (400, Failure.REFUSED, "it answered 400 (Bad Request)"),
+        (599, Failure.TARGET, "it answered 599"),
         (503, Failure.TARGET, "it answered 503 (Service Unavailable)"),
         ("drip", Failure.UNANSWERED, "it did not answer within 0.3 s"),
         ("reset", Failure.TARGET, "the connection failed"),
