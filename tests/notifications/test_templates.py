@@ -12,7 +12,7 @@ from exporter.model.messages import TextFormat, WatchChange
 from exporter.model.vm import VirtualMachine
 from exporter.notifications import templates
 from exporter.notifications.protocol import Checked
-from exporter.notifications.samples import is_sample, samples, watch_sample
+from exporter.notifications.samples import SAMPLE_ID, is_sample, samples, watch_sample
 from exporter.notifications.templates import TemplateError, TemplateThread, Vm
 from tests.clocks import NOW
 from tests.notifications.messages import message
@@ -186,6 +186,7 @@ def test_there_is_one_sample_of_each_transition(instance: str | None) -> None:
     for sample in found:
         event = sample.event
         assert (sample.instance, sample.at, event.target) == (instance, NOW, Target.SELF)
+        assert sample.incident == f"{SAMPLE_ID}/{instance or 'test'}"
         over = sample.transition in ENDINGS
         assert (event.outcome, event.ended) == ((sample.transition, NOW) if over else (None, None))
         notice = timedelta(minutes=15 if over or event.started else 0)
