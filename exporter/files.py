@@ -29,7 +29,8 @@ def make_directory(path: Path) -> None:
         return
     make_directory(path.parent)
     path.mkdir(mode=_PRIVATE_DIRECTORY, exist_ok=True)
-    if sys.platform != "win32" and stat.S_IMODE(path.stat().st_mode) != _PRIVATE_DIRECTORY:
+    if sys.platform != "win32":
+        # Whatever the umask.
         path.chmod(_PRIVATE_DIRECTORY)
 
 

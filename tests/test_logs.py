@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,17 +24,17 @@ def line(style: Literal["logfmt", "json", "terminal"], message: str, **fields: A
 
 def test_logfmt() -> None:
     """Fields follow one another; what has spaces or quotes is quoted, None left out. Terminals get values."""
-    written = line("logfmt", "poll failed", reason="timeout", count=3, ratio=0.5, at=AT, left=None, on=True)
+    written = line("logfmt", "poll failed", reason="timeout", count=3, ratio=1 / 3, at=AT, left=None, on=True)
     assert written == (
         'ts=2026-03-04T22:00:00.000Z level=warning component=watch msg="poll failed"'
-        " reason=timeout count=3 ratio=0.5 at=2026-03-04T22:00:00Z on=true"
+        " reason=timeout count=3 ratio=0.333333 at=2026-03-04T22:00:00Z on=true"
     )
     assert line("terminal", "said", why="this", more=2) == "warning: said: this; 2"
 
 
 def test_json() -> None:
     """The same as one object, None as null."""
-    assert json.loads(line("json", "poll failed", names=("a", "b"), left=None, at=AT)) == {
+    assert json.loads(line("json", "poll failed", names=("a", "b"), left=None, at=AT, rate=inf)) == {
         "ts": "2026-03-04T22:00:00.000Z",
         "level": "warning",
         "component": "watch",
@@ -41,6 +42,7 @@ def test_json() -> None:
         "names": ["a", "b"],
         "left": None,
         "at": "2026-03-04T22:00:00Z",
+        "rate": "inf",
     }
 
 
@@ -59,15 +61,23 @@ def test_priorities_in_the_journal(tmp_path: Path) -> None:
     """Where standard error is the journal's stream, each line begins with the priority of its level."""
     code = "from exporter import logs; import logging; logs.configure('debug', 'logfmt');" + "".join(
         f"logging.getLogger('exporter').{level}('{level}');"
-        for level in ("debug", "info", "warning", "error")
+        for level in ("debug", "info", "warning", "error", "critical")
     )
+    code += "logging.getLogger('exporter').log(25, 'a level of its own')"
     path = tmp_path / "stream"
     with path.open("wb") as stream:
         found = os.fstat(stream.fileno())
         for identity in (f"{found.st_dev}:{found.st_ino}", "1:1"):
             environ = os.environ | {"JOURNAL_STREAM": identity}
             subprocess.run([sys.executable, "-c", code], stderr=stream, check=True, env=environ)
-    assert [line[:3] for line in path.read_text().splitlines()] == ["<7>", "<6>", "<4>", "<3>"] + ["ts="] * 4
+    assert [line[:3] for line in path.read_text().splitlines()] == [
+        "<7>",
+        "<6>",
+        "<4>",
+        "<3>",
+        "<2>",
+        "<6>",
+    ] + ["ts="] * 6
 
 
 def test_long_texts_are_cut() -> None:
@@ -98,12 +108,15 @@ def test_a_traceback_stays_on_its_line() -> None:
 
 
 LIBRARIES = """
-import logging, sys
+import logging, sys, warnings
 from exporter import logs
 logs.configure(sys.argv[1], "logfmt")
 for name in ("exporter.watch", "requests", "urllib3.connectionpool"):
     for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
         logging.getLogger(name).log(level, name)
+# A mistake in a log line is not printed; a warning of a library is a line as all others.
+logging.getLogger("exporter").error("%d", "no number")
+warnings.warn("old")
 print("on it goes")
 """
 
@@ -130,6 +143,7 @@ def test_levels(level: str, ours: list[str]) -> None:
         "level=warning component=requests",
         "level=error component=requests",
         "level=error component=urllib3.connectionpool",
+        "level=warning component=py.warnings",
     ]
 
 

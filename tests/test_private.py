@@ -144,10 +144,13 @@ def test_a_group_of_the_exporter_may_write(tmp_path: Path, monkeypatch: pytest.M
     """Volumes are handed to containers by a group; another group than one's own is refused."""
     directory = tmp_path / "state"
     directory.mkdir()
-    directory.chmod(0o2770)
+    directory.chmod(0o3770)
     private.refuse_unsafe(directory, ())
     monkeypatch.setattr("os.getegid", lambda: directory.stat().st_gid + 1)
     monkeypatch.setattr("os.getgroups", list)
+    directory.chmod(0o700)
+    private.refuse_unsafe(directory, ())
+    directory.chmod(0o770)
     with pytest.raises(ConfigurationError):
         private.refuse_unsafe(directory, ())
 
@@ -160,6 +163,8 @@ def test_a_file_of_a_configuration_is_bounded(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     link.symlink_to(short)
     assert private.read_text(link) == "json://a"
+    descriptors = len(os.listdir("/proc/self/fd"))
     for path, message in ((long, "more than 64 KiB"), (fifo, "regular file"), (Path("/dev/zero"), "regular")):
         with pytest.raises(OSError, match=message):
             private.read_text(path)
+    assert len(os.listdir("/proc/self/fd")) == descriptors

@@ -83,6 +83,20 @@ def test_nobody_listens(environ: dict[str, str]) -> None:
     systemd.stopping()
 
 
+@pytest.mark.parametrize("variables", [{"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}, {}])
+def test_a_watchdog_of_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    """Only the status is sent, every 5 s; a manager that does not read its socket delays nothing."""
+    monkeypatch.setattr("exporter.systemd._SEND_SECONDS", 0.001)
+    with manager(str(tmp_path / "notify")) as listener:
+        systemd = Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify"), **variables})
+        assert systemd.interval == 5
+        for number in range(600):
+            systemd.alive(str(number))
+        assert heard(listener) == ["STATUS=0"]
+
+
 def test_the_status_line() -> None:
     """It names VM and endpoint, how many events there are, and what is wrong; whatever it is, on one line."""
     begun = Snapshot(endpoint="http://169.254.169.254")
