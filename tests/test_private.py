@@ -163,8 +163,8 @@ def test_a_file_of_a_configuration_is_bounded(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     link.symlink_to(short)
     assert private.read_text(link) == "json://a"
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = len([*Path("/proc/self/fd").iterdir()])
     for path, message in ((long, "more than 64 KiB"), (fifo, "regular file"), (Path("/dev/zero"), "regular")):
         with pytest.raises(OSError, match=message):
             private.read_text(path)
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len([*Path("/proc/self/fd").iterdir()]) == descriptors

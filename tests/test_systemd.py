@@ -88,7 +88,7 @@ def test_a_watchdog_of_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
 ) -> None:
     """Only the status is sent, every 5 s; a manager that does not read its socket delays nothing."""
-    monkeypatch.setattr("exporter.systemd._SEND_SECONDS", 0.001)
+    monkeypatch.setattr("exporter.systemd._SEND_SECONDS", 0.0)
     with manager(str(tmp_path / "notify")) as listener:
         systemd = Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify"), **variables})
         assert systemd.interval == 5
