@@ -65,7 +65,8 @@ def parse_external_url(value: object) -> str:
     text, remedy = str(value), "write it like https://vm-1.example.com:9843/"
     if text == "":
         return text
-    if http_url(text) is None or not re.fullmatch(r"[!-~]+", text) or set('<>"`') & set(text):
+    # Printable ASCII, without what ends a URL in texts and HTML.
+    if http_url(text) is None or not re.fullmatch("[!#-;=?-_a-~]+", text):
         raise ValueError(f"{quoted(text)} is not a valid URL; {remedy}")
     if set("?#@") & set(text):
         raise ValueError(f"{quoted(text)} has more than scheme, host, port and path; {remedy}")

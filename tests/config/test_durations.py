@@ -8,9 +8,11 @@ from exporter.config import (
     API_VERSIONS,
     parse_api_version,
     parse_endpoint,
+    parse_external_url,
     parse_poll_interval,
     parse_positive,
 )
+from exporter.errors import quoted
 from exporter.timefmt import format_duration, parse_duration
 
 
@@ -55,6 +57,7 @@ def test_durations_past_all_clocks(text: str) -> None:
 
 POLLS = "Azure asks for 1s, and 200ms to 1h is possible"
 KNOWN = f"known are {', '.join(API_VERSIONS)}"
+PAGE = "write it like https://vm-1.example.com:9843/"
 REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
 
 
@@ -74,8 +77,17 @@ REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
         (parse_endpoint, "http://a?", f"has more than scheme, host and port; {REMEDY}"),
         (parse_endpoint, "http://@a", f"has more than scheme, host and port; {REMEDY}"),
         (parse_endpoint, "http://u:p@a", f"has more than scheme, host and port; {REMEDY}"),
-        (parse_poll_interval, "100ms", f"100ms is out of range; {POLLS}"),
-        (parse_poll_interval, "2h", f"2h is out of range; {POLLS}"),
+        (parse_poll_interval, "199ms", f"199ms is out of range; {POLLS}"),
+        (parse_poll_interval, "1h1ms", f"1h1ms is out of range; {POLLS}"),
+        *(
+            (parse_external_url, text, f"{quoted(text)} is not a valid URL; {PAGE}")
+            for text in ("vm-1", "ftp://a", "http://<", "http://ä", "http://`", "http://a b")
+        ),
+        (
+            parse_external_url,
+            "https://a/?",
+            f"a text of 11 characters has more than scheme, host, port and path; {PAGE}",
+        ),
         (parse_positive, "0s", "0s is too short; write more than 0s"),
         (parse_api_version, "latest", f"'latest' is not a known version; {KNOWN}"),
         (parse_api_version, "2020-7-1", f"'2020-7-1' is not a known version; {KNOWN}"),
@@ -89,6 +101,18 @@ def test_what_is_refused(parse: Any, value: object, message: str) -> None:
     assert str(caught.value) == message
 
 
-def test_a_version_yet_to_come_is_taken() -> None:
-    """Azure may publish a version after this program was written."""
-    assert parse_api_version("2031-01-01") == "2031-01-01"
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (parse_endpoint, "http://a:80/", "http://a:80"),
+        (parse_external_url, "https://a/!~_'()=;", "https://a/!~_'()=;"),
+        (parse_poll_interval, "200ms", 0.2),
+        (parse_poll_interval, "1h", 3600),
+        (parse_positive, "1ms", 0.001),
+        # Azure may publish it after this program was written.
+        (parse_api_version, "2031-01-01", "2031-01-01"),
+    ],
+)
+def test_what_is_taken(parse: Any, text: str, value: object) -> None:
+    """Values up to the limits are taken, and so is a version yet to come."""
+    assert parse(text) == value
