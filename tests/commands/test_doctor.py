@@ -25,6 +25,7 @@ from tests.http_server import Connection, Request, answer, serving
 
 OK, WARNING, FAILURE = Level
 ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test/SeCrEt'}]}\n"
+UNCOMPARED = "could not be compared with that of IMDS; see the output of timedatectl"
 PARTS = "approval: {mode: dry_run}\nhooks: [{name: drain, command: [drain]}]\n"
 
 
@@ -70,6 +71,10 @@ def test_a_vm_without_an_exporter(tmp_path: Path) -> None:
     assert "does not exist yet and can be created" in result["state"].message
     assert result["spot"].message == "not a Spot VM (priority Regular), so there will be no Preempt"
     assert "az vmss show --resource-group" in result["terminate notifications"].message
+    assert result["exporter"].message.endswith("; start it, or pass its address as --exporter.url")
+    assert result["imds"].message.endswith("; the exporter will use the newest API version that it knows")
+    assert result["configuration"].message == "no file is specified; all keys have their defaults"
+    assert result["targets"].message.startswith("none is configured; for messages, add notifications.targets")
 
 
 def test_nothing_is_changed(tmp_path: Path) -> None:
@@ -108,6 +113,13 @@ def test_the_configuration_in_use(build: Build, tmp_path: Path) -> None:
     other = tmp_path / "other.yml"
     other.write_text(f"{{imds: {{endpoint: '{bench.imds.url}'}}, instance: {{name: westno_0}}}}")
     assert look(bench, other)["name"] == Finding(OK, "name", "westno_0, from instance.name")
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(other.read_text().replace("westno_0", "vm_9"))
+    assert look(bench, wrong)["name"] == Finding(
+        WARNING,
+        "name",
+        "instance.name is vm_9, IMDS returns WestNO_0; remove instance.name unless events name vm_9",
+    )
     assert look(bench, other)["configuration"] == Finding(
         WARNING,
         "configuration",
@@ -193,21 +205,36 @@ def test_without_imds(tmp_path: Path) -> None:
     assert result["imds"].level is FAILURE
     assert "Connection refused; it answers on Azure VMs only" in result["imds"].message
     assert result["name"].level is FAILURE
+    assert "unknown: nothing is approved and no hook runs until IMDS returns it" in result["name"].message
     assert "clock" not in result
 
 
 @pytest.mark.parametrize(
-    ("seconds", "level", "words"),
-    [(2, OK, "agrees"), (30, WARNING, "30s ahead of"), (-90, FAILURE, "1m30s behind")],
+    ("date", "seconds", "level", "words"),
+    [
+        ("Wed, 04 Mar 2026 22:00:00 GMT", 5, OK, "agrees with that of IMDS"),
+        ("Wed, 04 Mar 2026 22:00:00 GMT", 60, WARNING, "1m ahead of that of IMDS; times and notice are off"),
+        ("Wed, 04 Mar 2026 22:00:00 GMT", -90, FAILURE, "1m30s behind that of IMDS; times and notice"),
+        *(("", 0, WARNING, UNCOMPARED), ("soon", 0, WARNING, UNCOMPARED)),
+        ("Wed, 04 Mar 2026 22:00:00 -0000", 0, WARNING, UNCOMPARED),
+    ],
 )
-def test_the_clock(tmp_path: Path, seconds: int, level: Level, words: str) -> None:
-    """The finding has the difference to the clock of IMDS, and the remedy."""
-    head = b"HTTP/1.1 200 OK\r\nDate: Wed, 04 Mar 2026 22:00:00 GMT\r\nContent-Length: 2\r\n\r\n{}"
-    with serving(head) as imds:
+def test_the_clock(tmp_path: Path, date: str, seconds: int, level: Level, words: str) -> None:
+    """The finding has the difference to the clock of IMDS, and the remedy; the VM is described, too."""
+    vm = b'{"compute": {"name": "a", "priority": "Spot", "resourceGroupName": "g"}}'
+    with serving(answer(vm if date else b"{}", headers=f"Date: {date}\r\n" * bool(date))) as imds:
         clock = HandClock(NOW + timedelta(seconds=seconds))
-        result = found(asked(imds.url, tmp_path), clock)["clock"]
-    assert result.level is level
-    assert words in result.message
+        result = found(asked(imds.url, tmp_path), clock)
+    assert result["clock"].level is level
+    assert result["clock"].message.startswith(words)
+    spot, query = (
+        "IMDS does not report whether this is a Spot VM",
+        "--resource-group GROUP --name NAME --query",
+    )
+    if date:
+        spot, query = "a Spot VM, which Azure can evict (Preempt)", "--resource-group g --name a --query"
+    assert result["spot"].message.startswith(spot)
+    assert f"check with: az vm show {query} scheduledEv" in result["terminate notifications"].message
 
 
 def test_a_bad_configuration_does_not_hide_the_rest(tmp_path: Path) -> None:
@@ -216,7 +243,7 @@ def test_a_bad_configuration_does_not_hide_the_rest(tmp_path: Path) -> None:
     web.write_text("basic_auth_users: {a: b}\n")
     with SimulatorServer(Simulator()) as imds:
         file.write_text(
-            f"imds: {{timeout: soon, endpoint: '{imds.url}'}}\n"
+            f"imds: {{timeout: soon, endpoint: '{imds.url}', api_version: 2019-08-01}}\n"
             f"notifications: {{targets: [{{name: a, url: 'json://localhost'}}]}}\n"
             f"state: {{directory: {tmp_path}}}\n"
         )
@@ -227,7 +254,8 @@ def test_a_bad_configuration_does_not_hide_the_rest(tmp_path: Path) -> None:
     assert result["configuration"].message.startswith(f"{file}:1: imds.timeout: ")
     assert result["web configuration"].level is FAILURE
     assert "is not a bcrypt hash" in result["web configuration"].message
-    assert result["imds"].message.startswith(f"{imds.url} answers")
+    version = "API version 2019-08-01, which does not have rebalance recommendations for Spot VMs"
+    assert result["imds"].message == f"{imds.url} answers; {version}"
     assert result["state"].message == f"{tmp_path} can be written"
     assert result["targets"].level is WARNING
 
@@ -266,6 +294,7 @@ def test_root_asks_for_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [
         ("json://127.0.0.1/x", OK, "127.0.0.1 resolves"),
         ("json://no-such-host.invalid/token", FAILURE, "no-such-host.invalid cannot be resolved"),
+        (f"mailto://u:p@a.test?smtp={'a' * 64}.test", FAILURE, "cannot be resolved: not a valid host name; "),
         ("slack://TokenA/TokenB/TokenC", OK, "notify-1 (slack://...) is a valid address"),
         ("mailto://u:secret@example.invalid?smtp=127.0.0.1", OK, "127.0.0.1 resolves"),
     ],
