@@ -6,14 +6,20 @@ import pytest
 from exporter.commands import terminal
 from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import Life
-from exporter.model.views import event_view
+from exporter.model.views import EventView, event_view
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
 
+ROW = "Freeze  Scheduled  in 15m  5s     "
+BOTH = "this VM: WestNO_0, WestNO_1; requested by Platform"
 
-def rendered(event: ScheduledEvent, **fields: Any) -> list[str]:
-    life = Life(event, (event.event_id,), first_seen=NOW, **fields)
-    return terminal.render([event_view(life)], NOW)
+
+def view(event: ScheduledEvent, **fields: Any) -> EventView:
+    return event_view(Life(event, (event.event_id,), first_seen=NOW, **fields))
+
+
+def rendered(event: ScheduledEvent, width: int = 80, **fields: Any) -> list[str]:
+    return terminal.render([view(event, **fields)], NOW, width=width)
 
 
 def test_a_row() -> None:
@@ -30,6 +36,8 @@ def test_a_row() -> None:
     [
         (scheduled(not_before=NOW), {}, "any moment"),
         (scheduled(not_before=None), {}, "unknown"),
+        (started(), {}, "under way"),
+        (scheduled(duration_seconds=None), {}, "in 15m  unknown  "),
         (started(), {"started": NOW - timedelta(seconds=90)}, "1m30s ago"),
         (scheduled(not_before=NOT_BEFORE + timedelta(days=6)), {}, "in 6d15m"),
         (scheduled(not_before=NOT_BEFORE + timedelta(days=6, seconds=9)), {}, "in 6d15m "),
@@ -48,20 +56,40 @@ def test_nothing_that_azure_says_steers_the_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "row", "whom"),
     [
-        {"resources": tuple(f"a-rather-long-name-of-a-vm_{number}" for number in range(100))},
-        {"resources": ("x" * 256,), "event_source": "y" * 256},
-        {"resources": (), "event_source": "z" * 256},
-        {"event_type": "HostMaintenanceWithoutWarning", "event_status": "ScheduledForSomeTimeLater"},
-        {"event_type": "Terminate", "not_before": NOW + timedelta(days=700, hours=23)},
+        (
+            {"resources": ["a-rather-long-name-of-a-vm_0"] * 100},
+            ROW,
+            "this VM: 100 VMs; requested by Platform",
+        ),
+        (
+            {"resources": ("x" * 256,), "event_source": "y" * 256},
+            ROW,
+            f"this VM: 1 VM; requested by {'y' * 39}...",
+        ),
+        (
+            {"resources": (), "event_source": "z" * 256},
+            ROW,
+            f"this VM (Azure names none); requested by {'z' * 26}...",
+        ),
+        (
+            {"event_type": "HostMaintenanceWithoutWarning", "event_status": "ScheduledForSomeTimeLater"},
+            "HostMa...  ScheduledForS...  in 15m  5s     ",
+            BOTH,
+        ),
+        (
+            {"event_type": "Terminated", "not_before": NOW + timedelta(days=700, hours=23)},
+            "Terminated  Scheduled  in 700d23h  5s     ",
+            BOTH,
+        ),
     ],
 )
-def test_it_fits_on_80_columns(fields: dict[str, Any]) -> None:
+def test_it_fits_on_80_columns(fields: dict[str, Any], row: str, whom: str) -> None:
     """Whatever Azure sends, no line is longer, and the id of an event is whole."""
-    rows = rendered(scheduled(**fields))
+    rows = rendered(scheduled(**fields), width=10)
     assert max(map(len, rows)) <= terminal.WIDTH
-    assert rows[1].endswith(f"  {FREEZE_ID}")
+    assert rows[1:] == [row + FREEZE_ID, f"  affects {whom}"]
 
 
 def test_many_resources_do_not_widen_the_table() -> None:
@@ -71,4 +99,18 @@ def test_many_resources_do_not_widen_the_table() -> None:
     assert whom.startswith("  affects this VM: vm_0, vm_1, vm_2")
     assert whom.endswith(" more; requested by Platform")
     assert rendered(scheduled(resources=("v" * 70,)))[2] == "  affects this VM: 1 VM; requested by Platform"
-    assert "Azure names none" in rendered(scheduled(resources=()))[2]
+    assert rendered(scheduled(resources=names), width=79 + len(whom))[2].count("vm_") > 2 * whom.count("vm_")
+
+
+@pytest.mark.parametrize(
+    ("event", "style"),
+    [
+        (scheduled(), "cyan"),
+        (scheduled(event_type="Preempt"), "bold red"),
+        (started(event_type="Reboot"), "bold red"),
+        (scheduled(event_type="Reboot", event_status="Advisory"), "yellow"),
+    ],
+)
+def test_colours(event: ScheduledEvent, style: str) -> None:
+    """The head is bold, and a row has the colour of its severity."""
+    assert [span.style for span in terminal.coloured([view(event)], NOW).spans] == ["bold", style]
