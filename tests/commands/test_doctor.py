@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from exporter.clock import SystemClock
 from exporter.commands import doctor
@@ -15,6 +16,7 @@ from exporter.config import Overrides
 from exporter.config.addresses import NotifyUrls
 from exporter.health import DegradedReason
 from exporter.model.messages import Delivery
+from exporter.model.views import TargetView
 from exporter.notifications import planning
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import Bench, Build
@@ -22,10 +24,13 @@ from tests.builders import raw_event
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import command, eventually, exporter, free_port, get
 from tests.http_server import Connection, Request, answer, serving
+from tests.web.support import served, site, snapshot
 
 OK, WARNING, FAILURE = Level
 ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test/SeCrEt'}]}\n"
 UNCOMPARED = "could not be compared with that of IMDS; see the output of timedatectl"
+BEGAN = "2026-03-04T22:00:00Z"
+SECOND = timedelta(seconds=1)
 PARTS = "approval: {mode: dry_run}\nhooks: [{name: drain, command: [drain]}]\n"
 
 
@@ -197,6 +202,49 @@ def test_an_exporter_that_does_not_work(build: Build) -> None:
     assert "more than the 5 requests a second" in look(bench)["imds"].message
     bench.simulator.set_fault(Fault("throttle", count=3))
     assert look(bench)["imds"].level is OK
+
+
+BLIND = {"up": False, "last_success": None}
+LATE = {"last_scrape": NOW - 301 * SECOND}
+ARRIVED = TargetView("a", 2, delivers=True, last_delivery=NOW - 9 * SECOND)
+LOST = TargetView("a", delivers=False, last_error="refused")
+
+
+@pytest.mark.parametrize(
+    ("fields", "subject", "level", "message"),
+    [
+        (BLIND, "scheduled events", WARNING, f"the exporter waits for the first response since {BEGAN}; "),
+        (
+            BLIND | {"last_error": "refused"},
+            *("scheduled events", FAILURE, "the exporter has had no valid response yet: refused; check imds"),
+        ),
+        ({"last_scrape": NOW - 300 * SECOND}, "scrape", OK, "/metrics was last requested 5m ago"),
+        (
+            LATE,
+            "scrape",
+            WARNING,
+            "/metrics was last requested 5m1s ago; add this VM to Prometheus' scrape_c",
+        ),
+        (
+            LATE | {"targets": (ARRIVED,)},
+            *("scrape", OK, "/metrics was last requested 5m1s ago; messages do not need it"),
+        ),
+        ({"targets": (ARRIVED,)}, "target", OK, "a: the last message arrived 9s ago, 2 waiting"),
+        (
+            {"targets": (LOST,)},
+            *("target", FAILURE, "a: the last attempt, earlier, failed: refused; correct it, then try"),
+        ),
+    ],
+)
+def test_what_the_exporter_reports(fields: dict[str, Any], subject: str, level: Level, message: str) -> None:
+    """Its last response, its last scrape and its targets are described with the remedy."""
+    with served(site(snapshot(endpoint=f"http://127.0.0.1:{free_port()}"))) as port:
+        flags = Asked(None, None, Overrides(), NotifyUrls(), f"http://127.0.0.1:{port}")
+        status, _ = doctor.ask(flags.exporter_url)
+    assert status is not None
+    seen = doctor.findings(flags, replace(status, started=NOW, **fields), (), HandClock())
+    (found,) = (one for one in seen if one.subject == subject)
+    assert (found.level, found.message[: len(message)]) == (level, message)
 
 
 def test_without_imds(tmp_path: Path) -> None:
