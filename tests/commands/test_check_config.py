@@ -88,26 +88,11 @@ def test_every_mistake_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_the_web_configuration_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All its mistakes are reported, in addition to those of the other file."""
-    web = (
-        "tls_server_config: {cert_file: missing.pem}\n"
-        "basic_auth_users: {ann: secret-1, bob: secret-2}\n"
-        "http_server_config: {http2: true, headers: {X-Own: a, X-Frame-Options: b}}\n"
-        "rate_limit: {interval: 1s}\n"
-        "unknown: 1\n"
-    )
+    web = "tls_server_config: {cert_file: missing.pem}\nbasic_auth_users: {ann: secret-1}\nunknown: 1\n"
     assert check(tmp_path, "imds: {port: 1}\n", web) == 1
     errors = capsys.readouterr().err
     assert "exporter.yml:1: imds.port: unknown key" in errors
-    for place in (
-        "5: unknown",
-        "1: tls_server_config.key_file",
-        "2: basic_auth_users.ann",
-        "2: basic_auth_users.bob",
-        "3: http_server_config.http2",
-        "3: http_server_config.headers.X-Own",
-        "3: http_server_config.headers.X-Frame-Options",
-        "4: rate_limit.burst",
-    ):
+    for place in ("3: unknown", "1: tls_server_config.key_file", "2: basic_auth_users.ann"):
         assert f"web.yml:{place}: " in errors
     assert "secret" not in errors
     assert check(tmp_path, "", "basic_auth_users: {}\n") == 0

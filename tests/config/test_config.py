@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,9 @@ def test_a_name_is_as_long_as_names_in_documents_at_most(tmp_path: Path, letter:
 
 def bad_configs() -> list[tuple[str, str]]:
     """Read the fixtures: each is a comment with the message, then the file."""
-    _, *parts = (Path(__file__).parent.parent / "bad_configs.yml").read_text().split("---\n")
-    return [(text, message.removeprefix("# ")) for message, text in (part.split("\n", 1) for part in parts)]
+    fixtures = (Path(__file__).parent.parent / "bad_configs.yml").read_text()
+    found = re.findall(r"^# (\d+: .*)\n((?:[^#].*\n)+)", fixtures, re.MULTILINE)
+    return [(text, message) for message, text in found]
 
 
 @pytest.mark.parametrize(("text", "message"), bad_configs())
