@@ -124,10 +124,8 @@ def _within(wide: tuple[float | None, float | None], narrow: tuple[float | None,
     """Return whether every value, known or not, within the narrow bounds is within the wide ones."""
     (least, most), (low, high) = wide, narrow
     # An unknown value satisfies no bound, so only a bound ensures that it is known.
-    if wide != (None, None) and narrow == (None, None):
-        return False
-    above = least is None or least <= 0 or (low is not None and low >= least)
-    return above and (most is None or (high is not None and high <= most))
+    known = wide == (None, None) or narrow != (None, None)
+    return known and (low or 0) >= (least or 0) and _most(high) <= _most(most)
 
 
 def _not_executable(command: str) -> str:
@@ -160,9 +158,8 @@ def _apart(hook: Match, rule: Match) -> str:
         ours, theirs = getattr(hook, field), getattr(rule, field)
         if ours is not None and theirs is not None and not set(ours) & set(theirs):
             return f"they have no {field} in common"
-    if (hook.min_duration or 0) > _most(rule.max_duration) or (rule.min_duration or 0) > _most(
-        hook.max_duration
-    ):
+    pairs = ((hook, rule), (rule, hook))
+    if any((one.min_duration or 0) > _most(other.max_duration) for one, other in pairs):
         return "they have no duration in common"
     return ""
 
