@@ -60,7 +60,7 @@ def unknown_types(config: Config) -> Iterator[Finding]:
             if event_type and event_type not in _KNOWN_TYPES:
                 from difflib import get_close_matches
 
-                near = get_close_matches(event_type.capitalize(), _KNOWN_TYPES, 1)
+                near = get_close_matches(event_type.capitalize(), _KNOWN_TYPES)
                 known = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KNOWN_TYPES)}"
                 fault = f"{quoted(event_type)} is not a known event type; {known}"
                 yield (*place, "event_types", index), fault

@@ -8,6 +8,8 @@ from exporter import config
 from exporter.config import Config, Mode, Overrides, loading
 from exporter.errors import ConfigurationError, Mistakes
 
+REQUIRING = "{name: a, action: approve, require_hooks: [kubernetes.drain]}"
+
 
 def read(folder: Path, text: str, **overrides: Any) -> Config:
     file = folder / "c.yml"
@@ -79,6 +81,21 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read(tmp_path, text)
     assert str(caught.value) == f"{tmp_path / 'c.yml'}:{message}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "approval: {max_per_hour: 1}",
+        "in_service: {match: {min_notice: 5m, max_notice: 5m}}",
+        "notifications: {targets: [{name: notify-me, url: x}, {name: oncall-7, url: x}]}",
+        "notifications: {targets: [{name: a, webhook: 'https://a', headers: {X: ä}}]}",
+        f"kubernetes: {{drain: {{enabled: true}}}}\napproval: {{rules: [{REQUIRING}]}}",
+    ],
+)
+def test_what_is_taken(tmp_path: Path, text: str) -> None:
+    """What is close to a mistake, but is none, is not refused."""
+    read(tmp_path, text)
 
 
 def test_a_name_that_is_no_text() -> None:
