@@ -75,7 +75,7 @@ class Trial(NamedTuple):
 
     def _try_all(self, chosen: Mapping[str, list[AnyMessage]]) -> list[Try]:
         """Send the messages to all targets at once, each target's in order; return the tries by target."""
-        with ThreadPoolExecutor(max(len(chosen), 1)) as pool:
+        with ThreadPoolExecutor(len(chosen)) as pool:
             found = pool.map(lambda name: list(self._try_target(name, chosen[name])), chosen)
             return [one for tries in found for one in tries]
 

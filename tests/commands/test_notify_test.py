@@ -115,35 +115,47 @@ def test_what_a_service_has_no_use_for_is_not_called_arrived(capsys: pytest.Capt
     bench = Bench()
     bench.senders["all"].answer = lambda _: Delivery(delivered=True, skipped=True)
     assert bench.run(target="all") == 0
-    assert "the service has no use for it, and was not asked" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines() == [
+        "TARGET  ADDRESS        TRANSITION  ARRIVED  TOOK   REASON",
+        "all     json://h.test  scheduled   -        0.00s  the service has no use for it, and was not asked",
+    ]
 
 
 @pytest.mark.parametrize(("name", "shown"), [("", "web_3"), ("mine", "mine")])
 def test_the_name_of_this_vm(name: str, shown: str) -> None:
     """It is that of IMDS unless another one is configured."""
     bench = Bench()
-    bench.plan = replace(bench.plan, templates={"all": Templates(title="{{ instance }} {{ vm.location }}")})
+    title = "{{ instance }} {{ vm.location }} {{ vm.node }}"
+    bench.plan = replace(bench.plan, templates={"all": Templates(title=title)}, node="node-1")
     with SimulatorServer(Simulator(vm_name="web_3")) as imds:
         settings = Config(imds=Imds(endpoint=imds.url), instance=Instance(name=name))
         assert Trial(settings, bench.plan, bench.sender, bench.clock).run(target="all") == 0
-    assert bench.sent("all") == [f"{shown} westeurope"]
+    assert bench.sent("all") == [f"{shown} westeurope node-1"]
 
 
-def test_an_unknown_target_is_a_mistake() -> None:
-    """The error lists the valid ones."""
+def test_an_unknown_target_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error lists the valid ones, or how to add one."""
+    bench = Bench()
     with pytest.raises(
         ConfigurationError, match="--target: 'nobody' is not a target; the targets are: all, ends, none"
     ):
-        Bench().run(target="nobody")
+        bench.run(target="nobody")
+    bench.plan = Plan()
+    assert bench.run() == 1
+    assert capsys.readouterr().err.startswith("There is no target: pass --notify URL, or set ")
 
 
 def test_one_that_does_not_arrive_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     """The table has the reason, and the exit status is 1."""
     bench = Bench()
-    bench.senders["ends"].answer = lambda _: Delivery(delivered=False)
+    bench.senders["ends"].answer = lambda _: Delivery(delivered=False, reason="refused")
     assert bench.run() == 1
     shown = capsys.readouterr()
-    assert [line.split()[3] for line in shown.out.splitlines()[1:]] == ["yes", "NO", "yes"]
+    assert [line.split()[3:] for line in shown.out.splitlines()[1:]] == [
+        ["yes", "0.00s"],
+        ["NO", "0.00s", "refused"],
+        ["yes", "0.00s"],
+    ]
     assert "1 of 3 messages did not arrive." in shown.err
 
 

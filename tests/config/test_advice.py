@@ -12,12 +12,14 @@ RULE = "approval: {mode: 'on', rules: [{name: r, action: approve, require_hooks:
 APPROVING = "approval: {mode: 'on', rules: [{name: r, action: approve}]}\n"
 DRAIN = "hooks: [{name: drain, command: [/bin/sh], match: {%s}}]"
 PROGRAM = "hooks: [{name: h, command: [%s]}]"
-LATE = "is compared only when a transition happens"
+LATE = (
+    "is compared only when a transition happens; for the time shortly before the start, add %s to "
+    "events.imminent and use transitions: [imminent]"
+)
 TOO_LATE = "no notice is left once an event has started; remove min_notice"
-NOTHING = "nothing matches: "
+OTHERS = "for events of other VMs nothing is approved, and no hook runs without target"
+NO_EVENT = "no event has one of these"
 ROUTE = "notifications.routes[1].match"
-REQUIRED = "approval.rules[0].require_hooks[0]"
-APART = "the hook 'drain' never runs for what the rule matches"
 
 
 def warnings(folder: Path, text: str) -> list[str]:
@@ -43,68 +45,70 @@ def warnings(folder: Path, text: str) -> list[str]:
         (
             ROUTES % "leader: first, match: {target: other}",
             "notifications.routes[1].leader",
-            "never delivers with target: other",
+            "never delivers with target: other; the leader is affected by the event",
         ),
-        (ROUTES % "match: {max_notice: 15s}", f"{ROUTE}.max_notice", LATE),
-        (
-            APPROVING + ROUTES % "match: {transitions: [approved, hook_failed], target: other}",
-            ROUTE,
-            f"{NOTHING}for events of other VMs nothing is approved, and no hook runs without target",
-        ),
-        (
-            ROUTES % "match: {transitions: [scheduled], statuses: [Started]}",
-            ROUTE,
-            f"{NOTHING}no event has one of these statuses at one of these transitions",
-        ),
-        (ROUTES % "match: {transitions: [started], min_notice: 1m}", ROUTE, NOTHING + TOO_LATE),
-        (
-            ROUTES % "match: {transitions: [approved]}",
-            ROUTE,
-            f"{NOTHING}nothing is approved unless approval.mode is on",
-        ),
-        (
-            ROUTES % "match: {transitions: [hook_failed]}",
-            ROUTE,
-            f"{NOTHING}there are no hooks that could fail",
-        ),
+        (ROUTES % "match: {max_notice: 15s}", f"{ROUTE}.max_notice", LATE % "15s"),
+        (DRAIN % "max_notice: 15m, transitions: [scheduled]", "hooks[0].match.max_notice", LATE % "15m"),
+        (DRAIN % "max_notice: 15s", "hooks[0].match.max_notice", LATE % "15s"),
         (
             "approval: {rules: [{name: a, action: approve}]}",
-            "approval.rules",
-            "no rule acts while approval.mode is off; set it to dry_run or on",
+            *("approval.rules", "no rule acts while approval.mode is off; set it to dry_run or on"),
         ),
         (
             "approval: {mode: 'on', rules: [{name: r, action: hold}]}",
-            "approval.mode",
-            "nothing is approved without a rule whose action is approve",
+            *("approval.mode", "nothing is approved without a rule whose action is approve"),
         ),
         (
             "approval: {mode: dry_run, rules: [{name: all, action: approve}, {name: some, action: hold}]}",
-            "approval.rules[1]",
-            "never decides: the rule 'all' above matches all that it matches",
+            *("approval.rules[1]", "never decides: the rule 'all' above matches all that it matches"),
         ),
         (PROGRAM % "/nowhere/x", "hooks[0].command", "/nowhere/x does not exist"),
         (PROGRAM % "/etc/passwd, sh", "hooks[0].command", "/etc/passwd is not executable"),
         (PROGRAM % "no-such-program", "hooks[0].command", "no-such-program is not found in PATH"),
-        (DRAIN % "statuses: [Started], min_notice: 1s", "hooks[0].match", NOTHING + TOO_LATE),
-        (DRAIN % "max_notice: 15m, transitions: [scheduled]", "hooks[0].match.max_notice", LATE),
-        (DRAIN % "max_notice: 15s", "hooks[0].match.max_notice", LATE),
-        (
-            DRAIN % "transitions: [imminent]" + "\nevents: {imminent: []}",
-            "hooks[0].match",
-            "nothing matches: no event becomes imminent while events.imminent is empty",
-        ),
-        (RULE % "event_types: [Freeze]" + DRAIN % "event_types: [Reboot]", REQUIRED, APART),
-        (RULE % "" + DRAIN % "transitions: [completed]", REQUIRED, APART),
-        (RULE % "" + DRAIN % "target: other", REQUIRED, APART),
-        (RULE % "" + DRAIN % "statuses: [Started]", REQUIRED, APART),
-        (RULE % "max_duration: 8s" + DRAIN % "min_duration: 9s", REQUIRED, APART),
-        (RULE % "min_duration: 5s" + DRAIN % "max_duration: 4s", REQUIRED, APART),
+        (DRAIN % "statuses: [Started], min_notice: 1s", "hooks[0].match", f"nothing matches: {TOO_LATE}"),
     ],
 )
 def test_what_cannot_act(tmp_path: Path, text: str, key: str, problem: str) -> None:
     """A setting without effect is one warning, which names the key and the reason."""
     (warning,) = warnings(tmp_path, text)
-    assert f": {key}: {problem}" in warning
+    assert warning.endswith(f": {key}: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("match", "reason"),
+    [
+        ("transitions: [approved, hook_failed], target: other", OTHERS),
+        ("transitions: [scheduled], statuses: [Started]", f"{NO_EVENT} statuses at one of these transitions"),
+        ("transitions: [started], min_notice: 1m", TOO_LATE),
+        ("transitions: [approved]", "nothing is approved unless approval.mode is on"),
+        ("transitions: [hook_failed]", "there are no hooks that could fail"),
+        ("transitions: [imminent]", "no event becomes imminent while events.imminent is empty"),
+    ],
+)
+def test_what_matches_nothing(tmp_path: Path, match: str, reason: str) -> None:
+    """A route that no event can take is one warning with the reason."""
+    approving = APPROVING + "events: {imminent: []}\n" if "hook_failed" in match or "imm" in match else ""
+    (warning,) = warnings(tmp_path, approving + ROUTES % f"match: {{{match}}}")
+    assert warning.endswith(f": {ROUTE}: nothing matches: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("rule", "hook", "reason"),
+    [
+        ("event_types: [Freeze]", "event_types: [Reboot]", "they have no event_types in common"),
+        ("event_sources: [User]", "event_sources: [Platform]", "they have no event_sources in common"),
+        ("", "transitions: [completed]", "it runs for none of the transitions before the approval"),
+        ("", "target: other", "its target is other"),
+        ("", "statuses: [Started]", "it runs for no Scheduled event"),
+        ("max_duration: 8s", "min_duration: 9s", "they have no duration in common"),
+        ("min_duration: 5s", "max_duration: 4s", "they have no duration in common"),
+    ],
+)
+def test_a_hook_that_never_runs(tmp_path: Path, rule: str, hook: str, reason: str) -> None:
+    """A rule that requires a hook which cannot run for its events is one warning with the reason."""
+    (warning,) = warnings(tmp_path, RULE % rule + DRAIN % hook)
+    problem = "the hook 'drain' never runs for what the rule matches"
+    assert warning.endswith(f": approval.rules[0].require_hooks[0]: {problem}: {reason}")
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,7 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
     "text",
     [
         "approval: {max_per_hour: 1}",
+        "hooks: [{name: h, command: [sh, '']}]",
         "in_service: {match: {min_notice: 5m, max_notice: 5m}}",
         "notifications: {targets: [{name: notify-me, url: x}, {name: oncall-7, url: x}]}",
         "notifications: {targets: [{name: a, webhook: 'https://a', headers: {X: ä}}]}",
