@@ -99,10 +99,9 @@ class YamlFile:
         here = (*keys, str(node.value))
         if here in self._lines and not merges:
             problem = f"{dotted(here)}: is set twice, first on line {self._lines[here]}; keep one"
-            error = ConfigurationError(f"{self.path}:{line}: {problem}")
+            self.mistakes.problems.append(f"{self.path}:{line}: {problem}")
             if len(self.mistakes.problems) >= MOST_MISTAKES:
-                raise error
-            self.mistakes.problems += error.problems
+                self.mistakes.check()
             for known in [known for known in self._lines if known[: len(here)] == here]:
                 del self._lines[known]
         return str(node.value)

@@ -12,6 +12,7 @@ from exporter.config import (
     parse_poll_interval,
     parse_positive,
 )
+from exporter.config.kubernetes import parse_grace_period
 from exporter.errors import quoted
 from exporter.timefmt import format_duration, parse_duration
 
@@ -109,6 +110,8 @@ def test_what_is_refused(parse: Any, value: object, message: str) -> None:
         (parse_poll_interval, "200ms", 0.2),
         (parse_poll_interval, "1h", 3600),
         (parse_positive, "1ms", 0.001),
+        (parse_grace_period, "1s", 1),
+        (parse_grace_period, "", 0),
         # Azure may publish it after this program was written.
         (parse_api_version, "2031-01-01", "2031-01-01"),
     ],

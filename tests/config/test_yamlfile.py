@@ -95,6 +95,21 @@ def test_mistakes(text: str, message: str) -> None:
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("".join(f"a{number}: 1\n" for number in range(150)), "some.yml:100: a99: unknown key; must be"),
+        ("count: 1\n" * 150, "some.yml:101: count: is set twice, first on line 100; keep one"),
+    ],
+)
+def test_at_most_a_hundred_mistakes_are_reported(text: str, last: str) -> None:
+    """Nobody would read more."""
+    with pytest.raises(ConfigurationError) as caught:
+        convert(text)
+    assert len(caught.value.problems) == 100
+    assert caught.value.problems[-1].startswith(last)
+
+
 @pytest.mark.parametrize("text", ["2020-07-01", "22:00", "2026-01-02T03:04:05Z", "1:30", "007", "08", '"1"'])
 def test_dates_and_times_stay_text(text: str) -> None:
     """What YAML 1.1 would make a date or a number of is what the user wrote."""
