@@ -85,18 +85,15 @@ def ask(url: str) -> tuple[Status | None, Sequence[Finding]]:
         exporter.close()
     since = f", since {rfc3339(status.started)}" if status.started else ""
     found = [Finding(OK, "exporter", f"version {status.version} runs at {exporter.url}{since}")]
-    failing = [f"{DegradedReason.NOTIFICATIONS_FAILING}: target {one.name} " for one in _failing(status)]
-    elsewhere = (f"{DegradedReason.IMDS_FAILING}:", *failing)
+    failing = [one.name for one in status.targets if one.delivers is False]
+    of_targets = (f"{DegradedReason.NOTIFICATIONS_FAILING}: target {name} " for name in failing)
+    elsewhere = (f"{DegradedReason.IMDS_FAILING}:", *of_targets)
     found += [
         Finding(FAILURE, "exporter", f"is degraded: {problem}")
         for problem in status.problems
         if not problem.startswith(elsewhere)
     ]
     return status, found
-
-
-def _failing(status: Status) -> Iterable[TargetView]:
-    return [target for target in status.targets if target.delivers is False]
 
 
 def _configuration(

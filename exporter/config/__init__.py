@@ -115,44 +115,40 @@ class Mode(StrEnum):
     ON = "on"
 
 
-class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pass
-
-
-class Imds(_Section, frozen=True):
+class Imds(msgspec.Struct, frozen=True):
     endpoint: Endpoint = IMDS_ADDRESS
     api_version: ApiVersion = AUTO
     poll_interval: PollInterval = 1
     timeout: Positive = 10
 
 
-class Instance(_Section, frozen=True):
+class Instance(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class Events(_Section, frozen=True):
+class Events(msgspec.Struct, frozen=True):
     """How long before NotBefore an event is reported as imminent; never if empty."""
 
     imminent: tuple[Positive, ...] = (900,)
 
 
-class Metrics(_Section, frozen=True):
+class Metrics(msgspec.Struct, frozen=True):
     events: Literal["self", "all"] = "self"
     resources: bool = False
     tags: tuple[str, ...] = ()
 
 
-class State(_Section, frozen=True):
+class State(msgspec.Struct, frozen=True):
     """The directory of the state; empty: see `state_directory`."""
 
     directory: str = ""
 
 
-class InService(_Section, frozen=True):
+class InService(msgspec.Struct, frozen=True):
     match: Match = Match(event_types=("Reboot", "Redeploy", "Preempt", "Terminate"), max_notice=300)
 
 
-class Templates(_Section, frozen=True):
+class Templates(msgspec.Struct, frozen=True):
     """Templates of messages; empty: the built-in ones."""
 
     title: str = ""
@@ -160,7 +156,7 @@ class Templates(_Section, frozen=True):
     format: Literal["markdown", "text", "html"] = "markdown"
 
 
-class Target(_Section, frozen=True):
+class Target(msgspec.Struct, frozen=True):
     """One receiver of messages; exactly one of ``url``, ``url_file``, ``tag`` and ``webhook`` is given."""
 
     name: str
@@ -172,7 +168,7 @@ class Target(_Section, frozen=True):
     templates: Templates | None = None
 
 
-class Route(_Section, frozen=True):
+class Route(msgspec.Struct, frozen=True):
     """Which transitions go to which targets; with ``leader: first`` only if this VM is the first affected."""
 
     targets: tuple[str, ...]
@@ -180,14 +176,14 @@ class Route(_Section, frozen=True):
     leader: Literal["all", "first"] = "all"
 
 
-class WatchNotices(_Section, frozen=True):
+class WatchNotices(msgspec.Struct, frozen=True):
     """Targets to notify about the lack of a valid document, and after how long; None: all targets."""
 
     after: Positive = 300
     targets: tuple[str, ...] | None = None
 
 
-class Notifications(_Section, frozen=True):
+class Notifications(msgspec.Struct, frozen=True):
     apprise_config: str = ""
     targets: tuple[Target, ...] = ()
     routes: tuple[Route, ...] = ()
@@ -196,7 +192,7 @@ class Notifications(_Section, frozen=True):
     retry_for: Positive = 24 * 3600
 
 
-class Rule(_Section, frozen=True):
+class Rule(msgspec.Struct, frozen=True):
     """A rule for approvals; the first that matches decides."""
 
     name: str
@@ -206,7 +202,7 @@ class Rule(_Section, frozen=True):
     require_hooks: tuple[str, ...] = ()
 
 
-class Approval(_Section, frozen=True):
+class Approval(msgspec.Struct, frozen=True):
     mode: Mode = Mode.OFF
     leader: Literal["first", "any"] = "first"
     failover_after: Duration = 60
@@ -214,24 +210,24 @@ class Approval(_Section, frozen=True):
     rules: tuple[Rule, ...] = ()
 
 
-class Hook(_Section, frozen=True):
+class Hook(msgspec.Struct, frozen=True):
     name: str
     command: tuple[str, ...]
     match: Match = Match()
     timeout: Positive = 300
 
 
-class Tracing(_Section, frozen=True):
+class Tracing(msgspec.Struct, frozen=True):
     enabled: Literal["auto"] | bool = "auto"
 
 
-class Web(_Section, frozen=True):
+class Web(msgspec.Struct, frozen=True):
     """The web server's settings for messages; all others are in the file of ``--web.config.file``."""
 
     external_url: ExternalUrl = ""
 
 
-class Config(_Section, frozen=True):
+class Config(msgspec.Struct, frozen=True):
     imds: Imds = Imds()
     instance: Instance = Instance()
     events: Events = Events()
@@ -246,7 +242,7 @@ class Config(_Section, frozen=True):
     web: Web = Web()
 
 
-class Overrides(_Section, frozen=True):
+class Overrides(msgspec.Struct, frozen=True):
     """Values of flags and environment variables; None if not specified."""
 
     imds_endpoint: Endpoint | None = None

@@ -36,7 +36,7 @@ NodeName = Annotated[str, parsed(parse_node)]
 GracePeriod = Annotated[float, parsed(parse_grace_period)]
 
 
-class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Drain(msgspec.Struct, frozen=True):
     enabled: bool = False
     mode: Literal["drain", "cordon", "dry_run"] = "drain"
     match: Match = Match(event_types=("Reboot", "Redeploy", "Preempt", "Terminate"))
@@ -52,7 +52,7 @@ class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.enabled and self.mode == "drain"
 
 
-class Kubernetes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Kubernetes(msgspec.Struct, frozen=True):
     """The Node of this VM; "" for the one in $NODE_NAME."""
 
     node: NodeName = ""

@@ -187,7 +187,8 @@ class _Converter:
             field, place = fields.get(key), (*keys, key)
             if field is None:
                 self._add(place, f"unknown key; {_hint(key, list(fields))}", place)
-            elif value is not None and not (value == {} and _has_fallback(field)):
+            # Where templates of a target have no keys, those of the section around are used.
+            elif value is not None and not (value == {} and field.default is None and _is_struct(field.type)):
                 found = self.convert(value, field.type, place)
                 if field.required or place not in self._file.faulty:
                     values[field.name] = found
@@ -205,12 +206,8 @@ class _Converter:
 
 
 def _is_struct(kind: Any) -> bool:
+    kind, _ = _plain(kind)
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-def _has_fallback(field: msgspec.structs.FieldInfo) -> bool:
-    """Return whether another section is used where this one is not given, or has no keys."""
-    return field.default is None and _is_struct(_plain(field.type)[0])
 
 
 def _is_union(kind: Any) -> bool:

@@ -73,7 +73,7 @@ TimeOfDay = Annotated[int, parsed(parse_time_of_day)]
 Zone = Annotated[str, parsed(parse_zone)]
 
 
-class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Window(msgspec.Struct, frozen=True):
     """A weekly period; one that crosses midnight belongs to the day on which it begins."""
 
     days: tuple[Day, ...] = DAYS
@@ -90,7 +90,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (today in self.days and minute >= self.start) or (yesterday in self.days and minute < self.end)
 
 
-class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Match(msgspec.Struct, frozen=True):
     """Conditions that must all be met; an unspecified key matches every event."""
 
     # Any words: Azure adds types without a new version of its API.

@@ -3,7 +3,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from exporter.config import loading, yamlfile
@@ -156,12 +155,3 @@ def test_notice() -> None:
     assert notice(FREEZE, NOW) == 900
     assert notice(FREEZE, NOW + timedelta(hours=1)) == 0
     assert notice(started(), NOW) == 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "text"), [(Match, {"event_type": ["Freeze"]}), (Window, {"day": ["mon"]}), (Match, {"a": None})]
-)
-def test_an_unknown_key_is_a_mistake(kind: type, text: dict[str, Any]) -> None:
-    """A condition with a wrong name would otherwise match everything."""
-    with pytest.raises(msgspec.ValidationError, match="unknown field"):
-        msgspec.convert(text, kind)
