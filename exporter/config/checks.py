@@ -60,8 +60,8 @@ def unknown_types(config: Config) -> Iterator[Finding]:
             if event_type and event_type not in _KNOWN_TYPES:
                 from difflib import get_close_matches
 
-                near = get_close_matches(event_type.capitalize(), _KNOWN_TYPES)
-                known = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KNOWN_TYPES)}"
+                near = next(iter(get_close_matches(event_type.capitalize(), _KNOWN_TYPES)), None)
+                known = f"did you mean {near}?" if near else f"known are {', '.join(_KNOWN_TYPES)}"
                 fault = f"{quoted(event_type)} is not a known event type; {known}"
                 yield (*place, "event_types", index), fault
 

@@ -167,7 +167,8 @@ class _Converter:
             if isinstance(data, dict) and _is_struct(kind):
                 return self._struct(data, kind, keys)
             if isinstance(data, dict) and get_origin(kind) is dict:
-                found = {key: self.convert(data[key], get_args(kind)[1], (*keys, key)) for key in data}
+                _, item = get_args(kind)
+                found = {key: self.convert(value, item, (*keys, key)) for key, value in data.items()}
                 return {key: value for key, value in found.items() if (*keys, key) not in self._file.faulty}
             # A YAML set is accepted as a list, too.
             if isinstance(data, list | set | tuple) and (sequence := get_origin(kind)) in (tuple, list):
@@ -259,8 +260,8 @@ def _hint(wrong: str, known: Sequence[str]) -> str:
     from difflib import get_close_matches
 
     folded = {name.lower(): name for name in known}
-    close = get_close_matches(wrong.lower(), folded)
-    return f"did you mean {folded[close[0]]}?" if close else f"must be one of: {', '.join(known)}"
+    close = next(iter(get_close_matches(wrong.lower(), folded)), None)
+    return f"did you mean {folded[close]}?" if close else f"must be one of: {', '.join(known)}"
 
 
 def _choices(kind: Any) -> list[str]:

@@ -85,6 +85,9 @@ def convert(text: str) -> Whole:
         ("url: !!int json://u:p@h", "some.yml:1: is not valid YAML: a value does not fit its tag"),
         ("? [a]\n: 1", "some.yml:1: is not valid YAML: has a key that is a list or a mapping; use text"),
         ("count: 1\n---\ncount: 2", "some.yml:2: is not valid YAML: has a second document; keep one"),
+        ('when: "\\0"', "some.yml:1: contains a NUL character; remove it"),
+        ('count: 1\n"a\\0": 1', "some.yml:2: contains a NUL character; remove it"),
+        ('\nwhen: "\\ud800"', "some.yml:2: contains half of a surrogate pair; write the whole character"),
         ("parts: [{name: a, wait: [1s]}]", "some.yml:1: parts[0].wait: must be text, but is a list"),
     ],
 )
@@ -117,7 +120,8 @@ def test_dates_and_times_stay_text(text: str) -> None:
 
 
 def test_anchors_and_merge_keys() -> None:
-    """Repetition can be spared as YAML allows."""
+    """Repetition can be spared as YAML allows; JSON's pairs of escapes are one character."""
+    assert convert('when: "\\ud834\\udd1e"').when == "𝄞"
     file = convert("parts:\n- &a {name: a, wait: 5s}\n- {<<: *a, name: b}")
     assert [(part.name, part.wait) for part in file.parts] == [("a", 5), ("b", 5)]
 
@@ -138,9 +142,23 @@ def test_few_words_that_unfold_to_many(lines: list[str]) -> None:
     assert str(caught.value) == "some.yml:1: unfolds to more than 100000 values; use fewer aliases"
 
 
+def test_how_many_values_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole counts as one of them, a key does not."""
+    monkeypatch.setattr(yamlfile, "_MOST_VALUES", 3)
+    assert convert("when: a\ncount: 2").count == 2
+    with pytest.raises(ConfigurationError, match="unfolds to more than 3 values"):
+        convert("when: a\nparts: [{}]")
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """A file that is missing, or no text, is named with the reason."""
-    missing, binary = tmp_path / "missing.yml", tmp_path / "binary.yml"
+    """A file that is missing, no text or too long is named with the reason."""
+    missing, binary, long = (tmp_path / f"{name}.yml" for name in ("missing", "binary", "long"))
+    long.write_text("#" * 262_144)
+    assert yamlfile.read(long).data == {}
+    long.write_text("#" * 262_145)
+    with pytest.raises(ConfigurationError) as caught:
+        yamlfile.read(long)
+    assert str(caught.value) == f"{long}: has more than 262144 characters"
     binary.write_bytes(b"count: \xff")
     with pytest.raises(ConfigurationError) as caught:
         yamlfile.read(missing)
