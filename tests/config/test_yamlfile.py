@@ -88,6 +88,12 @@ def convert(text: str) -> Whole:
         ('when: "\\0"', "some.yml:1: contains a NUL character; remove it"),
         ('count: 1\n"a\\0": 1', "some.yml:2: contains a NUL character; remove it"),
         ('\nwhen: "\\ud800"', "some.yml:2: contains half of a surrogate pair; write the whole character"),
+        # An error is for a terminal, which it must not control.
+        ('"\\e[2Jcount": 1', "some.yml:1: �[2Jcount: unknown key; did you mean count?"),
+        (
+            'parts: [{name: a, kind: "\\e]0;x\\u202e"}]',
+            r"some.yml:1: parts[0].kind: '\\x1b]0;x\\u202e' is not supported; must be one of: large, small",
+        ),
         ("parts: [{name: a, wait: [1s]}]", "some.yml:1: parts[0].wait: must be text, but is a list"),
     ],
 )
