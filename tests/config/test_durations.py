@@ -66,7 +66,6 @@ REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
     ("parse", "value", "message"),
     [
         (parse_endpoint, "imds", f"is not a valid URL; {REMEDY}"),
-        (parse_endpoint, "ftp://a", f"is not a valid URL; {REMEDY}"),
         (parse_endpoint, "http://", f"is not a valid URL; {REMEDY}"),
         (parse_endpoint, "http://a:0", f"is not a valid URL; {REMEDY}"),
         (parse_endpoint, "http://a:99999", f"is not a valid URL; {REMEDY}"),
@@ -74,10 +73,8 @@ REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
         (parse_endpoint, 7, f"is not a valid URL; {REMEDY}"),
         (parse_endpoint, "http://a/metadata", f"has more than scheme, host and port; {REMEDY}"),
         (parse_endpoint, "http://a b", f"is not a valid URL; {REMEDY}"),
-        (parse_endpoint, "http://a\nb", f"is not a valid URL; {REMEDY}"),
         (parse_endpoint, "http://a?", f"has more than scheme, host and port; {REMEDY}"),
         (parse_endpoint, "http://@a", f"has more than scheme, host and port; {REMEDY}"),
-        (parse_endpoint, "http://u:p@a", f"has more than scheme, host and port; {REMEDY}"),
         (parse_poll_interval, "199ms", f"199ms is out of range; {POLLS}"),
         (parse_poll_interval, "1h1ms", f"1h1ms is out of range; {POLLS}"),
         *(

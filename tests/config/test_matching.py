@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from exporter.config import loading, yamlfile
-from exporter.config.match import Match, Whom, Window, notice, parse_time_of_day, parse_zone
+from exporter.config.match import Match, Whom, Window, parse_time_of_day, parse_zone
 from exporter.model.events import ScheduledEvent, Target
 from exporter.model.lifecycle import Transition
 from tests.builders import scheduled, started
@@ -148,10 +148,3 @@ def test_no_time_zone(text: str) -> None:
     """An invalid time zone is refused with an example."""
     with pytest.raises(ValueError, match="is not a known time zone; write it like Europe/Berlin or UTC"):
         parse_zone(text)
-
-
-def test_notice() -> None:
-    """The time left is 0 once NotBefore is blank or past."""
-    assert notice(FREEZE, NOW) == 900
-    assert notice(FREEZE, NOW + timedelta(hours=1)) == 0
-    assert notice(started(), NOW) == 0
