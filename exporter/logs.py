@@ -6,7 +6,6 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -28,7 +27,7 @@ def configure(level: str, style: LogFormat | Literal["terminal"]) -> None:
     The style ``terminal`` is for commands whose output is read by people: ``warning: what: why; remedy``.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FieldsFormatter(style, journal=_writes_to_journal(os.environ)))
+    handler.setFormatter(FieldsFormatter(style, journal=_writes_to_journal()))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("exporter").setLevel(level.upper())
     # urllib3 logs malformed headers with a traceback; the caller reports the resulting error.
@@ -69,13 +68,13 @@ class FieldsFormatter(logging.Formatter):
         )
 
 
-def _writes_to_journal(environ: Mapping[str, str]) -> bool:
+def _writes_to_journal() -> bool:
     """Return whether standard error is the journal's stream, see systemd.exec(5), JOURNAL_STREAM."""
     try:
         found = os.fstat(2)
     except OSError:
         return False
-    return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 def _plain(value: object) -> Any:

@@ -14,6 +14,7 @@ from exporter.errors import ExporterError
 
 _PROPERTIES = ("LoadState", "ExecStart", "Environment", "EnvironmentFiles")
 _CREDENTIALS = Path(f"/run/credentials/{PROGRAM}.service")
+_SYSTEMCTL_SECONDS = 30
 _STATE = Path("/var/lib") / PROGRAM
 
 
@@ -62,7 +63,7 @@ def _show() -> dict[str, str]:
     command = ["systemctl", "show", f"{PROGRAM}.service", f"--property={','.join(_PROPERTIES)}"]
     try:
         done = subprocess.run(  # noqa: S603  # a program of the system
-            command, capture_output=True, text=True, timeout=30, check=True
+            command, capture_output=True, text=True, timeout=_SYSTEMCTL_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise ExporterError(f"--service: systemctl failed: {error}") from error

@@ -30,6 +30,7 @@ def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
     [
         (["run", URL], f"Got unexpected extra argument ({SHAPE})"),
         (["run", "a", URL], f"Got unexpected extra arguments (a {SHAPE})"),
+        (["run", URL, f"{URL}/x"], f"arguments ({SHAPE} a text of {len(URL) + 2} characters)"),
         ([URL], SHAPE),
         ([f"--{URL}"], f"a text of {len(URL) + 2} characters"),
         (["run", f"--{URL}=x"], f"a text of {len(URL) + 2} characters"),
@@ -57,7 +58,11 @@ def test_an_error_does_not_repeat_what_may_be_a_secret(
 
 
 @pytest.mark.parametrize(
-    "text", ["127.0.0.1:9843", "ftp://u:secret@x", "http://", "http://x:0", "http://a b"]
+    "text",
+    [
+        *("127.0.0.1:9843", "ftp://u:secret@x", "http://", "http://x:0", "http://a b"),
+        *("http://x?a", "http://x#b", "http://x/\u202e"),
+    ],
 )
 def test_the_address_of_an_exporter_is_not_repeated(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
@@ -105,6 +110,15 @@ def test_event_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     assert completed("approve", "") == []
 
 
+def test_targets_and_scenarios(tmp_path: Path) -> None:
+    """Targets are those of the configuration file; without one there are none."""
+    file = tmp_path / "c.yml"
+    file.write_text("notifications: {targets: [{name: oncall, url: x}, {name: chat, url: x}]}")
+    assert completed("notify-test", "--config.file", str(file), "--target", "ON") == ["oncall"]
+    assert completed("notify-test", "--config.file", str(tmp_path), "--target", "") == []
+    assert completed("simulate", "--scenario", "live") == ["live-migration"]
+
+
 @pytest.mark.parametrize("name", main.commands)
 def test_help_lines_are_sentences(name: str) -> None:
     """Each explanation of a flag begins with a capital letter and ends with a full stop or a default."""
@@ -112,3 +126,6 @@ def test_help_lines_are_sentences(name: str) -> None:
     for option in command.params:
         if isinstance(option, click.Option):
             assert re.fullmatch(r"[A-Z].*(\.|\.  \[default: .*\])", option.help or "", re.DOTALL), option.name
+            _, shown = option.get_help_record(click.Context(command)) or ("", "")
+            is_set = isinstance(option.default, str | float) and not option.is_flag
+            assert not is_set or "[default: " in shown

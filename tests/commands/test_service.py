@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from exporter.cli import main
@@ -16,9 +17,10 @@ START = "{{ path=/usr/bin/x ; argv[]=/usr/bin/x run {} ; ignore_errors=no ; pid=
 
 def test_flags_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flags become variables; the environment file overrides the unit; optional files may be missing."""
-    monkeypatch.setattr(service, "_STATE", tmp_path)
+    for name in ("_STATE", "_CREDENTIALS"):
+        monkeypatch.setattr(service, name, tmp_path)
     file = tmp_path / "environment"
-    file.write_text(f"# secrets\nONCALL_URL='json://a b'\nA=2\n\n; more\nB=x=y\n{ADDRESS}=[::1]:9\n")
+    file.write_text(f"# secrets\nONCALL_URL='json://a b'\nA=2\n\n; more\nB=x=y z\n{ADDRESS}=[::1]:9\n")
     files = f"{file} (ignore_errors=no)\n/nowhere (ignore_errors=yes)"
     flags = "--config.file /etc/x.yml --notify a://b --notify c://d"
     found = service.variables(
@@ -26,20 +28,21 @@ def test_flags_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         {
             "LoadState": "loaded",
             "ExecStart": START.format(flags),
-            "Environment": 'A=1 "C=d e"',
+            "Environment": 'A=1 "C=d=e f"',
             "EnvironmentFiles": files,
         },
     )
     assert found == {
         "A": "2",
-        "B": "x=y",
-        "C": "d e",
+        "B": "x=y z",
+        "C": "d=e f",
         "ONCALL_URL": "json://a b",
         "SCHEDULED_EVENTS_CONFIG_FILE": "/etc/x.yml",
         "SCHEDULED_EVENTS_EXPORTER_URL": "http://[::1]:9",
         "SCHEDULED_EVENTS_NOTIFY": "a://b c://d",
         ADDRESS: "[::1]:9",
         "STATE_DIRECTORY": str(tmp_path),
+        "CREDENTIALS_DIRECTORY": str(tmp_path),
     }
 
 
@@ -57,6 +60,22 @@ def test_what_cannot_be_used(show: dict[str, str], message: str) -> None:
     """The error has the reason and the remedy."""
     with pytest.raises(ExporterError, match=message):
         service.variables(RUN, show)
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [("", r"\[Errno 13\] Permission denied"), ("#!/bin/sh\nexit 1\n", ".* status 1")],
+)
+def test_systemctl_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    """The error has its reason."""
+    (tmp_path / "systemctl").write_text(script)
+    (tmp_path / "systemctl").chmod(0o755 if script else 0o644)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    context = click.Context(main)
+    with pytest.raises(ExporterError, match=f"--service: systemctl failed: {reason}"):
+        service.use(context, service.SERVICE, wanted=True)
 
 
 def test_the_commands_take_it(tmp_path: Path) -> None:
