@@ -54,7 +54,7 @@ def run(options: Options, clock: Clock) -> int:
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda found, _: signals.put(found))
-    console = terminal.console()
+    console = Console()
     with demonstrating(options, clock) as demo:
         if not console.is_interactive:
             _print(demo, console, signals)

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 import click
 import msgspec
 import urllib3
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
@@ -118,11 +119,10 @@ def show(settings: Config, clock: Clock, *, exporter_url: str | None, as_json: b
     try:
         if not watch:
             _print(sources.look(), clock, as_json=as_json)
-        elif as_json or not terminal.console().is_interactive:
+        elif as_json or not (console := Console()).is_interactive:
             for look in _looks(sources, settings.imds.poll_interval):
                 _print(look, clock, as_json=as_json)
         else:
-            console = terminal.console()
             with Live(console=console, screen=True, auto_refresh=False) as live:
                 for look in _looks(sources, settings.imds.poll_interval):
                     live.update(_drawn(look, clock, console.width), refresh=True)
@@ -205,7 +205,7 @@ def _print(look: _Look, clock: Clock, *, as_json: bool) -> None:
     for warning in look.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)
     if not as_json:
-        console = terminal.console()
+        console = Console()
         console.print(_drawn(msgspec.structs.replace(look, warnings=()), clock, console.width))
         return
     if look.error:

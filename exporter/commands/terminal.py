@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from rich.console import Console
 from rich.text import Text
 
 from exporter.model.events import Target
@@ -27,11 +26,6 @@ _GUID = 36
 _LEAST = 9
 _UNIT = re.compile(r"\d+\D+")
 _WHOM = {Target.SELF: "this VM", Target.OTHER: "other VMs"}
-
-
-def console() -> Console:
-    """Return the console of standard output, with colour only if supported and not disabled."""
-    return Console(highlight=False, markup=False, emoji=False)
 
 
 def coloured(views: Sequence[EventView], now: datetime, speed: float = 1.0, *, width: int = WIDTH) -> Text:
@@ -80,7 +74,7 @@ def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD) - 1)]
     excess = sum(widths) + len(_GAP) * len(widths) + _GUID - width
     for column in (0, 1):
-        room = max(widths[column] - max(excess, 0), min(widths[column], _LEAST))
+        room = max(widths[column] - excess, min(widths[column], _LEAST))
         excess -= widths[column] - room
         for row in cells:
             row[column] = cut(row[column], room)

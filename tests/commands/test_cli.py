@@ -40,6 +40,7 @@ def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
         (["run", "--imds.endpoint", URL], "is not a valid URL; write a URL without path, "),
         (["simulate", "--instances", URL], f"{SHAPE} is not a valid integer range."),
         (["simulate", "--speed", URL], f"{SHAPE} is not a valid float range."),
+        (["simulate", "--instances", "0"], "0 is not in the range 1<=x<=1000."),
         (["simulate", "--speed", "0.09"], "0.09 is not in the range 0.1<=x<=10000."),
         (["notify-test", "--transition", URL], f"{SHAPE} is not one of 'advised', "),
         (["run", "--poll.interval", "10ms"], "10ms is out of range; "),
