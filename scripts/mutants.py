@@ -36,6 +36,7 @@ _TESTS = {
         "tests/commands",
         "tests/end_to_end/test_signals.py",
         "tests/end_to_end/test_first_process.py",
+        "tests/test_lean.py",
     ),
     "app": (
         "tests/commands",
@@ -43,11 +44,19 @@ _TESTS = {
         "tests/test_systemd.py",
         "tests/end_to_end/test_signals.py",
         "tests/end_to_end/test_target_check.py",
+        "tests/end_to_end/test_hanging.py",
     ),
-    "cli": ("tests/commands", "tests/test_packaging.py"),
+    "cli": (
+        "tests/commands",
+        "tests/docs/test_reference.py",
+        "tests/end_to_end/test_approve.py",
+        "tests/end_to_end/test_demo.py",
+        "tests/test_packaging.py",
+    ),
     "clock": ("tests/watch",),
     "commands/approve": ("tests/end_to_end/test_approve.py",),
     "commands/assets": ("tests/test_packaging.py",),
+    "commands/flags": ("tests/docs/test_reference.py", "tests/end_to_end/test_demo.py"),
     "commands/demo": ("tests/end_to_end/test_demo.py",),
     "config": (
         "tests/commands/test_check_config.py",
@@ -68,7 +77,7 @@ _TESTS = {
         "tests/watch",
     ),
     "notifications/samples": ("tests/commands/test_notify_test.py",),
-    "pipeline": ("tests/test_reloading.py", "tests/approval"),
+    "pipeline": ("tests/test_reloading.py", "tests/approval", "tests/watch"),
     "serving": ("tests/faults/test_hostile_connections.py",),
     "state": (
         "tests/test_private.py",

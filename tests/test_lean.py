@@ -18,6 +18,19 @@ heavy = {"apprise", "h11", "jinja2", "opentelemetry", "prometheus_client", "requ
 """
 
 
+IMPORT = """
+import gc, sys
+from exporter import __main__ as program
+program._import_program()
+print(gc.isenabled(), gc.get_freeze_count() > 10_000, "exporter.app" in sys.modules)
+"""
+
+
+def test_modules_are_not_searched_for_garbage() -> None:
+    """The collector works after the start, and leaves out what the imports made."""
+    assert printed(IMPORT) == "True True True\n"
+
+
 @pytest.mark.parametrize("script", [SERVER, COMMAND_LINE], ids=["server", "command line"])
 def test_nothing_heavy_is_imported_that_is_not_used(script: str) -> None:
     """Neither by the running exporter nor before a command, help or the check of a configuration."""
