@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -93,20 +92,16 @@ def test_a_watchdog_of_another_process(
 def test_the_status_line() -> None:
     """It names VM and endpoint, how many events there are, and what is wrong; whatever it is, on one line."""
     begun = Snapshot(endpoint="http://169.254.169.254")
-    assert status(begun, ()) == (
-        "Watching a VM whose name is not known yet at http://169.254.169.254: no answer yet"
-    )
+    unnamed = "Watching a VM whose name is not known yet at http://169.254.169.254"
+    assert status(begun, ()) == f"{unnamed}: no answer yet"
     down = Snapshot(endpoint="http://a", instance="web_3", last_error="timed\nout")
     assert status(down, ()) == "Watching web_3 at http://a: no answer: timed out"
-    problem = Problem(DegradedReason.RELOAD_FAILED, "no such key", datetime(2026, 1, 1, tzinfo=UTC))
     lives = tuple(Life(event, (event.event_id,), NOW) for event in (scheduled(), scheduled(event_id="b")))
-    for number, listed in ((1, "1 event"), (2, "2 events")):
-        snapshot = Snapshot(endpoint="http://a", instance="web_3", up=True, current=lives[:number])
-        assert status(snapshot, ()) == f"Watching web_3 at http://a: {listed} listed"
-    up = Snapshot(endpoint="http://a", instance="web_3", up=True)
-    assert (
-        status(up, (problem,)) == "Watching web_3 at http://a: no events listed; reload failed: no such key"
-    )
+    problem = Problem(DegradedReason.RELOAD_FAILED, "no such key", NOW)
+    for number, listed in enumerate(("no events", "1 event", "2 events")):
+        up = Snapshot(endpoint="http://a", instance="web_3", up=True, current=lives[:number])
+        expected = f"Watching web_3 at http://a: {listed} listed; reload failed: no such key"
+        assert status(up, (problem,)) == expected
 
 
 def test_the_program(tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-import json
 import re
 import subprocess
 import sys
@@ -9,7 +8,8 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from exporter.cli import main
-from tests.http_server import answer, serving
+from tests.builders import FREEZE_ID
+from tests.commands.test_events import running
 
 URL = "json://user:secret-pass@host.example"
 SHAPE = f"a text of {len(URL)} characters"
@@ -76,13 +76,8 @@ def test_the_address_of_an_exporter_is_not_repeated(
 def test_an_output_that_cannot_be_written() -> None:
     """A full disk ends a command with status 1 and one line."""
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "exporter", "--help"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-m", "exporter", "--help"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.endswith(": the output cannot be written: No space left on device\n")
     assert done.stderr.count("\n") == 1
@@ -98,16 +93,10 @@ def completed(*words: str) -> list[str]:
 
 def test_event_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Event ids are those that the running exporter lists; without one there are none."""
-    nothing = dict.fromkeys(("not_before", "duration_seconds", "first_seen", "started", "ended", "outcome"))
-    texts = dict.fromkeys(("type", "source", "status", "description"), "")
-    event = (
-        {"id": "C7061BAC", "target": "self", "ids": [], "resources": [], "transitions": []} | nothing | texts
-    )
-    body = json.dumps({"instance": "vm", "current": [event], "past": [], "page": 1, "pages": 1}).encode()
-    with serving(answer(body)) as exporter:
-        monkeypatch.setenv("SCHEDULED_EVENTS_EXPORTER_URL", exporter.url)
-        assert completed("approve", "c70") == ["C7061BAC"]
-        assert completed("approve", "C7061BAC", "") == []
+    with running() as url:
+        monkeypatch.setenv("SCHEDULED_EVENTS_EXPORTER_URL", url)
+        assert completed("approve", FREEZE_ID[:3].lower()) == [FREEZE_ID]
+        assert completed("approve", FREEZE_ID, "") == []
     assert completed("approve", "") == []
 
 

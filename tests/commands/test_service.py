@@ -12,6 +12,7 @@ from exporter.errors import ExporterError
 
 ADDRESS = "SCHEDULED_EVENTS_WEB_LISTEN_ADDRESS"
 RUN = main.commands["run"]
+LOADED = {"LoadState": "loaded"}
 START = "{{ path=/usr/bin/x ; argv[]=/usr/bin/x run {} ; ignore_errors=no ; pid=0 ; code=(null) }}"
 
 
@@ -23,15 +24,8 @@ def test_flags_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     file.write_text(f"# secrets\nONCALL_URL='json://a b'\nA=2\n\n; more\nB=x=y z\n{ADDRESS}=[::1]:9\n")
     files = f"{file} (ignore_errors=no)\n/nowhere (ignore_errors=yes)"
     flags = "--config.file /etc/x.yml --notify a://b --notify c://d"
-    found = service.variables(
-        RUN,
-        {
-            "LoadState": "loaded",
-            "ExecStart": START.format(flags),
-            "Environment": 'A=1 "C=d=e f"',
-            "EnvironmentFiles": files,
-        },
-    )
+    unit = {"ExecStart": START.format(flags), "Environment": 'A=1 "C=d=e f"', "EnvironmentFiles": files}
+    found = service.variables(RUN, LOADED | unit)
     assert found == {
         "A": "2",
         "B": "x=y z",
@@ -50,10 +44,7 @@ def test_flags_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ("show", "message"),
     [
         ({"LoadState": "not-found"}, "--service: there is no service azure-scheduled-events-exporter; pass"),
-        (
-            {"LoadState": "loaded", "EnvironmentFiles": "/nowhere (ignore_errors=no)"},
-            "/nowhere cannot be read",
-        ),
+        (LOADED | {"EnvironmentFiles": "/nowhere (ignore_errors=no)"}, "/nowhere cannot be read"),
     ],
 )
 def test_what_cannot_be_used(show: dict[str, str], message: str) -> None:

@@ -58,6 +58,11 @@ def test_where_a_url_comes_from(tmp_path: Path) -> None:
     assert url_of(tmp_path, "url: '${A}'", A="json://a/") == "json://a/"
     assert url_of(tmp_path, "url: 'json://${U}:${P}@h/$1'", U="u", P="${U}") == "json://u:${U}@h/$1"
     assert url_of(tmp_path, f"url_file: {secret}") == "json://in.file/"
+    webhook = "{name: a, webhook: '${U}', headers: {X: 'b ${T}'}}"
+    hook = plan(tmp_path, f"notifications: {{targets: [{webhook}]}}", U="https://h.test/x", T="t").addresses[
+        "a"
+    ]
+    assert (hook.webhook, hook.headers, hook.label) == ("https://h.test/x", {"X": "b t"}, "https://h.test")
 
 
 def test_a_plan_has_every_target(tmp_path: Path) -> None:
