@@ -56,7 +56,7 @@ def read_text(path: Path) -> str:
     with open_to_read(path) as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
-        raise OSError(errno.EFBIG, f"it has more than {_MOST_BYTES // 1024} KiB")
+        raise OSError(errno.EFBIG, "it has more than 64 KiB")
     return content.decode()
 
 

@@ -141,7 +141,8 @@ def test_what_others_own_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_group_of_the_exporter_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Volumes are handed to containers by a group; another group than one's own is refused."""
+    """Volumes are handed to containers by a group, or by root; another group than one's own is refused."""
+    private.refuse_unsafe(Path("/usr"), (), user=1)
     directory = tmp_path / "state"
     directory.mkdir()
     directory.chmod(0o3770)
@@ -159,6 +160,8 @@ def test_a_file_of_a_configuration_is_bounded(tmp_path: Path) -> None:
     """What is too long, has no end, or is waited for is refused; a link, as Kubernetes makes it, is not."""
     short, long, fifo, link = (tmp_path / name for name in ("short", "long", "fifo", "link"))
     short.write_text("json://a")
+    long.write_text("x" * 65_536)
+    assert private.read_text(long) == "x" * 65_536
     long.write_text("x" * 65_537)
     os.mkfifo(fifo)
     link.symlink_to(short)

@@ -92,6 +92,8 @@ def test_files_that_hold_addresses(tmp_path: Path, caplog: pytest.LogCaptureFixt
     by_file, by_tag = {"url_file": str(secret)}, {"tag": "x"}
     loaded(tmp_path, apprise=str(apprise), a=by_file, b=by_file, c=by_tag, d={"tag": "y"})
     assert warnings(caplog) == told(secret, apprise)
+    loaded(tmp_path, apprise=str(apprise), a=by_file)
+    assert warnings(caplog) == told(secret, apprise, secret)
 
 
 @pytest.mark.parametrize(("text", "many"), [(PAIR + USERS, 2), (USERS, 1)])

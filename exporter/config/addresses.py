@@ -225,7 +225,7 @@ def _url_in_file(path: str, keys: Keys, file: YamlFile) -> str:
     if len(lines) != 1:
         what = "is empty" if not lines else "has more than one URL"
         raise file.error(keys, f"the file {what}; it must contain one Apprise URL")
-    return lines[0]
+    return lines.pop()
 
 
 def _expanded(url: str, keys: Keys, file: YamlFile, environ: Mapping[str, str]) -> str:
