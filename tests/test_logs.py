@@ -55,6 +55,7 @@ def test_data_forges_no_lines(style: Any, text: str) -> None:
     written = line(style, "said", text=text)
     assert len(written.splitlines()) == 1
     assert written.isprintable()
+    assert "\\u00e9" not in written
 
 
 def test_priorities_in_the_journal(tmp_path: Path) -> None:
@@ -155,3 +156,5 @@ def test_nobody_reading_the_log_stops_nothing() -> None:
         assert process.stderr is not None
         process.stderr.close()
         assert process.stdout.read() == b"on it goes\n"
+    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
+    assert subprocess.run(closed, stdout=subprocess.PIPE, check=True).stdout == b"on it goes\n"

@@ -16,6 +16,11 @@ LATE = (
     "is compared only when a transition happens; for the time shortly before the start, add %s to "
     "events.imminent and use transitions: [imminent]"
 )
+UNUSED = "notifications: {targets: [{name: a, url: x}, {name: b, url: x}], routes: [{targets: [a]}]}"
+WATCH = f"notifications: {{{TARGETS}, watch: {{after: 1s}}}}\nimds: {{poll_interval: %s}}"
+LEADER = ROUTES % "leader: first, match: {target: other}"
+BLIND = "1s is less than imds.poll_interval, 1m: a failed poll makes it blind"
+NEVER = "never delivers with target: other; the leader is affected by the event"
 TOO_LATE = "no notice is left once an event has started; remove min_notice"
 OTHERS = "for events of other VMs nothing is approved, and no hook runs without target"
 NO_EVENT = "no event has one of these"
@@ -32,20 +37,16 @@ def warnings(folder: Path, text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "key", "problem"),
     [
+        (UNUSED, "notifications.targets[1]", "no route names this target, so it gets no message"),
         (
-            "notifications: {targets: [{name: a, url: x}, {name: b, url: x}], routes: [{targets: [a]}]}",
-            "notifications.targets[1]",
-            "no route names this target, so it gets no message",
-        ),
-        (
-            f"notifications: {{{TARGETS}, watch: {{after: 1s}}}}\nimds: {{poll_interval: 1m}}",
+            WATCH % "1m",
             "notifications.watch.after",
-            "1s is less than imds.poll_interval, 1m: a failed poll makes it blind",
+            BLIND,
         ),
         (
-            ROUTES % "leader: first, match: {target: other}",
+            LEADER,
             "notifications.routes[1].leader",
-            "never delivers with target: other; the leader is affected by the event",
+            NEVER,
         ),
         (ROUTES % "match: {max_notice: 15s}", f"{ROUTE}.max_notice", LATE % "15s"),
         (DRAIN % "max_notice: 15m, transitions: [scheduled]", "hooks[0].match.max_notice", LATE % "15m"),
@@ -129,7 +130,7 @@ def test_a_hook_that_never_runs(tmp_path: Path, rule: str, hook: str, reason: st
         ROUTES % "match: {transitions: [hook_failed], target: other}" + DRAIN % "target: any",
         RULE % "max_duration: 500ms" + DRAIN % "",
         RULE % "" + DRAIN % "max_duration: 500ms",
-        f"notifications: {{{TARGETS}, watch: {{after: 1s}}}}\nimds: {{poll_interval: 1s}}",
+        WATCH % "1s",
         ROUTES % "match: {transitions: [hook_failed]}" + "kubernetes: {drain: {enabled: true}}",
     ],
 )
