@@ -38,6 +38,7 @@ imds:
   poll_interval: sooner
 """
 
+OTHER = '"other" never applies: an event that does not affect this VM is never approved; remove the key'
 EXPECTED = [
     "6: notifications.targets[0].url: must be text, but is a whole number; put it in quotes",
     "7: notifications.targets[1]: name is missing; add it",
@@ -59,7 +60,7 @@ EXPECTED = [
     "22: approval.mode: 'maybe' is not supported; must be one of: off, dry_run, on",
     "23: approval.max_per_hour: must be at least 1; to approve nothing, set approval.mode to off",
     "25: approval.rules[0].require_hooks[1]: 'unknown' is not a hook; defined: 'drain', 'other'",
-    '26: approval.rules[1].match.target: "other" never applies: an event that does not affect this VM',
+    f"26: approval.rules[1].match.target: {OTHER}",
     "26: approval.rules[1].match.transitions: has no meaning here: use statuses",
     "27: imds: is set twice, first on line 1; keep one",
     "28: imds.poll_interval: 'sooner' is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",

@@ -11,6 +11,9 @@ from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
 
 ROW = "Freeze  Scheduled  in 15m  5s     "
+BY_Z = f"; requested by {'z' * 26}..."
+WIDE = {"event_type": "HostMaintenanceWithoutWarning", "event_status": "ScheduledForSomeTimeLater"}
+FAR = {"event_type": "Terminated", "not_before": NOW + timedelta(days=700, hours=23)}
 BOTH = "this VM: WestNO_0, WestNO_1; requested by Platform"
 
 
@@ -67,31 +70,15 @@ def test_nothing_that_azure_says_steers_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("fields", "row", "whom"),
     [
+        ({"resources": ["v" * 40] * 100}, ROW, "this VM: 100 VMs; requested by Platform"),
         (
-            {"resources": ["a-rather-long-name-of-a-vm_0"] * 100},
-            ROW,
-            "this VM: 100 VMs; requested by Platform",
-        ),
-        (
-            {"resources": ("x" * 256,), "event_source": "y" * 256},
+            {"resources": ["x" * 99], "event_source": "y" * 99},
             ROW,
             f"this VM: 1 VM; requested by {'y' * 39}...",
         ),
-        (
-            {"resources": (), "event_source": "z" * 256},
-            ROW,
-            f"this VM (Azure names none); requested by {'z' * 26}...",
-        ),
-        (
-            {"event_type": "HostMaintenanceWithoutWarning", "event_status": "ScheduledForSomeTimeLater"},
-            "HostMa...  ScheduledForS...  in 15m  5s     ",
-            BOTH,
-        ),
-        (
-            {"event_type": "Terminated", "not_before": NOW + timedelta(days=700, hours=23)},
-            "Terminated  Scheduled  in 700d23h  5s     ",
-            BOTH,
-        ),
+        ({"resources": (), "event_source": "z" * 99}, ROW, f"this VM (Azure names none){BY_Z}"),
+        (WIDE, "HostMa...  ScheduledForS...  in 15m  5s     ", BOTH),
+        (FAR, "Terminated  Scheduled  in 700d23h  5s     ", BOTH),
     ],
 )
 def test_it_fits_on_80_columns(fields: dict[str, Any], row: str, whom: str) -> None:

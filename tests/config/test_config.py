@@ -39,10 +39,10 @@ def test_modes(tmp_path: Path, word: str, mode: Mode) -> None:
 def test_a_section_with_nothing_in_it(tmp_path: Path, text: str) -> None:
     """Whoever comments out all keys of a section gets its defaults, or those of the section around it."""
     assert read(tmp_path, text) == Config()
-    (target,) = read(
-        tmp_path, "notifications: {targets: [{name: a, url: x, templates: {}}]}"
-    ).notifications.targets
-    assert target.templates is None
+    target = "{name: a, url: x, templates: {}}"
+    assert (
+        read(tmp_path, f"notifications: {{targets: [{target}]}}").notifications.targets[0].templates is None
+    )
 
 
 def test_flags_lie_over_the_file(tmp_path: Path) -> None:

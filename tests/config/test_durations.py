@@ -59,6 +59,7 @@ def test_durations_past_all_clocks(text: str) -> None:
 POLLS = "Azure asks for 1s, and 200ms to 1h is possible"
 KNOWN = f"known are {', '.join(API_VERSIONS)}"
 PAGE = "write it like https://vm-1.example.com:9843/"
+TOO_MUCH = f"has more than scheme, host, port and path; {PAGE}"
 REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
 
 
@@ -81,11 +82,7 @@ REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
             (parse_external_url, text, f"{quoted(text)} is not a valid URL; {PAGE}")
             for text in ("vm-1", "ftp://a", "http://<", "http://ä", "http://`", "http://a b")
         ),
-        (
-            parse_external_url,
-            "https://a/?",
-            f"a text of 11 characters has more than scheme, host, port and path; {PAGE}",
-        ),
+        (parse_external_url, "https://a/?", f"a text of 11 characters {TOO_MUCH}"),
         (parse_positive, "0s", "0s is too short; write more than 0s"),
         (parse_api_version, "latest", f"'latest' is not a known version; {KNOWN}"),
         (parse_api_version, "2020-7-1", f"'2020-7-1' is not a known version; {KNOWN}"),

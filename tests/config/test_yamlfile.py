@@ -87,8 +87,8 @@ def convert(text: str) -> Whole:
         # An error is for a terminal, which it must not control.
         ('"\\e[2Jcount": 1', "some.yml:1: �[2Jcount: unknown key; did you mean count?"),
         (
-            'parts: [{name: a, kind: "\\e]0;x\\u202e"}]',
-            r"some.yml:1: parts[0].kind: '\\x1b]0;x\\u202e' is not supported; must be one of: large, small",
+            'sure: "\\e]0;\\u202e"',
+            r"some.yml:1: sure: '\\x1b]0;\\u202e' is not supported; must be one of: auto, true, false",
         ),
         ("parts: [{name: a, wait: [1s]}]", "some.yml:1: parts[0].wait: must be text, but is a list"),
     ],
