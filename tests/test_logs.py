@@ -109,7 +109,6 @@ logs.configure(sys.argv[1], "logfmt")
 for name in ("exporter.watch", "requests", "urllib3.connectionpool"):
     for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
         logging.getLogger(name).log(level, name)
-# A mistake in a log line is not printed; a warning of a library is a line as all others.
 logging.getLogger("exporter").error("%d", "no number")
 warnings.warn("old")
 print("on it goes")

@@ -73,15 +73,13 @@ def test_each_message(tmp_path: Path, *, abstract: bool) -> None:
         assert heard(listener) == ["STOPPING=1"]
 
 
-@pytest.mark.parametrize("variables", [{"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}, {}])
-def test_a_watchdog_of_another_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
-) -> None:
+def test_a_watchdog_of_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the status is sent, every 5 s; a manager that is gone, or does not read, delays nothing."""
     for environ in ({}, {"NOTIFY_SOCKET": "/nonexistent/notify"}):
         Systemd(environ).ready()
     monkeypatch.setattr("exporter.systemd._SEND_SECONDS", 0.0)
     with manager(str(tmp_path / "notify")) as listener:
+        variables = {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}
         systemd = Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify"), **variables})
         assert systemd.interval == 5
         for number in range(600):

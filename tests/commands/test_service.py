@@ -64,9 +64,8 @@ def test_systemctl_that_fails(
     (tmp_path / "systemctl").write_text(script)
     (tmp_path / "systemctl").chmod(0o755 if script else 0o644)
     monkeypatch.setenv("PATH", str(tmp_path))
-    context = click.Context(main)
     with pytest.raises(ExporterError, match=f"--service: systemctl failed: {reason}"):
-        service.use(context, service.SERVICE, wanted=True)
+        service.use(click.Context(main), service.SERVICE, wanted=True)
 
 
 def test_the_commands_take_it(tmp_path: Path) -> None:

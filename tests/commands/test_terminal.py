@@ -32,6 +32,10 @@ def test_a_row() -> None:
         f"Freeze  Scheduled  in 15m  5s     {FREEZE_ID}",
         "  affects this VM: WestNO_0, WestNO_1; requested by Platform",
     ]
+    # In a demo, time passes faster than the clock.
+    late = view(started(), started=NOW - timedelta(seconds=90))
+    _, first, _, second, _ = terminal.render([view(scheduled()), late], NOW, 60.0)
+    assert ("  in 15h     " in first, "  1h30m ago  " in second) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -50,14 +54,6 @@ def test_a_row() -> None:
 def test_when_it_starts(event: ScheduledEvent, fields: dict[str, Any], expected: str) -> None:
     """The time left is in words; what is not known is not guessed."""
     assert expected in rendered(event, **fields)[1]
-
-
-def test_simulated_time() -> None:
-    """In a demo, time passes faster than the clock."""
-    late = view(started(), started=NOW - timedelta(seconds=90))
-    _, first, _, second, _ = terminal.render([view(scheduled()), late], NOW, 60.0)
-    assert "  in 15h     " in first
-    assert "  1h30m ago  " in second
 
 
 def test_nothing_that_azure_says_steers_the_terminal() -> None:

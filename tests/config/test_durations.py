@@ -27,10 +27,8 @@ def test_a_duration_is_read_as_it_is_written(milliseconds: int) -> None:
     ("text", "seconds"),
     [
         ("0", 0),
-        ("0s", 0),
         ("200ms", 0.2),
         ("1s", 1),
-        ("15m", 900),
         ("1h30m", 5400),
         ("7d", 604800),
         ("1w", 604800),

@@ -26,7 +26,6 @@ def holds(event: ScheduledEvent, instance: str | None = "WestNO_0", **keys: Any)
     [
         (FREEZE, {}, True),
         (FREEZE, {"event_types": ("Reboot",)}, False),
-        (scheduled(event_type="Levitate"), {"event_types": ("Freeze",)}, False),
         (FREEZE, {"event_sources": ("Platform",)}, True),
         (FREEZE, {"event_sources": ("User",)}, False),
         (FREEZE, {"statuses": ("Scheduled",)}, True),
