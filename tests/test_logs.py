@@ -71,8 +71,8 @@ def test_priorities_in_the_journal(tmp_path: Path) -> None:
         for identity in (f"{found.st_dev}:{found.st_ino}", "1:1"):
             environ = os.environ | {"JOURNAL_STREAM": identity}
             subprocess.run([sys.executable, "-c", code], stderr=stream, check=True, env=environ)
-    found = " ".join(line[:3] for line in path.read_text().splitlines())
-    assert found == "<7> <6> <4> <3> <2> <6>" + " ts=" * 6
+    shown = " ".join(line[:3] for line in path.read_text().splitlines())
+    assert shown == "<7> <6> <4> <3> <2> <6>" + " ts=" * 6
 
 
 def test_long_texts_are_cut() -> None:
