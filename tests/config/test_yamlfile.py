@@ -73,7 +73,7 @@ def convert(text: str) -> Whole:
         ),
         ("url: !run 1", "some.yml:1: is not valid YAML: has an unsupported tag; put text in quotes"),
         ("a: &a [*a]", "some.yml:1: is not valid YAML: is nested too deeply, or an anchor contains itself"),
-        ("count: 1\nwhen: a\x01", "some.yml:2: is not valid YAML: the character U+0001 is not allowed"),
+        ("\ncount: 1\nwhen: a\x01", "some.yml:3: is not valid YAML: the character U+0001 is not allowed"),
         ("count: !!bool 7", "some.yml:1: is not valid YAML: a value does not fit its tag"),
         ("url: !!int json://u:p@h", "some.yml:1: is not valid YAML: a value does not fit its tag"),
         ("? [a]\n: 1", "some.yml:1: is not valid YAML: has a key that is a list or a mapping; use text"),
