@@ -22,7 +22,7 @@ LEADER = ROUTES % "leader: first, match: {target: other}"
 BLIND = "1s is less than imds.poll_interval, 1m: a failed poll makes it blind"
 NEVER = "never delivers with target: other; the leader is affected by the event"
 TOO_LATE = "no notice is left once an event has started; remove min_notice"
-OTHERS = "for events of other VMs nothing is approved, and no hook runs without target"
+OTHERS = "for events of other VMs nothing is approved, and no hook runs without target: other or any"
 NO_EVENT = "no event has one of these"
 ROUTE = "notifications.routes[1].match"
 
