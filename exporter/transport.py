@@ -94,7 +94,7 @@ class _Connection:
         """Return whether the server has neither closed the connection nor sent anything unasked."""
         self._socket.setblocking(False)
         try:
-            self._socket.recv(1)
+            self._socket.recv(_PIECE_BYTES)
         except (BlockingIOError, ssl.SSLWantReadError):
             return True
         except OSError:
@@ -117,7 +117,7 @@ class _Connection:
             if accepted:
                 raise
         if accepted and body.tell() > limit:
-            raise LargeAnswerError(f"the answer is over {limit // 1024**2} MiB")
+            raise LargeAnswerError(f"the answer is over {limit / 2**20:g} MiB")
         return status, body.getvalue()
 
     def _send(self, request: requests.PreparedRequest, deadline: float) -> None:
@@ -131,8 +131,6 @@ class _Connection:
     def _events(self, deadline: float) -> Iterator[Any]:
         """Yield the head of the answer, then the parts of its body."""
         announcements = 0
-        # Before that h11 has nothing to parse.
-        self._receive(deadline)
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
@@ -174,7 +172,7 @@ def _open(endpoint: str, tls: Callable[[], ssl.SSLContext], deadline: float) -> 
     sock = socket.create_connection((url.hostname, port), min(_CONNECT_SECONDS, _left(deadline)))
     try:
         # The head of a POST must not wait for the acknowledgement of the previous request.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         if url.scheme == "https":
             sock.settimeout(_left(deadline))
             sock = tls().wrap_socket(sock, server_hostname=url.hostname)

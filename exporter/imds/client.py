@@ -62,13 +62,11 @@ class RateLimiter:
     def wait(self) -> None:
         """Wait until a request may be sent."""
         with self._lock:
-            slot = self._clock.monotonic()
+            slot = now = self._clock.monotonic()
             if len(self._slots) == _REQUESTS:
-                slot = max(slot, self._slots[0] + WINDOW_SECONDS)
+                slot = max(now, self._slots[0] + WINDOW_SECONDS)
             self._slots.append(slot)
-        left = slot - self._clock.monotonic()
-        if left > 0:
-            self._clock.sleep(left)
+        self._clock.sleep(slot - now)
 
 
 class PollPauses(Backoff):

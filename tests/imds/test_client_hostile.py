@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.errors import ImdsError, PollOutcome
+from exporter.imds.client import ImdsClient
 from exporter.transport import BODY_LIMIT
+from tests.clocks import HandClock
 from tests.http_server import (
     Connection,
     HttpServer,
@@ -113,6 +115,23 @@ def test_first_answer() -> None:
     assert all("0.3 s" in str(error) for error in errors)
 
 
+def test_time_limits() -> None:
+    """The first answer may take 150 s; a poll hangs a minute after its two requests have timed out."""
+    client = ImdsClient("http://127.0.0.1", clock=HandClock())
+    assert client.longest_poll == 2 * 150 + 10 + 60
+    client.expect_answers()
+    assert client.longest_poll == 3 * 10 + 60
+
+
+@pytest.mark.parametrize(("scheme", "port"), [("http", 80), ("https", 443)])
+def test_usual_ports(monkeypatch: pytest.MonkeyPatch, scheme: str, port: int) -> None:
+    """A URL without a port means that of its scheme; connecting takes 10 s at most."""
+    asked: list[tuple[tuple[str, int], float]] = []
+    monkeypatch.setattr(socket, "create_connection", lambda *given: asked.append(given))
+    assert ask(f"{scheme}://imds.test", timeout=60).reason is PollOutcome.CONNECTION_ERROR
+    assert asked == [(("imds.test", port), 10.0)]
+
+
 def test_unanswered_connect() -> None:
     """A connection that is not taken up ends with the timeout."""
     with contextlib.ExitStack() as stack:
@@ -200,6 +219,10 @@ def test_no_connection_is_left_open(head: bytes) -> None:
         pytest.param(endless(OK, b"X: y\r\n"), id="headers"),
         pytest.param(endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), id="announcements"),
         pytest.param(endless(CHUNKED + b"0\r\n", b"X: y\r\n"), id="trailers"),
+        pytest.param(
+            then_hang_up(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 11 + answer(DOCUMENT)),
+            id="more announcements",
+        ),
         pytest.param(then_hang_up(b""), id="nothing"),
         pytest.param(then_hang_up(b"SSH-2.0-OpenSSH_9.2\r\n"), id="another protocol"),
         pytest.param(then_hang_up(b"HTTP/1.1 99999 x\r\n\r\n"), id="status"),

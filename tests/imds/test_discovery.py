@@ -1,5 +1,6 @@
 """Discovery of the endpoint, with lease files as DHCP clients write them."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -7,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.imds.discovery import discover_endpoint
+from exporter.config import Imds
+from exporter.imds import discovery
+from exporter.imds.client import client_of
+from exporter.imds.discovery import Discovery, discover_endpoint
+from tests.clocks import HandClock
 
 DHCLIENT = 'lease {{\n  interface "eth0";\n  option unknown-245 {};\n  option routers 10.0.0.1;\n}}\n'
 NETWORKD = "# This is private data. Do not parse.\nADDRESS=10.0.0.4\nOPTION_245={}\nOPTION_12=6162\n"
@@ -118,6 +123,19 @@ def test_unreadable(
     facts = [(record.__dict__["path"], record.__dict__["problem"]) for record in caplog.records]
     denied = "Permission denied"
     assert facts == [(str(barred), "Not a directory"), (str(hidden), denied), (str(barred), denied)]
+
+
+def test_leases_are_read_only_where_it_is_configured(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has the address that was found, and how."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(discovery, "discover_endpoint", lambda: Discovery("http://10.0.0.1", "a lease"))
+    endpoints = [client_of(Imds(endpoint=one), HandClock()).endpoint for one in ("http://a", "discover")]
+    assert endpoints == ["http://a", "http://10.0.0.1"]
+    (record,) = caplog.records
+    found = (record.message, record.__dict__["endpoint"], record.__dict__["source"])
+    assert found == ("endpoint discovered", "http://10.0.0.1", "a lease")
 
 
 @given(st.binary(max_size=40), st.sampled_from([b"OPTION_245=", b"option unknown-245 ", b""]))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.errors import ImdsError
-from exporter.imds.client import ImdsClient, PollPauses, RateLimiter
+from exporter.errors import ImdsError, PollOutcome
+from exporter.imds.client import ImdsClient, PollPauses, RateLimiter, asked_again
 from tests.clocks import HandClock
 from tests.http_server import answer, serving
 
@@ -17,17 +17,16 @@ CHANCES = st.floats(0.0, 1.0)
 
 @given(st.lists(st.sampled_from((0.0, 0.1)) | st.floats(0.0, 2.0), max_size=40))
 def test_limiter(gaps: list[float]) -> None:
-    """Whenever requests are wanted, no 6 of them start within a second, and a first 5 never wait."""
+    """Whenever requests are wanted, no 6 of them start within a second, and none waits without need."""
     clock = HandClock()
     limiter = RateLimiter(clock)
-    sent = []
-    for number, gap in enumerate(gaps):
+    sent: list[float] = []
+    for gap in gaps:
         clock.pass_seconds(gap)
-        wanted = clock.monotonic()
+        earliest = max([clock.monotonic(), *(time + 1.05 for time in sent[-5:-4])])
         limiter.wait()
         sent.append(clock.monotonic())
-        assert number >= 5 or sent[-1] == wanted
-    assert all(later - earlier > 1.0 for earlier, later in zip(sent, sent[5:], strict=False))
+        assert sent[-1] == pytest.approx(earliest, abs=1e-6)
 
 
 @given(INTERVALS, st.lists(st.tuples(st.booleans(), st.floats(0.0, 150.0), CHANCES), max_size=60))
@@ -48,6 +47,41 @@ def test_pauses(interval: float, polls: list[tuple[bool, float, float]]) -> None
             longest = 10.0 if clock.monotonic() - failing_since < 60 else 30.0
             assert min(max(interval, 0.2), longest) <= pause <= longest
         clock.pass_seconds(pause)
+
+
+def test_failures_are_paused_for_longer_after_a_minute() -> None:
+    """Pauses have at most 10 s during the first minute, and 30 s after it."""
+    clock = HandClock()
+    pauses = PollPauses(3600.0, clock=clock, chance=lambda: 0.0)
+    found = []
+    for seconds in (0.0, 59.5, 0.5):
+        clock.pass_seconds(seconds)
+        found.append(pauses.after(False, 0.0))
+    assert found == [10.0, 10.0, 30.0]
+
+
+@pytest.mark.parametrize(
+    ("failures", "asked"),
+    [
+        ([PollOutcome.THROTTLED] * 3, 4),
+        ([PollOutcome.THROTTLED] * 9, 4),
+        ([PollOutcome.THROTTLED, PollOutcome.TIMEOUT], 2),
+    ],
+)
+def test_commands_ask_again_while_imds_throttles(failures: list[PollOutcome], asked: int) -> None:
+    """They do so three times, a second apart; another failure is final."""
+    clock, left = HandClock(), list(failures)
+    began = clock.monotonic()
+
+    def request() -> str:
+        if left:
+            raise ImdsError(left.pop(0), "no")
+        return "answer"
+
+    with contextlib.nullcontext() if asked > len(failures) else pytest.raises(ImdsError):
+        assert asked_again(request, clock) == "answer"
+    assert len(left) == max(len(failures) - asked, 0)
+    assert clock.monotonic() - began == pytest.approx((asked - 1) * 1.05)
 
 
 def test_every_request_counts() -> None:
