@@ -33,7 +33,7 @@ def listen(address: str) -> socket.socket:
         raise ExporterError(f"cannot listen on {address}: {reason}") from error
     # Accepted connections inherit this option. Without it, the body of a response can be delayed by 40 ms
     # until the client acknowledges the head.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
     return listener
 
 
@@ -45,7 +45,7 @@ def _listening(port: int) -> str:
     sockets = set()
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         with contextlib.suppress(OSError):
-            rows = [line.split() for line in table.read_text().splitlines()[1:]]
+            rows = [line.split() for line in table.read_text().splitlines()]
             sockets |= {
                 f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")
             }

@@ -144,5 +144,5 @@ def _check_head(head: h11.Request) -> None:
     if b"content-length" in headers and b"transfer-encoding" in headers:
         # h11 uses Transfer-Encoding; a proxy that uses Content-Length sees other requests (RFC 9112, 6.1).
         raise h11.RemoteProtocolError("ambiguous body length")
-    if int(headers.get(b"content-length", 0)) > MAX_BYTES:
+    if int(headers.get(b"content-length", b"0")) > MAX_BYTES:
         raise h11.RemoteProtocolError("body too large", error_status_hint=413)

@@ -118,7 +118,6 @@ class Server:
             await asyncio.wait(tasks, timeout=self._grace)
 
     async def _accept(self) -> None:
-        accepted = 0
         while not self._stopping.is_set():
             try:
                 peer, _ = await self._loop.sock_accept(self._listener)
@@ -129,8 +128,7 @@ class Server:
             except OSError as error:  # the client has gone, or no more files can be opened
                 log.debug("connection not accepted", extra={"error": error})
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            accepted += 1
-            if accepted % self._burst == 0:
+            if len(self._opening) >= self._burst:
                 # Reads requests that have arrived already, before other connections can replace these.
                 await self._yield()
 

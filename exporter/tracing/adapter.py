@@ -32,7 +32,7 @@ class ObservingAdapter(HTTPAdapter):
         self.reset()
 
     def reset(self) -> None:
-        self.status = 0
+        self.status: int | None = None
         self.answer = b""
         self.problem = ""
         self.sock: socket.socket | None = None
@@ -51,7 +51,7 @@ class ObservingAdapter(HTTPAdapter):
         deadline.daemon = True
         deadline.start()
         try:
-            with super().send(request, *args, **(kwargs | self._trust | {"stream": True})) as response:
+            with super().send(request, *args, **(kwargs | self._trust)) as response:
                 self.answer = _start_of(response)
             self._check_complete()
             self.status, response.raw = response.status_code, io.BytesIO(self.answer)
@@ -60,7 +60,7 @@ class ObservingAdapter(HTTPAdapter):
             raise
         finally:
             deadline.cancel()
-        if not HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES:
+        if not HTTPStatus.OK <= response.status_code < HTTPStatus.MULTIPLE_CHOICES:
             self.problem = f"the receiver answered with status {self.status}"
         return response
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from exporter import __version__
-from exporter.health import DegradedReason, Health
+from exporter.health import DegradedReason
 from exporter.model.lifecycle import Life
 from exporter.model.views import (
     ApprovalView,
@@ -18,6 +18,10 @@ from exporter.model.views import (
     TargetView,
     event_view,
 )
+
+if TYPE_CHECKING:
+    # Commands need the bodies only, not the metrics.
+    from exporter.web.site import Site
 
 PAGE_SIZE = 100
 
@@ -73,9 +77,9 @@ def has_page(snapshot: Snapshot, page: int) -> bool:
     return len(snapshot.past) > (page - 1) * PAGE_SIZE
 
 
-def status(snapshot: Snapshot, health: Health, started: datetime, last_scrape: datetime | None) -> Status:
-    """Return the state of the watch and the active problems of the exporter."""
-    problems = [f"{problem.reason}: {problem.message}" for problem in health.problems()]
+def status(site: "Site", started: datetime, last_scrape: datetime | None) -> Status:
+    snapshot = site.snapshot()
+    problems = [f"{problem.reason}: {problem.message}" for problem in site.health.problems()]
     if snapshot.last_error:
         problems.insert(0, f"{DegradedReason.IMDS_FAILING}: {snapshot.last_error}")
     return Status(
@@ -92,4 +96,7 @@ def status(snapshot: Snapshot, health: Health, started: datetime, last_scrape: d
         problems=tuple(problems),
         started=started,
         last_scrape=last_scrape,
+        kubernetes=site.node(),
+        configuration=site.configuration(),
+        targets=site.targets(),
     )

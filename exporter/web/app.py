@@ -106,10 +106,8 @@ class WebApp:
         return await self._renderer.render(("events", page), render)
 
     def _status(self, _: Request) -> Response:
-        site = self._site
-        status = api.status(site.snapshot(), site.health, self._started, self._last_scrape)
-        parts = {"kubernetes": site.node(), "configuration": site.configuration(), "targets": site.targets()}
-        return Response(msgspec.json.encode(replace(status, **parts)), JSON)
+        status = api.status(self._site, self._started, self._last_scrape)
+        return Response(msgspec.json.encode(status), JSON)
 
     def _ready(self, _: Request) -> Response:
         snapshot = self._site.snapshot()

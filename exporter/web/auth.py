@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import hmac
 import logging
@@ -89,7 +88,7 @@ def _credentials(header: str) -> tuple[str, bytes] | None:
     try:
         name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
         return (name.decode(), password) if colon else None
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
 
 
@@ -142,10 +141,8 @@ class Passwords:
         return right
 
     def _ticket(self, name: str, hashed: bytes, password: bytes) -> bytes:
-        # The lengths separate the parts; including the hash invalidates the entry when the password changes.
-        parts = (name.encode(), hashed, password)
-        message = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-        return hmac.digest(self._key, message, hashlib.sha256)
+        # Including the hash invalidates the entry when the password changes.
+        return hmac.digest(self._key, repr((name, hashed, password)).encode(), hashlib.sha256)
 
 
 def _comparisons(hashed: bytes | None, all_hashes: Iterable[bytes]) -> list[bytes]:
@@ -181,8 +178,6 @@ class _Bucket:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._limit: RateLimit | None = None
-        self._tokens = 0.0
-        self._at = 0.0
 
     def take(self, limit: RateLimit) -> bool:
         """Take a token; return whether there was one."""

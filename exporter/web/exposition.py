@@ -16,7 +16,6 @@ Encode = Callable[[Collector], bytes]
 
 # Level 9, gzip's default, takes several times as long to save a few per cent more.
 _LEVEL = 3
-_RAW = -15  # deflate without a header, for zlib
 _HEAD = gzip.compress(b"", mtime=0)[:10]
 _END = b"# EOF\n"
 _KEEP_SECONDS = 300.0
@@ -31,7 +30,7 @@ class Deflated(NamedTuple):
 
     def more(self, texts: Iterable[bytes], *, end: bool = False) -> "Deflated":
         """Return this text with further ones; ``end`` completes it."""
-        compress = zlib.compressobj(_LEVEL, wbits=_RAW)
+        compress = zlib.compressobj(_LEVEL, wbits=-zlib.MAX_WBITS)
         data, checksum, size = [self.data], self.checksum, self.size
         for text in texts:
             data.append(compress.compress(text))
@@ -75,7 +74,7 @@ class Exposition:
             self._events.register(events)
         self._version = version
         self._kept: tuple[object, str, Deflated] | None = None
-        self._used = 0.0
+        self._used = clock.monotonic()
 
     def text(self, encode: Encode, content_type: str, names: Sequence[str] = ()) -> Deflated:
         """Return all metrics, or those with these names, in the format that ``encode`` writes."""

@@ -17,7 +17,7 @@ from exporter.web.exposition import Encode, Exposition
 # Fewer than the connections that the server keeps, so that probes always find room.
 MOST_IN_WORK = 64
 # Below this size compression does not save a packet.
-_SMALLEST_TO_COMPRESS = 1400
+_PACKET_BYTES = 1400
 _WEIGHT = re.compile(r";\s*[qQ]\s*=\s*([01](?:\.[0-9]{0,3})?)\s*(?:;|$)")
 
 
@@ -90,7 +90,7 @@ def scrape(exposition: Exposition, request: Request) -> tuple[Hashable, Callable
     def render() -> Response:
         metrics = exposition.text(encode, content_type, names)
         headers = {"vary": "accept, accept-encoding"}
-        if compressed and metrics.size >= _SMALLEST_TO_COMPRESS:
+        if compressed and metrics.size >= _PACKET_BYTES:
             return Response(metrics.gzipped(), content_type, headers=headers | {"content-encoding": "gzip"})
         return Response(metrics.data, content_type, headers=headers, inflated_size=metrics.size)
 

@@ -278,7 +278,7 @@ def _checking(allowed: frozenset[str]) -> type[ssl.SSLObject]:
             # Typeshed's type for a certificate does not distinguish its fields.
             certificate: dict[str, Any] = dict(self.getpeercert() or {})
             if not any(_normal_name(value) in allowed for _, value in certificate.get("subjectAltName", ())):
-                raise ssl.SSLCertVerificationError(1, "the client's certificate has no allowed name")
+                raise ssl.SSLCertVerificationError("the client's certificate has no allowed name")
 
     return Checking
 

@@ -13,7 +13,7 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.errors import ImdsError, PollOutcome
-from exporter.imds.client import ImdsClient, RateLimiter
+from exporter.imds.client import ImdsClient
 from exporter.model.vm import VirtualMachine
 from tests.clocks import HandClock
 from tests.http_server import Connection, HttpServer, Request, answer, serving
@@ -22,11 +22,8 @@ DOCUMENT = b'{"DocumentIncarnation": 2, "Events": []}'
 
 
 def make_client(server: HttpServer | str, *, timeout: float = 5.0, first_timeout: float = 5.0) -> ImdsClient:
-    """Return a client without a rate limit."""
-    clock = HandClock()
-    limiter = RateLimiter(clock)
     url = server if isinstance(server, str) else server.url
-    return ImdsClient(url, timeout=timeout, first_timeout=first_timeout, clock=clock, limiter=limiter)
+    return ImdsClient(url, timeout=timeout, first_timeout=first_timeout, clock=HandClock())
 
 
 def failure(call: Callable[[], object]) -> ImdsError:
@@ -227,7 +224,6 @@ def test_close() -> None:
 
 
 def versions_asked(server: HttpServer) -> list[str]:
-    """Return the API versions of the requests."""
     return [request.path.partition("=")[2] for request in server.requests]
 
 

@@ -40,12 +40,10 @@ def refusing(status: str) -> Respond:
 
 
 def silent(connection: Connection, _: Request) -> None:
-    """Answer nothing."""
     connection.stopping.wait(30)
 
 
 def ask(server: HttpServer | str, timeout: float = 5.0, method: str = "GET") -> ImdsError:
-    """Fetch or approve once, and return the error."""
     client = make_client(server, timeout=timeout, first_timeout=timeout)
     error = failure(client.fetch if method == "GET" else lambda: client.approve(["a"]))
     client.close()
@@ -264,7 +262,6 @@ def test_any_answer(pieces: list[bytes]) -> None:
 
 
 def tls(authority: trustme.CA) -> Callable[[socket.socket], socket.socket]:
-    """Make a server speak TLS as 127.0.0.1."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     return lambda sock: context.wrap_socket(sock, server_side=True)

@@ -26,7 +26,6 @@ class Counting(Collector):
     times = 0
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the sample."""
         self.times += 1
         yield GaugeMetricFamily("b_collected", "Times.", self.times)
 
@@ -54,7 +53,7 @@ def test_a_part_is_kept_while_nothing_changes(encode: Encode) -> None:
     assert scraped(("a_fresh",)) == ["# TYPE a_fresh gauge", "a_fresh 7.0", *end]
     version[0] = "two"
     assert scraped()[1] == f"b_collected {base + 2}.0"
-    clock.pass_seconds(200)
+    clock.pass_seconds(300)
     exposition.tidy()
     assert scraped()[1] == f"b_collected {base + 2}.0"
     clock.pass_seconds(301)
@@ -66,7 +65,6 @@ class Large(Collector):
     """Has twenty families whose text takes a MiB each."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the families, each made when it is asked for."""
         for number in range(20):
             yield GaugeMetricFamily(f"large_{number}", "x" * 2**20, 1)
 

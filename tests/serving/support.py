@@ -16,7 +16,6 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def echo(request: Request) -> Response:
-    """Answer with the length of the body that came."""
     return Response(f"{request.method} {len(request.body)}".encode())
 
 
@@ -28,7 +27,6 @@ class Gate:
         self.open = threading.Event()
 
     async def __call__(self, request: Request) -> Response:
-        """Wait, then answer."""
         self.entered.release()
         while not self.open.is_set():
             await asyncio.sleep(0.005)
@@ -37,7 +35,6 @@ class Gate:
 
 @contextmanager
 def serving(app: Handler = echo, **options: Any) -> Iterator[Server]:
-    """Serve on a loopback port until the block ends."""
     server = Server(app, listen("127.0.0.1:0"), **options)
     server.start()
     try:
@@ -47,12 +44,10 @@ def serving(app: Handler = echo, **options: Any) -> Iterator[Server]:
 
 
 def connect(server: Server) -> socket.socket:
-    """Open a connection."""
     return socket.create_connection(("127.0.0.1", server.port), timeout=30)
 
 
 def ask(server: Server, method: str = "GET", body: Any = None, **headers: str) -> tuple[int, bytes]:
-    """Send one request over its own connection."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:
         connection.request(method, "/", body, headers)

@@ -29,7 +29,7 @@ _FORMS = "not HOST:PORT; use a form like :9843, 127.0.0.1:9843 or [::1]:9843"
         (":65536", "'65536' is not a port from 0 to 65535"),
         (":-1", "'-1' is not a port from 0 to 65535"),
         (":", "'' is not a port from 0 to 65535"),
-        ("256.0.0.1:0", "unknown host '256.0.0.1'"),
+        ("256.0.0.1:65535", "unknown host '256.0.0.1'"),
         ("[nonsense:0", "unknown host '[nonsense'"),
         ("a\0b:0", "unknown host 'a\\x00b'"),
         (f"{'x' * 70}.example:0", f"unknown host '{'x' * 70}.example'"),
@@ -78,6 +78,15 @@ def test_addresses_are_served(address: str, hosts: list[str], url: str) -> None:
                 assert answer(peer).startswith(b"HTTP/1.1 200")
     finally:
         server.stop(2.0)
+
+
+def test_ipv4_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a name has addresses of both families, the first IPv4 address is used."""
+    hosts = ((socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2"))
+    found = [(family, socket.SOCK_STREAM, 0, "", (host, 0)) for family, host in hosts]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with listen("both.example:0") as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
 
 
 @pytest.mark.parametrize("number", [None, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT])

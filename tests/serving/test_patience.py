@@ -32,13 +32,11 @@ class Pieces:
         self.sent: Counter[int] = Counter()
 
     async def count(self) -> None:
-        """Count the iterations."""
         while True:
             self.iteration += 1
             await asyncio.sleep(0)
 
     async def __call__(self, _: Request) -> Response:
-        """Answer all clients at the same time."""
         if await self.everybody.wait() == 0:
             self.counting = asyncio.create_task(self.count())
         pieces = self
@@ -167,7 +165,6 @@ def test_room_is_made_by_those_that_rest() -> None:
 
 
 async def _gatekeeper(request: Request) -> Response:
-    """Treat every client that sends ``Authorization`` as authenticated."""
     return replace(await echo(request), authenticated=bool(request.header(b"authorization")))
 
 

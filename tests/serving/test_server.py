@@ -46,10 +46,10 @@ def test_a_connection_is_used_again_without_delay() -> None:
 
 def test_bodies_are_bounded() -> None:
     """16 KiB pass, a byte more is answered 413; half of one, even after 100 Continue, is not a request."""
-    seen: list[int] = []
+    seen: list[tuple[str, int]] = []
 
     async def noted(request: Request) -> Response:
-        seen.append(len(request.body))
+        seen.append((request.client, len(request.body)))
         return await echo(request)
 
     with serving(noted) as server:
@@ -61,7 +61,7 @@ def test_bodies_are_bounded() -> None:
         assert ask(server, "POST", b"x" * (MAX_BYTES + 1))[0] == 413
         assert ask(server, "POST", iter([b"x" * 10_000] * 2))[0] == 413
         assert ask(server, "POST", iter([b"x" * 10_000, b"x"])) == (200, b"POST 10001")
-    assert seen == [MAX_BYTES, 10_001]
+    assert seen == [("127.0.0.1", MAX_BYTES), ("127.0.0.1", 10_001)]
 
 
 def test_garbage_is_refused_and_not_logged(
@@ -165,7 +165,6 @@ def test_a_stop_leaves_no_connection_open() -> None:
 
 
 async def large(_: Request) -> Response:
-    """Answer with 16 MiB."""
     return Response(LARGE)
 
 
@@ -180,7 +179,6 @@ def connected(server: Server, client: ssl.SSLContext) -> Iterator[ssl.SSLSocket]
 
 
 def read_all(peer: ssl.SSLSocket) -> bytes:
-    """Read until the end of the connection."""
     found = bytearray()
     while part := peer.recv(65536):
         found += part
@@ -209,6 +207,9 @@ def test_a_client_that_ends_its_side_gets_its_answer(tls: Contexts, secure: bool
         (GET * 300 + LAST, b"200", 301),
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 65537\r\n\r\n", b"413", 1),
         (b"nonsense\r\n\r\n", b"400", 1),
+        (LAST[:-2] + b"a: b\r\n" * 98 + b"\r\n", b"200", 1),
+        (LAST[:-2] + b"a: b\r\n" * 99 + b"\r\n", b"431", 1),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: x\r\n\r\n", b"400", 1),
     ],
 )
 def test_all_answers_arrive_whole(tls: Contexts, sent: bytes, status: bytes, count: int) -> None:

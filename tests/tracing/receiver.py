@@ -45,7 +45,6 @@ class Arrived(msgspec.Struct, frozen=True):
 
 
 def spans(receiver: Receiver) -> list[Arrived]:
-    """Return all spans that a receiver has accepted, in the order of their arrival."""
     return [span for request in tuple(receiver.requests) for span in decode(request)]
 
 

@@ -128,7 +128,7 @@ def test_compression_and_headers(
     assert otlp().export([SPAN]) == ExportOutcome(1)
     headers = receiver.requests[0].headers
     assert (headers["content-encoding"], headers["authorization"]) == (compression, "Bearer token")
-    assert headers["connection"] == "close"
+    assert (headers["connection"], headers["accept-encoding"]) == ("close", "identity")
     assert spans(receiver)[0].span_id == SPAN.span_id
 
 
@@ -245,10 +245,18 @@ def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch, status: int, lay
 )
 def test_an_answer_that_drips(monkeypatch: pytest.MonkeyPatch, start: bytes) -> None:
     """An export ends with its timeout, even if head, body or trailers of the answer keep arriving."""
-    with serving(lambda connection, _: connection.drip(start + b"x" * 100_000)) as server:
+    timers: list[bool] = []
+
+    def respond(connection: Connection, _: Request) -> None:
+        timers.extend(one.daemon for one in threading.enumerate() if isinstance(one, threading.Timer))
+        connection.drip(start + b"x" * 100_000)
+
+    with serving(respond) as server:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1.5")
         assert "timed out" in otlp().export([SPAN]).problem
+    # The end of the program does not wait for it.
+    assert timers == [True]
 
 
 def test_no_secret_is_logged(

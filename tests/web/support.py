@@ -107,6 +107,7 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
+    authenticated: bool
 
     @property
     def text(self) -> str:
@@ -117,7 +118,8 @@ async def call(app: Handler, path: str, method: str = "GET", query: str = "", **
     """Ask an application without a server; a header's name has underscores for its hyphens."""
     encoded = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())
     response = await app(Request(method, path, query, encoded, b"", "192.0.2.1"))
-    return Answer(response.status, response.all_headers(), b"".join(response.pieces()))
+    body = b"".join(response.pieces())
+    return Answer(response.status, response.all_headers(), body, response.authenticated)
 
 
 def ask(where: Site | Handler, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:

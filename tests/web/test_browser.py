@@ -144,7 +144,6 @@ def _complaints(browser: webdriver.Chrome) -> list[str]:
 
 
 def _refresh(browser: webdriver.Chrome) -> None:
-    """Come back to the tab, which asks the exporter at once."""
     browser.execute_script("document.dispatchEvent(new Event('visibilitychange'))")
 
 
