@@ -163,8 +163,8 @@ class ImdsClient:
 
     def instance(self) -> VirtualMachine:
         """Return the facts about this VM, or raise ImdsError if there is no answer with usable ones."""
-        url = f"{self.endpoint}/metadata/instance?api-version={_INSTANCE_API_VERSION}"
-        return decode_instance(self._exchange(_prepare("GET", url), self._timeout))
+        path = f"/metadata/instance?api-version={_INSTANCE_API_VERSION}"
+        return decode_instance(self._exchange("GET", path, self._timeout))
 
     @property
     def longest_poll(self) -> float:
@@ -180,44 +180,38 @@ class ImdsClient:
         self._transport.close()
 
     def _ask_events(self, method: str, api_version: str, body: bytes | None = None) -> bytes:
-        url = f"{self.endpoint}/metadata/scheduledevents?api-version={api_version}"
-        answer = self._exchange(_prepare(method, url, body), self._events_timeout)
+        path = f"/metadata/scheduledevents?api-version={api_version}"
+        answer = self._exchange(method, path, self._events_timeout, body)
         self._events_timeout = self._timeout
         return answer
 
-    def _exchange(self, request: requests.PreparedRequest, timeout: float) -> bytes:
+    def _exchange(self, method: str, path: str, timeout: float, sent: bytes | None = None) -> bytes:
         """Send a request and return the body of its answer, or raise ImdsError if that has no status 200."""
+        url = self.endpoint + path
+        what = f"{method} {url.partition('?')[0]}"
         self._limiter.wait()
         try:
-            status, body = self._transport.send(request, timeout)
+            status, body = self._transport.send(_prepare(method, url, sent), timeout)
         except TimeoutError as error:
-            message = f"{_what(request)}: no answer within {timeout:g} s"
+            message = f"{what}: no answer within {timeout:g} s"
             raise ImdsError(PollOutcome.TIMEOUT, message) from error
         except LargeAnswerError as error:
-            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"{_what(request)}: {error}") from error
+            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"{what}: {error}") from error
         except Exception as error:
-            # Not a list of types: a malformed answer can cause any error in a parser.
-            raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{_what(request)}: {cause(error)}") from error
+            # Not a list of types: a malformed URL or answer can cause any error in a parser.
+            raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{what}: {cause(error)}") from error
         if status != 200:
             reason = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
             excerpt = one_line(body.decode(errors="replace"))
-            message = f"{_what(request)}: status {status}" + (f": {excerpt}" if excerpt else "")
+            message = f"{what}: status {status}" + (f": {excerpt}" if excerpt else "")
             raise ImdsError(reason, message, status)
         return body
-
-
-def _what(request: requests.PreparedRequest) -> str:
-    return f"{request.method} {(request.url or '').partition('?')[0]}"
 
 
 @lru_cache(maxsize=4)
 def _prepare(method: str, url: str, body: bytes | None = None) -> requests.PreparedRequest:
     headers = _HEADERS if body is None else _HEADERS | {"Content-Type": "application/json"}
-    try:
-        return requests.Request(method, url, headers=headers, data=body).prepare()
-    except ValueError as error:
-        message = f"{method} {url.partition('?')[0]}: {cause(error)}"
-        raise ImdsError(PollOutcome.CONNECTION_ERROR, message) from error
+    return requests.Request(method, url, headers=headers, data=body).prepare()
 
 
 def asked_again(request: Callable[[], T], clock: Clock) -> T:

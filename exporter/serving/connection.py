@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,6 +13,8 @@ import h11
 from exporter.serving.http import Request
 
 MAX_BYTES = 16 * 1024  # per request head, per request body, and per read
+# Before the path of an absolute URI, which may be empty.
+_AUTHORITY = re.compile(rb"\Ahttps?://[^/?]*/?", re.IGNORECASE)
 _MAX_HEADERS = 100  # a parsed header takes many times the bytes of a short one
 
 T = TypeVar("T")
@@ -128,13 +131,7 @@ class Connection:
 
 def _origin_form(target: bytes) -> bytes:
     """Return the path and query of a request target, which may be an absolute URI (RFC 9112, 3.2.2)."""
-    scheme, separator, rest = target.partition(b"://")
-    if not separator or scheme.lower() not in (b"http", b"https"):
-        return target
-    # An authority ends at the first of these; after it, the path may be empty.
-    start = min((found for mark in b"/?" if (found := rest.find(mark)) >= 0), default=len(rest))
-    path = rest[start:]
-    return path if path.startswith(b"/") else b"/" + path
+    return _AUTHORITY.sub(b"/", target)
 
 
 def _check_head(head: h11.Request) -> None:

@@ -55,9 +55,6 @@ class Tracer:
         self._vm = vm
         self._environ = environ
         self._workers: dict[str, Worker] = {}
-        self._instance: str | None = None
-        self._everything = False
-        self._share = 1.0
 
     def configure(self, settings: Config) -> None:
         """Apply a configuration; an invalid OTEL_* variable is reported, and nothing is exported."""
@@ -126,19 +123,19 @@ class Tracer:
             return []
         return [spans.hook_span(job, _identity(job), (begun, ended), result)]
 
-    def stop(self, timeout: float) -> bool:
-        """Make a last attempt to export queued spans; return whether it ended within ``timeout`` seconds.
+    def stop(self, timeout: float) -> None:
+        """Make a last attempt to export queued spans, which may take ``timeout`` seconds.
 
         The remaining spans are exported after the next start.
         """
-        workers = tuple(self._workers.values())
-        ended = [worker.stop(timeout / len(workers)) for worker in workers]
-        return all(ended)
+        for worker in self._workers.values():
+            worker.stop(timeout / len(self._workers))
 
     def _select(self, enabled: Literal["auto"] | bool) -> dict[str, str]:
         try:
             receivers = environment.selected(enabled, self._environ)
-            self._share = environment.sampled_share(self._environ) if receivers else 1.0
+            if receivers:
+                self._share = environment.sampled_share(self._environ)
         except ConfigurationError as error:
             self._health.report(DegradedReason.TRACING_FAILING, f"no traces are sent: {error}")
             return {}
@@ -182,8 +179,8 @@ class Tracer:
             log.warning("spans dropped", extra=facts)
 
     def _traces(self, target: Target, event_id: str) -> bool:
-        wanted = self._everything or target is Target.SELF
-        return bool(self._workers) and wanted and spans.is_sampled(event_id, self._share)
+        wanted = self.is_on and (self._everything or target is Target.SELF)
+        return wanted and spans.is_sampled(event_id, self._share)
 
 
 def _identity(source: Life | Message | Job) -> str:

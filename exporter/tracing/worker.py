@@ -1,6 +1,7 @@
 """The loop that exports queued spans to one receiver, in batches, with retries."""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -72,10 +73,9 @@ class Worker:
         self._backoff = Backoff(clock)
         self._exporter: SpanExporter | None = None
         self._batch_size = _BATCH
-        # Spans that failed on their own come after all others, in the order of these numbers.
-        self._set_aside: dict[JobKey, int] = {}
-        self._failures = 0
-        self._retry_at = 0.0
+        # Spans that failed on their own come after all others, in the order of these times.
+        self._set_aside: dict[JobKey, float] = {}
+        self._retry_at = -math.inf
         self._facts_until = clock.monotonic() + FACTS_SECONDS
         self._stopping = False
         self._loop = Loop(f"traces to {name}", self.step)
@@ -86,14 +86,14 @@ class Worker:
     def wake(self) -> None:
         self._loop.wake()
 
-    def stop(self, timeout: float) -> bool:
-        """Make a last attempt to export queued spans; return whether it ended within ``timeout`` seconds."""
+    def stop(self, timeout: float) -> None:
+        """Make a last attempt to export queued spans, which may take ``timeout`` seconds."""
         self._stopping = True
         if self._exporter is not None:
             # The SDK may be waiting for its next attempt, for longer than ``timeout``.
             self._exporter.shutdown()
         self._loop.wake()
-        return self._loop.join(timeout)
+        self._loop.join(timeout)
 
     def step(self) -> float | None:
         """Export a batch if due; return the seconds until the next attempt, None if the queue is empty."""
@@ -131,7 +131,7 @@ class Worker:
 
     def _next_batch(self) -> _Batch:
         waiting = [(key, span) for key, span in self._spans.waiting(self._lane) if span is not None]
-        waiting.sort(key=lambda one: self._set_aside.get(one[0], 0))
+        waiting.sort(key=lambda one: self._set_aside.get(one[0], -math.inf))
         return waiting[: self._batch_size]
 
     def _export(self, exporter: "SpanExporter", batch: _Batch) -> bool:
@@ -164,8 +164,7 @@ class Worker:
         if refused:
             self._drop([key], "the receiver refuses it")
         else:
-            self._failures += 1
-            self._set_aside[key] = self._failures
+            self._set_aside[key] = self._clock.monotonic()
 
     def _drop_what_is_over(self) -> None:
         """Drop spans that are too old or cannot be decoded, and count those that were displaced."""

@@ -1,5 +1,7 @@
 """Traces: what is kept while a receiver is down, across restarts, and while tracing is off."""
 
+import logging
+
 import pytest
 
 from exporter.model.events import trace_id
@@ -17,8 +19,9 @@ def names(bench: Bench) -> list[str]:
     return [span.name for span in bench.receiver.spans]
 
 
-def test_switched_off_while_a_receiver_fails(build: Build) -> None:
-    """No problem is left, and the spans that waited are counted as dropped once."""
+def test_switched_off_while_a_receiver_fails(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """No problem is left, and the spans that waited are counted as dropped once, and logged."""
+    caplog.set_level(logging.INFO)
     bench = build(ON)
     bench.receiver.problem = "down"
     bench.show(STARTED)
@@ -31,6 +34,8 @@ def test_switched_off_while_a_receiver_fails(build: Build) -> None:
     assert bench.reload(ON) == 200
     bench.advance(60)
     assert names(bench) == []
+    logged = [text for text in caplog.messages if text in ("tracing enabled", "spans dropped")]
+    assert logged == ["tracing enabled", "spans dropped", "tracing enabled"]
 
 
 def test_spans_from_before_a_start_without_tracing(build: Build) -> None:
@@ -87,6 +92,7 @@ def test_a_hook_is_a_span(build: Build) -> None:
     (span,) = (span for span in bench.receiver.spans if span.name == "hook note")
     assert ran.environment["TRACEPARENT"] == f"00-{trace_id(FREEZE_ID)}-{span.span_id}-01"
     assert (span.parent_id, span.attributes["azure.scheduled_event.hook.outcome"]) == (root.span_id, "failed")
+    assert span.error == "exit status 3"
 
 
 @pytest.mark.parametrize("first", [None, "WestNO_0"])

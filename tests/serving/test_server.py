@@ -64,6 +64,27 @@ def test_bodies_are_bounded() -> None:
     assert seen == [("127.0.0.1", MAX_BYTES), ("127.0.0.1", 10_001)]
 
 
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        ("/a%20b/?c=%20", "/a b/ c=%20"),
+        ("http://x/a?c", "/a c"),
+        ("HTTPS://x?c", "/ c"),
+        ("http://x", "/ "),
+        ("/http://x/", "/http://x/ "),
+    ],
+)
+def test_targets(target: str, shown: str) -> None:
+    """A path may follow a server's name, as for a proxy; it is decoded, and the query is not."""
+
+    async def noted(request: Request) -> Response:
+        return Response(f"{request.path} {request.query}".encode())
+
+    with serving(noted) as server, connect(server) as peer:
+        peer.sendall(LAST.replace(b"/", target.encode(), 1))
+        assert b"".join(iter(lambda: peer.recv(1000), b"")).endswith(f"\r\n\r\n{shown}".encode())
+
+
 def test_garbage_is_refused_and_not_logged(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,8 +58,10 @@ def test_what_is_wanted(
     ("environ", "message"),
     [
         ({ENDPOINT: "localhost:4318"}, f"{ENDPOINT} is not a valid URL such as http://localhost:4318"),
-        ({TRACES: "http://[::1/secret"}, f"{TRACES} is not a valid URL such as http://localhost:4318"),
-        ({TRACES: "http://host:port/secret"}, f"{TRACES} is not a valid URL such as http://localhost:4318"),
+        *(
+            ({TRACES: url}, f"{TRACES} is not a valid URL such as http://localhost:4318")
+            for url in ("http://[::1/secret", "http://host:port/secret", "ftp://host", "http:///secret")
+        ),
         (
             {"OTEL_TRACES_EXPORTER": "zipkin"},
             "OTEL_TRACES_EXPORTER: 'zipkin' is not a supported exporter; use otlp, console or none",
@@ -73,9 +75,12 @@ def test_what_is_wanted(
             {ENDPOINT: HERE, "OTEL_TRACES_SAMPLER": "xray"},
             "OTEL_TRACES_SAMPLER: 'xray' is not supported; use always_on, always_off or traceidratio",
         ),
-        (
-            {ENDPOINT: HERE, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "1.5"},
-            "OTEL_TRACES_SAMPLER_ARG: '1.5' is not a number from 0 to 1",
+        *(
+            (
+                {ENDPOINT: HERE, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": ratio},
+                f"OTEL_TRACES_SAMPLER_ARG: '{ratio}' is not a number from 0 to 1",
+            )
+            for ratio in ("1.5", "-0.5", "half")
         ),
     ],
 )
@@ -88,7 +93,10 @@ def test_what_cannot_be_followed(environ: dict[str, str], message: str) -> None:
 
 @pytest.mark.parametrize(
     ("sampler", "ratio", "share"),
-    [("", "0", 1), ("traceidratio", "0", 0), ("TraceIdRatio", "0.25", 0.25), ("traceidratio", "", 1)],
+    [
+        *(("", "0", 1), ("always_on", "", 1), ("parentbased_always_off", "1", 0)),
+        *(("traceidratio", "0", 0), ("TraceIdRatio", "0.25", 0.25), ("traceidratio", "", 1)),
+    ],
 )
 def test_how_many_events_are_traced(sampler: str, ratio: str, share: float) -> None:
     """All, unless a sampler says otherwise."""

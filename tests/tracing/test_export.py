@@ -83,8 +83,8 @@ def test_a_span_arrives_as_it_is(receiver: Receiver) -> None:
     )
 
 
-def test_the_resource(receiver: Receiver) -> None:
-    """The VM is described by the semantic conventions, the program too."""
+def test_the_resource(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VM and program are described by the semantic conventions, unless the standard variables do it."""
     otlp().export([SPAN])
     (arrived,) = spans(receiver)
     about = {key: value for key, value in arrived.resource.items() if not key.startswith("telemetry.sdk.")}
@@ -104,14 +104,11 @@ def test_the_resource(receiver: Receiver) -> None:
         "azure.resource_group.name": "group",
         "azure.vm.scaleset.name": "web",
     }
-
-
-def test_what_the_user_sets_wins(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Service name and resource attributes can be set as everywhere."""
+    # What the user sets wins.
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "host.name=other,deployment.environment.name=prod")
     otlp().export([SPAN])
-    resource = spans(receiver)[0].resource
+    resource = spans(receiver)[1].resource
     assert resource["service.name"] == "mine"
     assert resource["host.name"] == "other"
     assert resource["deployment.environment.name"] == "prod"
