@@ -65,7 +65,6 @@ class Server:
         self.port: int = port
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
         self._started = threading.Event()
-        self._grace = 0.0
         # Of the connections that are accepted at once; the others stay until their requests are read.
         self._burst = max(max_connections // 8, 1)
         self._opening: set[asyncio.Task[object]] = set()

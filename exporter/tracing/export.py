@@ -58,7 +58,7 @@ _MESSAGE_LIMIT = 200
 _LEAKY_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.util.re")
 
 
-def resource_attributes(facts: VirtualMachine, instance: str | None) -> dict[str, str]:
+def resource_attributes(facts: VirtualMachine, instance: str) -> dict[str, str]:
     """Return the known attributes of program and VM; ``instance`` is the configured name of this VM."""
     name = instance or facts.name or socket.gethostname()
     # A name from the command line may have bytes that are not Unicode, which cannot be encoded.
@@ -149,16 +149,11 @@ class _Recorder(sdk.SpanProcessor, IdGenerator):
     def __init__(self, attributes: Attributes) -> None:
         self._attributes = attributes
         self._limits = sdk.SpanLimits()
-        self._recorded: list[sdk.ReadableSpan] = []
-        self._resource: Mapping[str, str] | None = None
 
     def record(self, spans: Sequence[Span]) -> list[sdk.ReadableSpan]:
         """Return spans as the SDK's exporters expect them."""
-        self._recorded = []
-        attributes = self._attributes()
-        if attributes != self._resource:
-            self._tracer = self._new_tracer(attributes)
-            self._resource = attributes
+        self._recorded: list[sdk.ReadableSpan] = []
+        self._tracer = self._new_tracer(self._attributes())
         for span in spans:
             self._record(span)
         return self._recorded

@@ -59,7 +59,7 @@ class Tracer:
     def configure(self, settings: Config) -> None:
         """Apply a configuration; an invalid OTEL_* variable is reported, and nothing is exported."""
         self._everything = settings.metrics.events == "all"
-        self._instance = settings.instance.name or None
+        self._instance = settings.instance.name
         receivers = self._select(settings.tracing.enabled)
         self._waiting.lanes = tuple(receivers)
         for lane in {OTLP, CONSOLE} - receivers.keys():

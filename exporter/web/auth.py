@@ -165,10 +165,7 @@ def _fits(password: bytes, hashes: Sequence[bytes]) -> bool:
     """Return whether the password is that of the first hash; all are compared."""
     import bcrypt
 
-    try:
-        first, *_ = [bcrypt.checkpw(password[:_BCRYPT_BYTES], hashed) for hashed in hashes]
-    except ValueError:  # older versions reject NUL
-        return False
+    first, *_ = [bcrypt.checkpw(password[:_BCRYPT_BYTES], hashed) for hashed in hashes]
     return first
 
 

@@ -126,9 +126,11 @@ def _gist(event: ScheduledEvent) -> str:
     return f"{event.event_type} {event.not_before:%a %H:%M} UTC"
 
 
-def _approval(view: ApprovalView) -> str:
+def _approval(view: ApprovalView) -> str | None:
     """Return the state of the approval, such as ``Held (rule no-reboots): the rule holds it``."""
-    stand = _APPROVALS.get(view.state or "", view.state or "")
+    if view.state is None:
+        return None
+    stand = _APPROVALS.get(view.state, view.state)
     rule = f" (rule {view.rule})" if view.rule else ""
     return f"{stand}{rule}: {view.reason}"
 
@@ -148,7 +150,7 @@ def _card(life: Life, approval: ApprovalView) -> dict[str, object]:
         "duration": words.impact(event.duration_seconds),
         "source": words.requester(event.event_source),
         "first_seen": life.first_seen,
-        "approval": _approval(approval) if approval.state else None,
+        "approval": _approval(approval),
     }
 
 

@@ -110,6 +110,7 @@ def test_a_name_that_changes(build: Build, first: str | None) -> None:
     children = [span for span in bench.receiver.spans if span.parent_id]
     assert len(children) == 5
     assert {span.parent_id for span in children} == {root.span_id}
+    assert bench.receiver.attributes["host.name"] == "WestNO_1"
 
 
 def test_a_share_of_the_events(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,19 +58,6 @@ def test_requests() -> None:
     assert json.loads(server.requests[1].body) == expected
 
 
-def test_keep_alive() -> None:
-    """One connection serves one request after the other, refused ones included."""
-    replies = [answer(DOCUMENT), answer(b"busy", "429 Too Many Requests"), answer(b"{}", "500 Oops")]
-    with serving(lambda c, _: c.send(replies[len(server.requests) % 3])) as server:
-        client = make_client(server)
-        for _ in range(4):
-            failure(client.fetch)
-            failure(client.fetch)
-            client.fetch()
-        client.close()
-    assert (server.connections, len(server.requests)) == (1, 12)
-
-
 CHUNKS = b"".join(b"%x;a=b\r\n%b\r\n" % (len(part), part) for part in (DOCUMENT[:7], DOCUMENT[7:]))
 
 

@@ -68,6 +68,7 @@ def test_an_idle_server_does_not_wake() -> None:
     def switches() -> int:
         (thread,) = (one for one in threading.enumerate() if one.name == "web" and one not in others)
         status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+        assert thread.daemon
         return int(status.partition("voluntary_ctxt_switches:")[2].split()[0])
 
     with serving() as server, connect(server) as peer:

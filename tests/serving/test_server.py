@@ -65,22 +65,17 @@ def test_bodies_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "shown"),
-    [
-        ("/a%20b/?c=%20", "/a b/ c=%20"),
-        ("http://x/a?c", "/a c"),
-        ("HTTPS://x?c", "/ c"),
-        ("http://x", "/ "),
-        ("/http://x/", "/http://x/ "),
-    ],
+    "case",
+    ["/a%20b/?c=%20 /a b/ c=%20", "http://x/a?c /a c", "HTTPS://x?c / c", "http://x / ", "/://x /://x "],
 )
-def test_targets(target: str, shown: str) -> None:
+def test_targets(case: str) -> None:
     """A path may follow a server's name, as for a proxy; it is decoded, and the query is not."""
 
     async def noted(request: Request) -> Response:
         return Response(f"{request.path} {request.query}".encode())
 
     with serving(noted) as server, connect(server) as peer:
+        target, _, shown = case.partition(" ")
         peer.sendall(LAST.replace(b"/", target.encode(), 1))
         assert b"".join(iter(lambda: peer.recv(1000), b"")).endswith(f"\r\n\r\n{shown}".encode())
 

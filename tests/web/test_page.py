@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import requests
+from msgspec.structs import replace
 
 from exporter.health import DegradedReason, Health
 from exporter.model.events import SCHEDULED, STARTED
@@ -296,6 +297,40 @@ def test_who_was_told_and_which_hooks_ran() -> None:
     assert "delivered target-19" in text
     assert "target-8," in text
     assert "… and 8 earlier" in text
+
+
+def test_past_events_have_an_outcome_and_a_duration() -> None:
+    """Each has its first id; the pause of the VM is told where it was observed."""
+    completed = past(freeze(event_id="b"), Transition.COMPLETED, ago=60)
+    ended = (
+        replace(completed, ids=("a", "b"), paused_seconds=4.0),
+        completed,
+        past(freeze(event_id="c", resources=("x",)), Transition.CANCELLED, ago=60),
+        past(freeze(event_id="d"), Transition.VANISHED, ago=60),
+    )
+    own = "this VM: WestNO_0, WestNO_1"
+    assert _main(picture=snapshot(past=ended)).split("Wed 4 Mar, 21:59:00 UTC ")[1:] == [
+        f"Freeze a Completed 9 min; VM paused 4 s {own} ",
+        f"Freeze b Completed 9 min {own} ",
+        "Freeze c Cancelled before it started did not start x ",
+        f"Freeze d Gone unseen; outcome not known unknown {own}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("approval", "expected"),
+    [
+        (ApprovalView("hold", "no-reboots", "why"), "ApprovalHeld (rule no-reboots): why Event ID"),
+        (ApprovalView("odd", None, "why"), "Approvalodd: why Event ID"),
+        (ApprovalView(), "First seenWed 4 Mar, 21:00:00 UTC Event ID"),
+    ],
+)
+def test_a_card_has_the_approval_and_when_a_start_was_noticed(approval: ApprovalView, expected: str) -> None:
+    """Without a state of approval there is no line of it."""
+    noticed = replace(life(freeze(event_status="Started")), started=None, first_seen=NOW - timedelta(hours=1))
+    text = _main(picture=snapshot(current=(noticed,)), approval=lambda _: approval)
+    assert "Already under way at Wed 4 Mar, 21:59:00 UTC" in text
+    assert expected in text
 
 
 def test_a_notice_stands_above_everything() -> None:

@@ -115,7 +115,6 @@ NOT_HERE = {
         f":5: {TLS}max_version: TLS12 is below min_version, TLS13; no client could connect"
     ),
     PAIR + "  cert: x\n": f":4: {TLS}cert: is set in addition to cert_file; keep one of them",
-    HEAD + "  min_version: TLS13\n": f":1: {TLS}cert_file: is missing; TLS needs cert_file (or cert)",
     f"basic_auth_users:\n  'a:b': {HASH}\n": (
         ":2: basic_auth_users.a:b: a user's name cannot hold a colon in basic authentication; choose another"
     ),
