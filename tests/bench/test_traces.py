@@ -127,6 +127,15 @@ def test_a_share_of_the_events(build: Build, monkeypatch: pytest.MonkeyPatch) ->
     assert flags == {ids[0]: "01", ids[1]: "00"}
 
 
+def test_a_variable_that_is_not_valid(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a problem until a reload finds it valid."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "xray")
+    bench = build(ON)
+    assert bench.api("problems")[0].startswith("tracing_failing: no traces are sent: OTEL_TRACES_SAMPLER: ")
+    monkeypatch.delenv("OTEL_TRACES_SAMPLER")
+    assert (bench.reload(ON), bench.api("problems")) == (200, [])
+
+
 @pytest.mark.parametrize(("text", "flag"), [(ON, "01"), (OFF, "00")])
 def test_a_message_leads_to_the_trace(build: Build, text: str, flag: str) -> None:
     """It has the id of the event's trace, also while no spans are exported here."""

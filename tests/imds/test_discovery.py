@@ -83,7 +83,8 @@ def test_the_newest_lease_counts(tmp_path: Path) -> None:
     ]
     write(tmp_path / "leases" / "2", "".join(leases), age=30)
     write(tmp_path / "a" / "none.lease", "lease {\n}\n")
-    assert discover_endpoint([tmp_path / "a", tmp_path / "leases"]).endpoint == "http://10.0.0.3"
+    folders = [tmp_path / name for name in ("missing", "a", "leases")]
+    assert discover_endpoint(folders).endpoint == "http://10.0.0.3"
 
 
 def test_nothing_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
