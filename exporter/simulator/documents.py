@@ -64,7 +64,7 @@ def _fields(event: Event, version: str, wall: Callable[[float], datetime]) -> di
     return {name: value for name, value in fields.items() if _FIELD_SINCE.get(name, PREVIEW) <= version}
 
 
-def instance_document(vm_name: str, version: str = INSTANCE_VERSIONS[-1]) -> dict[str, Any]:
+def instance_document(vm_name: str, version: str = max(INSTANCE_VERSIONS)) -> dict[str, Any]:
     """Return made-up instance metadata for a VM of that name, the same at every start."""
     brought = _compute_by_version(vm_name)
     known = [facts for since, facts in brought.items() if since <= version]

@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import math
 import re
 import uuid
 from collections import deque
@@ -65,8 +66,7 @@ class Engine:
         self._agenda: list[tuple[float, int, _Action]] = []
         self._coming: dict[str, Event] = {}
         self._listed: dict[str, Event] = {}
-        self._now = 0.0
-        self._empty_until = 0.0
+        self._now = self._empty_until = -math.inf
 
     @property
     def events(self) -> Sequence[Event]:
@@ -93,11 +93,9 @@ class Engine:
         self._now = max(self._now, now)
 
     def start(self, scenario: Scenario, now: float) -> tuple[str, ...]:
-        """Start a scenario, and return the ids of its events; those without delay are listed at once."""
+        """Start a scenario, and return the ids of its events."""
         self.advance(now)
-        ids = self._start(scenario)
-        self.advance(now)
-        return ids
+        return self._start(scenario)
 
     def approve(self, event_ids: Iterable[str], now: float) -> None:
         """Start Scheduled events now, for all their VMs; other ids, including outdated ones, are ignored."""
@@ -127,13 +125,11 @@ class Engine:
         self._playlist, self.next_start = iter(()), None
         self.clear(now)
 
-    def switch_on(self, now: float, empty_until: float) -> None:
+    def switch_on(self, empty_until: float) -> None:
         """Restart the incarnations with an empty document, as the service does when it is switched on."""
-        self.advance(now)
         self.incarnation = 0
         self.empty, self._empty_until = True, empty_until
         self._at(empty_until, lambda: False)
-        self.advance(now)
 
     def _at(self, time: float, action: _Action) -> None:
         heapq.heappush(self._agenda, (time, next(self._sequence), action))
@@ -141,8 +137,7 @@ class Engine:
     def _plan_next(self, at: float) -> None:
         scenario = next(self._playlist, None)
         self.next_start = None if scenario is None else (at, scenario)
-        if scenario is not None:
-            self._at(at, self._play_next)
+        self._at(at, self._play_next)
 
     def _play_next(self) -> bool:
         if self.next_start is None:
@@ -202,7 +197,7 @@ class Engine:
         return True
 
     def _schedule(self, event: Event) -> bool:
-        if event.status != "Advisory" or not self._lists(event):
+        if not self._lists(event):
             return False
         event.status = "Scheduled"
         self._renew_id(event)

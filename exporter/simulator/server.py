@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Self
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec.structs import replace
@@ -81,7 +81,7 @@ class SimulatorServer:
 
 def _nth(address: str, number: int) -> str:
     host, _, port = address.rpartition(":")
-    if number == 0 or not port.isdigit() or int(port) == 0:
+    if not number or not port.isdigit() or not int(port):
         return address
     return f"{host}:{int(port) + number}"
 
@@ -199,7 +199,7 @@ def _version(request: Request) -> str:
 
 
 def _parameter(request: Request, name: str) -> str:
-    return parse_qs(request.query).get(name, [""])[-1]
+    return dict(parse_qsl(request.query)).get(name, "")
 
 
 def _is_guid(value: str) -> bool:

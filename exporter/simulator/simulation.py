@@ -18,6 +18,7 @@ from exporter.simulator.scenario import Scenario, load_scenarios
 _DAY = 86_400.0
 # A little under a second: latency varies, and a client that respects the limit must not be refused.
 _LIMIT_SECONDS = 0.9
+_MOST_APPROVALS = 1000
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,9 +123,8 @@ class Simulator:
         self._ready_at: float | None = None
         self._last_poll = 0.0
         self._polls = 0
-        self._approvals: deque[Accepted] = deque(maxlen=1000)
+        self._approvals: deque[Accepted] = deque(maxlen=_MOST_APPROVALS)
         self._override: bytes | None = None
-        self._rendered: tuple[int, dict[str, bytes]] = (-1, {})
         self._lock = threading.Lock()
 
     @property
@@ -165,10 +165,12 @@ class Simulator:
 
     def admit(self, vm: str = "") -> bool:
         """Count a request against its VM's limit; return False if it has to be refused with 429."""
+        if not self._limit:
+            return True
         with self._lock:
             now = self._clock.monotonic()
-            admitted = self._admitted.setdefault(vm, deque(maxlen=self._limit or 1))
-            if self._limit and len(admitted) == self._limit and now - admitted[0] < _LIMIT_SECONDS:
+            admitted = self._admitted.setdefault(vm, deque(maxlen=self._limit))
+            if len(admitted) == self._limit and now - admitted[0] < _LIMIT_SECONDS:
                 return False
             admitted.append(now)
             return True
@@ -183,17 +185,16 @@ class Simulator:
                 self._empty_after_switch_on = empty
 
     def first_call_wait(self) -> float:
-        """Return the real seconds until the service is switched on; the first request switches it on."""
+        """Return the real seconds until the service is on, at most 0 if it is; a request switches it on."""
         with self._lock:
             now = self._clock.monotonic()
             if self._ready_at is None or self._is_off():
                 self._ready_at = now + self._first_call_delay
                 self._last_poll = self._elapsed()
                 ready = self._last_poll + self._first_call_delay * self.speed
-                self._engine.switch_on(self._last_poll, ready + self._empty_after_switch_on)
+                self._engine.switch_on(ready + self._empty_after_switch_on)
                 self._play(ready)
-                self._rendered = (-1, {})
-            return max(0.0, self._ready_at - now)
+            return self._ready_at - now
 
     def _play(self, at: float) -> None:
         """Begin the playlist, unless it has begun."""
@@ -213,13 +214,7 @@ class Simulator:
             if self._override is not None:
                 return self._override
             self._engine.advance(self._last_poll)
-            if self._rendered[0] != self._engine.incarnation:
-                self._rendered = (self._engine.incarnation, {})
-            bodies = self._rendered[1]
-            if version not in bodies:
-                engine = self._engine
-                bodies[version] = events_document(engine.incarnation, engine.events, version, self.wall)
-            return bodies[version]
+            return events_document(self._engine.incarnation, self._engine.events, version, self.wall)
 
     def knows(self, event_id: str) -> bool:
         """Return whether the document set by `set_document` contains an id; generated ids are GUIDs."""

@@ -23,16 +23,22 @@ def test_the_state_tells_all(client: Client) -> None:
     times = ["2026-03-04T22:00:00.400000Z", "2026-03-04T22:01:40.400000Z", "2026-03-04T22:02:30.400000Z"]
     assert [event[what] for what in ("appears", "starts", "ends")] == times
     assert [one["status"] for one in state["coming"]] == ["Coming"]
-    assert state["next"]["scenario"] == "later"
+    assert state["next"] == {"at": "2026-03-04T22:10:00.400000Z", "scenario": "later", "title": "later"}
     assert (state["polls"], state["last_poll"], state["fault"], state["approvals"]) == (0, None, None, [])
     assert (state["service"], state["overridden"]) == ("on", False)
+    client.ask()
+    state = client.ask("/api/v1/state").json()
+    assert (state["polls"], state["last_poll"]) == (1, state["now"])
 
 
-def test_only_two_hundred_events_are_shown() -> None:
-    """The count includes all of them."""
-    with served(make(scenario(*(plan() for _ in range(300))), clock=HandClock())) as client:
+def test_not_everything_is_shown() -> None:
+    """Of events the oldest 200, of those to come the next 200, of approvals the last 20."""
+    simulator = make(scenario(*(plan(after=number // 300) for number in range(600))), clock=HandClock())
+    simulator.approve([str(number) for number in range(30)])
+    with served(simulator) as client:
         state = client.ask("/api/v1/state").json()
-    assert (len(state["events"]), state["event_count"]) == (200, 300)
+    assert (len(state["events"]), state["event_count"], len(state["coming"])) == (200, 300, 200)
+    assert [one["event_id"] for one in state["approvals"]] == [str(number) for number in range(10, 30)]
 
 
 def test_a_scenario_is_started_by_name(simulator: Simulator, client: Client) -> None:
@@ -54,20 +60,26 @@ def test_events_are_approved_and_cancelled(simulator: Simulator, client: Client)
     assert client.ask(f"/api/v1/events/{event_id.lower()}", "DELETE").status_code == 200
     assert gist(simulator) == (3, [])
     assert client.ask(f"/api/v1/events/{event_id}", "DELETE").status_code == 404
+    (coming,) = client.ask("/api/v1/state").json()["coming"]
+    statuses = [client.ask(f"/api/v1/events/{coming['id']}", "DELETE").status_code for _ in range(2)]
+    assert statuses == [200, 404]
     simulator.start_scenario("live-migration")
     assert client.ask("/api/v1/events", "DELETE").status_code == 200
     state = client.ask("/api/v1/state").json()
     assert (state["events"], state["coming"]) == ([], [])
 
 
-def test_everything_can_be_stopped(client: Client) -> None:
-    """No event is left, none comes, the playlist ends, and requests meet no fault any more."""
+def test_everything_can_be_stopped(simulator: Simulator, client: Client) -> None:
+    """No event is left, none comes, the playlist ends, and requests meet no fault or other document."""
+    simulator.set_document(b"{}")
+    assert client.ask("/api/v1/state").json()["overridden"]
     client.ask("/api/v1/scenarios/live-migration/start", "POST", headers=JSON)
     client.ask("/api/v1/faults", "PUT", json={"mode": "drop"})
     assert client.ask("/api/v1/stop", "POST", headers={}).status_code == 415
     assert client.ask("/api/v1/stop", "POST", headers=JSON).status_code == 200
     state = client.ask("/api/v1/state").json()
     assert (state["event_count"], state["coming"], state["next"], state["fault"]) == (0, [], None, None)
+    assert not state["overridden"]
 
 
 def test_the_service_is_switched_off(client: Client) -> None:
@@ -92,7 +104,9 @@ def test_faults_are_set_and_removed(client: Client) -> None:
     assert answer.json()["status"] == client.ask("/api/v1/state").json()["fault"]["status"] == 300
     assert client.ask().status_code == 300
     assert client.ask("/api/v1/state").json()["fault"] is None
-    client.ask("/api/v1/faults", "PUT", json={"mode": "throttle"})
+    usual = {"status": 500, "seconds": 1.0, "count": None, "endpoint": None, "method": None}
+    fault = {"mode": "throttle"}
+    assert client.ask("/api/v1/faults", "PUT", json=fault).json() == fault | usual
     assert client.ask("/metadata/instance", params={"api-version": "2021-12-13"}).status_code == 429
     assert client.ask("/api/v1/faults", "DELETE").json() is None
     assert client.ask().status_code == 200

@@ -36,8 +36,11 @@ def test_the_instance_document_names_the_vm(client: Client) -> None:
     assert str(uuid.UUID(compute["vmId"])) == compute["vmId"]
     assert str(uuid.UUID(compute["subscriptionId"])) == compute["subscriptionId"]
     assert {"resourceGroupName", "location", "zone", "vmSize", "tags"} <= set(compute)
-    domains = [instance_document(name)["compute"]["platformFaultDomain"] for name in ("vm_7", "vm")]
-    assert domains == ["2", "0"]
+    others = [instance_document(name)["compute"] for name in ("Vm_1007", "vm")]
+    assert [(one["platformFaultDomain"], one["osProfile"]["computerName"]) for one in others] == [
+        ("2", "vm0000rz"),
+        ("0", "vm"),
+    ]
 
 
 @pytest.mark.parametrize(

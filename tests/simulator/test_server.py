@@ -87,25 +87,25 @@ def test_a_malformed_approval_is_refused(client: Client, body: bytes) -> None:
 
 def test_the_first_answer_takes_its_time(clock: HandClock) -> None:
     """The request is held until the delay has passed."""
-    simulator = Simulator(clock=clock, first_call_delay=100)
+    simulator = Simulator(clock=clock, first_call_delay=1)
     with served(simulator) as client:
-        assert simulator.first_call_wait() == 100
+        assert simulator.first_call_wait() == 1
         answers: list[int] = []
         waiting = threading.Thread(target=lambda: answers.append(client.ask().status_code))
         waiting.start()
         waiting.join(0.2)
         held = not answers
-        clock.passed = 100
+        clock.passed = 1
         waiting.join(30)
         assert (held, answers) == (True, [200])
 
 
 def test_a_fault_can_be_counted_and_restricted(simulator: Simulator, client: Client) -> None:
     """It applies only to its endpoint and method, and only the given number of times."""
-    simulator.set_fault(Fault("error", count=2, endpoint="scheduledevents", method="GET"))
+    simulator.set_fault(Fault("error", status=599, count=2, endpoint="scheduledevents", method="GET"))
     assert client.ask(method="POST", data=b"").status_code == 400
     assert client.ask(INSTANCE, params={"api-version": "2021-12-13"}).status_code == 200
-    assert [client.ask().status_code for _ in range(3)] == [500, 500, 200]
+    assert [client.ask().status_code for _ in range(3)] == [599, 599, 200]
 
 
 def test_a_drip_comes_byte_by_byte(simulator: Simulator, client: Client) -> None:

@@ -1,5 +1,7 @@
 """The service around the engine: switched on and off, idle, limited, with a document set by hand."""
 
+from datetime import timedelta
+
 import pytest
 
 from exporter.errors import ConfigurationError
@@ -24,6 +26,13 @@ def test_the_document_is_empty_for_a_while_after_the_first_request() -> None:
     for clock.passed in (5, 64.9, 65, 75, 105):
         seen.append(poll(simulator))
     assert seen == [(0, []), (0, []), (1, SCHEDULED), (2, SCHEDULED * 2), (3, STARTED + SCHEDULED)]
+    seen = []
+    for clock.passed, empty in ((105, 60), (110, 4)):
+        simulator.switch_off(empty)
+        seen.append(poll(simulator))
+    for clock.passed in (114, 155, 165):
+        seen.append(poll(simulator))
+    assert seen == [(0, []), (0, []), (1, STARTED + SCHEDULED), (2, SCHEDULED), (2, SCHEDULED)]
 
 
 def test_the_scenarios_begin_with_the_first_answer() -> None:
@@ -55,6 +64,7 @@ def test_an_impossible_time_is_refused(seconds: float) -> None:
         Simulator(empty_after_switch_on=seconds)
     with pytest.raises(ConfigurationError, match="can be empty for 0 to 86400 seconds"):
         Simulator().switch_off(seconds)
+    Simulator(empty_after_switch_on=86_400)
 
 
 def test_a_silent_day_switches_the_service_off() -> None:
@@ -76,7 +86,8 @@ def test_a_silent_day_switches_the_service_off() -> None:
 def test_the_first_call_waits_and_so_does_the_first_after_a_switch_off() -> None:
     """The wait starts with the first request, in real seconds regardless of the speed."""
     clock = HandClock()
-    simulator = make(clock=clock, first_call_delay=120, speed=60)
+    simulator = make(scenario(), clock=clock, first_call_delay=120, speed=60)
+    assert simulator.picture().next_start == (clock.now() + timedelta(seconds=120), scenario())
     assert simulator.first_call_wait() == 120
     clock.passed = 100
     assert simulator.first_call_wait() == 20
@@ -91,7 +102,9 @@ def test_five_requests_a_second() -> None:
     """The sixth within a second is refused, and a refused one does not count; 0 lifts the limit."""
     clock = HandClock()
     simulator = make(clock=clock)
-    assert [simulator.admit() for _ in range(7)] == [True] * 5 + [False] * 2
+    assert simulator.admit()
+    clock.passed = 0.5
+    assert [simulator.admit() for _ in range(6)] == [True] * 4 + [False] * 2
     clock.passed = 0.8
     assert not simulator.admit()
     clock.passed = 1.0
@@ -114,5 +127,6 @@ def test_a_document_can_be_set_by_hand() -> None:
 @pytest.mark.parametrize("options", [{"speed": 0}, {"pause": 0}, {"vm_name": ""}])
 def test_impossible_options_are_refused(options: dict[str, object]) -> None:
     """Speed and pause are positive, and the VM has a name."""
+    Simulator(speed=0.5, pause=0.5)
     with pytest.raises(ConfigurationError):
         Simulator(**options)  # type: ignore[arg-type]  # each is of its option's type
