@@ -9,6 +9,7 @@ import math
 import queue
 from collections.abc import Mapping, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from exporter.approval.deciding import Ages, ApprovalState, Decision, Facts, concluded, decide
@@ -34,15 +35,13 @@ _RETRY_SECONDS = 20.0
 _Due = tuple[Life, str]
 
 
-class _FailedAttempts:
+class _FailedAttempts(msgspec.Struct):
     """Failed attempts to approve an event; ``try_at`` is on the monotonic clock."""
 
-    def __init__(self, clock: Clock) -> None:
-        # No jitter: only one of an event's VMs leads, so they do not try at the same time.
-        self.backoff = Backoff(clock, early=math.inf, early_longest=_RETRY_SECONDS, chance=lambda: 0.0)
-        self.try_at = 0.0
-        self.problem = ""
-        self.given_up = False
+    backoff: Backoff
+    try_at: float
+    problem: str
+    given_up: bool = False
 
     def decision(self, rule: str) -> Decision:
         """Return the decision to show instead of the one that cannot be carried out."""
@@ -65,7 +64,7 @@ class Approver:
         self._clock = clock
         self._ages = Ages(clock, known)
         self._config = Config()
-        self._azure: ImdsClient | None = None
+        self._azure: ImdsClient  # set by `configure`, as approvals are off before
         self._lives: Sequence[Life] = ()
         self._instance: str | None = None
         # Replaced whole, because other threads read it.
@@ -139,8 +138,6 @@ class Approver:
         if not attempt.refused:
             self._ages.note_approvals(life.key for life in lives)
         if not attempt.problem:
-            for life in lives:
-                self._trials.pop(life.key, None)
             return [Finding(life.key, Transition.APPROVED, attempt.at, self._instance) for life in lives]
         if attempt.rejected and len(lives) > 1:
             self._alone.update(life.key for life in lives)
@@ -226,31 +223,34 @@ class Approver:
         return False
 
     def _failed(self, life: Life, rule: str, problem: str, seconds: float) -> None:
-        trial = self._trials.setdefault(life.key, _FailedAttempts(self._clock))
-        trial.try_at = self._clock.monotonic() + trial.backoff.failed(seconds)
-        is_new = trial.problem != problem
-        trial.problem, trial.given_up = problem, False
+        before = self._trials.get(life.key)
+        # No jitter: only one of an event's VMs leads, so they do not try at the same time.
+        backoff = (
+            Backoff(self._clock, early=math.inf, early_longest=_RETRY_SECONDS, chance=lambda: 0.0)
+            if before is None
+            else before.backoff
+        )
+        trial = _FailedAttempts(backoff, self._clock.monotonic() + backoff.failed(seconds), problem)
+        self._trials[life.key] = trial
         self._metrics.decided(rule, ApprovalOutcome.FAILED)
-        if is_new:
+        if before is None or before.problem != problem:
             log.warning("approval failed; trying again", extra=_log_facts(life, trial.decision(rule)))
 
     def _send(self, due: Sequence[_Due]) -> None:
         together = [one for one in due if one[0].key not in self._alone]
         events = tuple(together or due[:1])
-        if self._azure is None:
-            return
         self._sending = True
         attempt = Attempt(events, self._clock.now(), self._clock.monotonic())
         self._requests.put((attempt, self._azure))
         self._loop.start()
         self._loop.wake()
 
-    def _send_next(self) -> float | None:
+    def _send_next(self) -> None:
         """Send the next request, on the approver's own thread."""
         try:
             attempt, azure = self._requests.get_nowait()
         except queue.Empty:
-            return None
+            return
         if not self._loop.stopping:
             try:
                 attempt = self._sent(attempt, azure)
@@ -258,7 +258,6 @@ class Approver:
                 log.exception("approval failed")
                 attempt = replace(attempt, problem=cause(error))
             self._inbox.put(attempt)
-        return 0.0
 
     def _sent(self, attempt: Attempt, azure: ImdsClient) -> Attempt:
         """Record an attempt on disk and carry it out; return it with its result."""

@@ -118,12 +118,10 @@ class Ages:
 def decide(
     life: Life, settings: config.Approval, instance: str | None, now: datetime, facts: Facts
 ) -> Decision:
-    """Decide about one event; `ApprovalState.DUE` means that it is to be approved now."""
+    """Decide about a current event while approvals are on; `ApprovalState.DUE` means to approve it now."""
     event = life.event
-    if facts.approved_by or not event.is_scheduled or life.ended is not None:
+    if facts.approved_by or not event.is_scheduled:
         return concluded(life, facts)
-    if settings.mode is Mode.OFF:
-        return Decision()
     doubt = _doubt(life, instance)
     if doubt or instance is None:
         return Decision(ApprovalState.HOLD, reason=doubt)

@@ -148,7 +148,7 @@ def test_an_id_that_is_refused_holds_back_no_other(build: Build) -> None:
 
     def answer(ids: Sequence[str]) -> None:
         if "b" in ids:
-            raise REFUSED
+            raise ImdsError(PollOutcome.HTTP_ERROR, "POST: status 499", 499)
 
     bench.before_answer = answer
     bench.show(*THREE)
@@ -158,16 +158,17 @@ def test_an_id_that_is_refused_holds_back_no_other(build: Build) -> None:
     assert counted(bench, "failed") == asked.count(("b",))
 
 
-def test_an_error_of_imds_is_a_failure_of_each(build: Build) -> None:
-    """A request that ends with status 500 failed for all that it named; the next ones have one id each."""
+@pytest.mark.parametrize("status", [399, 500])
+def test_an_error_of_imds_is_a_failure_of_each(build: Build, status: int) -> None:
+    """A request that Azure has not refused failed for all that it named; the next ones have one id each."""
     bench = build(approving())
-    bench.before_answer = failing(ImdsError(PollOutcome.HTTP_ERROR, "POST: status 500", 500))
-    bench.show(*THREE)
-    assert counted(bench, "failed") == 3
+    bench.before_answer = failing(ImdsError(PollOutcome.HTTP_ERROR, "POST", status))
+    bench.show(*THREE[:2])
+    assert counted(bench, "failed") == 2
     bench.before_answer = lambda _: None
     bench.advance(5)
-    assert [ids for _, ids in bench.posts] == [IDS, ("a",), ("b",), ("c",)]
-    assert (counted(bench, "failed"), counted(bench, "approved")) == (3, 3)
+    assert [ids for _, ids in bench.posts] == [IDS[:2], ("a",), ("b",)]
+    assert (counted(bench, "failed"), counted(bench, "approved")) == (2, 2)
 
 
 def test_silence_is_waited_for_once(build: Build) -> None:
@@ -177,7 +178,12 @@ def test_silence_is_waited_for_once(build: Build) -> None:
     bench.show(*THREE)
     assert [ids for _, ids in bench.posts] == [IDS]
     assert states(bench) == dict.fromkeys(IDS, "failed")
+    assert state(bench)[1] == "no answer"
     assert counted(bench, "failed") == 3
+    bench.show(*(one | {"EventStatus": "Started"} for one in THREE))
+    assert state(bench) == ("failed", "sent, but whether Azure took it is not known")
+    bench.show()
+    assert {one["approval"]["state"] for one in bench.api("past")} == {None}
 
 
 def test_a_crash_between_the_answer_and_its_transition(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from exporter.config.match import Match, Window
 from exporter.model.events import ScheduledEvent
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Known, Life
+from exporter.state.jobs import ApprovalRecord
 from tests.builders import FREEZE_ID, scheduled, started
 from tests.clocks import NOW, HandClock
 
@@ -40,15 +41,16 @@ def outcome(  # each with a default
 
 
 def test_an_approval_counts_for_an_hour() -> None:
-    """To the second, and others in between do not shorten it."""
+    """To the second, and others in between do not shorten it; what the clock has ahead is of the start."""
     clock = HandClock()
     ages = Ages(clock, Known())
+    ahead = [ApprovalRecord("ahead", "", "", NOW + timedelta(days=1))]
     for key in "ab":
         ages.note_approvals([key])
         clock.pass_seconds(1800)
-    assert ages.recent_approvals([]) == {"b"}
+    assert ages.recent_approvals(ahead) == {"b"}
     clock.pass_seconds(-1)
-    assert ages.recent_approvals([]) == {"a", "b"}
+    assert ages.recent_approvals(ahead) == {"a", "b", "ahead"}
 
 
 def test_a_rule_approves() -> None:
@@ -63,7 +65,7 @@ def test_a_rule_approves() -> None:
         (scheduled(resources=()), VM, "Azure does not say which VMs it affects"),
         (scheduled(resources=("other",)), VM, "it does not affect this VM; those that it affects decide"),
         (
-            scheduled(doubts=("DurationInSeconds: rounded up from 7.9",)),
+            scheduled(doubts=("DurationInSeconds: rounded up from 7.9", "Resources: cut")),
             VM,
             "part of it could not be read (DurationInSeconds: rounded up from 7.9)",
         ),
@@ -169,7 +171,8 @@ def test_a_delay_beyond_all_dates() -> None:
 def test_required_hooks(hooks: dict[str, HookOutcome | None], state: ApprovalState, reason: str) -> None:
     """All of them must have succeeded for this very event."""
     rule = msgspec.structs.replace(FREEZES, require_hooks=("drain",))
-    assert outcome(given=settings(rule), facts=Facts(hooks=hooks)) == Decision(state, "freezes", reason)
+    given = settings(rule, max_per_hour=1)
+    assert outcome(given=given, facts=Facts(hooks=hooks)) == Decision(state, "freezes", reason)
 
 
 def test_the_limit() -> None:
