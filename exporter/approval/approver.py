@@ -63,14 +63,15 @@ class Approver:
         self._inbox = inbox
         self._clock = clock
         self._ages = Ages(clock, known)
-        self._config = Config()
-        self._azure: ImdsClient  # set by `configure`, as approvals are off before
+        # These are set by `configure` and by `look`, which come before all else.
+        self._config: Config
+        self._azure: ImdsClient
+        self._instance: str | None
+        self._due: Sequence[_Due]
+        self._trials: dict[str, _FailedAttempts]
         self._lives: Sequence[Life] = ()
-        self._instance: str | None = None
         # Replaced whole, because other threads read it.
         self._decisions: Mapping[str, Decision] = {}
-        self._due: Sequence[_Due] = ()
-        self._trials: dict[str, _FailedAttempts] = {}
         # Events to send one by one, since Azure rejected a request with several.
         self._alone: set[str] = set()
         self._sending = False

@@ -29,6 +29,7 @@ TIMEOUT_SECONDS = 4.0
 # etcd stores at most 1.5 MiB for each object.
 _LIMIT_BYTES = 32 * 1024 * 1024
 _PODS_PER_PAGE = 20
+_MOST_SHOWN_BYTES = 1000
 _METHODS = {"get": "GET", "list": "GET", "patch": "PATCH", "create": "POST"}
 _MERGE = "application/merge-patch+json"
 _STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -108,7 +109,7 @@ class Client:
         timeout: float = TIMEOUT_SECONDS,
     ) -> T:
         try:
-            method = _METHODS[call.split(maxsplit=1)[0]]
+            method = _METHODS[call.partition(" ")[0]]
             request = self._prepared(method, path, content, media_type)
             status, body = self._transport.send(request, timeout)
         except TimeoutError as error:
@@ -123,7 +124,7 @@ class Client:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if status < 300:
                 raise KubernetesError(call, None, f"not a valid answer: {cause(error)}") from error
-            reason = body[:1000].decode(errors="replace")
+            reason = body[:_MOST_SHOWN_BYTES].decode(errors="replace")
         words = "forbidden: " if status == 403 else ""
         raise KubernetesError(call, status, f"status {status}: {words}{one_line(reason)}")
 

@@ -31,6 +31,8 @@ _OTHERS = (
     "karpenter.sh/disruption",
     "ToBeDeletedByClusterAutoscaler",
 )
+# Beyond all dates.
+_LONGEST_SECONDS = 1e9
 # For evictions before an event without any notice; the VM may go down at any moment.
 _NO_NOTICE = timedelta(seconds=30)
 
@@ -132,7 +134,7 @@ def _begins(life: Life, node: Node, drain: Drain, now: datetime) -> datetime | N
         return None
     if event.is_started or not drain.before or event.not_before is None:
         return now
-    return event.not_before - timedelta(seconds=min(drain.before, 1e9))
+    return event.not_before - timedelta(seconds=min(drain.before, _LONGEST_SECONDS))
 
 
 def _marked_for(node: Node, life: Life) -> bool:

@@ -28,6 +28,7 @@ _LOOK_SECONDS = 2.0
 _LAST_SECONDS = 1.0
 # So that pods that use up their grace period are seen to be gone before the deadline.
 _MARGIN_SECONDS = 5.0
+_MOST_LOGGED = 50
 
 
 class Selection(NamedTuple):
@@ -53,7 +54,7 @@ class Drainer:
         self._reasons: dict[str, str] = {}
         self._noted: set[str] = set()
         self._fresh: list[Pod] = []
-        self._halted = False
+        self._halted: bool
         self.doing = ""
         self.stopping = False
 
@@ -78,14 +79,14 @@ class Drainer:
         """Return the events whose deadline has not passed; note since when the Node is drained for each."""
         now = self._clock.now()
         self._begun = {life.key: self._begun.get(life.key, now) for life in lives}
-        return [life for life in lives if not _is_over(life, now)]
+        return [life for life in lives if (until := deadline(life)) is None or now < until]
 
     def _conclude(self, lives: Sequence[Life], instance: str) -> None:
         """Record that the drain failed for events whose deadline has passed."""
         for life in lives if self._settings.evicts else ():
-            begun = self._begun[life.key]
+            begun, until = self._begun[life.key], deadline(life)
             # What began after the deadline, such as after a restart, did not try.
-            if _is_over(life, self._clock.now()) and begun < (deadline(life) or begun):
+            if until is not None and begun < until <= self._clock.now():
                 self._reports.record(life, instance, HookOutcome.FAILED, begun, self.doing)
 
     def _drain(self, lives: Sequence[Life], instance: str, obstacle: str) -> float | None:
@@ -174,7 +175,7 @@ class Drainer:
 
     def _note_kept(self, pods: Iterable[Pod]) -> None:
         if fresh := self._unnoted(pods):
-            shown = names((pod.name for pod in fresh), most=50)
+            shown = names((pod.name for pod in fresh), most=_MOST_LOGGED)
             log.warning("pods without a controller are not evicted", extra={"pods": shown})
 
     def _unnoted(self, pods: Iterable[Pod]) -> list[Pod]:
@@ -226,11 +227,6 @@ def names(pods: Iterable[str], most: int = 5) -> str:
     found = list(pods)
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more
-
-
-def _is_over(life: Life, now: datetime) -> bool:
-    at = deadline(life)
-    return at is not None and at <= now
 
 
 def _in_parallel(work: Callable[[T], None], items: Iterable[T]) -> None:

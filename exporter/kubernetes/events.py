@@ -28,7 +28,7 @@ def recent(snapshot: Snapshot, now: datetime) -> Iterator[tuple[str, Life, Trans
     found = [
         (record.at, f"{life.key}/{number}/{record.transition}", life, record)
         for life in (*snapshot.current, *snapshot.past)
-        if life.affects is Target.SELF and (life.ended is None or now - life.ended < _RECENT)
+        if life.affects is Target.SELF
         for number, record in enumerate(life.transitions, start=1)
         if now - record.at < _RECENT
     ]

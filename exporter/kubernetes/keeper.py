@@ -93,7 +93,7 @@ class Keeper:
             self._create_events(node, snapshot)
         begins = desired.next_begin(lives, node, drain, now) if drain.enabled else None
         until = (begins - self._clock.now()).total_seconds() if begins is not None else _COMPARE_SECONDS
-        return min(_COMPARE_SECONDS, max(until, 0.1), _COMPARE_SECONDS if delay is None else delay)
+        return min(_COMPARE_SECONDS, until, _COMPARE_SECONDS if delay is None else delay)
 
     def _drain(self, wanted: Sequence[Life], instance: str, obstacle: str) -> float | None:
         try:

@@ -103,4 +103,4 @@ def _sequence(life: Life) -> int:
     """Return the number of the newest transition that a document showed."""
     numbered = enumerate(life.transitions, start=1)
     reported = (Transition.HOOK_FAILED, Transition.APPROVED)
-    return max((number for number, one in numbered if one.transition not in reported), default=1)
+    return max(number for number, one in numbered if one.transition not in reported)

@@ -83,7 +83,7 @@ class Api:
             return self._patch(call, content)
         if call == "list pods":
             # In pages of one.
-            assert query["fieldSelector"] == [f"spec.nodeName={NODE}"]
+            assert (query["fieldSelector"], query["limit"]) == ([f"spec.nodeName={NODE}"], ["20"])
             names, token = sorted(self.pods), query.get("continue", ["0"])[0]
             index = int(token)
             more = {"continue": str(index + 1)} if index + 1 < len(names) else {}

@@ -1,5 +1,7 @@
-"""The client of the API server, against one whose answers never end."""
+"""The client of the API server, against one whose answers never end or are none."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -7,28 +9,54 @@ import trustme
 
 from exporter.kubernetes.client import Client
 from exporter.kubernetes.objects import KubernetesError, Metadata, Pod
-from tests.http_server import Connection, Request, serving
+from tests.http_server import Connection, Request, Respond, answer, serving, then_hang_up
 from tests.imds.test_client_hostile import tls
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
+@contextmanager
+def client(folder: Path, respond: Respond) -> Iterator[Client]:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.crt")
+    (folder / "token").write_text("it")
+    with serving(respond, tls(authority)) as server:
+        address = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
+        yield (found := Client(str(folder), address))
+        found.close()
+
+
 @pytest.mark.parametrize("drops", [OK + b"X: y\r\n" * 80, OK + b"Content-Length: 500\r\n\r\n" + b" " * 500])
 def test_an_answer_that_drips(tmp_path: Path, drops: bytes) -> None:
     """It is given up at the timeout, whether the head or the body comes byte by byte."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
-    (tmp_path / "token").write_text("it")
     whole = []
 
     def respond(connection: Connection, _: Request) -> None:
         connection.drip(drops)
         whole.append(not connection.stopping.is_set())
 
-    with serving(respond, tls(authority)) as server:
-        address = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
-        client = Client(str(tmp_path), address)
+    with client(tmp_path, respond) as found:
         with pytest.raises(KubernetesError, match=r"^create pods/eviction: no answer within 0\.5 s$"):
-            client.evict(Pod(Metadata("web", namespace="default")), None, 0.5)
+            found.evict(Pod(Metadata("web", namespace="default")), None, 0.5)
         assert not whole
-        client.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (299, b"{", "not a valid answer: Input data was truncated"),
+        (200, b'{"metadata": {"name": "\xff"}}', "not a valid answer: "),
+        (200, b"[" * 100_000, "not a valid answer: "),
+        (300, b'{"message": "elsewhere"}', "status 300: elsewhere"),
+        (502, b"<p>Bad\ngateway \xff</p>", "status 502: <p>Bad gateway \ufffd</p>"),
+        (403, b'{"message": "\xff"}', "status 403: forbidden: {"),
+        (500, b"[" * 100_000, "status 500: [["),
+    ],
+)
+def test_an_answer_that_is_none(tmp_path: Path, status: int, body: bytes, message: str) -> None:
+    """Whatever comes is an error of the call, with the status, or else what is wrong with the answer."""
+    with client(tmp_path, then_hang_up(answer(body, f"{status} Status"))) as found:
+        with pytest.raises(KubernetesError) as caught:
+            found.node("pool-0")
+        assert str(caught.value).startswith(f"get nodes: {message}")
+        assert caught.value.status == (status if status >= 300 else None)

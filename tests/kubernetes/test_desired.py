@@ -1,32 +1,88 @@
-import msgspec
+import re
+from datetime import timedelta
+
 import pytest
+from msgspec.structs import replace
 
 from exporter.config.kubernetes import Drain
 from exporter.kubernetes.desired import conditions, description, own_lives
 from exporter.kubernetes.drain import grace, names
-from exporter.kubernetes.objects import Metadata, Node, Pod
-from exporter.model.lifecycle import Life
+from exporter.kubernetes.events import node_event, recent
+from exporter.kubernetes.objects import Condition, Metadata, Node, NodeStatus, Pod
+from exporter.model.events import Target
+from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.views import Snapshot
-from tests.builders import scheduled
+from exporter.timefmt import rfc3339
+from tests.builders import FREEZE_ID, scheduled
 from tests.clocks import NOW
 
 
 @pytest.mark.parametrize(("count", "more"), [(1, ""), (2, " (and 1 more)"), (3, " (and 2 more)")])
 def test_a_condition_names_one_event(count: int, more: str) -> None:
     """It is the most urgent one, with the number of the others."""
-    node = msgspec.json.decode(b'{"metadata": {"name": "pool-0"}}', type=Node)
+    before = NodeStatus((Condition("MaintenancePlanned", "True"),))
+    node = Node(Metadata("pool-0"), status=before)
     events = [scheduled(event_id=name, event_type="Reboot") for name in "abc"[:count]]
     lives = [Life(event, (event.event_id,), NOW) for event in events]
     planned, in_progress = conditions(node, lives, NOW)["status"]["conditions"]
     assert (planned["type"], planned["status"], planned["reason"]) == ("MaintenancePlanned", "True", "Reboot")
     assert planned["message"] == description(lives[0]) + more
     assert (in_progress["status"], in_progress["message"]) == ("False", "no scheduled event of this VM")
+    assert ("lastTransitionTime" in planned, planned["lastHeartbeatTime"]) == (False, rfc3339(NOW))
+    assert in_progress["lastTransitionTime"] == in_progress["lastHeartbeatTime"] == rfc3339(NOW)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("2nd re-boot", "ndreboot"), ("x" * 64, "x" * 63), ("42", "Unknown")]
+)
+def test_a_reason_is_a_word(kind: str, reason: str) -> None:
+    """It has letters and digits only, begins with a letter, and is not longer than the value of a taint."""
+    life = Life(scheduled(event_type=kind), (FREEZE_ID,), NOW)
+    planned, _ = conditions(Node(Metadata("pool-0")), [life], NOW)["status"]["conditions"]
+    assert planned["reason"] == reason
 
 
 def test_without_a_name_nothing_is_known() -> None:
     """Nothing is undone, either, before this VM knows its name."""
     assert own_lives(Snapshot(ready=True)) is None
     assert own_lives(Snapshot(ready=True, instance="vm_0")) == []
+    assert own_lives(Snapshot(instance="vm_0")) is None
+    current = (Life(scheduled(), (FREEZE_ID,), NOW, affects=Target.SELF),)
+    assert own_lives(Snapshot(instance="vm_0", current=current)) == [*current]
+    assert own_lives(Snapshot(instance="vm_0", current=(replace(current[0], affects=None),))) is None
+
+
+def test_events_of_the_last_hour() -> None:
+    """Kubernetes hears of the newest transitions first, an hour long; the words and the gravity are ours."""
+    records = tuple(
+        TransitionRecord(transition, NOW + timedelta(seconds=seconds))
+        for transition, seconds in ((Transition.SCHEDULED, 0), (Transition.HOOK_FAILED, 60))
+    )
+    event = scheduled(event_type="Reboot")
+    life = Life(event, (FREEZE_ID,), NOW, transitions=records, affects=Target.SELF)
+    other = replace(life, affects=Target.OTHER)
+    for later, count in ((3599, 2), (3600, 1), (3659, 1), (3660, 0)):
+        for snapshot in (Snapshot(current=(life, other)), Snapshot(past=(life, other))):
+            found = list(recent(snapshot, NOW + timedelta(seconds=later)))
+            identities = [f"{life.key}/2/hook_failed", f"{life.key}/1/scheduled"]
+            assert [identity for identity, _, _ in found] == identities[:count]
+    told = node_event(Node(Metadata("pool-0", "uid")), "it", life, records[1])
+    assert re.fullmatch("scheduled-event-[0-9a-f]{20}", told["metadata"].pop("name"))
+    assert told == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "pool-0", "uid": "uid"},
+        "source": {"component": "azure-scheduled-events-exporter", "host": "pool-0"},
+        "firstTimestamp": "2026-03-04T22:01:00Z",
+        "lastTimestamp": "2026-03-04T22:01:00Z",
+        "count": 1,
+        "type": "Warning",
+        "reason": "ScheduledEventHookFailed",
+        "message": f"hook failed: {description(life)}",
+    }
+    freeze = replace(life, event=scheduled(event_type="Freeze"))
+    assert node_event(Node(Metadata("pool-0")), "it", freeze, records[0])["type"] == "Normal"
 
 
 @pytest.mark.parametrize(

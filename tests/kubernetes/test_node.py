@@ -166,6 +166,8 @@ def test_a_budget_until_not_before(start: Start, caplog: pytest.LogCaptureFixtur
     not_before = datetime.fromisoformat(api.annotations()["not-before"])
     assert not_before - timedelta(seconds=6) <= api.deletion("long") < not_before
     assert bench.metric("hooks_total", **FAILED) == 0
+    counts = [bench.metric("pod_evictions_total", outcome=outcome) for outcome in ("refused", "evicted")]
+    assert (counts, bench.api("problems")) == ([tried - 1, 1], [])
     bench.advance(3)
     assert bench.metric("hooks_total", **FAILED) == 1
     failed = next(sent for sent in bench.sent() if "hook" in sent.title.lower())
@@ -286,17 +288,41 @@ def test_a_postponement(start: Start) -> None:
     assert (bench.metric("hooks_total", **SUCCEEDED), bench.approved) == (2, [REBOOT_ID])
     bench.show(reboot(bench, 3600), wait=35)
     assert TAINT not in api.taints()
+    bench.show(reboot(bench, 620), wait=18)
+    assert TAINT not in api.taints()
+    bench.advance(3)
+    assert TAINT in api.taints()
+    bench.show(reboot(bench, 3600), wait=35)
+    assert TAINT not in api.taints()
     bench.show(reboot(bench, 3600, EventStatus="Started"), wait=3)
     assert TAINT in api.taints()
 
 
-def test_events_that_there_are(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """An Event that a former process has created is never reported as a problem."""
+@pytest.mark.parametrize(
+    ("call", "status"), [("create events", 409), ("create pods/eviction", 404), ("create pods/eviction", 409)]
+)
+def test_what_others_have_done(
+    start: Start, caplog: pytest.LogCaptureFixture, call: str, status: int
+) -> None:
+    """An Event that a former process has created, or a pod that is gone, is never reported as a problem."""
     bench, api = start()
-    api.refused = {"create events": 409}
+    api.refused = {call: status}
     bench.show(reboot(bench), wait=3)
-    assert api.graces == {"web": None}
+    assert bool(api.graces) is (call == "create events")
+    assert bench.metric("pod_evictions_total", outcome="failed") == 0
     assert "degraded" not in caplog.text
+
+
+def test_conflicts_without_end(start: Start) -> None:
+    """A Node that changes before each of five attempts is a problem; the next ones come at most 5 s apart."""
+    bench, api = start(None)
+    api.refused = {"patch nodes": 409}
+    asked = api.calls.count("get nodes")
+    bench.show(reboot(bench))
+    assert api.calls.count("get nodes") - asked == 5
+    assert bench.api("problems") == ["kubernetes_failing: patch nodes: status 409: cannot patch nodes"]
+    bench.advance(20)
+    assert api.calls.count("get nodes") - asked == 5 * 6
 
 
 @pytest.mark.parametrize("stops", [False, True])
@@ -421,6 +447,7 @@ def test_without_a_service_account(build: Build, monkeypatch: pytest.MonkeyPatch
     assert bench.api("problems") == [f"kubernetes_failing: get nodes: {missing}"]
     (tmp_path / "token").write_text("it")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     bench.advance(5)
     remedy = "KUBERNETES_SERVICE_HOST and _PORT are not set; run the exporter in a pod"
     assert bench.api("problems") == [f"kubernetes_failing: get nodes: {remedy}"]
