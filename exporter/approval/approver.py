@@ -95,10 +95,10 @@ class Approver:
             keys = {life.key for life in self._lives}
             self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
             self._alone &= keys
-        if not self.is_pending or not snapshot.ready:
+        if self.is_pending and snapshot.ready:
+            self._decide_all()
+        else:
             self._decisions, self._due = {}, ()
-            return False
-        self._decide_all()
         if not self._due or self._sending:
             return False
         if fresh:

@@ -257,7 +257,7 @@ def why_not_started(argv: Sequence[str], error: Exception) -> str:
     if error.errno == errno.E2BIG:
         return "its arguments and variables are too long together"
     program = argv[0]
-    if os.sep in program or (sys.platform == "win32" and "/" in program):
+    if {"/", os.sep} & set(program):
         found, missing = program if os.path.lexists(program) else None, "no such file"
     else:
         # Also if it cannot be executed.

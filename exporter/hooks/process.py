@@ -109,7 +109,7 @@ if sys.platform == "win32":
         return kernel
 
 else:
-    import select
+    import selectors
     import threading
 
     _PROC = Path("/proc")
@@ -123,12 +123,12 @@ else:
             self._output = output
             self._ended = False
             self._status: int | None = None
-            self._poll = select.poll()
-            self._poll.register(output.fileno(), select.POLLIN)
+            self._selector = selectors.PollSelector()
+            self._selector.register(output, selectors.EVENT_READ)
 
         def read(self, seconds: float) -> bytes | None:
             """Return output, waiting at most ``seconds``; b"" at its end, None if none came."""
-            if not self._poll.poll(seconds * 1000):
+            if not self._selector.select(seconds):
                 return None
             return os.read(self._output.fileno(), _CHUNK_BYTES)
 

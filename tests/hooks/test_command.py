@@ -1,6 +1,7 @@
 import os
 import signal
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -165,13 +166,26 @@ def test_the_end_of_a_command_is_not_waited_for_by_the_clock(monkeypatch: pytest
     assert ran("true").result.outcome is HookOutcome.SUCCEEDED
 
 
+def test_a_command_that_closes_its_output_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is noticed at once if it is near, and later without much work."""
+    pauses: list[float] = []
+
+    def sleep(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+        pauses.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    ran(*python("os.close(1); os.close(2); time.sleep(0.5)"))
+    assert pauses[:8] == [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05]
+
+
 @pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGWINCH])
 def test_a_command_that_gets_an_odd_signal_goes_on(number: signal.Signals) -> None:
     """Signals that end nothing end nothing here either."""
     assert ran(*shell(f"kill -{number.value} $$; exit 5")).result.status == 5
 
 
-@pytest.mark.parametrize(("own", "hooks"), [("-500\n", "0"), ("0\n", "unchanged"), ("100\n", "unchanged")])
+@pytest.mark.parametrize(("own", "hooks"), [("-1\n", "0"), ("0\n", "unchanged"), ("100\n", "unchanged")])
 def test_a_hook_is_not_protected_from_the_oom_killer(tmp_path: Path, own: str, hooks: str) -> None:
     """The unit protects the exporter, which is small; what a hook takes is its own affair."""
     for name, content in (("self", own), ("7", "unchanged")):
@@ -208,10 +222,13 @@ def test_a_long_line_is_cut(line: bytes, kept: str) -> None:
 
 
 def test_many_lines_are_cut() -> None:
-    """After the allowed number of lines, one line notes that there were more, once."""
+    """After the allowed number of lines, or of bytes, one line notes that there were more, once."""
     assert cut([b"x\n" * MOST_LINES]) == ["x"] * MOST_LINES
     assert cut([b"x\n" * (MOST_LINES + 1), b"y\n" * 10, b"z"]) == ["x"] * MOST_LINES + [REST]
     assert cut([b"x\n" * MOST_LINES, b"z"]) == ["x"] * MOST_LINES + [REST]
+    long, number = "x" * MOST_LINE_BYTES, MOST_BYTES // MOST_LINE_BYTES
+    assert cut([f"{long}\n".encode() * number, b"\n"]) == [long] * number + [""]
+    assert cut([f"{long}\n".encode() * number, b"z"]) == [long] * number + [REST]
 
 
 pieces = st.lists(

@@ -37,7 +37,7 @@ def test_a_command_that_takes_too_long_is_asked_to_end() -> None:
     done = ran(*shell("sleep 600 & sleep 600"), timeout=0.2)
     assert done.result.outcome is HookOutcome.TIMED_OUT
     assert (done.result.status, done.result.reason) == (-15, "did not end within 200ms")
-    assert done.result.seconds >= 0.2
+    assert 0.2 <= done.result.seconds < 60
     assert not done.result.stopped
     assert done.left == []
 
