@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from exporter.model.messages import Delivery
 from tests.bench import Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 
@@ -28,6 +29,24 @@ def test_two_events(build: Build) -> None:
         assert bench.api("past")[0]["outcome"] == "completed"
         assert bench.metric("transitions_total", transition="completed") == number
         assert bench.metric("impact_seconds_count") == number
+
+
+def test_two_messages(build: Build) -> None:
+    """A message is sent for each transition, also if the target was down for the first one."""
+    bench = build(ONCALL)
+    first, second = events()
+    bench.sender().answer = lambda _: Delivery(delivered=False, reason="down")
+    bench.show(first, wait=30)
+    assert bench.api("problems")
+    bench.sender().answer = lambda _: Delivery(delivered=True)
+    bench.advance(QUIET)
+    assert len(bench.sent()) == 1
+    assert bench.api("problems") == []
+    assert bench.metric("notifications_total", outcome="failed") == len(bench.sender().tried) - 1
+    bench.show(first, second, wait=QUIET)
+    counted = [f"notification{name}" for name in ("s_total", "_delay_seconds_count", "s_pending")]
+    assert [bench.metric(counted[0], outcome="delivered"), *map(bench.metric, counted[1:])] == [2, 2, 0]
+    assert [one.title for one in bench.sent()] == ["[INFO] Freeze scheduled: WestNO_0 at 6 Mar 22:00 UTC"] * 2
 
 
 def test_two_approvals(build: Build) -> None:

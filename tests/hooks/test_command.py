@@ -1,5 +1,4 @@
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -177,12 +176,6 @@ def test_a_command_that_closes_its_output_is_looked_at(monkeypatch: pytest.Monke
     monkeypatch.setattr(time, "sleep", sleep)
     ran(*python("os.close(1); os.close(2); time.sleep(0.5)"))
     assert pauses[:8] == [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05]
-
-
-@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGWINCH])
-def test_a_command_that_gets_an_odd_signal_goes_on(number: signal.Signals) -> None:
-    """Signals that end nothing end nothing here either."""
-    assert ran(*shell(f"kill -{number.value} $$; exit 5")).result.status == 5
 
 
 @pytest.mark.parametrize(("own", "hooks"), [("-1\n", "0"), ("0\n", "unchanged"), ("100\n", "unchanged")])

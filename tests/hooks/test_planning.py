@@ -15,7 +15,6 @@ from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.views import EventView, event_view
 from tests.builders import FREEZE_ID, scheduled
 from tests.clocks import NOW
-from tests.hooks.support import ran, shell
 
 VM = "WestNO_0"
 VIEW = event_view(Life(scheduled(), (FREEZE_ID,), first_seen=NOW))
@@ -25,12 +24,6 @@ def told(view: EventView = VIEW, **others: Any) -> dict[str, str]:
     attempt, traceparent = others.pop("attempt", 1), others.pop("traceparent", "")
     job = Job("drain", "a", 1, Transition.SCHEDULED, NOW, VM, view, "VirtualMachine")
     return environment(msgspec.structs.replace(job, **others), attempt, traceparent)
-
-
-def test_the_id_is_that_of_all_the_life() -> None:
-    """An event that continues under a new id has its first id in hooks."""
-    life = Life(scheduled(event_id="NEW"), (FREEZE_ID, "NEW"), first_seen=NOW)
-    assert told(event_view(life))["EVENT_ID"] == FREEZE_ID
 
 
 @pytest.mark.parametrize(
@@ -141,16 +134,6 @@ def test_the_variables_of_a_configuration() -> None:
     hooks = (Hook("a", ("sh", "-c", "echo ${ITS_OWN}")),)
     found = variables(Config(notifications=Notifications(targets=targets), hooks=hooks))
     assert found == {"TOKEN_A", "TOKEN_B", "NOT_READ"}
-
-
-def test_a_command_gets_what_it_inherits() -> None:
-    """Nothing else of the exporter's variables is there; what the event says comes under whatever name."""
-    done = ran(
-        *shell("echo ${HOME-unset} $EVENT_ID $KEPT"),
-        environment={"EVENT_ID": "x"},
-        inherited={"KEPT": "canary", "EVENT_ID": "y", "PATH": "/usr/bin:/bin"},
-    )
-    assert done.lines == ["unset x canary"]
 
 
 def occurrence(transition: Transition = Transition.STARTED, instance: str | None = VM) -> Occurrence:
