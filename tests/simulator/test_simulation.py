@@ -26,13 +26,12 @@ def test_the_document_is_empty_for_a_while_after_the_first_request() -> None:
     for clock.passed in (5, 64.9, 65, 75, 105):
         seen.append(poll(simulator))
     assert seen == [(0, []), (0, []), (1, SCHEDULED), (2, SCHEDULED * 2), (3, STARTED + SCHEDULED)]
-    seen = []
     for clock.passed, empty in ((105, 60), (110, 4)):
         simulator.switch_off(empty)
         seen.append(poll(simulator))
     for clock.passed in (114, 155, 165):
         seen.append(poll(simulator))
-    assert seen == [(0, []), (0, []), (1, STARTED + SCHEDULED), (2, SCHEDULED), (2, SCHEDULED)]
+    assert seen[5:] == [(0, []), (0, []), (1, STARTED + SCHEDULED), (2, SCHEDULED), (2, SCHEDULED)]
 
 
 def test_the_scenarios_begin_with_the_first_answer() -> None:
