@@ -3,6 +3,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.approval.deciding import Ages, ApprovalState, Decision, Facts, decide
 from exporter.config import Approval, Mode, Rule
@@ -140,3 +142,48 @@ def test_an_answer_that_was_lost() -> None:
     assert outcome(started(), facts=facts) == Decision(
         ApprovalState.FAILED, "freezes", "sent, but whether Azure took it is not known"
     )
+
+
+def test_the_documented_sample_policy() -> None:
+    """Approve what a user asked for, and freezes of 0 <= duration < 9 s; leave the rest to the operator."""
+    given = settings(
+        Rule("user", "approve", Match(event_sources=("User",))),
+        Rule("short", "approve", Match(event_types=("Freeze",), max_duration=8.999)),
+    )
+    for source, event_type, duration, due in (
+        ("User", "Redeploy", None, True),
+        ("Platform", "Freeze", 0, True),
+        ("Platform", "Freeze", 8, True),
+        ("Platform", "Freeze", 9, False),
+        ("Platform", "Freeze", None, False),
+        ("Platform", "Reboot", 5, False),
+    ):
+        event = scheduled(event_source=source, event_type=event_type, duration_seconds=duration)
+        assert (outcome(event, given).state is ApprovalState.DUE) is due
+
+
+@pytest.mark.parametrize("event", [scheduled(), started()])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_what_was_approved_stays_so(event: ScheduledEvent, mode: Mode) -> None:
+    """Whatever the rules say now."""
+    found = outcome(event, settings(HOLD, mode=mode), facts=Facts(approved_by="freezes"))
+    assert (found.state, found.rule) == (ApprovalState.APPROVED, "freezes")
+
+
+@given(
+    resources=st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=4, unique=True),
+    seconds=st.floats(0, 400),
+    delay=st.integers(0, 100),
+)
+def test_never_two_leaders_before_their_turn(resources: list[str], seconds: float, delay: int) -> None:
+    """Whoever may approve by now are the first of ``Resources``, as many as turns have passed."""
+    rule = Rule("all", "approve", Match(), delay=delay)
+    given = settings(rule, failover_after=60)
+    due = [
+        name
+        for name in ("a", "b", "c", "d")
+        if outcome(scheduled(resources=tuple(resources)), given, name, after=seconds).state
+        is ApprovalState.DUE
+    ]
+    turns = max(0, int((seconds - delay) // 60) + 1) if seconds >= delay else 0
+    assert due == sorted(resources[:turns])
