@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -145,10 +145,13 @@ def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
     A key without a value is ignored, such as a section whose keys are all commented out.
 
     Raises:
-        ConfigurationError: there are too many mistakes.
+        ConfigurationError: no part is valid, or there are too many mistakes.
     """
     mistakes.problems += file.mistakes.problems
-    return cast(T, _Converter(file, mistakes).convert(file.data, kind, ()))
+    result: T = _Converter(file, mistakes).convert(file.data, kind, ())
+    if () in file.faulty:
+        mistakes.check()
+    return result
 
 
 class _Converter:

@@ -50,6 +50,7 @@ http_server_config:
 BAD = {
     "tls_config: {}\n": ":1: tls_config: unknown key; did you mean tls_server_config?",
     "a: [\n": ":2: is not valid YAML: ",
+    "[1]\n": ":1: must be a mapping, but is a list",
     HEAD + "  cert_file: cert.pem\n": f":1: {TLS}key_file: is missing; TLS needs key_file (or key)",
     HEAD + "  key_file: key.pem\n": f":1: {TLS}cert_file: is missing; TLS needs cert_file (or cert)",
     PAIR.replace("cert.pem", "absent.pem"): f":2: {TLS}cert_file: {ABSENT}",
