@@ -24,7 +24,8 @@ from benchmarks.__main__ import row
 from benchmarks.figure import Figure
 from exporter.model.events import EVENT_TYPES
 from exporter.model.lifecycle import Transition
-from tests.alerts.support import RULE_FILES, tool
+from scripts.alerts import RULE_FILES
+from tests.alerts.support import tool
 from tests.dashboards.reading import NAMES, Asked, interpolate, load, queries, spans
 from tests.end_to_end.program import eventually, free_port, get, query, running
 from tests.http_server import Connection, Request, answer, serving

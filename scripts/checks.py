@@ -21,7 +21,7 @@ import yaml
 
 from exporter.cli import main as program
 from exporter.config import PROGRAM
-from scripts import chart, dashboards, reference
+from scripts import alerts, chart, dashboards, reference
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -253,7 +253,7 @@ def exceptions() -> Iterator[str]:
 CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
     *(dependencies, pins, links, paths_and_targets),
     *(workflows, deployment, image, role, exceptions),
-    *(chart.problems, dashboards.problems, reference.problems),
+    *(alerts.problems, chart.problems, dashboards.problems, reference.problems),
 )
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.alerts.support import ALERTS, alerts, tool
+from scripts.alerts import ALERTS, alerts
+from tests.alerts.support import tool
 from tests.end_to_end.program import eventually, free_port, get, running
 
 EXAMPLE = ALERTS / "alertmanager.example.yml"

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from tests.alerts.support import ALERTS, ROOT, RULE_FILES, alerts, rules, tool
+from scripts.alerts import ROOT, RULE_FILES, rules
+from tests.alerts.support import tool
 
 TEXT = (ROOT / "docs" / "prometheus.md").read_text()
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
@@ -71,9 +72,3 @@ def test_the_rules_become_a_prometheus_rule(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(resource["spec"]))
     assert "SUCCESS" in tool("promtool", "check", "rules", file)
     assert rules(file) == rules(RULE_FILES[0])
-
-
-def test_the_readme_lists_every_alert() -> None:
-    """The table of the alerts is complete."""
-    listed = re.findall(r"^\| `(Scheduled\w+)` \|", (ALERTS / "README.md").read_text(), re.MULTILINE)
-    assert listed == list(alerts(RULE_FILES[0]))

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from scripts.alerts import ALERTS, ROOT
 from scripts.mixin import build, evaluate
-from tests.alerts.support import ALERTS, ROOT
 
 OTHER = """
   (mixin + { _config+:: {

@@ -1,6 +1,5 @@
-"""Tests of the rule files: promtool's, and that they fit the exporter and their runbooks."""
+"""Tests of the rule files: promtool's, and that they fit the exporter; `scripts.alerts` checks the rest."""
 
-import json
 import re
 from pathlib import Path
 
@@ -11,47 +10,13 @@ from exporter.health import Health
 from exporter.metrics import EventCollector, Metrics, SnapshotCollector
 from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
-from tests.alerts.support import (
-    ALERTS,
-    PROMTOOL_TESTS,
-    RULE_FILES,
-    alerts,
-    firing,
-    moments,
-    rules,
-    tool,
-)
+from scripts.alerts import PROMTOOL_TESTS, RULE_FILES, alerts, rules
+from tests.alerts.support import tool
 from tests.builders import scheduled, started
 from tests.clocks import NOW, HandClock
 from tests.dashboards.reading import NAMES, load, queries
 from tests.lives import Story
 
-ALERTS_IN_ORDER = [
-    "ScheduledEventPending",
-    "ScheduledEventImminent",
-    "ScheduledEventRescheduled",
-    "ScheduledEventStarted",
-    "ScheduledEventOverrun",
-    "ScheduledEventsConcurrent",
-    "ScheduledEventsMany",
-    "ScheduledEventHookFailed",
-    "ScheduledEventUnannouncedPause",
-    "ScheduledEventsBlind",
-    "ScheduledEventsPollStale",
-    "ScheduledEventsClockSkew",
-    "ScheduledEventsExporterDown",
-    "ScheduledEventNotificationsFailing",
-    "ScheduledEventMessagesLost",
-    "ScheduledEventApprovalsFailing",
-    "ScheduledEventsReloadFailed",
-    "ScheduledEventsDegraded",
-    "ScheduledEventsNoExporter",
-]
-JOB = "azure-scheduled-events-exporter"
-RUNBOOKS = (
-    "https://github.com/azure-scheduled-events-exporter/azure-scheduled-events-exporter"
-    "/blob/main/alerts/runbooks/"
-)
 # A selector of several metrics, as in a template: {__name__=~"prefix(one|other)", job=...}
 _SEVERAL = re.compile(r'\{__name__=~\\?"([a-z_:]+)\(([a-z_|]+)\)\\?", ')
 _SELECTOR = re.compile(r"\b((?:azure_scheduled_events|process)[a-z_:]*|up\b)(?:\{(.*?)\})?")
@@ -67,49 +32,6 @@ def test_promtool_takes_the_rules(file: Path) -> None:
 def test_promtool_tests(file: Path) -> None:
     """Alerts fire and resolve as in their promtool tests."""
     tool("promtool", "test", "rules", file)
-
-
-def test_the_alerts_are_those_that_users_know() -> None:
-    """Silences and routes of users go by these names; the helper of Alertmanager is in a file of its own."""
-    assert list(alerts(RULE_FILES[0])) == ALERTS_IN_ORDER
-    assert list(alerts(RULE_FILES[1])) == ["ScheduledEventInhibitor"]
-
-
-@pytest.mark.parametrize("name", alerts())
-def test_an_alert_says_what_a_person_needs(name: str) -> None:
-    """Each has a severity, a summary, a description and the address of its runbook."""
-    alert = alerts()[name]
-    assert all(labels["severity"] for labels in firing(name))
-    assert alert["annotations"]["summary"]
-    assert alert["annotations"]["description"]
-    assert alert["annotations"]["runbook_url"] == f"{RUNBOOKS}{name}.md"
-
-
-def test_alerts_and_runbooks_belong_together() -> None:
-    """No alert is without a runbook, no runbook without an alert, and each answers the four questions."""
-    runbooks = {file.stem: file.read_text() for file in (ALERTS / "runbooks").iterdir()}
-    assert runbooks.keys() == alerts().keys()
-    for name, text in runbooks.items():
-        assert text.startswith(f"# {name}\n")
-        for heading in ("## What to check\n", "## What to do\n", "## How to silence\n"):
-            assert heading in text, name
-
-
-@pytest.mark.parametrize("name", alerts())
-def test_an_alert_is_tested_before_while_and_after(name: str) -> None:
-    """In one promtool test at least it is quiet, then fires, then resolves."""
-    seen: dict[str, list[tuple[int, bool]]] = {}
-    for test, at, alert, fires in moments():
-        if alert == name:
-            seen.setdefault(test, []).append((at, fires))
-    stories = ["".join("F" if fires else "q" for _, fires in sorted(story)) for story in seen.values()]
-    assert any(re.search("q.*F.*q", story) for story in stories), stories
-
-
-def test_the_job_stands_in_one_place() -> None:
-    """Whoever calls the job otherwise changes one word."""
-    assert rules()[0] == {"record": "azure_scheduled_events:job", "expr": "vector(1)", "labels": {"job": JOB}}
-    assert JOB not in json.dumps([rule["expr"] for rule in rules()])
 
 
 def exposed() -> dict[str, set[str]]:

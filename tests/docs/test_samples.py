@@ -14,7 +14,8 @@ from exporter.notifications import planning
 from exporter.simulator import Scenario, load_scenarios
 from exporter.web import webfile
 from exporter.web.api import Events, Status
-from tests.alerts.support import RULE_FILES, tool
+from scripts.alerts import RULE_FILES
+from tests.alerts.support import tool
 from tests.docs.pages import ROOT, Block, blocks
 from tests.web.certificates import Pki
 

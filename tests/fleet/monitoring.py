@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.alerts.support import ALERTS, RULE_FILES
+from scripts.alerts import ALERTS, RULE_FILES
 from tests.end_to_end.program import free_port, running
 from tests.notifications.receivers import Receiver
 
