@@ -12,9 +12,9 @@ import yaml
 from exporter.cli import main
 from exporter.health import DegradedReason
 from exporter.model.events import EVENT_TYPES
+from scripts.project import ROOT
 
 Json = dict[str, Any]
-ROOT = Path(__file__).parent.parent
 ALERTS = ROOT / "alerts"
 RULE_FILES = (ALERTS / "scheduled-events.rules.yml", ALERTS / "inhibition.rules.yml")
 PROMTOOL_TESTS = sorted((ALERTS / "tests").glob("*.yml"))

@@ -3,7 +3,6 @@
 import functools
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,11 +11,11 @@ import yaml
 
 from exporter import __version__
 from exporter.cli import main as program
+from scripts.project import ROOT
 from scripts.renderings import CHART, KUBERNETES, VALUES, is_current, rendering, values_table
 
 Json = dict[str, Any]
 Claims = Iterator[tuple[str, bool]]
-ROOT = Path(__file__).parent.parent
 # No schema of Kubernetes covers what others define.
 FOREIGN = {"PodMonitor", "PrometheusRule", "ServiceMonitor"}
 CONDITIONS = {("nodes", "get"), ("nodes", "patch"), ("nodes/status", "patch")}

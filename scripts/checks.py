@@ -14,17 +14,13 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import click
 import yaml
 
-from exporter.cli import main as program
-from exporter.config import PROGRAM
-from scripts import alerts, chart, dashboards, reference
+from scripts import alerts, chart, dashboards, deployment, reference
+from scripts.project import ROOT, files, read
 
-ROOT = Path(__file__).parent.parent
-DEPLOY = ROOT / "deploy"
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 MINIMUMS = dict(requirement.split(">=") for requirement in DECLARED)
 # A folder of code, and the file that declares more than the program needs.
@@ -35,16 +31,6 @@ CODE = {
 DATA = {"tzdata"}  # the standard library reads it
 APART = {"mutants.py"}  # has an environment of its own
 FENCE = re.compile(r"^ *```.*?^ *```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
-
-
-def read(path: str) -> str:
-    """Return the text of a file of the project."""
-    return (ROOT / path).read_text(encoding="utf-8")
-
-
-def files(*patterns: str) -> list[Path]:
-    """Return the files that match, sorted."""
-    return sorted(path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file())
 
 
 def normalized(name: str) -> str:
@@ -186,54 +172,6 @@ def workflows() -> Iterator[str]:
             yield f".pre-commit-config.yaml: {tool} is not what make lint runs"
 
 
-def deployment() -> Iterator[str]:
-    """Look for flags and variables that do not exist, and for what allows everything."""
-    options = [option for option in program.commands["run"].params if isinstance(option, click.Option)]
-    flags = {flag for option in options for flag in option.opts}
-    variables = {str(option.envvar) for option in options}
-    for path in files(
-        *("deploy/systemd/*.service", "deploy/docker/*", "deploy/README.md", "deploy/windows/*.xml"),
-        "deploy/helm/**/templates/*.yaml",
-    ):
-        text = path.read_text()
-        named = set(re.findall(r"--(?:config|imds|instance|log|notify|poll|state|web)\.[a-z.-]*[a-z]", text))
-        unknown = named - flags | set(re.findall(r"SCHEDULED_EVENTS_[A-Z_]+", text)) - variables
-        yield from (f"{path.relative_to(ROOT)}: {one} is not known to the program" for one in unknown)
-    for path in files("examples/**/*.yml", "deploy/helm/**/templates/*.yaml"):
-        if "service-account-token" in path.read_text():
-            yield f"{path.relative_to(ROOT)}: a token that never ends"
-        if re.search(r"(resources|verbs|apiGroups):.*\*", path.read_text()):
-            yield f"{path.relative_to(ROOT)}: a wildcard"
-    service = ET.parse(DEPLOY / "windows" / f"{PROGRAM}.xml").getroot()  # noqa: S314  # a file of ours
-    if service.findtext("serviceaccount/user") != "LocalService":
-        yield "deploy/windows: the service has more rights than LocalService"
-
-
-def image() -> Iterator[str]:
-    """Check that the image copies what is in its context, is pinned, and does not run as root."""
-    text = read("deploy/docker/Dockerfile")
-    kept = read("deploy/docker/Dockerfile.dockerignore").splitlines()
-    for source in " ".join(re.findall(r"(?m)^COPY (?!--)(.+) \S+$", text)).split():
-        if not (ROOT / source).exists() or f"!{source.rstrip('/')}" not in kept:
-            yield f"deploy/docker/Dockerfile: {source} is not in the build's context"
-    if not re.search(r"(?m)^USER [1-9]\d*:\d+$", text):
-        yield "deploy/docker/Dockerfile: the user is root"
-    for base in re.findall(r"(?m)^ARG [A-Z]+=(\S+/\S+)$", text):
-        if not re.search(r"@sha256:[0-9a-f]{64}$", base):
-            yield f"deploy/docker/Dockerfile: {base} is not pinned"
-
-
-def role() -> Iterator[str]:
-    """Every variable of the Ansible role has a default, is used and documented."""
-    folder = next((DEPLOY / "ansible").rglob("defaults")).parent
-    defaults = set(yaml.safe_load((folder / "defaults" / "main.yml").read_text()))
-    used = "".join(path.read_text() for path in folder.rglob("*/*.yml") if path.parent.name != "defaults")
-    name = r"(?<!_)azure_scheduled_events_exporter_\w+"
-    for text in (used, read("docs/rollout.md")):
-        yield from (f"role: {one} has no default" for one in set(re.findall(name, text)) - defaults)
-        yield from (f"role: {one} is not used, or not documented" for one in defaults if one not in text)
-
-
 def exceptions() -> Iterator[str]:
     """Exceptions from the lint rules on security have a reason, and none is for the whole program."""
     lint = tomllib.loads(read("pyproject.toml"))["tool"]["ruff"]["lint"]
@@ -251,9 +189,8 @@ def exceptions() -> Iterator[str]:
 
 
 CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
-    *(dependencies, pins, links, paths_and_targets),
-    *(workflows, deployment, image, role, exceptions),
-    *(alerts.problems, chart.problems, dashboards.problems, reference.problems),
+    *(dependencies, pins, links, paths_and_targets, workflows, exceptions),
+    *(alerts.problems, chart.problems, dashboards.problems, deployment.problems, reference.problems),
 )
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import msgspec
@@ -13,8 +12,8 @@ from exporter.config.match import Match, Window
 from exporter.health import DegradedReason
 from exporter.model.lifecycle import Transition
 from exporter.notifications.templates import FILTERS, NAMES, Vm
+from scripts.project import ROOT
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 
 

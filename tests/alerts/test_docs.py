@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from scripts.alerts import ROOT, RULE_FILES, rules
+from scripts.alerts import RULE_FILES, rules
+from scripts.project import ROOT
 from tests.alerts.support import tool
 
 TEXT = (ROOT / "docs" / "prometheus.md").read_text()

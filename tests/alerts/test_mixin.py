@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
-from scripts.alerts import ALERTS, ROOT
+from scripts.alerts import ALERTS
 from scripts.mixin import build, evaluate
+from scripts.project import ROOT
 
 OTHER = """
   (mixin + { _config+:: {

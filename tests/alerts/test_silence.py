@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.alerts import ALERTS, ROOT
+from scripts.alerts import ALERTS
+from scripts.project import ROOT
 from tests.end_to_end.program import free_port, get, running
 from tests.http_server import Connection, Request, answer, serving
 
