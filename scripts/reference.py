@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import click
 import msgspec
+import yaml
 
 from exporter.cli import main
-from exporter.config import Config
+from exporter.config import PROGRAM, Config
 from exporter.config.match import Match, Window
 from exporter.health import DegradedReason
 from exporter.model.lifecycle import Transition
@@ -27,6 +28,7 @@ def problems() -> Iterator[str]:
     yield from _keys()
     yield from _recipes()
     yield from _tests()
+    yield from _monitoring()
 
 
 def _names(page: str) -> set[str]:
@@ -81,3 +83,27 @@ def _tests() -> Iterator[str]:
     for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         if not (ROOT / path).exists() or (name and f"def {name}(" not in (ROOT / path).read_text()):
             yield f"docs/reliability.md: {path}::{name} does not exist"
+
+
+def _monitoring() -> Iterator[str]:
+    """Look whether the samples for Prometheus and Grafana agree with the rules and with each other."""
+    blocks = [yaml.safe_load(text) for text in _blocks("prometheus.md")]
+    monitor, managed = (block for block in blocks if "apiVersion" in block)
+    # Only the API group differs, as Azure Monitor's documentation of custom resources says.
+    if managed != monitor | {"apiVersion": "azmonitoring.coreos.com/v1"}:
+        yield "docs/prometheus.md: the two PodMonitors differ in more than the API group"
+    jobs = [block["scrape_configs"][0]["job_name"] for block in blocks if "scrape_configs" in block]
+    if jobs != [PROGRAM] * 3:
+        yield f"docs/prometheus.md: not all three ways to scrape have the job {PROGRAM}"
+    (remote,) = (block["remote_write"][0]["azuread"] for block in blocks if "remote_write" in block)
+    if remote.keys() != {"cloud", "managed_identity"} or len(remote["managed_identity"]["client_id"]) != 36:
+        yield "docs/prometheus.md: remote_write needs a cloud and the client id of an identity"
+    *_, shown = (yaml.safe_load(text) for text in _blocks("grafana.md"))
+    prometheus, traces = shown["datasources"]
+    (link,) = prometheus["jsonData"]["exemplarTraceIdDestinations"]
+    if (link["name"], link["datasourceUid"]) != ("trace_id", traces["uid"]):
+        yield "docs/grafana.md: exemplars do not lead to the traces"
+
+
+def _blocks(page: str) -> list[str]:
+    return re.findall(r"^```yaml\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,9 @@ from tests.alerts.support import tool
 
 TEXT = (ROOT / "docs" / "prometheus.md").read_text()
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-CONFIGURATIONS = [block for block in BLOCKS if not block.startswith(("apiVersion", "remote_write"))]
-MONITOR, MANAGED = (yaml.safe_load(block) for block in BLOCKS if block.startswith("apiVersion"))
-(REMOTE,) = (yaml.safe_load(block) for block in BLOCKS if block.startswith("remote_write"))
+MONITOR, _ = (yaml.safe_load(block) for block in BLOCKS if block.startswith("apiVersion"))
 (SCRIPT,) = re.findall(r"^```sh\n([^`]*kubectl apply.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 JOB = "azure-scheduled-events-exporter"
-
-
-def test_each_way_to_scrape_gives_the_job_that_the_rules_know() -> None:
-    """The name in the examples is the one in the rules."""
-    found = [yaml.safe_load(block).get("scrape_configs", [{}])[0].get("job_name") for block in CONFIGURATIONS]
-    assert found == [JOB, JOB, JOB, None]
-    assert rules()[0]["labels"] == {"job": JOB}
 
 
 def test_the_pod_monitor_is_what_the_operator_knows(tmp_path: Path) -> None:
@@ -44,18 +34,6 @@ def test_the_pod_monitor_is_what_the_operator_knows(tmp_path: Path) -> None:
     file = tmp_path / "prometheus.yml"
     file.write_text(json.dumps({"scrape_configs": [scrape]}))
     assert "SUCCESS" in tool("promtool", "check", "config", file)
-
-
-def test_the_managed_pod_monitor_is_the_same_for_another_operator() -> None:
-    """Only the API group differs, as Azure Monitor's documentation of custom resources says."""
-    assert MANAGED == MONITOR | {"apiVersion": "azmonitoring.coreos.com/v1"}
-
-
-def test_remote_write_goes_to_a_workspace() -> None:
-    """The identity, which the packaged Prometheus is too old for, is a GUID."""
-    azure = REMOTE["remote_write"][0]["azuread"]
-    assert azure.keys() == {"cloud", "managed_identity"}
-    uuid.UUID(azure["managed_identity"]["client_id"])
 
 
 def test_the_rules_become_a_prometheus_rule(tmp_path: Path) -> None:

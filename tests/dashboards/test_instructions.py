@@ -6,23 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import yaml
-
 from tests.dashboards.reading import FOLDER, NAMES
-
-
-def test_the_instructions_are_yaml() -> None:
-    """What a reader copies to Grafana is well-formed, and names the label that exemplars have."""
-    text = (FOLDER.parent / "docs" / "grafana.md").read_text(encoding="utf-8")
-    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
-    assert [sorted(block) for block in blocks] == [
-        ["apiVersion", "providers"],
-        ["apiVersion", "datasources"],
-        ["apiVersion", "datasources"],
-    ]
-    (destination,) = blocks[-1]["datasources"][0]["jsonData"]["exemplarTraceIdDestinations"]
-    assert destination["name"] == "trace_id"
-    assert destination["datasourceUid"] == blocks[-1]["datasources"][1]["uid"]
 
 
 def test_the_commands_of_the_instructions_do_what_they_say(tmp_path: Path) -> None:
