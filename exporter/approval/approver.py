@@ -63,13 +63,13 @@ class Approver:
         self._inbox = inbox
         self._clock = clock
         self._ages = Ages(clock, known)
-        # These are set by `configure` and by `look`, which come before all else.
-        self._config: Config
+        # Other threads may ask for views before the first `configure`.
+        self._config = Config()
         self._azure: ImdsClient
-        self._instance: str | None
-        self._due: Sequence[_Due]
-        self._trials: dict[str, _FailedAttempts]
         self._lives: Sequence[Life] = ()
+        self._instance: str | None = None
+        self._due: Sequence[_Due] = ()
+        self._trials: dict[str, _FailedAttempts] = {}
         # Replaced whole, because other threads read it.
         self._decisions: Mapping[str, Decision] = {}
         # Events to send one by one, since Azure rejected a request with several.

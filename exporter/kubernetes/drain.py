@@ -54,7 +54,7 @@ class Drainer:
         self._reasons: dict[str, str] = {}
         self._noted: set[str] = set()
         self._fresh: list[Pod] = []
-        self._halted: bool
+        self._halted = False
         self.doing = ""
         self.stopping = False
 
