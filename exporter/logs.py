@@ -28,7 +28,7 @@ def configure(level: str, style: LogFormat | Literal["terminal"]) -> None:
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FieldsFormatter(style, journal=_writes_to_journal()))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("exporter").setLevel(level.upper())
     # urllib3 logs malformed headers with a traceback; the caller reports the resulting error.
     logging.getLogger("urllib3").setLevel(logging.ERROR)
