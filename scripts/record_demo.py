@@ -3,9 +3,12 @@
 python -m scripts.record_demo docs/images/demo.svg
 """
 
+import html
 import io
+import re
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +16,9 @@ from rich.console import Console
 from exporter.app import Options
 from exporter.clock import SystemClock
 from exporter.commands.demo import Demo, demonstrating, frame
+from scripts.project import ROOT
 
+RECORDING = ROOT / "docs" / "images" / "demo.svg"
 SECONDS = 30
 WIDTH, HEIGHT = 80, 24
 # What rich puts its drawing of a terminal into (Console.export_svg, code_format).
@@ -34,6 +39,10 @@ FRAMES
 _FRAME = """\
 <g class="frame" style="animation-delay: DELAYs"><style>{styles}</style><defs>{lines}</defs>{matrix}</g>
 """
+
+_LINE = re.compile(r'<text class="f(\d+)-[^>]* y="([^"]+)"[^>]*>([^<]*)</text>')
+_ID = re.compile(r"[0-9A-Fa-f]{8}-[0-9A-Fa-f-]{4,}")
+_VARYING = re.compile(r"\d+\s?(min|[dhms])\b|\d+[dhms]?|[:\s]")
 
 
 def screen(demo: Demo) -> Console:
@@ -60,6 +69,30 @@ def picture(demo: Demo, seconds: int) -> str:
     for name, value in (("SECONDS", seconds), ("SHARE", f"{100 / seconds:.3f}"), ("FRAMES", "".join(frames))):
         whole = whole.replace(name, str(value))
     return whole
+
+
+def problems() -> Iterator[str]:
+    """Yield lines of the screen with the demo's first message that the recording does not show."""
+    with demonstrating(Options(listen_address="127.0.0.1:0"), SystemClock()) as demo:
+        until = time.monotonic() + SECONDS
+        while not demo.messages.newest() and time.monotonic() < until:
+            time.sleep(0.1)
+        lines = screen(demo).export_text().splitlines()
+    shown = {_gist(line) for line in lines} - {""}
+    for line in shown - _recorded():
+        yield f"{RECORDING.name}: the demo has changed, run make recording: {line}"
+
+
+def _gist(line: str) -> str:
+    """Return a line without what differs in each recording: ids, times, ports, and padding."""
+    return _VARYING.sub("", _ID.sub("", line))
+
+
+def _recorded() -> set[str]:
+    lines: dict[tuple[str, str], str] = {}
+    for number, place, text in _LINE.findall(RECORDING.read_text(encoding="utf-8")):
+        lines[number, place] = lines.get((number, place), "") + html.unescape(text)
+    return set(map(_gist, lines.values()))
 
 
 def main(path: Path) -> None:
