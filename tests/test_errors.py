@@ -30,11 +30,8 @@ def test_the_reason_of_an_error() -> None:
     outer = RuntimeError("outer", ValueError("a\x1b[1m\n b"))
     assert cause(outer) == "a [1m b"
     outer.__cause__ = PermissionError(13, "Permission denied", "/x")
-    assert (cause(outer), cause(OSError("odd")), cause(KeyError())) == (
-        "Permission denied",
-        "odd",
-        "KeyError",
-    )
+    found = [cause(error) for error in (outer, OSError("odd"), KeyError())]
+    assert found == ["Permission denied", "odd", "KeyError"]
     assert [one_line("x" * 160), one_line("x" * 161)] == ["x" * 160, "x" * 159 + "…"]
 
 

@@ -1,6 +1,5 @@
 import os
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -163,19 +162,6 @@ def test_the_end_of_a_command_is_not_waited_for_by_the_clock(monkeypatch: pytest
     """The end of its output wakes the exporter, which otherwise looks only at the time limit here."""
     monkeypatch.setattr(command, "_TICK_SECONDS", 3600.0)
     assert ran("true").result.outcome is HookOutcome.SUCCEEDED
-
-
-def test_a_command_that_closes_its_output_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its end is noticed at once if it is near, and later without much work."""
-    pauses: list[float] = []
-
-    def sleep(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
-        pauses.append(seconds)
-        sleep(seconds)
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    ran(*python("os.close(1); os.close(2); time.sleep(0.5)"))
-    assert pauses[:8] == [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05]
 
 
 @pytest.mark.parametrize(("own", "hooks"), [("-1\n", "0"), ("0\n", "unchanged"), ("100\n", "unchanged")])
