@@ -45,11 +45,7 @@ _END_TO_END = (
     "web/test_browser.py",
 )
 # These have the longest tests. They come first, so that none of them runs alone at the end.
-_LONG = (
-    "dashboards/test_queries.py",
-    "end_to_end/test_alertmanager.py",
-    "faults/test_hostile_load.py",
-)
+_LONG = ("dashboards/test_queries.py", "end_to_end/test_alertmanager.py", "faults/test_hostile_load.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -148,11 +148,7 @@ def test_an_event_that_returns_while_the_target_is_down(
 
 @pytest.mark.parametrize(
     ("types", "key"),
-    [
-        (("Reboot", "Freeze"), "a"),
-        (("Freeze", "Reboot"), "a/WestNO_0"),
-        (("Redeploy", "Reboot"), "a"),
-    ],
+    [(("Reboot", "Freeze"), "a"), (("Freeze", "Reboot"), "a/WestNO_0"), (("Redeploy", "Reboot"), "a")],
 )
 def test_an_incident_of_another_type(build: Build, types: tuple[str, ...], key: str) -> None:
     """The messages of a life carry one key, by the routes for its first type if there are any."""

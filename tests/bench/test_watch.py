@@ -389,3 +389,15 @@ def test_who_was_told_and_which_hooks_ran(build: Build) -> None:
     bench.loops.idle.clear()
     bench.restart()
     assert [word in bench.request("/")[1] for word in ("oncall", "delivered", "succeeded")] == [True] * 3
+
+
+def test_an_event_under_a_new_id(build: Build) -> None:
+    """API, messages and hooks go on with its first id, metrics with the newest; the API lists both."""
+    bench = build(f"{HOOK}\n{ONCALL}")
+    bench.show(raw_event())
+    bench.show(raw_event(EventId="new", **STARTED))
+    (event,) = bench.api("current")
+    assert (event["id"], event["ids"]) == (FREEZE_ID, [FREEZE_ID, "new"])
+    assert ran(bench) == [(FREEZE_ID, "scheduled"), (FREEZE_ID, "started")]
+    assert all(FREEZE_ID in message.body and "new" not in message.body for message in bench.sent())
+    assert bench.metric("event_info", event_id="new") == 1

@@ -54,8 +54,7 @@ def test_what_cannot_be_used(show: dict[str, str], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "reason"),
-    [("", r"\[Errno 13\] Permission denied"), ("#!/bin/sh\nexit 1\n", ".* status 1")],
+    ("script", "reason"), [("", r"\[Errno 13\] Permission denied"), ("#!/bin/sh\nexit 1\n", ".* status 1")]
 )
 def test_systemctl_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str

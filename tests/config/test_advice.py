@@ -38,16 +38,8 @@ def warnings(folder: Path, text: str) -> list[str]:
     ("text", "key", "problem"),
     [
         (UNUSED, "notifications.targets[1]", "no route names this target, so it gets no message"),
-        (
-            WATCH % "1m",
-            "notifications.watch.after",
-            BLIND,
-        ),
-        (
-            LEADER,
-            "notifications.routes[1].leader",
-            NEVER,
-        ),
+        (WATCH % "1m", "notifications.watch.after", BLIND),
+        (LEADER, "notifications.routes[1].leader", NEVER),
         (ROUTES % "match: {max_notice: 15s}", f"{ROUTE}.max_notice", LATE % "15s"),
         (DRAIN % "max_notice: 15m, transitions: [scheduled]", "hooks[0].match.max_notice", LATE % "15m"),
         (DRAIN % "max_notice: 15s", "hooks[0].match.max_notice", LATE % "15s"),

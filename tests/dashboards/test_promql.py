@@ -42,10 +42,7 @@ def _recorded(name: str, values: str, **labels: str) -> dict[str, str]:
 
 
 def _check(
-    tmp_path: Path,
-    expression: str,
-    series: Sequence[Mapping[str, str]],
-    samples: Mapping[str, float],
+    tmp_path: Path, expression: str, series: Sequence[Mapping[str, str]], samples: Mapping[str, float]
 ) -> None:
     """See what Prometheus makes of an expression after ten minutes, with a sample each minute."""
     promtool = shutil.which("promtool")

@@ -52,31 +52,13 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         every, pair = ("demo_0", "demo_1", "demo_2", "demo_3"), ("demo_2", "demo_3")
         stage.play(
             EventPlan(type="Reboot", vms=every, notice=2, impact=4, duration_in_seconds=60),
-            EventPlan(
-                type="Redeploy",
-                vms=pair,
-                notice=60,
-                impact=1,
-                cancelled_after=4,
-            ),
+            EventPlan(type="Redeploy", vms=pair, notice=60, impact=1, cancelled_after=4),
         )
         stage.until(f'sum({P}transitions_total{{transition="completed"}}) == 4')
         stage.until(f'sum({P}transitions_total{{transition="cancelled"}}) == 2')
         stage.play(
-            EventPlan(
-                type="Freeze",
-                vms=("demo_0",),
-                notice=600,
-                impact=600,
-                duration_in_seconds=5,
-            ),
-            EventPlan(
-                type="Reboot",
-                vms=("demo_0", "demo_1"),
-                notice=600,
-                impact=60,
-                duration_in_seconds=60,
-            ),
+            EventPlan(type="Freeze", vms=("demo_0",), notice=600, impact=600, duration_in_seconds=5),
+            EventPlan(type="Reboot", vms=("demo_0", "demo_1"), notice=600, impact=60, duration_in_seconds=60),
         )
         stage.until(f'{P}event_info{{event_type="Freeze", event_status="Started"}}')
         stage.stand_still("demo_0", 2.0)

@@ -40,14 +40,8 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
         "recursion depth",
     ),
     "four million numbers": (lambda: junk(b"1", BODY_LIMIT // 2 - 20), "more than 400000 values"),
-    "three million empty events": (
-        lambda: junk(b"{}", BODY_LIMIT // 3 - 20),
-        "more than 400000 values",
-    ),
-    "a million names": (
-        lambda: events(raw_event(Resources=["a"] * 10**6)),
-        "more than 400000 values",
-    ),
+    "three million empty events": (lambda: junk(b"{}", BODY_LIMIT // 3 - 20), "more than 400000 values"),
+    "a million names": (lambda: events(raw_event(Resources=["a"] * 10**6)), "more than 400000 values"),
     "over 1,000 that cannot be read": (
         lambda: junk(b"1", 1001),
         "over 1000 events cannot be read: event without a readable id",

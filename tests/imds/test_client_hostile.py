@@ -204,8 +204,7 @@ def test_no_connection_is_left_open(head: bytes) -> None:
         pytest.param(endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), id="announcements"),
         pytest.param(endless(CHUNKED + b"0\r\n", b"X: y\r\n"), id="trailers"),
         pytest.param(
-            then_hang_up(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 11 + answer(DOCUMENT)),
-            id="more announcements",
+            then_hang_up(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 11 + answer(DOCUMENT)), id="more announcements"
         ),
         pytest.param(then_hang_up(b""), id="nothing"),
         pytest.param(then_hang_up(b"SSH-2.0-OpenSSH_9.2\r\n"), id="another protocol"),

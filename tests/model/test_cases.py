@@ -5,18 +5,7 @@ from datetime import timedelta
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.lifecycle import Known
-from tests.model.cases import (
-    FOR_OTHERS,
-    OTHERS,
-    STARTED,
-    UNREADABLE,
-    A,
-    event,
-    last,
-    poll,
-    story,
-    told_of,
-)
+from tests.model.cases import FOR_OTHERS, OTHERS, STARTED, UNREADABLE, A, event, last, poll, story, told_of
 from tests.model.histories import BEGINNING, NAME, Step
 from tests.model.reading import ADVICE
 

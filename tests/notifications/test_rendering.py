@@ -128,8 +128,7 @@ def test_a_late_message_begins_with_when_it_happened(text_format: TextFormat, st
 
 
 @pytest.mark.parametrize(
-    ("seconds", "note"),
-    [(5.0, ""), (5.1, "<p>This happened at 2026-03-04 22:00:00 UTC, 5 s ago.</p>\n")],
+    ("seconds", "note"), [(5.0, ""), (5.1, "<p>This happened at 2026-03-04 22:00:00 UTC, 5 s ago.</p>\n")]
 )
 def test_a_late_html_document_stays_a_document(seconds: float, note: str) -> None:
     """Where a template writes a whole HTML document, the line goes into its body."""

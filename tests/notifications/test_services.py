@@ -123,10 +123,7 @@ def test_pagerduty_gets_what_it_has_fields_for(proxy: TlsProxy) -> None:
 
 @pytest.mark.parametrize(
     ("url", "field", "values"),
-    [
-        ("gotify://{}/token", "priority", [1, 5, 8]),
-        ("ntfy://{}/topic", "x-priority", ["low", "high", "max"]),
-    ],
+    [("gotify://{}/token", "priority", [1, 5, 8]), ("ntfy://{}/topic", "x-priority", ["low", "high", "max"])],
 )
 def test_severity_sets_the_priority(receiver: Receiver, url: str, field: str, values: list[Any]) -> None:
     """Of a service that has priorities."""
