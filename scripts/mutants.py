@@ -86,6 +86,7 @@ _TESTS = {
     ),
     "state": (
         "tests/test_private.py",
+        "tests/tracing/test_worker.py",
         "tests/bench/test_hooks.py",
         "tests/approval",
         "tests/faults/test_hostile_growth.py",

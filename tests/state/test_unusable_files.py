@@ -39,13 +39,15 @@ def _assert_begun_anew(fixture: StateFixture, reason: str, aside: str = _ASIDE) 
     ("content", "reason"), [(b"no database" * 500, "it is not a SQLite file"), (b"", "it is empty")]
 )
 def test_garbage_is_moved_aside(fixture: StateFixture, content: bytes, reason: str) -> None:
-    """What is not a SQLite file is kept under another name, as a damaged one is, and a new one begun."""
+    """What is not a SQLite file is kept under another name with its log, and a new one begun."""
     fixture.directory.mkdir(parents=True)
     for suffix in ("", ".1", ".2"):
         fixture.close()
-        fixture.path.write_bytes(content)
+        for companion in ("", "-wal"):
+            Path(f"{fixture.path}{companion}").write_bytes(content)
         _assert_begun_anew(fixture, reason, _ASIDE + suffix)
-        assert (fixture.directory / (_ASIDE + suffix)).read_bytes() == content
+        for companion in ("", "-wal"):
+            assert (fixture.directory / f"{_ASIDE}{suffix}{companion}").read_bytes() == content
 
 
 @pytest.mark.parametrize("change", ["user_version = 0", "application_id = 1"])
