@@ -181,9 +181,11 @@ def test_partial_success(
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = rejected
     answer.partial_success.error_message = message
-    receiver.answer = answer.SerializeToString()
-    assert otlp().export(numbered(3)) == ExportOutcome(accepted)
-    assert [record.__dict__["reason"] for record in caplog.records] == ([message] if message else [])
+    plain = answer.SerializeToString()
+    for packed, encoding in ((plain, {}), (gzip.compress(plain), {"Content-Encoding": "gzip"})):
+        receiver.answer, receiver.answer_headers = packed, encoding
+        assert otlp().export(numbered(3)) == ExportOutcome(accepted)
+    assert [record.__dict__["reason"] for record in caplog.records] == ([message] * 2 if message else [])
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Encoding": "br"}])

@@ -120,6 +120,13 @@ def test_a_step_of_the_clock_is_no_pause(build: Build, caplog: pytest.LogCapture
     assert len(said) == (hours > 0)
 
 
+def test_before_the_first_sleep() -> None:
+    """Neither a pause nor a step of the clock can have been noticed."""
+    sleep = Sleep(HandClock())
+    assert (sleep.end(), sleep.step()) == (0.0, 0.0)
+    sleep.close()
+
+
 def test_a_quiet_exporter_wakes_no_more_often(build: Build) -> None:
     """Without an event that is Started, the poller wakes only to poll."""
     bench = build()

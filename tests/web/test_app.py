@@ -99,6 +99,9 @@ def test_metrics_come_as_openmetrics_and_gzip_where_asked(registry: CollectorReg
     assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
     assert answer.headers["content-encoding"] == "gzip"
     assert gzip.decompress(answer.body).decode().endswith('b_many{n="199"} 199.0\n# EOF\n')
+    for weight, expected in ((0.6, "application/openmetrics-text"), (0.8, "text/plain; version=1.0.0")):
+        weighted = f"text/plain;version=1.0.0;q={weight},application/openmetrics-text;q=0.7"
+        assert ask(where, "/metrics", accept=weighted).headers["content-type"].startswith(expected)
     answer = ask(where, "/metrics", accept=accept, accept_encoding="gzip;q=0.000, identity;q=0.5, *;Q=0")
     assert "content-encoding" not in answer.headers
     answer = ask(where, "/metrics", query="name[]=a_small", accept_encoding="gzip")
