@@ -1,8 +1,10 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from exporter.cli import main
 from exporter.commands.notify_test import Trial
 from exporter.config import Config, Imds, Instance, Route, Templates
 from exporter.config.addresses import Address
@@ -178,3 +180,21 @@ def test_messages_about_the_watch(choice: dict[str, Any]) -> None:
     titles = [title.removeprefix("(test) ").split(": ")[0] for title in bench.senders["all"].titles]
     assert [title for title in titles if "]" in title] == ["[WARNING] Blind", "[SUCCESS] Recovered"]
     assert all({one.incident: one.resolves for one in bench.senders["all"].sent}.values())
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It sends to the targets of file and flags, and ends with status 1 as nothing arrived."""
+    monkeypatch.setattr("exporter.logs.configure", lambda *_: None)
+    file = tmp_path / "exporter.yml"
+    file.write_text("notifications: {targets: [{name: oncall, webhook: 'http://127.0.0.1:9/'}]}")
+    words = ["notify-test", "--config.file", str(file), "--notify", "json://127.0.0.1:9"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--instance.name", "vm_0", "--imds.endpoint", "http://127.0.0.1:9"])
+    assert ended.value.code == 1
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        "TARGET",
+        "oncall",
+        "notify-1",
+    ]
