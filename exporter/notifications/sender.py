@@ -238,13 +238,14 @@ class SenderProcess:
                     results.append((asked, result))
                 else:
                     self._waiting[number] = asked
-        for asked, result in results:
-            asked.future.set_result(result)
         if was_ready:
             extra = {"status": process.returncode, "requests": len(under_way)}
             log.warning("the sender process ended", extra=extra)
         else:
             self._not_started(f"it ended with status {process.returncode}")
+        # Afterwards, so that the log has the cause before its consequences.
+        for asked, result in results:
+            asked.future.set_result(result)
         self._loop.wake()
 
 
