@@ -74,15 +74,15 @@ def problems() -> Iterator[str]:
         yield "alerts: the job is not recorded by the first rule"
     if _JOB in json.dumps([rule["expr"] for rule in rules()]):
         yield "alerts: the job is named in more than one place"
-    for name in RUNBOOKS.keys() ^ alerts().keys():
+    known = alerts()
+    for name in RUNBOOKS.keys() ^ known.keys():
         yield f"{name}: there is no such alert, or no runbook for it"
     cases = list(_cases())
-    for name in RUNBOOKS.keys() & alerts().keys():
-        alert = alerts()[name]
-        found = (*_alert(name, alert, cases), *_runbook(name), *_silence(name, cases))
+    for name in RUNBOOKS.keys() & known.keys():
+        found = (*_alert(name, known[name], cases), *_runbook(name), *_silence(name, cases))
         yield from (f"{name}: {problem}" for problem in found)
     yield from _words()
-    yield from _rule_groups()
+    yield from _rule_groups(known)
 
 
 def _cases() -> Iterator[tuple[str, Json]]:
@@ -147,7 +147,7 @@ def _words() -> Iterator[str]:
         yield "ScheduledEventPending: the runbook has other types of events"
 
 
-def _rule_groups() -> Iterator[str]:
+def _rule_groups(known: Json) -> Iterator[str]:
     """Compare the rule groups for Azure Monitor with its limits.
 
     Source: the REST reference of `Microsoft.AlertsManagement/prometheusRuleGroups`, version 2023-03-01.
@@ -166,5 +166,5 @@ def _rule_groups() -> Iterator[str]:
             plain = "query" not in "".join(rule["annotations"].values())
             if not is_valid or not plain or rule["actions"] != "[variables('actions')]":
                 yield f"{file.name}: {rule['alert']} is not valid"
-            if rule["alert"] not in alerts():
+            if rule["alert"] not in known:
                 yield f"{file.name}: {rule['alert']} has no runbook"
