@@ -109,9 +109,9 @@ class Limits:
         Raises:
             TimeLimitError: it was exceeded, and repeatedly until the block ends.
         """
-        thread = threading.get_ident()
+        thread, deadline = threading.get_ident(), clock() + seconds
         with self._lock:
-            self._deadlines[thread] = (clock, clock() + seconds)
+            self._deadlines[thread] = (clock, deadline)
             self._lock.notify()
         try:
             yield
@@ -121,7 +121,9 @@ class Limits:
                 with contextlib.suppress(TimeLimitError):
                     with self._lock:
                         self._deadlines.pop(thread, None)
-                    _interrupt(thread, None)
+                    if clock() > deadline:
+                        # Otherwise not: after a withdrawal a tracer loops forever (CPython 3.11).
+                        _interrupt(thread, None)
                     break
 
     def _check(self) -> None:
