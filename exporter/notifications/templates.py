@@ -242,16 +242,18 @@ def _unknown(tree: Any) -> Iterator[str]:
     # A name that is set in one branch and used after it is undeclared for Jinja2.
     own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
     undeclared = meta.find_undeclared_variables(tree) - set(NAMES) - own
-    for node in tree.find_all((nodes.Name, nodes.Getattr)):
-        where = f"line {node.lineno} of the template"
-        if isinstance(node, nodes.Name):
-            if node.ctx == "load" and node.name in undeclared:
-                yield f"{where}: {node.name!r} does not exist; there are {', '.join(NAMES)}"
-            continue
-        read = getattr(node.node, "name", "")
+    for name in tree.find_all(nodes.Name):
+        if name.name in undeclared:
+            yield f"{_line(name)}: {name.name!r} does not exist; there are {', '.join(NAMES)}"
+    for access in tree.find_all(nodes.Getattr):
+        read = getattr(access.node, "name", "")
         fields = _FIELDS_BY_NAME.get(read, ())
-        if fields and read not in own and node.attr not in fields:
-            yield f"{where}: {read} has no {node.attr!r}; it has {', '.join(fields)}"
+        if fields and read not in own and access.attr not in fields:
+            yield f"{_line(access)}: {read} has no {access.attr!r}; it has {', '.join(fields)}"
+
+
+def _line(node: Any) -> str:
+    return f"line {node.lineno} of the template"
 
 
 def _reason(error: Exception) -> str:
