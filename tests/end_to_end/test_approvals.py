@@ -30,14 +30,6 @@ def names(vm: Bench, event_id: str) -> list[str]:
     return [record["transition"] for record in event(vm, event_id)["transitions"]]
 
 
-def approved(vm: Bench, event_id: str) -> bool:
-    return "approved" in names(vm, event_id)
-
-
-def started(vm: Bench, event_id: str) -> bool:
-    return "started" in names(vm, event_id)
-
-
 def transitions_told(receiver: Receiver) -> list[tuple[str, str]]:
     """Return the events of a webhook's requests, each with its transition."""
     sent = [request.json for request in tuple(receiver.requests)]
@@ -56,17 +48,17 @@ def test_three_vms_of_a_group(tmp_path: Path) -> None:
         with http_receiver() as traces, second.running(**environment(traces)):
             with third.running(), first.running(**environment(traces)):
                 (one,) = group.start_scenario(scenario(plan()))
-                eventually(lambda: approved(first, one))
+                eventually(lambda: "approved" in names(first, one))
                 for vm in (second, third):
-                    eventually(lambda: started(vm, one))  # noqa: B023  # called at once
+                    eventually(lambda: "started" in names(vm, one))  # noqa: B023  # called at once
                     assert event(vm, one)["approval"] == {"state": None, "rule": None, "reason": None}
                 assert event(first, one)["approval"]["state"] == "approved"
                 eventually(lambda: any(span.name == "approve short" for span in spans(traces)))
                 eventually(lambda: (one, "approved") in transitions_told(chat))
             with third.running():
                 (two,) = group.start_scenario(scenario(plan()))
-                eventually(lambda: approved(second, two))
-                eventually(lambda: started(third, two))
+                eventually(lambda: "approved" in names(second, two))
+                eventually(lambda: "started" in names(third, two))
                 assert event(third, two)["approval"]["state"] is None
             seen = datetime.fromisoformat(event(second, two)["first_seen"])
             assert (group.approvals[1].at - seen).total_seconds() >= FAILOVER

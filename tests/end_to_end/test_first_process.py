@@ -56,13 +56,9 @@ def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...
         eventually(lambda: len(children(first)) == 1)
         (program,) = children(first)
         assert get(f"http://127.0.0.1:{port}/-/healthy")
-        subprocess.run([*sudo(prefix), "kill", "-TERM", str(first)], check=True)
+        sudo = prefix[:2] if prefix[0] == "sudo" else ()
+        subprocess.run([*sudo, "kill", "-TERM", str(first)], check=True)
         assert process.wait(30) == 0
         assert not Path(f"/proc/{program}").exists()
     assert "stopped" in log.read_text()
     assert "raceback" not in log.read_text()
-
-
-def sudo(prefix: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words before a command that is to have the rights of the namespace's processes."""
-    return prefix[:2] if prefix[0] == "sudo" else ()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from exporter.simulator import Simulator, SimulatorServer
+from tests.end_to_end.hooking import Bench
 from tests.end_to_end.program import eventually, exporter, free_port, get, metric
 
 LOADED = "configuration reloaded"
@@ -21,17 +22,13 @@ REFUSED = "reload failed"
 HELD = "tests.end_to_end.held"
 
 
-def another_thread(process: "subprocess.Popen[bytes]") -> int:
-    """Return a thread that is not the main one, the only one that runs Python's handlers of signals."""
+def send(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    """Send a signal to a thread that is not the main one, which alone runs Python's handlers of signals."""
     threads = [int(folder.name) for folder in Path(f"/proc/{process.pid}/task").iterdir()]
     # The oldest of them, the web server's, stays; a signal that is pending for a thread ends with it.
-    return min(number for number in threads if number != process.pid)
-
-
-def send(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-    """Send a signal to that thread."""
+    oldest = min(thread for thread in threads if thread != process.pid)
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.tgkill(process.pid, another_thread(process), number):
+    if libc.tgkill(process.pid, oldest, number):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
@@ -81,21 +78,14 @@ def test_a_stop_during_the_start(tmp_path: Path, number: signal.Signals, moment:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_that_another_thread_took(tmp_path: Path, number: signal.Signals) -> None:
+def test_signals_that_another_thread_took(setting: Bench, number: signal.Signals) -> None:
     """A reload is done, and a stop ends it within 10 s, although nothing wakes the main thread."""
-    file, port = tmp_path / "exporter.yml", free_port()
-    file.write_text("{}")
-    flags, url = ("--config.file", str(file)), f"http://127.0.0.1:{port}"
     # The main thread wakes up twice within the watchdog's time, which is otherwise every 5 s.
-    with (
-        SimulatorServer(Simulator()) as imds,
-        exporter(imds.url, tmp_path, port, *flags, environ={"WATCHDOG_USEC": "1000000"}) as process,
-    ):
-        eventually(lambda: get(f"{url}/-/ready"))
+    with setting.running(WATCHDOG_USEC="1000000") as process:
         if number == signal.SIGTERM:
-            file.write_text("nonsense: 1")
+            setting.configure(nonsense=1)
             send(process, signal.SIGHUP)
-            eventually(lambda: metric(url, "config_last_reload_successful") == 0)
+            eventually(lambda: metric(setting.url, "config_last_reload_successful") == 0)
         send(process, number)
         assert process.wait(30) == 0
 
