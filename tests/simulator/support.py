@@ -6,7 +6,7 @@ from typing import Any
 
 import requests
 
-from exporter.simulator import EventChange, EventPlan, Scenario, Simulator, SimulatorServer
+from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
 
 NEWEST = "2024-07-09"
 BEGAN = datetime(2026, 3, 4, 22, 0, 0, 400_000, tzinfo=UTC)
@@ -29,12 +29,7 @@ class HandClock:
 def plan(**fields: Any) -> EventPlan:
     """Make an event's plan: a Freeze of vm_0, Scheduled for 100 s, Started for 50 s."""
     values: dict[str, Any] = {"type": "Freeze", "vms": ("vm_0",), "notice": 100, "impact": 50}
-    values |= fields
-    return EventPlan(**values)
-
-
-def change(after: float, **fields: Any) -> EventChange:
-    return EventChange(after=after, **fields)
+    return EventPlan(**(values | fields))
 
 
 def scenario(*plans: EventPlan, name: str = "made-up") -> Scenario:
@@ -51,8 +46,8 @@ def make(*scenarios: Scenario, clock: HandClock, **options: Any) -> Simulator:
     return simulator
 
 
-def document(simulator: Simulator, version: str = NEWEST) -> Any:
-    return json.loads(simulator.document(version))
+def document(simulator: Simulator) -> Any:
+    return json.loads(simulator.document(NEWEST))
 
 
 def gist(simulator: Simulator) -> tuple[int, list[tuple[str, str]]]:

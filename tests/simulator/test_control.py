@@ -154,14 +154,6 @@ def test_another_sites_page_can_do_nothing(client: Client) -> None:
     assert "access-control-allow-origin" not in asked_first.headers
 
 
-def test_unknown_paths_and_methods(client: Client) -> None:
-    """The status is 404 or 405, the latter with the allowed methods."""
-    assert client.ask("/api/v1/nothing").status_code == 404
-    refused = client.ask("/api/v1/state", "POST", headers=JSON)
-    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
-    assert client.ask("/", "HEAD").status_code == 200
-
-
 def test_the_page_needs_nothing_from_elsewhere(client: Client) -> None:
     """Style and script run by their hashes, references are relative or data."""
     page = client.ask("/")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from exporter.simulator import EventChange, EventPlan, Simulator
 from exporter.simulator.engine import group
-from tests.simulator.support import HandClock, change, document, gist, make, plan, scenario
+from tests.simulator.support import HandClock, document, gist, make, plan, scenario
 
 
 def test_not_before_is_the_start_rounded_down_and_blank_once_started() -> None:
@@ -138,7 +138,7 @@ def plans(draw: st.DrawFn) -> EventPlan:
         if not advisory <= after < starts:
             content.pop("notice", None)
         starts = after + content.get("notice", starts - after)
-        changes.append(change(after, **content))
+        changes.append(EventChange(after, **content))
     return plan(
         advisory=advisory,
         notice=notice,

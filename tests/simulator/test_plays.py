@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from exporter.simulator import EventPlan, Scenario, load_scenarios
-from tests.simulator.support import HandClock, change, document, make, plan, scenario
+from exporter.simulator import EventChange, EventPlan, Scenario, load_scenarios
+from tests.simulator.support import HandClock, document, make, plan, scenario
 
 BOTH = ("vm_0", "vm_1")
 # Seconds, incarnation, and of each event: a letter for its id, its status, its VMs.
@@ -60,7 +60,7 @@ def one(letter: str, status: str, *vms: str) -> list[tuple[str, str, tuple[str, 
         (plan(notice=0), [(0, 1, one("a", "Started")), (50, 2, [])]),
         (plan(cancelled_after=60), [(0, 1, one("a", "Scheduled")), (60, 2, [])]),
         (
-            plan(returns_after=30, changes=(change(20, vms=BOTH),)),
+            plan(returns_after=30, changes=(EventChange(20, vms=BOTH),)),
             [
                 (0, 1, one("a", "Scheduled")),
                 (20, 2, one("a", "Scheduled", *BOTH)),
@@ -73,7 +73,7 @@ def one(letter: str, status: str, *vms: str) -> list[tuple[str, str, tuple[str, 
             ],
         ),
         (
-            plan(advisory=20, renews_id=True, changes=(change(50, vms=BOTH), change(150))),
+            plan(advisory=20, renews_id=True, changes=(EventChange(50, vms=BOTH), EventChange(150))),
             [
                 (0, 1, one("a", "Advisory")),
                 (20, 2, one("b", "Scheduled")),
@@ -108,9 +108,9 @@ def test_a_change_says_what_it_changes_and_leaves_the_rest() -> None:
         description="Soon.",
         duration_in_seconds=5,
         changes=(
-            change(10, notice=200, description="Later.", duration_in_seconds=9),
-            change(20, description=""),
-            change(30, notice=30),
+            EventChange(10, notice=200, description="Later.", duration_in_seconds=9),
+            EventChange(20, description=""),
+            EventChange(30, notice=30),
         ),
     )
     names = ("NotBefore", "Description", "DurationInSeconds")
@@ -150,7 +150,7 @@ def test_an_advisory_has_no_start_and_cannot_be_approved() -> None:
 
 def test_the_newest_id_is_approved_and_cancelled() -> None:
     """An older id of the same event is accepted and has no effect."""
-    stage = Stage(scenario(plan(renews_id=True, changes=(change(10),))))
+    stage = Stage(scenario(plan(renews_id=True, changes=(EventChange(10),))))
     for at in (0, 10):
         stage.look(at)
     old, new = stage.ids

@@ -5,9 +5,9 @@ import pytest
 from exporter import simulator
 from exporter.errors import ConfigurationError
 from exporter.model.events import EVENT_TYPES
-from exporter.simulator import Scenario, Simulator, load_scenarios
+from exporter.simulator import EventChange, Scenario, Simulator, load_scenarios
 from exporter.simulator.engine import group
-from tests.simulator.support import NEWEST, HandClock, change, document, gist
+from tests.simulator.support import HandClock, document, gist
 
 FILES = Path(simulator.__file__).parent / "scenarios"
 GOOD = """\
@@ -85,7 +85,7 @@ def test_a_file_of_ones_own_can_be_played(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(GOOD)
     simulator = Simulator(load_scenarios([str(path)]), clock=HandClock())
-    assert document(simulator, NEWEST)["Events"][0]["Resources"] == ["demo_0"]
+    assert document(simulator)["Events"][0]["Resources"] == ["demo_0"]
     assert "own" in {one.name for one in simulator.scenarios}
     assert simulator.start_scenario("own")
 
@@ -171,4 +171,4 @@ def test_a_change_may_renew_the_id_and_nothing_else(tmp_path: Path) -> None:
     """Where the plan renews ids, the time of the change is enough."""
     path = tmp_path / "own.yaml"
     path.write_text(CHANGED.replace("        vms: [vm_0, vm_1]\n", "") + "    renews_id: true\n")
-    assert load_scenarios([str(path)])[0].events[0].changes[0] == change(300)
+    assert load_scenarios([str(path)])[0].events[0].changes[0] == EventChange(300)

@@ -46,11 +46,14 @@ def test_a_bad_request_is_refused(client: Client, path: str, options: dict[str, 
 
 def test_other_paths_and_methods_are_refused(client: Client) -> None:
     """The status is 404 or 405, the latter with the allowed methods."""
-    assert client.ask("/metadata").status_code == 404
-    assert client.ask("/metadata/scheduledevents/more").status_code == 404
+    for path in ("/metadata", "/metadata/scheduledevents/more", "/api/v1/nothing"):
+        assert client.ask(path).status_code == 404
     refused = client.ask(method="PUT")
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
     assert client.ask(INSTANCE, "POST", params={"api-version": "2021-12-13"}).status_code == 405
+    refused = client.ask("/api/v1/state", "POST", headers={"content-type": "application/json"})
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+    assert client.ask("/", "HEAD").status_code == 200
 
 
 def test_an_approval_starts_the_event(client: Client) -> None:
