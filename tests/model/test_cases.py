@@ -2,9 +2,6 @@
 
 from datetime import timedelta
 
-from exporter.model.advance import advance
-from exporter.model.documents import decode_document
-from exporter.model.lifecycle import Known
 from tests.model.cases import FOR_OTHERS, OTHERS, STARTED, UNREADABLE, A, event, last, poll, story, told_of
 from tests.model.histories import BEGINNING, NAME, Step
 from tests.model.reading import ADVICE
@@ -15,13 +12,9 @@ def test_advised() -> None:
     advice = event(status="Advisory")
     steps = poll(0, 1, advice), poll(1, 2, advice), poll(2, 3, A), poll(3, 4, STARTED)
     assert story(*steps) == "advised a | - | scheduled a | started a"
-
-
-def test_advised_and_gone() -> None:
-    """An advised event that goes is cancelled, without any proof."""
-    advice = poll(0, 1, event(status="Advisory"))
-    assert last(advice, poll(90_000, 9)) == "cancelled a"
-    assert last(advice, poll(1, None)) == "vanished a"
+    # One that goes is cancelled, without any proof.
+    assert last(poll(0, 1, advice), poll(90_000, 9)) == "cancelled a"
+    assert last(poll(0, 1, advice), poll(1, None)) == "vanished a"
 
 
 def test_updated() -> None:
@@ -38,18 +31,12 @@ def test_updated() -> None:
 
 
 def test_cancelled_with_proof() -> None:
-    """Readable and not Started just before, and the very next incarnation."""
+    """Readable and not Started just before, and the very next incarnation; else the event vanished."""
     assert story(poll(0, 1, A), poll(1, 2)) == "scheduled a | cancelled a"
-
-
-def test_vanished() -> None:
-    """An incarnation that was missed, repeated or set back proves nothing."""
+    # An incarnation that was missed, repeated or set back proves nothing.
     for incarnation in (1, 3, 0):
         assert last(poll(0, 1, A), poll(1, incarnation)) == "vanished a"
-
-
-def test_vanished_unreadable_just_before() -> None:
-    """What could not be read in the document just before may have started there."""
+    # What could not be read in the document just before may have started there.
     assert story(poll(0, 1, A), poll(1, 2, UNREADABLE), poll(2, 3)) == "scheduled a | - | vanished a"
 
 
@@ -190,15 +177,6 @@ def test_no_status() -> None:
         unknown = event() | {"EventStatus": status}
         assert story(poll(0, 1, unknown), poll(1, 2, A)) == "advised a | scheduled a"
         assert story(poll(0, 1, A), poll(1, 2, unknown), poll(2, 3)) == "scheduled a | - | vanished a"
-
-
-def test_the_gravest_comes_first() -> None:
-    """Of one document, within each kind of transition."""
-    events = [event(kind, EventType=kind) for kind in ("Freeze", "Reboot", "Preempt")]
-    told = advance(
-        Known(), decode_document(poll(0, 1, *events).body), BEGINNING, instance=NAME, watching=False
-    )
-    assert [each.life.event.event_type for each in told.occurrences] == ["Preempt", "Reboot", "Freeze"]
 
 
 def test_no_incarnation() -> None:

@@ -4,9 +4,6 @@ What is told is shown by the cases and histories of `tests.model`.
 """
 
 from datetime import timedelta
-from typing import Any
-
-import pytest
 
 from exporter.model import jobs
 from exporter.model.jobs import HookOutcome
@@ -17,19 +14,13 @@ from tests.clocks import NOW
 from tests.lives import Story, at, happened
 
 SCHEDULED, STARTED, UPDATED = Transition.SCHEDULED, Transition.STARTED, Transition.UPDATED
-COMPLETED, CANCELLED = Transition.COMPLETED, Transition.CANCELLED
-BOTH, OTHERS = ("WestNO_0", "WestNO_1"), ("WestNO_1",)
-
-
-@pytest.mark.parametrize("not_before", [None, NOT_BEFORE - timedelta(hours=1)])
-def test_notice_is_never_negative(not_before: Any) -> None:
-    """A NotBefore in the past means no notice; without a NotBefore, nothing is measured."""
-    (occurrence,) = Story().feed(scheduled(not_before=not_before)).occurrences
-    assert occurrence.notice == (timedelta(0) if not_before else None)
 
 
 def test_notice_counts_from_the_beginning_of_the_life() -> None:
-    """Advice is a part of the notice; what comes after the announcement has none."""
+    """Advice is a part of it, what comes after the announcement has none, and none is negative."""
+    for not_before, notice in ((None, None), (NOT_BEFORE - timedelta(hours=1), timedelta(0))):
+        (occurrence,) = Story().feed(scheduled(not_before=not_before)).occurrences
+        assert occurrence.notice == notice
     life = Story()
     life.feed(scheduled(event_status="Advisory"))
     assert life.feed(scheduled()).occurrences[0].notice == NOT_BEFORE - at(1)
@@ -54,6 +45,8 @@ def test_the_order_of_what_happened() -> None:
     lives = [Life(scheduled(event_type=name), ("a",), NOW) for name in ("Terminate", "Freeze")]
     ranks = [rank(Occurrence(life, transition, NOW)) for transition in order for life in lives]
     assert ranks == sorted(ranks)
+    found = [scheduled(event_id=name, event_type=name) for name in ("Freeze", "Reboot", "Preempt")]
+    assert [event_id for event_id, _ in happened(Story().feed(*found))] == ["Preempt", "Reboot", "Freeze"]
 
 
 def test_ids_like_keys_are_kept_apart() -> None:
