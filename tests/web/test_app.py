@@ -267,10 +267,10 @@ def test_a_flood_of_scrapes_costs_two_renderings(registry: CollectorRegistry) ->
 
 def test_status_tells_of_the_watch_and_the_house() -> None:
     """A problem makes it degraded, with its reason."""
-    health = Health(HandClock())
+    clock = HandClock()
+    health = Health(clock)
     assert json.loads(ask(site(snapshot(), health=health), "/api/v1/status").text)["state"] == "ok"
     health.report(DegradedReason.STATE_UNWRITABLE, "/x: read-only file system")
-    clock = HandClock()
     app = WebApp(site(snapshot(last_error="no answer"), health=health, clock=clock))
     clock.pass_seconds(5)
     ask(app, "/metrics")

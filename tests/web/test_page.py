@@ -258,10 +258,11 @@ def _main(**fields: Any) -> str:
     return " ".join(_outline(f"<main{main}</main>").text.split())
 
 
-def test_whether_it_is_in_service() -> None:
-    """The page has the reason why the VM is out of service."""
+def test_what_stands_above_the_events() -> None:
+    """A demo is marked as such, and the page has the reason why the VM is out of service."""
     assert "In service for load balancers: no event requires" in _main()
-    text = _main(in_service=lambda: "Reboot X is Scheduled")
+    text = _main(in_service=lambda: "Reboot X is Scheduled", notice="Simulated events.")
+    assert "Simulated events. Scheduled events for WestNO_0" in text
     assert "Out of service for load balancers: Reboot X is Scheduled (-/in-service)." in text
     waiting = snapshot(up=False, ready=False, last_success=None)
     assert "In service for load balancers until Azure responds" in _main(picture=waiting)
@@ -331,8 +332,3 @@ def test_a_card_has_the_approval_and_when_a_start_was_noticed(approval: Approval
     text = _main(picture=snapshot(current=(noticed,)), approval=lambda _: approval)
     assert "Already under way at Wed 4 Mar, 21:59:00 UTC" in text
     assert expected in text
-
-
-def test_a_notice_stands_above_everything() -> None:
-    """A demo is marked as such."""
-    assert "Simulated events. Scheduled events for WestNO_0" in _main(notice="Simulated events.")

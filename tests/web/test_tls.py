@@ -157,11 +157,8 @@ def test_everything_may_stand_in_the_file(pki: Pki, memory: bool, monkeypatch: p
     assert _meet(server, _client(pki, certificate=True)).version() == "TLSv1.3"
 
 
-def test_paths_are_relative_to_the_file(
-    pki: Pki, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Where the program was started does not matter."""
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+def test_paths_are_relative_to_the_file(pki: Pki) -> None:
+    """Where the program was started, which is not there, does not matter."""
     settings = webfile.load(write(pki.folder, PAIR))
     assert settings.files == tuple(pki.folder / name for name in ("web.yml", "cert.pem", "key.pem"))
 
@@ -176,13 +173,12 @@ def test_garbage_between_the_marks_is_refused(pki: Pki, broken: str) -> None:
         webfile.load(write(pki.folder, PAIR + CLIENTS))
 
 
-def test_a_curve_that_this_python_cannot_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_curve_that_this_python_cannot_set(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
     """On an older Python the error has file and line, instead of OpenSSL's message."""
 
     def refuse(*_: object) -> None:
         raise ssl.SSLError("unknown group")
 
     monkeypatch.setattr(ssl.SSLContext, "set_ecdh_curve", refuse)
-    Pki.make(tmp_path)
     with pytest.raises(ConfigurationError, match=r"web\.yml:4: .*this Python cannot set that curve"):
-        webfile.load(write(tmp_path, PAIR + "  curve_preferences: [X25519]\n"))
+        webfile.load(write(pki.folder, PAIR + "  curve_preferences: [X25519]\n"))
