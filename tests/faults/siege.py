@@ -191,22 +191,19 @@ def besiege(folder: Path, seconds: float, attacks: Sequence[str], *, secure: boo
         connection.send(bombs[next(turns) % 3 == 0])
 
     turns, bombs = itertools.count(), _bombs()
-    flags, environ, authorization, tls = _secured(folder) if secure else ((), {}, "", None)
+    flags, authorization, tls = _secured(folder) if secure else ((), "", None)
     with caged() as cage, serving(receive) as receiver:
         text = _CONFIGURATION.replace("RECEIVER", receiver.url.removeprefix("http://"))
-        environ = environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
-
-        def start() -> contextlib.AbstractContextManager[Running]:
-            return running(
-                folder,
-                *flags,
-                config=text,
-                authorization=authorization,
-                tls=tls,
-                prefix=cage.prefix,
-                environ=environ,
-            )
-
+        start = functools.partial(
+            running,
+            folder,
+            *flags,
+            config=text,
+            authorization=authorization,
+            tls=tls,
+            prefix=cage.prefix,
+            environ={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url},
+        )
         with start() as program:
             memory = Memory(program.process.pid, folder / "state")
             clients = [one for one in _CLIENTS[secure] if one in attacks]
@@ -225,7 +222,7 @@ def besiege(folder: Path, seconds: float, attacks: Sequence[str], *, secure: boo
     )
 
 
-def _secured(folder: Path) -> tuple[tuple[str, ...], dict[str, str], str, ssl.SSLContext]:
+def _secured(folder: Path) -> tuple[tuple[str, ...], str, ssl.SSLContext]:
     Pki.make(folder)
     hashed = bcrypt.hashpw(b"right", bcrypt.gensalt(10)).decode()
     users = {
@@ -235,7 +232,7 @@ def _secured(folder: Path) -> tuple[tuple[str, ...], dict[str, str], str, ssl.SS
     (folder / "web.yml").write_text(json.dumps(users))
     authorization = "Basic " + base64.b64encode(b"prom:right").decode()
     context = ssl.create_default_context(cafile=folder / "ca.pem")
-    return ("--web.config.file", str(folder / "web.yml")), {}, authorization, context
+    return ("--web.config.file", str(folder / "web.yml")), authorization, context
 
 
 def _attack(
@@ -253,16 +250,11 @@ def _attack(
                 program.documents[0] = make(next(numbers))
                 begun = time.monotonic()
                 # As a kubelet does, which takes one failure for none.
-                eventually(lambda: _has_ended(program) or program.get("/-/healthy"))
-                assert not _has_ended(program), f"it has ended with status {program.process.returncode}"
+                eventually(lambda: program.process.poll() is not None or program.get("/-/healthy"))
+                assert program.process.poll() is None, f"status {program.process.returncode}"
                 longest = max(longest, time.monotonic() - begun)
                 time.sleep(_PAUSE)
     return longest
-
-
-def _has_ended(program: Running) -> bool:
-    """Return whether the process has ended."""
-    return program.process.poll() is not None
 
 
 def _honest(program: Running) -> None:

@@ -12,7 +12,7 @@ from exporter.serving.http import Request, Response
 from exporter.serving.server import Server
 from tests.end_to_end.program import eventually, resident
 from tests.faults.attackers import HELLO
-from tests.serving.support import GET, answer, connect, is_closed, serving
+from tests.serving.support import GET, answer, ask, connect, is_closed, serving
 
 LARGE = b"#" * 2**20
 
@@ -33,16 +33,6 @@ def deaf(server: Server) -> socket.socket:
     return peer
 
 
-def read_all(server: Server) -> int:
-    """Ask once, and return the length of the answer's body."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as peer:
-        peer.sendall(GET[:-2] + b"Connection: close\r\n\r\n")
-        answer = b""
-        while part := peer.recv(2**20):
-            answer += part
-    return len(answer.partition(b"\r\n\r\n")[2])
-
-
 def test_who_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many requests and no reading: an answer that nobody takes does not hold its connection for good."""
     with serving(large) as server:
@@ -52,7 +42,7 @@ def test_who_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
                 # Reading before that would be progress.
                 eventually(lambda: not server._tasks)
                 assert is_closed(peer)
-        assert read_all(server) == len(LARGE)
+        assert ask(server, connection="close") == (200, LARGE)
 
 
 def test_who_does_not_read_makes_room() -> None:
@@ -61,7 +51,7 @@ def test_who_does_not_read_makes_room() -> None:
         for _ in range(5):
             stack.enter_context(deaf(server))
         for _ in range(5):
-            assert read_all(server) == len(LARGE)
+            assert ask(server, connection="close") == (200, LARGE)
 
 
 def test_a_flood_of_half_open_handshakes(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:

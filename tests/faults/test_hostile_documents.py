@@ -156,7 +156,7 @@ def test_a_document_of_many_events_is_cut(build: Build, caplog: pytest.LogCaptur
     found = decode_document(events(*azure, azure[0] | {"Description": "again"}))
     assert (len(found.events), found.events[-1].description, found.defects) == (10_000, "again", ())
     wide = [raw_event(EventId=f"{number}", Description="\U0001f600" * 100_000) for number in range(20)]
-    assert sum(event.size for event in decode_document(events(*wide * 1)).events) < 20 * 9000
+    assert sum(event.size for event in decode_document(events(*wide)).events) < 20 * 9000
     large = [raw_event(EventId=f"{number}", Description="x" * 2000) for number in range(3000)]
     found = decode_document(events(*large))
     assert MOST_BYTES * 0.9 < sum(event.size for event in found.events) <= MOST_BYTES

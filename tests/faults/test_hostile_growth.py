@@ -12,18 +12,19 @@ from msgspec.structs import replace
 
 from exporter.config import Route
 from exporter.health import Health
-from exporter.model.advance import MOST_TRANSITIONS, advance
-from exporter.model.events import SCHEDULED, STARTED
+from exporter.model.advance import MOST_TRANSITIONS
+from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.jobs import TraceJobs
-from exporter.model.lifecycle import Known, Life, Transition, TransitionRecord
+from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.listing import MOST_IDS
 from exporter.model.messages import Message
 from exporter.model.past import MOST_PAST_BYTES, surplus_of
 from exporter.notifications.planning import Plan
 from exporter.state.store import Store
 from tests.bench import Build
-from tests.builders import document, raw_event, scheduled
+from tests.builders import raw_event, scheduled
 from tests.clocks import NOW, HandClock
+from tests.lives import Story
 from tests.notifications.golden_cases import VM
 from tests.tracing.test_export import SPAN
 
@@ -46,17 +47,14 @@ def test_counters_keep_few_unknown_types(build: Build) -> None:
 
 def test_history_has_an_end() -> None:
     """Ids that are new at every poll displace the oldest, which are deleted from the state, too."""
-    known, forgotten = Known(), 0
-    for incarnation in range(5):
-        found = [scheduled(event_id=f"{incarnation}-{n}") for n in range(5000)]
-        step = advance(
-            known, document(*found, incarnation=incarnation), NOW, instance="WestNO_0", watching=True
-        )
-        known, forgotten = step.known, forgotten + len(step.forgotten)
-    assert sum(life.event.size for life in known.past.values()) <= MOST_PAST_BYTES
-    assert list(known.past) == [f"3-{n}" for n in range(5000)][-len(known.past) :]
-    assert forgotten + len(known.past) == 20_000
-    assert len(known.past) > 3000
+    story, forgotten = Story(), 0
+    for turn in range(5):
+        found = [scheduled(event_id=f"{turn}-{n}") for n in range(5000)]
+        forgotten += len(story.feed(*found).forgotten)
+    assert sum(life.event.size for life in story.past) <= MOST_PAST_BYTES
+    assert list(story.known.past) == [f"3-{n}" for n in range(5000)][-len(story.past) :]
+    assert forgotten + len(story.past) == 20_000
+    assert len(story.past) > 3000
 
 
 @pytest.mark.parametrize(
@@ -77,12 +75,11 @@ def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
     clock = HandClock()
     store = Store.open(tmp_path, health=Health(clock), clock=clock)
     store.spans.lanes = ("otlp",)
-    plan, known = Plan([Route(("a", "b"))]), Known()
+    plan, story = Plan([Route(("a", "b"))]), Story()
     dropped: Counter[str] = Counter()
     for number in range(1, 30):
         found = [scheduled(event_id=f"{number}-{n}", description="\u20ac" * 2000) for n in range(120)]
-        step = advance(known, document(*found, incarnation=number), NOW, instance="WestNO_0", watching=True)
-        known = step.known
+        step = story.feed(*found)
         messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW)
         spans = [replace(SPAN, span_id=f"{number:08x}{n:08x}", name="\u20ac" * 2000) for n in range(120)]
         store.record(step, messages, traced=TraceJobs(tuple(spans), {}))
@@ -93,7 +90,7 @@ def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
     assert store.spans.take_displaced("otlp") + len(store.spans.waiting("otlp")) == 29 * 120
     store.close()
     again = Store.open(tmp_path, health=Health(clock), clock=clock)
-    assert again.load().current == known.current
+    assert again.load().current == story.known.current
     again.close()
 
 
@@ -102,7 +99,7 @@ def test_a_storm_for_three_targets_has_room(tmp_path: Path) -> None:
     clock = HandClock()
     store = Store.open(tmp_path, health=Health(clock), clock=clock)
     found = [scheduled(event_id=str(UUID(int=number))) for number in range(1000)]
-    step = advance(Known(), document(*found), NOW, instance="WestNO_0", watching=True)
+    step = Story().feed(*found)
     plan = Plan([Route(("mail", "chat", "pager"))])
     messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW, vm=VM)
     store.record(step, messages)
@@ -113,33 +110,27 @@ def test_a_storm_for_three_targets_has_room(tmp_path: Path) -> None:
 
 def test_changes_of_one_event_have_an_end() -> None:
     """Content that differs every minute is reported a thousand times; start and end are still reported."""
-    known = Known()
-    told: list[Message] = []
+    story, told = Story(), list[Message]()
+
+    def show(*events: ScheduledEvent) -> None:
+        step = story.feed(*events, after=timedelta(minutes=1))
+        told.extend(Plan([Route(("a",))]).compose(step.occurrences, instance="WestNO_0", now=story.now))
+
     for number in range(MOST_TRANSITIONS + 200):
-        found = document(scheduled(duration_seconds=number), incarnation=number)
-        now = NOW + timedelta(minutes=number)
-        step = advance(known, found, now, instance="WestNO_0", watching=True)
-        known = step.known
-        told += Plan([Route(("a",))]).compose(step.occurrences, instance="WestNO_0", now=now)
-    (life,) = known.current.values()
+        show(scheduled(duration_seconds=number))
+    (life,) = story.current
     assert len(life.transitions) == len(told) == MOST_TRANSITIONS
     assert life.event.duration_seconds == MOST_TRANSITIONS + 199
-    for found in (document(scheduled(event_status=STARTED), incarnation=9001), document(incarnation=9002)):
-        step = advance(known, found, NOW, instance="WestNO_0", watching=True)
-        known = step.known
-        told += Plan([Route(("a",))]).compose(step.occurrences, instance="WestNO_0", now=NOW)
+    show(scheduled(event_status=STARTED))
+    show()
     assert [message.transition.value for message in told[-2:]] == ["started", "completed"]
     assert len({message.sequence for message in told}) == len(told)
 
 
 def test_the_ids_of_one_event_have_an_end() -> None:
     """An event that is renewed, and reset, at every poll counts as another one after a while."""
-    known = Known()
+    story = Story()
     for number in range(4 * MOST_IDS):
         status = STARTED if number % 2 else SCHEDULED
-        found = scheduled(event_id=str((number + 1) // 2), event_status=status)
-        known = advance(
-            known, document(found, incarnation=number), NOW, instance="WestNO_0", watching=True
-        ).known
-    lives = (*known.current.values(), *known.past.values())
-    assert max(len(life.ids) for life in lives) == MOST_IDS
+        story.feed(scheduled(event_id=str((number + 1) // 2), event_status=status))
+    assert max(len(life.ids) for life in (*story.current, *story.past)) == MOST_IDS

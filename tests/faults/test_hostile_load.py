@@ -7,7 +7,6 @@ import json
 import re
 import threading
 from pathlib import Path
-from typing import Any
 
 import bcrypt
 import pytest
@@ -27,17 +26,6 @@ MOST_MIB = 400
 OPENMETRICS = {"Accept": "application/openmetrics-text;version=1.0.0", "Accept-Encoding": "gzip"}
 
 
-def many(incarnation: int, **fields: Any) -> bytes:
-    """Return ten thousand events of all types."""
-    return body(
-        *(
-            raw_event(EventId=f"{number:032x}", EventType=EVENT_TYPES[number % 5], **fields)
-            for number in range(MANY)
-        ),
-        incarnation=incarnation,
-    )
-
-
 @pytest.mark.timeout(700)
 def test_ten_thousand_events(tmp_path: Path) -> None:
     """All are processed, scraped, shown and decided; the gravest are reported in digests; nothing is left."""
@@ -55,7 +43,8 @@ notifications: {{targets: [{{name: t, url: "json://{receiver.authority}"}}]}}
 approval: {{mode: dry_run, leader: any, rules: [{{name: all, action: approve}}]}}
 """
         with running(tmp_path, config=config) as program:
-            program.show(many(2), 2)
+            every = [raw_event(EventId=f"{n:032x}", EventType=EVENT_TYPES[n % 5]) for n in range(MANY)]
+            program.show(body(*every, incarnation=2), 2)
             assert refused.wait(60)
             receiver.mood = 200
             exposed = program.get("/metrics", **OPENMETRICS)
