@@ -2,9 +2,19 @@
 
 import re
 import subprocess
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from scripts.alerts import RULE_FILES
+from scripts.alerts import ALERTS, RULE_FILES
+from tests.end_to_end.program import free_port, running
+
+EXAMPLE = ALERTS / "alertmanager.example.yml"
+
+
+def alertmanager(storage: Path) -> AbstractContextManager[str]:
+    """Run an Alertmanager with the example's configuration until the end of the block; yield its URL."""
+    flags = f"--config.file={EXAMPLE}", f"--storage.path={storage}", "--cluster.listen-address="
+    return running("prometheus-alertmanager", free_port(), *flags)
 
 
 def tool(*words: str | Path, cwd: Path | None = None, timeout: float = 240) -> str:

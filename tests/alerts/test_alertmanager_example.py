@@ -4,21 +4,13 @@ import json
 import re
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from scripts.alerts import ALERTS, alerts
-from tests.alerts.support import tool
-from tests.end_to_end.program import eventually, free_port, get, running
-
-EXAMPLE = ALERTS / "alertmanager.example.yml"
-
-
-def test_amtool_takes_it() -> None:
-    """It is a valid configuration."""
-    assert "SUCCESS" in tool("amtool", "check-config", EXAMPLE)
+from scripts.alerts import alerts
+from tests.alerts.support import EXAMPLE, alertmanager, tool
+from tests.end_to_end.program import eventually, get
 
 
 @pytest.mark.parametrize(
@@ -61,13 +53,12 @@ SINGLE = (
 
 def test_a_storm_inhibits_what_is_not_critical(tmp_path: Path) -> None:
     """With ScheduledEventsMany, single events of its job are reported only if they are critical."""
-    flags = (f"--config.file={EXAMPLE}", f"--storage.path={tmp_path}", "--cluster.listen-address=")
     sent = [{"alertname": "ScheduledEventsMany", "job": "vms", "severity": "critical"}]
     for job in ("vms", "spot"):
         for number, (name, kind, severity, _) in enumerate(SINGLE):
             event = {"event_id": str(number), "event_type": kind}
             sent.append({"alertname": name, "job": job, "severity": severity, **event})
-    with running("prometheus-alertmanager", free_port(), *flags) as url:
+    with alertmanager(tmp_path) as url:
         body = json.dumps([{"labels": labels} for labels in sent]).encode()
         headers = {"Content-Type": "application/json"}
         urllib.request.urlopen(urllib.request.Request(f"{url}/api/v2/alerts", body, headers)).close()
@@ -104,11 +95,7 @@ def test_it_names_alerts_that_exist() -> None:
 
 def test_a_group_is_not_looked_at_while_rules_are_evaluated() -> None:
     """Otherwise it would be seen with half of the alerts of an evaluation; `make test-fleet` shows it."""
-    for route in _event_routes(EXAMPLE.read_text()):
+    routes = yaml.safe_load(EXAMPLE.read_text())["route"]["routes"]
+    for route in (route for route in routes if "event_id" in route.get("group_by", [])):
         assert int(route["group_interval"].removesuffix("s")) % 5 == 0
         assert int(route["group_wait"].removesuffix("s")) % 5 in range(1, 4)
-
-
-def _event_routes(text: str) -> list[dict[str, Any]]:
-    routes = yaml.safe_load(text)["route"]["routes"]
-    return [route for route in routes if "event_id" in route.get("group_by", [])]

@@ -16,14 +16,10 @@ OTHER = """
 """
 
 
-def test_the_rule_files_are_what_the_mixin_says() -> None:
-    """Nobody edits them by hand, or forgets `make alerts`."""
+def test_what_is_checked_in_is_what_the_mixin_says() -> None:
+    """Nobody edits rules by hand, or forgets `make alerts`; its dashboards are those of `dashboards`."""
     made = build()
     assert {name: (ALERTS / name).read_text() for name in made} == made
-
-
-def test_the_dashboards_of_the_mixin_are_those_that_are_checked_in() -> None:
-    """They are the same strings, with the default configuration."""
     boards: dict[str, Any] = evaluate("mixin.grafanaDashboards")
     assert boards == {name: json.loads((ROOT / "dashboards" / name).read_text()) for name in boards}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.alerts import ALERTS
 from scripts.project import ROOT
-from tests.end_to_end.program import free_port, get, running
+from tests.alerts.support import alertmanager
+from tests.end_to_end.program import get
 from tests.http_server import Connection, Request, answer, serving
 
 SILENCE = ROOT / "examples" / "silence"
@@ -24,9 +24,7 @@ def run(hook: str, transition: str, *words: str, **environ: str) -> None:
 
 def test_alertmanager_is_silent_while_the_event_lasts(tmp_path: Path) -> None:
     """There is one silence, for the VM alone, which a second transition extends and the end expires."""
-    flags = [f"--config.file={ALERTS / 'alertmanager.example.yml'}", f"--storage.path={tmp_path}"]
-    program = running("prometheus-alertmanager", free_port(), *flags, "--cluster.listen-address=")
-    with program as url:
+    with alertmanager(tmp_path) as url:
         for transition, hours in (("imminent", "1"), ("started", "3")):
             run("alertmanager", transition, url, "vm", SILENCE_HOURS=hours)
         run("alertmanager", "started", url, "vm", INSTANCE_NAME="web-2")
