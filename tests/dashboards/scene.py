@@ -16,7 +16,7 @@ import yaml
 from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
 from tests.alerts.support import write_rules
 from tests.dashboards.reading import Asked, interpolate, spans
-from tests.end_to_end.program import eventually, exporter, free_port, get, running
+from tests.end_to_end.program import eventually, exporter, free_port, get, query, running
 from tests.notifications.receivers import Receiver, http_receiver
 
 JOB = "azure-scheduled-events-exporter"
@@ -65,13 +65,6 @@ class Machine:
         """Kill it."""
         self.running.close()
 
-    def pause(self, seconds: float) -> None:
-        """Suspend it for so long, as Azure freezes a VM."""
-        assert self.process, "only what runs can stand still"
-        self.process.send_signal(signal.SIGSTOP)
-        time.sleep(seconds)
-        self.process.send_signal(signal.SIGCONT)
-
 
 @dataclass
 class Scene:
@@ -89,21 +82,21 @@ class Scene:
         scenario = Scenario(name="scene", title="Scene", description="", vms=VMS, events=events)
         self.simulator.start_scenario(scenario)
 
-    def now(self, expression: str, **variables: str) -> list[dict[str, Any]]:
-        """Ask for an expression's present value."""
-        return _ask(f"{self.server}/api/v1/query", {"query": interpolate(expression, variables)})
-
     def until(self, expression: str, *, within: float = 120.0) -> list[dict[str, Any]]:
         """Wait until an expression has a value."""
-        return eventually(lambda: self.now(expression), within=within)
+        return eventually(lambda: query(self.server, expression), within=within)
 
     def stand_still(self, vm: str, seconds: float, counter: str = "observed_pause_seconds_count") -> None:
-        """Pause a VM until that is counted: a pause within a request is not noticed."""
+        """Suspend a VM, as a Freeze does, until that is counted: a pause within a request is not noticed."""
         total = f'sum(azure_scheduled_events_{counter}{{instance="{vm}"}})'
-        before = self.now(total)[0]["value"][1]
+        before = query(self.server, total)[0]["value"][1]
+        process = self.exporters[vm].process
+        assert process, "only what runs can stand still"
 
         def counted() -> bool:
-            self.exporters[vm].pause(seconds)
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(seconds)
+            process.send_signal(signal.SIGCONT)
             with contextlib.suppress(AssertionError):
                 return bool(self.until(f"{total} > {before}", within=5))
             return False
@@ -119,18 +112,17 @@ class Scene:
         seconds = max(int(end - self.began), 1)
         interval = max(seconds / points, self.scrape) * (_COARSE if asked.coarse else 1)
         values = spans(seconds, interval=interval, scrape=self.scrape, instance=instance)
-        query = interpolate(asked.expression, values)
+        expression = interpolate(asked.expression, values)
         if asked.instant:
-            found = _ask(f"{self.server}/api/v1/query", {"query": query, "time": f"{end:.3f}"})
+            found = self.api("query", query=expression, time=f"{end:.3f}")["result"]
             return [{**series, "values": [series["value"]]} for series in found]
         period = {"start": f"{end - seconds:.3f}", "end": f"{end:.3f}", "step": f"{interval:.3f}"}
-        return _ask(f"{self.server}/api/v1/query_range", {"query": query, **period})
+        result: list[dict[str, Any]] = self.api("query_range", query=expression, **period)["result"]
+        return result
 
-
-def _ask(url: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
-    answer = json.loads(get(f"{url}?{urllib.parse.urlencode(parameters)}"))
-    result: list[dict[str, Any]] = answer["data"]["result"]
-    return result
+    def api(self, path: str, **parameters: str) -> Any:
+        """Ask the API of Prometheus, and return the data of its answer."""
+        return json.loads(get(f"{self.server}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"))["data"]
 
 
 @contextlib.contextmanager

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dashboards.source.promql import (
     PREFIX,
     RECORDED,
@@ -60,25 +62,15 @@ def _check(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_first_event_of_a_kind_counts(tmp_path: Path) -> None:
-    """A series that appears with its first event counts as an increase of one, unlike with `increase`."""
-    counter = grew(ALL.metric("notice_seconds_count"))
-    born = _series("notice_seconds_count", "_x4 1x10", event_type="Freeze")
-    _check(tmp_path, f"sum({counter})", [born], {"{}": 1})
-
-
-def test_what_was_counted_before_does_not_count(tmp_path: Path) -> None:
-    """A series that did not change has not grown, however large it is."""
-    counter = grew(ALL.metric("notice_seconds_count"))
-    old = _series("notice_seconds_count", "7x20", event_type="Freeze")
-    _check(tmp_path, f"sum({counter})", [old], {"{}": 0})
-
-
-def test_a_restart_does_not_uncount(tmp_path: Path) -> None:
-    """A counter that began again at 0 has grown by what it shows now."""
-    counter = grew(ALL.metric("transitions_total"))
-    restarted = _series("transitions_total", "4x4 _x3 0 0 1 1", event_type="Freeze", transition="started")
-    _check(tmp_path, f"round(sum({counter}))", [restarted], {"{}": 1})
+@pytest.mark.parametrize(
+    ("values", "growth"),
+    [("_x4 1x10", 1), ("7x20", 0), ("4x4 _x3 0 0 1 1", 1)],
+    ids=["it appears with its first event", "it does not change", "it begins again at 0"],
+)
+def test_what_a_counter_has_grown_by(tmp_path: Path, values: str, growth: int) -> None:
+    """The first event of a kind counts, unlike with `increase`, and a restart takes nothing back."""
+    counter = _series("transitions_total", values, event_type="Freeze", transition="started")
+    _check(tmp_path, f"sum({grew(ALL.metric('transitions_total'))})", [counter], {"{}": growth})
 
 
 def test_a_counter_that_rose_keeps_its_zeros(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Every query of every panel, asked of a real Prometheus that has watched several VMs live through events."""
 
-import json
-import urllib.parse
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +11,7 @@ from PIL import Image
 from exporter.simulator import EventPlan
 from tests.dashboards.reading import NAMES, Asked, asked, interpolate, load, panels, queries, spans
 from tests.dashboards.scene import Scene, scene
-from tests.end_to_end.program import eventually, get
+from tests.end_to_end.program import eventually, query
 
 P = "azure_scheduled_events_"
 IDLE = {
@@ -83,7 +81,7 @@ def test_every_query_gives_data(played: Scene) -> None:
         if not _values(played, name, asks)
     }
     assert not empty, "\n".join(" | ".join(one) for one in empty)
-    names = {series["__name__"] for series in _series(played)}
+    names = {series["__name__"] for series in played.api("series", **{"match[]": '{job=~".+"}'})}
     wanted = {metric for name in NAMES for asks in queries(load(name)) for metric in asks.metrics}
     assert wanted <= names
 
@@ -132,15 +130,14 @@ def _exemplars(played: Scene) -> None:
     assert asking
     for expression in asking:
         instance = "demo_0" if '="$instance"' in expression else ".*"
-        query = interpolate(expression, spans(60, interval=1, scrape=1, instance=instance))
-        traces = eventually(partial(_traces, played, query))
+        asked_for = interpolate(expression, spans(60, interval=1, scrape=1, instance=instance))
+        traces = eventually(partial(_traces, played, asked_for))
         assert all(len(trace) == 32 for trace in traces)
 
 
-def _traces(played: Scene, query: str) -> set[str]:
+def _traces(played: Scene, expression: str) -> set[str]:
     period = {"start": f"{played.began:.0f}", "end": f"{played.began + 600:.0f}"}
-    url = f"{played.server}/api/v1/query_exemplars?{urllib.parse.urlencode({'query': query, **period})}"
-    found = json.loads(get(url))["data"]
+    found = played.api("query_exemplars", query=expression, **period)
     return {one["labels"]["trace_id"] for series in found for one in series["exemplars"]}
 
 
@@ -148,12 +145,6 @@ def _values(played: Scene, name: str, asks: Asked) -> list[str]:
     instance = "demo_0" if name == "instance" else ".*"
     found = played.ask(asks, instance=instance)
     return [value for series in found for _, value in series["values"] if value != "NaN"]
-
-
-def _series(played: Scene) -> list[dict[str, str]]:
-    query = urllib.parse.urlencode({"match[]": '{job=~".+"}'})
-    found: list[dict[str, str]] = json.loads(get(f"{played.server}/api/v1/series?{query}"))["data"]
-    return found
 
 
 def _panel(title: str, kind: str) -> dict[str, Any]:
@@ -171,7 +162,7 @@ def _rows(played: Scene, title: str, label: str) -> dict[str, list[float]]:
     """Return a table's rows by a label: the values of the queries that have any."""
     panel = _panel(title, "table")
     rows: dict[str, list[float]] = {}
-    known = played.now(f"last_over_time({P}event_info[10m])")
+    known = query(played.server, f"last_over_time({P}event_info[10m])")
     events = {series["metric"]["event_id"]: series["metric"][label] for series in known}
     for target in panel["targets"]:
         for series in played.ask(asked(panel, target)):
