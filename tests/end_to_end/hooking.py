@@ -55,19 +55,11 @@ class Bench:
     @contextlib.contextmanager
     def running(self, *flags: str, **environ: str) -> Iterator["subprocess.Popen[bytes]"]:
         """Run the exporter until the end of the block, where it is killed if it still runs."""
-        flags = ("--config.file", str(self.folder / "exporter.yml"), "--poll.interval", "200ms", *flags)
-        marks = {MARK: self.mark, "HERE": str(self.folder)}
-        state = self.folder / "state"
-        json_log = ("--log.format", "json")
-        with exporter(
-            self.imds.urls[self.vm],
-            state,
-            self.port,
-            *flags,
-            *json_log,
-            environ=marks | environ,
-            log=self.log_file,
-        ) as process:
+        flags = ("--poll.interval", "200ms", "--log.format", "json", *flags)
+        flags = ("--config.file", str(self.folder / "exporter.yml"), *flags)
+        environ = {MARK: self.mark, "HERE": str(self.folder)} | environ
+        imds, state = self.imds.urls[self.vm], self.folder / "state"
+        with exporter(imds, state, self.port, *flags, environ=environ, log=self.log_file) as process:
             eventually(lambda: get(f"{self.url}/-/ready"))
             yield process
 

@@ -30,11 +30,10 @@ NODE_DOWN = {
 
 @dataclass
 class Site:
-    """Everything that runs; ``processes`` and ``ports`` are the exporters', by the VM's name."""
+    """Everything that runs; ``processes`` are the exporters, by the VM's name."""
 
     simulators: Sequence[Simulator]
     processes: "dict[str, subprocess.Popen[bytes]]"
-    ports: dict[str, int]
     receiver: Receiver
     prometheus: str
     alertmanager: str
@@ -131,7 +130,7 @@ def site(folder: Path) -> Iterator[Site]:
         flags = [f"--config.file={prometheus_file(folder, ports, theirs)}"]
         program = running("prometheus", own, *flags, f"--storage.tsdb.path={folder / 'tsdb'}")
         prometheus = stack.enter_context(program)
-        yield Site(simulators, processes, ports, receiver, prometheus, alertmanager)
+        yield Site(simulators, processes, receiver, prometheus, alertmanager)
 
 
 def test_an_event_of_many_vms_is_one_message_and_explains_what_it_takes_down(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import termios
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from tests.end_to_end.program import eventually, get
 PROGRAM = [sys.executable, "-u", "-m", "exporter"]
 
 
-@contextmanager
+@contextlib.contextmanager
 def running(*words: str, output: Path, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
     with output.open("wb") as stream:
         environment = os.environ | {"TMPDIR": str(folder)}

@@ -22,22 +22,35 @@ from tests.notifications.receivers import Receiver, http_receiver
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "haproxy"
 
 
-def haproxy() -> str:
-    """Return the program, which Debian keeps where only root looks."""
-    program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
-    assert program, "haproxy is not installed; make test installs it"
-    return program
-
-
 class Balancer:
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "haproxy.cfg"
-        self.socket = folder / "haproxy.sock"
-        self.port = free_port()
+    """HAProxy by the example with addresses of loopback; ``stats`` is the port of its stats socket."""
+
+    def __init__(self, setting: Bench, application: Receiver) -> None:
+        self.file = setting.folder / "haproxy.cfg"
+        self.socket = setting.folder / "haproxy.sock"
+        self.port, self.stats = free_port(), free_port()
+        text = (EXAMPLE / "haproxy.cfg").read_text()
+        for theirs, ours in (
+            (
+                "stats socket ipv4@10.0.0.2:9999",
+                f"stats socket {self.socket} level admin\n    stats socket ipv4@127.0.0.1:{self.stats}",
+            ),
+            ("bind :80", f"bind 127.0.0.1:{self.port}"),
+            ("port 9843 inter 1s", f"port {setting.port} inter 1s"),
+            ("10.0.0.11:8080", application.authority),
+            ("    server vm-2 10.0.0.12:8080\n", ""),
+            ("server vm-1", "server vm"),
+        ):
+            assert theirs in text
+            text = text.replace(theirs, ours)
+        self.file.write_text(text)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        process = subprocess.Popen([haproxy(), "-db", "-q", "-f", str(self.file)], stderr=subprocess.DEVNULL)
+        # Debian keeps it where only root looks.
+        program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+        assert program, "haproxy is not installed; make test installs it"
+        process = subprocess.Popen([program, "-db", "-q", "-f", str(self.file)], stderr=subprocess.DEVNULL)
         try:
             eventually(lambda: self.ask("show info"))
             yield
@@ -68,70 +81,31 @@ def application() -> Iterator[Receiver]:
         yield made
 
 
-@pytest.fixture
-def balancer(tmp_path: Path) -> Balancer:
-    return Balancer(tmp_path)
-
-
 def in_minutes(minutes: float) -> str:
     return format_datetime(datetime.now(UTC) + timedelta(minutes=minutes), usegmt=True)
 
 
-def serves(balancer: Balancer) -> bool:
-    """Return whether a user's request gets through to the application."""
-    try:
-        return get(f"http://127.0.0.1:{balancer.port}/") == "{}"
-    except OSError:
-        return False
-
-
-def example(setting: Bench, balancer: Balancer, application: Receiver) -> int:
-    """Take over the example with addresses of loopback; return the port of its stats socket."""
-    stats = free_port()
-    text = (EXAMPLE / "haproxy.cfg").read_text()
-    for theirs, ours in (
-        (
-            "stats socket ipv4@10.0.0.2:9999",
-            f"stats socket {balancer.socket} level admin\n    stats socket ipv4@127.0.0.1:{stats}",
-        ),
-        ("bind :80", f"bind 127.0.0.1:{balancer.port}"),
-        ("port 9843 inter 1s", f"port {setting.port} inter 1s"),
-        ("10.0.0.11:8080", application.authority),
-        ("    server vm-2 10.0.0.12:8080\n", ""),
-        ("server vm-1", "server vm"),
-    ):
-        assert theirs in text
-        text = text.replace(theirs, ours)
-    balancer.file.write_text(text)
-    return stats
-
-
-def test_the_example(setting: Bench, balancer: Balancer, application: Receiver) -> None:
+def test_the_example(setting: Bench, application: Receiver) -> None:
     """Its check takes the VM out and puts it back; while no VM is left, the one that is out serves."""
-    example(setting, balancer, application)
+    balancer = Balancer(setting, application)
     with setting.running(), balancer.running():
         eventually(lambda: balancer.sees("UP", "L7OK"))
         setting.tell(event(NotBefore=in_minutes(4)))
         eventually(lambda: balancer.sees("DOWN", "L7STS"))
-        eventually(lambda: serves(balancer))
+        eventually(lambda: get(f"http://127.0.0.1:{balancer.port}/") == "{}")
         setting.tell()
         eventually(lambda: balancer.sees("UP", "L7OK"))
 
 
-def test_the_example_of_a_hook(setting: Bench, balancer: Balancer, application: Receiver) -> None:
+def test_the_example_of_a_hook(setting: Bench, application: Receiver) -> None:
     """The hook drains the server from the announcement on, until the last event is gone."""
-    stats = example(setting, balancer, application)
+    balancer = Balancer(setting, application)
     balancer.file.write_text(balancer.file.read_text().replace("option httpchk", "#"))
     settings = yaml.safe_load((EXAMPLE / "exporter.yml").read_text())
     (hook,) = settings["hooks"]
     assert hook["command"][0] == "python3"
-    hook["command"] = [
-        sys.executable,
-        str(EXAMPLE / "set_server.py"),
-        setting.url,
-        f"127.0.0.1:{stats}",
-        "app/vm",
-    ]
+    program = [sys.executable, str(EXAMPLE / "set_server.py")]
+    hook["command"] = [*program, setting.url, f"127.0.0.1:{balancer.stats}", "app/vm"]
     setting.configure(hook, in_service=settings["in_service"])
     far, gone = {"NotBefore": in_minutes(600)}, ("a", "b")
     with setting.running(), balancer.running():
