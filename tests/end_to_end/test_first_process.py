@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.builders import body, raw_event
-from tests.end_to_end.program import children, eventually, exporter, free_port, get
-from tests.http_server import answer, serving
+from tests.end_to_end.program import children, eventually
+from tests.faults.running import running
 
 _NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 # Whoever is not root makes the namespace in one of users, or by sudo.
 WAYS = (_NAMESPACE, (*_NAMESPACE, "--user", "--map-root-user"), ("sudo", "--non-interactive", *_NAMESPACE))
-FREEZE = answer(body(raw_event(Resources=["vm_0"])))
 CONFIG = """
 hooks:
   - name: leaves
@@ -43,22 +42,17 @@ def first_process(parent: int) -> int:
 
 def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...]) -> None:
     """Orphans of hooks do not remain zombies; SIGTERM still ends the program properly."""
-    port, log, config = free_port(), tmp_path / "log", tmp_path / "config.yml"
-    config.write_text(CONFIG.format(folder=tmp_path))
-    flags = ("--config.file", str(config), "--instance.name", "vm_0")
-    with (
-        serving(FREEZE) as imds,
-        exporter(imds.url, tmp_path / "state", port, *flags, log=log, prefix=prefix) as process,
-    ):
+    with running(tmp_path, config=CONFIG.format(folder=tmp_path), prefix=prefix) as program:
+        program.show(body(raw_event(), incarnation=2), 2)
         eventually(lambda: (tmp_path / "left").read_text().count("left") == 3)
-        first = first_process(process.pid)
+        first = first_process(program.process.pid)
         # The exporter itself is all that is left below the first process.
         eventually(lambda: len(children(first)) == 1)
-        (program,) = children(first)
-        assert get(f"http://127.0.0.1:{port}/-/healthy")
+        (exporter,) = children(first)
+        assert program.get("/-/healthy")
         sudo = prefix[:2] if prefix[0] == "sudo" else ()
         subprocess.run([*sudo, "kill", "-TERM", str(first)], check=True)
-        assert process.wait(30) == 0
-        assert not Path(f"/proc/{program}").exists()
-    assert "stopped" in log.read_text()
-    assert "raceback" not in log.read_text()
+        assert program.process.wait(30) == 0
+        assert not Path(f"/proc/{exporter}").exists()
+    assert "stopped" in program.log.read_text()
+    assert "raceback" not in program.log.read_text()

@@ -87,6 +87,8 @@ def running(
 
     file, log, port = folder / "config.yml", folder / "log", free_port()
     file.write_text(config)
+    # With a prefix another user may run it.
+    file.chmod(0o644)
     flags = ("--instance.name", "WestNO_0", "--config.file", str(file), *flags)
     with (
         serving(azure) as imds,

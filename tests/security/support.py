@@ -1,36 +1,17 @@
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
-from tests.end_to_end.program import get
-from tests.http_server import Connection, Request, answer
+from tests.faults.running import Running
 
-NAME = "WestNO_0"
 CANARY = "canary-4711"
-FLAGS = ("--instance.name", NAME, "--poll.interval", "200ms")
+_FREEZE = raw_event(Resources=["WestNO_0"])
+# IMDS keeps both events, whatever is approved.
+DOCUMENT = body(_FREEZE, _FREEZE | {"EventId": REBOOT_ID, "EventType": "Reboot"}, incarnation=2)
 
 
-@dataclass
-class Azure:
-    """IMDS with a Freeze and a Reboot, which it keeps whatever is approved; ``approvals`` are bodies."""
-
-    document: bytes = body(
-        raw_event(Resources=[NAME]), raw_event(EventId=REBOOT_ID, EventType="Reboot", Resources=[NAME])
-    )
-    approvals: list[bytes] = field(default_factory=list)
-
-    def respond(self, connection: Connection, request: Request) -> None:
-        if request.method == "GET":
-            connection.send(answer(self.document))
-        else:
-            self.approvals.append(request.body)
-            connection.send(answer())
-
-
-def configuration(folder: Path, **sections: Any) -> Path:
-    """Write a configuration with a target, by ``${ONCALL_URL}``, a hook for the Freeze and an approval of it.
+def configuration(folder: Path) -> str:
+    """Return a configuration with a target, by ``${ONCALL_URL}``, a hook for the Freeze and its approval.
 
     The Reboot is held. Each time that the hook runs it writes a line to the file "ran", and prints its
     variables.
@@ -41,15 +22,13 @@ def configuration(folder: Path, **sections: Any) -> Path:
         "command": ["/bin/sh", "-c", f"env; echo $EVENT_ID >> {folder}/ran"],
     }
     rule = {"name": "freezes", "match": {"event_types": ["Freeze"]}, "action": "approve"}
-    whole: dict[str, Any] = {
+    whole = {
+        "imds": {"poll_interval": "200ms"},
         "notifications": {"targets": [{"name": "oncall", "url": "${ONCALL_URL}"}]},
         "hooks": [hook],
         "approval": {"mode": "on", "rules": [rule | {"require_hooks": ["note"]}]},
     }
-    path = folder / "exporter.yml"
-    path.write_text(json.dumps(whole | sections))
-    path.chmod(0o644)
-    return path
+    return json.dumps(whole)
 
 
 def runs(folder: Path) -> list[str]:
@@ -57,6 +36,11 @@ def runs(folder: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def approved(url: str) -> bool:
-    events = json.loads(get(f"{url}/api/v1/events"))["current"]
+def approvals(program: Running) -> int:
+    """Return how many approvals IMDS got."""
+    return sum(request.method == "POST" for request in program.imds.requests)
+
+
+def approved(program: Running) -> bool:
+    events = json.loads(program.get("/api/v1/events"))["current"]
     return [event["approval"]["state"] for event in events if event["id"] == FREEZE_ID] == ["approved"]

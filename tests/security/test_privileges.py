@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.program import eventually, exporter, free_port
-from tests.http_server import serving
+from tests.end_to_end.program import eventually
+from tests.faults.running import running
 from tests.notifications.receivers import http_receiver
-from tests.security.support import FLAGS, Azure, approved, configuration, runs
+from tests.security.support import DOCUMENT, approvals, approved, configuration, runs
 
 NOBODY = 65534
 _NOTHING = ("--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs")
@@ -45,23 +45,18 @@ def status(pid: int) -> dict[str, str]:
 
 def test_everything_works_without_privileges(open_folder: Path, prefix: tuple[str, ...]) -> None:
     """Polling, serving, the state, a hook, messages and an approval; and a stop in good order."""
-    azure, port, log = Azure(), free_port(), open_folder / "log"
-    flags = ("--config.file", str(configuration(open_folder)), *FLAGS)
-    with serving(azure.respond) as imds, http_receiver() as receiver:
+    with http_receiver() as receiver:
         environ = {"ONCALL_URL": f"json://{receiver.authority}", "HOME": "/nonexistent"}
-        with exporter(
-            imds.url, open_folder / "state", port, *flags, environ=environ, log=log, prefix=prefix
-        ) as process:
-            eventually(lambda: approved(f"http://127.0.0.1:{port}") and len(receiver.requests) == 3)
-            found = status(process.pid)
-            process.terminate()
-            assert process.wait(30) == 0
+        text = configuration(open_folder)
+        with running(open_folder, config=text, environ=environ, prefix=prefix) as program:
+            program.show(DOCUMENT, 2)
+            eventually(lambda: approved(program) and len(receiver.requests) == 3)
+            found = status(program.process.pid)
+            written = program.stop()
     assert {found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {"0" * 16}
     assert found["NoNewPrivs"] == "1"
     if f"--reuid={NOBODY}" in prefix:
         assert set(found["Uid"].split()) == {str(NOBODY)}
     assert runs(open_folder)
-    assert len(azure.approvals) == 1
-    written = log.read_text()
+    assert approvals(program) == 1
     assert "degraded" not in written
-    assert "Traceback" not in written
