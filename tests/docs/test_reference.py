@@ -1,16 +1,19 @@
 """The metrics, messages and addresses in the documentation; `scripts.reference` checks names."""
 
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 from apprise import Apprise
 
+from exporter.config import Config, Overrides, loading
 from exporter.health import Health
 from exporter.metrics import EventCollector, SnapshotCollector
 from exporter.model.views import Snapshot
 from tests.alerts.test_rules import exposed
 from tests.clocks import HandClock
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, blocks
 
 PREFIX = "azure_scheduled_events_"
 SERVICES = re.findall(
@@ -34,6 +37,19 @@ def test_every_metric_with_its_labels() -> None:
             real.setdefault(name, set()).update(used - {"le"})
     assert shown.keys() == real.keys() | {family.name for family in possible}
     assert {name: shown[name] for name in real} == real
+
+
+def test_the_defaults(tmp_path: Path) -> None:
+    """The sample of all sections has the default of each key; only targets and routes have none."""
+    (sample,) = (
+        yaml.safe_load(block.text)
+        for block in blocks("yaml")
+        if block.page.name == "configuration.md" and block.text.startswith("imds:")
+    )
+    del sample["notifications"]["targets"], sample["notifications"]["routes"]
+    file = tmp_path / "c.yml"
+    file.write_text(yaml.safe_dump(sample))
+    assert loading.load(file, Overrides()) == Config()
 
 
 def test_the_sample_of_a_message_is_one() -> None:
