@@ -17,9 +17,9 @@ class ExporterError(Exception):
 class ConfigurationError(ExporterError):
     """Flags or files are invalid: exit status 2. Each of ``problems`` has place, cause and remedy."""
 
-    def __init__(self, *problems: str) -> None:
-        super().__init__(*problems)
-        self.problems = problems
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return self.args
 
     def __str__(self) -> str:
         return "; ".join(self.problems)

@@ -8,9 +8,9 @@ from exporter.errors import quoted
 
 
 @overload
-def rfc3339(at: datetime, *, milliseconds: bool = False) -> str: ...
+def rfc3339(at: datetime, *, milliseconds: bool = ...) -> str: ...
 @overload
-def rfc3339(at: None, *, milliseconds: bool = False) -> None: ...
+def rfc3339(at: None, *, milliseconds: bool = ...) -> None: ...
 
 
 def rfc3339(at: datetime | None, *, milliseconds: bool = False) -> str | None:
@@ -30,8 +30,6 @@ _FORM = "(?a)" + "".join(rf"(?:(\d+){unit})?" for unit in _UNITS)
 
 def format_duration(seconds: float) -> str:
     """Return seconds in the format of `parse_duration`, to the millisecond."""
-    if seconds < 0:
-        return "-" + format_duration(-seconds)
     left = round(seconds * 1000)
     parts = []
     for unit in ("d", "h", "m", "s", "ms"):

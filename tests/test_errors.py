@@ -39,10 +39,10 @@ def test_mistakes_are_collected() -> None:
     """Configuration errors are raised together, each once, by their lines; other errors at once."""
     mistakes = Mistakes()
     mistakes.check()
-    for problems in (("a:b.yml:10: x", "no line"), ("a:b.yml:9: y", "no line")):
+    for problems in (("a:b:10: x", "a:b:1: y"), ("a:b:9: z", "no line"), ("no line",)):
         with mistakes:
             raise ConfigurationError(*problems)
-    with pytest.raises(ConfigurationError, match=r"^no line; a:b\.yml:9: y; a:b\.yml:10: x$"):
+    with pytest.raises(ConfigurationError, match=r"^no line; a:b:1: y; a:b:9: z; a:b:10: x$"):
         mistakes.check()
     with pytest.raises(KeyError), mistakes:
         raise KeyError

@@ -75,7 +75,7 @@ def roughly(ahead: timedelta) -> str:
 def utc(at: object) -> str:
     """Return an aware time as ``2026-03-04 22:15:00 UTC``, ``unknown`` for None, anything else unchanged."""
     if isinstance(at, datetime):
-        return at.astimezone(UTC).isoformat(sep=" ", timespec="seconds")[:19] + " UTC"
+        return at.astimezone(UTC).isoformat(sep=" ", timespec="seconds").replace("+00:00", " UTC")
     return "unknown" if at is None else str(at)
 
 

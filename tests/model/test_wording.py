@@ -21,6 +21,7 @@ def test_small_words() -> None:
         (0.9, "1 s"),
         (59, "59 s"),
         (725, "12 min 5 s"),
+        (3599, "59 min 59 s"),
         (11520, "3 h 12 min"),
         (97200, "1 day 3 h"),
         (172800, "2 days"),
@@ -28,6 +29,8 @@ def test_small_words() -> None:
         (3599.7, "1 h"),
         (86_390, "1 day"),
         (7140, "1 h 59 min"),
+        (86_340, "23 h 59 min"),
+        (7_776_000, "90 days"),
         (60, "1 min"),
         (3600, "1 h"),
         (169_200, "1 day 23 h"),
@@ -77,5 +80,7 @@ def test_times_are_said_from_now(seconds: float, expected: str, rough: str) -> N
 
 
 def test_an_unknown_type_is_admitted() -> None:
-    """A type that Azure adds later is shown, and not explained wrongly."""
+    """A type that Azure adds later is shown, and not explained wrongly; so are other words and values."""
     assert "does not know" in words.effect("Levitate")
+    assert [words.requester(source) for source in ("Robot", "")] == ["Robot", "unknown"]
+    assert [words.utc(at) for at in (NOW, None, "soon")] == ["2026-03-04 22:00:00 UTC", "unknown", "soon"]
