@@ -110,7 +110,7 @@ def _parse_time(text: str | None) -> datetime | None:
     plain, leaps = _LEAP_SECOND.subn(r"\g<1>59", text) if ":60" in text else (text, 0)
     plain, days = _END_OF_DAY.subn(r"\g<1>00:00:00", plain) if "24:00" in plain else (plain, 0)
     try:
-        is_iso = plain[0].isdigit() and "-" in plain
+        is_iso = plain[:4].isdigit()
         found = datetime.fromisoformat(plain.upper()) if is_iso else parsedate_to_datetime(plain)
         aware = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
         return aware + timedelta(days=days, seconds=leaps)

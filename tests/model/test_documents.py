@@ -56,6 +56,7 @@ def test_not_before_is_blank_once_started(blank: Any) -> None:
         ("Fri, 02 Jan 2026 03:04:05 GMT", AT),
         ("Mon, 02 Jan 2026 03:04:05 GMT", AT),
         ("02 Jan 2026 03:04:05 GMT", AT),
+        ("2 Jan 2026 03:04:05 -0000", AT),
         ("Fri, 02 Jan 2026 04:04:05 +0100", AT),
         ("Fri, 02 Jan 2026 03:04:05 -0000", AT),
         ("Fri, 02 Jan 2026 03:04:05", AT),
@@ -130,9 +131,12 @@ def test_statuses(written: str, status: str) -> None:
     assert (found.event_status, found.event_type) == (status, "Teleport")
 
 
-@pytest.mark.parametrize(("written", "number"), [('"12"', 12), ('" 12 "', 12), ('"-3"', -3), ("0", 0)])
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [('"12"', 12), ('" 12 "', 12), ('"-3"', -3), ("0", 0), ("9223372036854775807", 2**63 - 1)],
+)
 def test_an_incarnation_in_quotes(written: str, number: int) -> None:
-    """A quoted number is accepted."""
+    """A quoted number is accepted, and so is one of 64 bits."""
     body = f'{{"DocumentIncarnation": {written}, "Events": []}}'
     assert decode_document(body.encode()) == Document(number)
 
