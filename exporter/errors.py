@@ -132,7 +132,7 @@ def program(command: str) -> str:
     """
     folders = [str(path) for path in Path(command).parents if os.path.isdir(path)]  # noqa: PTH112  # never raises
     folder = next((path for path in folders if command.startswith(path)), "")
-    name, *arguments = command[len(folder) :].split(maxsplit=1) or [""]
+    name, *arguments = command[len(folder) :].split() or [""]
     shown = quoted(name) if may_be_secret(name) else folder + name
     return f"{shown} ..." if arguments else shown
 

@@ -180,7 +180,7 @@ def _with_replacements(body: bytes) -> bytes:
     done = 0
     with valid.getbuffer() as view:
         for found in _ESCAPES.finditer(view):
-            if found.start(1) >= 0:
+            if found[1]:
                 replaced.write(view[done : found.start()])
                 replaced.write(_REPLACED)
                 done = found.end()

@@ -255,8 +255,7 @@ def due_hooks(life: Life, done: int) -> Iterator[Occurrence]:
         newest[record.transition] = number
     for number in newest.values():
         record = life.transitions[number]
-        is_newest = number + 1 == len(life.transitions)
-        after = life if is_newest else replace(life, transitions=life.transitions[: number + 1])
+        after = replace(life, transitions=life.transitions[: number + 1])
         yield Occurrence(after, record.transition, record.at)
 
 

@@ -64,16 +64,12 @@ class DirectoryLock:
             return
         self.release()
         descriptor = self._open()
-        try:
-            holder = None if _try_lock(descriptor) else _holder(descriptor)
-        except OSError:
-            os.close(descriptor)
-            raise
-        if holder is not None:
-            os.close(descriptor)
-            raise StateDirectoryInUseError(
-                f"{self._directory} is in use by another exporter{holder}; use separate state directories"
-            )
+        with contextlib.ExitStack() as refused:
+            refused.callback(os.close, descriptor)
+            if not _try_lock(descriptor):
+                used = f"{self._directory} is in use by another exporter{_holder(descriptor)}"
+                raise StateDirectoryInUseError(f"{used}; use separate state directories")
+            refused.pop_all()
         self._descriptor = descriptor
         # The pid is only for error messages: the lock works on a full or read-only disk, too.
         with contextlib.suppress(OSError):

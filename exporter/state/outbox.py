@@ -21,7 +21,7 @@ class Item(NamedTuple):
     life: str
     sequence: int
     severity: Severity
-    place: int = 0
+    place: int
 
     @property
     def id(self) -> tuple[str, int]:

@@ -43,8 +43,8 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "three million empty events": (lambda: junk(b"{}", BODY_LIMIT // 3 - 20), "more than 400000 values"),
     "a million names": (lambda: events(raw_event(Resources=["a"] * 10**6)), "more than 400000 values"),
     "over 1,000 that cannot be read": (
-        lambda: junk(b"1", 1001),
-        "over 1000 events cannot be read: event without a readable id",
+        lambda: events(*[1] * 1000, {"EventId": "last"}),
+        "over 1000 events cannot be read: event last: Object missing required field",
     ),
     "an incarnation of 8 MiB": (
         lambda: b'{"DocumentIncarnation":' + b"9" * ROOM + b',"Events":[]}',

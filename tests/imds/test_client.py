@@ -32,7 +32,7 @@ def failure(call: Callable[[], object]) -> ImdsError:
         call()
     except ImdsError as error:
         # The original holds on to frames and so, in a cycle with the test's own, to urllib3's open socket.
-        return ImdsError(error.reason, str(error))
+        return ImdsError(error.reason, str(error), error.status)
     pytest.fail("no error")
 
 
@@ -127,7 +127,7 @@ def test_refusals(status: int) -> None:
             errors = [failure(call) for call in calls]
             client.close()
     expected = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
-    assert [error.reason for error in errors] == [expected] * 3
+    assert [(error.reason, error.status) for error in errors] == [(expected, status)] * 3
     text = f": status {status}" if status == 204 else f": status {status}: why"
     assert all(str(error).endswith(text) for error in errors)
     # The first 400 or 404 may be about the API version.
@@ -226,6 +226,7 @@ def test_a_version_that_imds_does_not_know(status: str, caplog: pytest.LogCaptur
     clock = HandClock()
     with caplog.at_level(logging.INFO), serving(respond) as server:
         client = ImdsClient(server.url, clock=clock)
+        assert client.longest_poll == 2 * 150 + 10 + 60
         client.fetch()
         clock.pass_seconds(86_399)
         client.fetch()

@@ -142,7 +142,8 @@ def test_unanswered_connect() -> None:
 def test_impossible_endpoint(url: str) -> None:
     """An invalid address is a connection that fails."""
     client = make_client(url)
-    assert failure(client.fetch).reason is PollOutcome.CONNECTION_ERROR
+    error = failure(client.fetch)
+    assert (error.reason, error.status) == (PollOutcome.CONNECTION_ERROR, 0)
     client.close()
 
 

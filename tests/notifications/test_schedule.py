@@ -96,7 +96,7 @@ class Desk:
 
 
 def item(life: str, severity: Severity = INFO, sequence: int = 1) -> Item:
-    return Item(life, sequence, severity)
+    return Item(life, sequence, severity, 0)
 
 
 def refusing(life: str, failure: Failure) -> Callable[[Ids], Answer]:
@@ -322,7 +322,7 @@ class Driver(Desk):
         if what == "post":
             life = str(number)
             self.posted[life] = self.posted.get(life, 0) + 1
-            self.post(Item(life, self.posted[life], Severity(str(value))))
+            self.post(item(life, Severity(str(value)), self.posted[life]))
         elif what == "begin":
             turn = self.begin()
             if isinstance(turn, tuple):

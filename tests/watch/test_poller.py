@@ -26,10 +26,10 @@ def test_polls_are_counted_by_minute() -> None:
     assert hour[-4:] == (
         Minute(NOW, succeeded=60),
         Minute(NOW + timedelta(minutes=1), succeeded=58, failed=2, reason="timeout"),
-        Minute(NOW + timedelta(minutes=2)),
-        Minute(NOW + timedelta(minutes=3)),
+        Minute(NOW + timedelta(minutes=2), 0, 0),
+        Minute(NOW + timedelta(minutes=3), 0, 0),
     )
-    assert all(minute == Minute(minute.at) for minute in hour[:-4])
+    assert all(minute == Minute(minute.at, 0, 0) for minute in hour[:-4])
 
 
 def test_a_client_that_is_never_used_is_closed() -> None:
