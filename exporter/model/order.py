@@ -4,13 +4,15 @@ from exporter.model.lifecycle import ENDINGS, Occurrence, Transition
 from exporter.model.messages import severity
 
 # Endings first, so that the last message about a document is about a pending event.
-_RANKS = dict.fromkeys(ENDINGS, 0) | {
-    Transition.STARTED: 1,
-    Transition.UPDATED: 2,
-    Transition.IMMINENT: 3,
-    Transition.SCHEDULED: 4,
-    Transition.ADVISED: 5,
-}
+_ORDER = (
+    ENDINGS,
+    (Transition.STARTED,),
+    (Transition.UPDATED,),
+    (Transition.IMMINENT,),
+    (Transition.SCHEDULED,),
+    (Transition.ADVISED,),
+)
+_RANKS = {transition: place for place, kind in enumerate(_ORDER) for transition in kind}
 
 
 def rank(occurrence: Occurrence) -> tuple[int, int]:

@@ -9,7 +9,7 @@ _TRANSITION_BYTES = 60
 
 
 def surplus_of(past: dict[str, Life], now: datetime) -> list[str]:
-    """Return the keys of past lives that are too old, or too much; ``past`` and they are oldest first."""
+    """Return the keys of past lives that are too old, or too much; ``past`` is oldest first."""
     oldest = now - HISTORY
     room = MOST_PAST_BYTES
     surplus = []
@@ -18,5 +18,4 @@ def surplus_of(past: dict[str, Life], now: datetime) -> list[str]:
         room -= life.event.size + names + _TRANSITION_BYTES * len(life.transitions)
         if room < 0 or (life.ended is not None and life.ended < oldest):
             surplus.append(key)
-    surplus.reverse()
     return surplus
