@@ -20,7 +20,7 @@ from exporter.model.lifecycle import (
     noted,
     step_of,
 )
-from exporter.model.messages import severity
+from exporter.model.order import rank
 
 
 def notice_left(event: ScheduledEvent, now: datetime) -> float | None:
@@ -70,13 +70,12 @@ def pass_time(
     Unless ``late``, events whose NotBefore has passed are left out.
     """
     record = TransitionRecord(Transition.IMMINENT, now)
-    lives = [
-        noted(life, record, instance)
+    occurrences = [
+        Occurrence(noted(life, record, instance), Transition.IMMINENT, now)
         for life in imminent((*known.current.values(),), now, thresholds)
-        if late or (life.notice_left or 0.0) > 0
+        if late or now < (life.event.not_before or now)
     ]
-    lives.sort(key=lambda life: -severity(Transition.IMMINENT, life.event.event_type).weight)
-    return step_of(known, *(Occurrence(life, Transition.IMMINENT, now) for life in lives)) if lives else None
+    return step_of(known, *sorted(occurrences, key=rank)) if occurrences else None
 
 
 def _is_ahead(life: Life, threshold: float) -> bool:

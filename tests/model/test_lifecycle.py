@@ -6,8 +6,9 @@ What is told is shown by the cases and histories of `tests.model`.
 from datetime import timedelta
 
 from exporter.model import jobs
+from exporter.model.imminent import pass_time
 from exporter.model.jobs import HookOutcome
-from exporter.model.lifecycle import HISTORY, Life, Occurrence, Transition
+from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.order import rank
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
@@ -46,7 +47,11 @@ def test_the_order_of_what_happened() -> None:
     ranks = [rank(Occurrence(life, transition, NOW)) for transition in order for life in lives]
     assert ranks == sorted(ranks)
     found = [scheduled(event_id=name, event_type=name) for name in ("Freeze", "Reboot", "Preempt")]
-    assert [event_id for event_id, _ in happened(Story().feed(*found))] == ["Preempt", "Reboot", "Freeze"]
+    story = Story()
+    steps = story.feed(*found), pass_time(story.known, NOT_BEFORE, [60], None)
+    for step in steps:
+        assert step is not None
+        assert [event_id for event_id, _ in happened(step)] == ["Preempt", "Reboot", "Freeze"]
 
 
 def test_ids_like_keys_are_kept_apart() -> None:
@@ -59,11 +64,12 @@ def test_ids_like_keys_are_kept_apart() -> None:
 
 
 def test_what_returns_after_it_was_forgotten() -> None:
-    """A forgotten event is new; its past is deleted in the same step."""
+    """After ninety days a forgotten event is new; its past is deleted in the same step."""
     life = Story()
     life.feed(scheduled())
     life.feed()
-    step = life.feed(scheduled(), after=HISTORY * 2)
+    assert life.feed(after=timedelta(days=90)).forgotten == ()
+    step = life.feed(scheduled())
     assert (step.forgotten, happened(step)) == ((FREEZE_ID.lower(),), [(FREEZE_ID, SCHEDULED)])
     assert (len(life.current), life.past) == (1, [])
 
