@@ -63,7 +63,7 @@ def next_imminent(known: Known, thresholds: Sequence[float]) -> datetime | None:
 
 
 def pass_time(
-    known: Known, now: datetime, thresholds: Sequence[float], instance: str | None, *, late: bool = True
+    known: Known, now: datetime, thresholds: Sequence[float], instance: str | None, *, late: bool
 ) -> Step | None:
     """Return the effects of the time alone, without a document; None if there are none.
 

@@ -48,7 +48,8 @@ def test_the_order_of_what_happened() -> None:
     assert ranks == sorted(ranks)
     found = [scheduled(event_id=name, event_type=name) for name in ("Freeze", "Reboot", "Preempt")]
     story = Story()
-    steps = story.feed(*found), pass_time(story.known, NOT_BEFORE, [60], None)
+    steps = story.feed(*found), pass_time(story.known, NOT_BEFORE, [60], None, late=True)
+    assert pass_time(story.known, NOT_BEFORE, [60], None, late=False) is None
     for step in steps:
         assert step is not None
         assert [event_id for event_id, _ in happened(step)] == ["Preempt", "Reboot", "Freeze"]
