@@ -98,7 +98,7 @@ class Journal:
         self._disk = Disk(directory)
         # Whether the file has been read. After a failure it is closed, and rewritten when it is opened again.
         self._seen = False
-        self._retry_at = self._look_at = -math.inf
+        self._retry_at = -math.inf
         # Until when approvals of the last hour may be missing, on the monotonic and on the wall clock.
         self._unknown_until = (-math.inf, clock.now())
 
@@ -139,10 +139,7 @@ class Journal:
             transaction.is_durable = self._disk.is_in_place()
 
     def retry(self) -> None:
-        """Retry the disk after a failure, and check the file and its loss, at most every 10 s."""
-        if self._clock.monotonic() < self._look_at:
-            return
-        self._look_at = self._clock.monotonic() + _RETRY_SECONDS
+        """Retry the disk after a failure, at most every 10 s, and check the file and its loss."""
         if not self._disk.is_in_place():
             with self._writing:
                 self._retry()
