@@ -50,7 +50,7 @@ def holds(event: ScheduledEvent, instance: str | None = "WestNO_0", **keys: Any)
         (FREEZE, {"max_notice": 899}, False),
         (started(), {"max_notice": 0}, True),
         (started(), {"min_notice": 1}, False),
-        (scheduled(not_before=NOW - timedelta(hours=1)), {"max_notice": 0}, True),
+        (scheduled(not_before=NOW - timedelta(hours=1)), {"min_notice": 0, "max_notice": 0}, True),
         (FREEZE, {"event_types": ("Freeze",), "max_duration": 4}, False),
     ],
 )

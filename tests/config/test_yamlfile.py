@@ -56,6 +56,10 @@ def convert(text: str) -> Whole:
         ),
         ("parts: [{name: a, wait: 0s}]", "some.yml:1: parts[0].wait: 0s is too short; write more than 0s"),
         ("count: 1\ncount: 2", "some.yml:2: count: is set twice, first on line 1; keep one"),
+        (
+            "count: 1\nparts: [{name: a}]\nparts: [{name: b}]",
+            "some.yml:3: parts: is set twice, first on line 2; keep one",
+        ),
         ("count: [1", "some.yml:1: is not valid YAML: expected ',' or ']', but got '<stream end>'"),
         *(
             (text, f"some.yml:1: is not valid YAML: has a {{ where none can be; {QUOTES}")
@@ -110,6 +114,13 @@ def test_at_most_a_hundred_mistakes_are_reported(text: str, last: str) -> None:
         convert(text)
     assert len(caught.value.problems) == 100
     assert caught.value.problems[-1].startswith(last)
+
+
+def test_a_mistake_about_a_key_that_is_not_there() -> None:
+    """It has the line of what the key belongs in."""
+    file = yamlfile.parse("count: 1\nparts:\n- {name: a}", FILE)
+    assert str(file.error(("parts", 0, "wait"), "x")) == "some.yml:3: parts[0].wait: x"
+    assert str(file.error(("when",), "x")) == "some.yml:1: when: x"
 
 
 @pytest.mark.parametrize("text", ["2020-07-01", "22:00", "2026-01-02T03:04:05Z", "1:30", "007", "08", '"1"'])
