@@ -13,7 +13,7 @@ from exporter.errors import ImdsError, StateDirectoryInUseError
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
 from exporter.model.events import SCHEDULED, ScheduledEvent
-from exporter.model.jobs import Job
+from exporter.model.jobs import HookOutcome, Job
 from exporter.model.lifecycle import HISTORY, Known, Transition
 from exporter.model.messages import Outcome
 from exporter.model.views import WorkView
@@ -21,6 +21,7 @@ from exporter.state.queues import JobKey
 from tests.model.histories import history
 from tests.notifications.messages import message, view
 from tests.state_support import START, StateFixture, life_of, nth_step, on_disk
+from tests.tracing.test_export import SPAN
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -71,6 +72,12 @@ def test_the_work_of_a_life(fixture: StateFixture) -> None:
             first._replace(attempts=2, services=("chat", "mail"))
         ]
         store = fixture.open()
+    store.spans.lanes = ("otlp",)
+    store.hook_jobs.note(JobKey(life, life, 2, "drain"), HookOutcome.FAILED, START, [SPAN])
+    assert [span for _, span in store.spans.waiting("otlp")] == [SPAN]
+    store.hook_jobs.withdraw([life], "late")
+    assert store.hook_jobs.results(life) == {"drain": HookOutcome.FAILED, "warn": None}
+    assert store.hook_jobs.results(other) == {"drain": None}
 
 
 def test_a_past_event_is_kept_as_long_as_it_is_known(fixture: StateFixture) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from exporter.model.events import SCHEDULED, ScheduledEvent, Target
 from exporter.model.jobs import Span, SpanEvent
-from exporter.model.lifecycle import Transition, TransitionRecord
+from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.messages import Delivery, Message, Rendered, Severity, WatchChange, WatchMessage
 from exporter.model.views import listed_view
 from exporter.model.vm import VirtualMachine
@@ -15,6 +15,7 @@ from exporter.state.queues import Record
 from tests.state_support import START, life_of
 
 _EVENT = ScheduledEvent("a", "Freeze", SCHEDULED)
+_COUNTED_FROM_ONE: dict[Any, dict[str, int]] = {Life: {"number": 1}, Delivery: {"count": 1, "attempts": 1}}
 
 
 @pytest.mark.parametrize(
@@ -35,8 +36,11 @@ _EVENT = ScheduledEvent("a", "Freeze", SCHEDULED)
     ids=lambda stored: type(stored).__name__,
 )
 def test_what_is_empty_takes_no_room(stored: Any) -> None:
-    """Of each kind only the fields that must be there are written."""
+    """Of each kind only the fields that must be there are written; numbers that are not are 0, or counts."""
     written = msgspec.json.encode(stored)
     required = {field.encode_name for field in msgspec.structs.fields(stored) if field.required}
     assert msgspec.json.decode(written).keys() - {"type"} == required
     assert msgspec.json.decode(written, type=type(stored)) == stored
+    left_out = {name: value for name, value in msgspec.structs.asdict(stored).items() if name not in required}
+    numbers = {name: value for name, value in left_out.items() if isinstance(value, int) and value}
+    assert numbers == _COUNTED_FROM_ONE.get(type(stored), {})
