@@ -1,6 +1,5 @@
-"""Series, memory and the rows of the state are bounded, however much Azure sends."""
+"""Memory and the rows of the state are bounded, however much Azure sends."""
 
-import re
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -21,28 +20,11 @@ from exporter.model.messages import Message
 from exporter.model.past import MOST_PAST_BYTES, surplus_of
 from exporter.notifications.planning import Plan
 from exporter.state.store import Store
-from tests.bench import Build
-from tests.builders import raw_event, scheduled
+from tests.builders import scheduled
 from tests.clocks import NOW, HandClock
 from tests.lives import Story
 from tests.notifications.golden_cases import VM
 from tests.tracing.test_export import SPAN
-
-
-def test_counters_keep_few_unknown_types(build: Build) -> None:
-    """The first twenty keep their own series; all others share one, and everything is counted."""
-    bench = build("metrics: {events: all}")
-    for turn in range(3):
-        found = [raw_event(EventId=f"{turn}-{n}", EventType=f"Type{turn}-{n}") for n in range(200)]
-        bench.show(*found)
-    bench.show()
-    counts = [
-        bench.metric("transitions_total", transition="scheduled", event_type=kind)
-        for kind in ("Type0-0", "Type2-0", "other")
-    ]
-    assert counts == [1, None, 580]
-    types = set(re.findall('event_type="(Type[^"]*)"', bench.request("/metrics")[1]))
-    assert len(types) == 20
 
 
 def test_history_has_an_end() -> None:

@@ -65,6 +65,22 @@ def test_pending_has_every_combination(build: Build) -> None:
     assert bench.metric("pending", **labels) is None
 
 
+def test_counters_keep_few_unknown_types(build: Build) -> None:
+    """The first twenty keep their own series; all others share one, and everything is counted."""
+    bench = build("metrics: {events: all}")
+    for turn in range(3):
+        found = [raw_event(EventId=f"{turn}-{n}", EventType=f"Type{turn}-{n}") for n in range(200)]
+        bench.show(*found)
+    bench.show()
+    counts = [
+        bench.metric("transitions_total", transition="scheduled", event_type=kind)
+        for kind in ("Type0-0", "Type2-0", "other")
+    ]
+    assert counts == [1, None, 580]
+    types = set(re.findall('event_type="(Type[^"]*)"', bench.request("/metrics")[1]))
+    assert len(types) == 20
+
+
 def test_an_event_has_series_while_it_is_listed(build: Build) -> None:
     """Every fact about an event has its own series, which disappears with the event."""
     bench = build()
