@@ -80,6 +80,21 @@ def test_the_work_of_a_life(fixture: StateFixture) -> None:
     assert store.hook_jobs.results(other) == {"drain": None}
 
 
+def test_work_for_an_event_that_was_forgotten(fixture: StateFixture) -> None:
+    """Messages and hooks are queued once, and again if the event is a new one."""
+    store, step = fixture.open(), nth_step(Known(), 1)
+    life, other, *_ = step.known.current
+    told = replace(message(), key=life)
+    job = Job("drain", life, 1, Transition.SCHEDULED, START, "vm_0", view(id=life), "")
+    for forgotten, expected in (((), 1), ((other,), 0), ((life,), 1)):
+        store.record(replace(step, forgotten=forgotten))
+        store.record(step, [told], [job])
+        found = store.outbox.find("oncall", [(life, 1)])
+        assert len(found) == store.hook_jobs.counts().get(life, 0) == expected
+        store.outbox.finish("oncall", found, START)
+        store.hook_jobs.finish(JobKey(life, life, 1, "drain"), None, START)
+
+
 def test_a_past_event_is_kept_as_long_as_it_is_known(fixture: StateFixture) -> None:
     """It is kept for exactly 90 days, across restarts, and then deleted from the file."""
     events = (ScheduledEvent("a", "Freeze", SCHEDULED), ScheduledEvent("b", "Freeze", SCHEDULED))
