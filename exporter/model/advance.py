@@ -273,9 +273,8 @@ class _Walk:
                 continue
             # An end long ago needs no hook if none has run for the event.
             if queued or life.ended is None or (life.affects is not None and key in happened):
-                if life.hooked != len(life.transitions):
-                    life = replace(life, hooked=len(life.transitions))
-                    self._keep(life)
+                life = replace(life, hooked=len(life.transitions))
+                self._keep(life)
                 for due in due_hooks(life, queued):
                     yield replace(due, changes=changes.get((key, len(due.life.transitions)), ()))
 
