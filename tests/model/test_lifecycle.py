@@ -8,7 +8,7 @@ from datetime import timedelta
 from exporter.model import jobs
 from exporter.model.imminent import pass_time
 from exporter.model.jobs import HookOutcome
-from exporter.model.lifecycle import Life, Occurrence, Transition, TransitionRecord
+from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.order import rank
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
@@ -92,12 +92,12 @@ def test_failures_of_hooks() -> None:
     assert [fails("c", run) for run in (1, 2, 3, 4)] == [True, False, False, True]
 
 
-def test_an_approval_is_noted() -> None:
-    """It is a transition of no hook, once in a life."""
-    life, approved = Story(), jobs.Finding(FREEZE_ID.lower(), Transition.APPROVED, at(9))
-    life.feed(scheduled())
-    step = jobs.note(life.known, approved, None)
-    assert step is not None
-    (after,) = step.known.current.values()
-    assert after.transitions[1:] == (TransitionRecord(Transition.APPROVED, at(9), "", 0),)
-    assert jobs.note(step.known, approved, None) is None
+def test_hooks_that_waited_for_the_name() -> None:
+    """They run once for what is listed, and not for what ended before, or as, the name became known."""
+    listed, before, then = (scheduled(event_id=name) for name in "abc")
+    life = Story(None)
+    assert life.feed(listed, before, then).hookable == ()
+    life.feed(listed, then)
+    life.instance = "WestNO_0"
+    assert [(one.life.key, one.transition) for one in life.feed(listed).hookable] == [("a", SCHEDULED)]
+    assert life.feed(listed).hookable == ()
