@@ -271,8 +271,8 @@ class _Walk:
             queued = before.hooked if before is not None else 0
             if life is None or queued == len(life.transitions):
                 continue
-            # An end long ago needs no hook if none has run for the event.
-            if queued or life.ended is None or (life.affects is not None and key in happened):
+            # An end needs no hook if none has run for the event.
+            if queued or life.ended is None:
                 life = replace(life, hooked=len(life.transitions))
                 self._keep(life)
                 for due in due_hooks(life, queued):
