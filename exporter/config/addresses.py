@@ -36,7 +36,7 @@ class NotifyUrls(tuple[str, ...]):
         return f"<{len(self)} URLs>"
 
 
-class Address(msgspec.Struct, frozen=True, omit_defaults=True):
+class Address(msgspec.Struct, frozen=True):
     """The address of one target: an Apprise URL, path and tag of an Apprise file, or the URL of a webhook.
 
     The URL and the headers are secrets; only the ``label`` may be shown. ``keys`` is its place in the
