@@ -195,7 +195,7 @@ class Lines:
 
     def __init__(self, output: Callable[[str], None]) -> None:
         self._output = output
-        # One byte longer than what is shown if the line is too long.
+        # Longer than what is shown if the line is too long.
         self._line = bytearray()
         self._lines_left = MOST_LINES
         self._bytes_left = MOST_BYTES
@@ -210,7 +210,8 @@ class Lines:
         for number, part in enumerate(data.split(b"\n")):
             if number:
                 self._end_line()
-            self._line += part[: MOST_LINE_BYTES + 1 - len(self._line)]
+            if len(self._line) <= MOST_LINE_BYTES:
+                self._line += part
 
     def close(self) -> None:
         """Pass on a last line without a line feed."""
