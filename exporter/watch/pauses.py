@@ -15,8 +15,8 @@ A pause is visible if the guest's monotonic clock continues during it. It cannot
 
 import contextlib
 import logging
-import os
 import sys
+from pathlib import Path
 
 from exporter.clock import Clock
 
@@ -30,7 +30,6 @@ class Sleep:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._schedstat: int | None = None
         self._until: float | None = None
         self._ahead: float | None = None
         self._waited = 0.0
@@ -46,9 +45,7 @@ class Sleep:
         """Return the seconds for which the VM stood still during the sleep; 0 if that is less than 1 s."""
         if self._until is None:
             return 0.0
-        late = self._clock.monotonic() - self._until
-        if late >= LEAST_SECONDS:
-            late -= self._run_delay() - self._waited
+        late = self._clock.monotonic() - self._until - max(self._run_delay() - self._waited, 0.0)
         return late if late >= LEAST_SECONDS else 0.0
 
     def step(self) -> float:
@@ -62,13 +59,6 @@ class Sleep:
         """Return the seconds for which this thread has waited for a processor; 0 where that is not known."""
         if sys.platform != "win32":
             with contextlib.suppress(OSError, IndexError, ValueError):
-                if self._schedstat is None:
-                    self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
                 # Nanoseconds (https://docs.kernel.org/scheduler/sched-stats.html).
-                return int(os.pread(self._schedstat, 100, 0).split()[1]) / 1e9
+                return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
         return 0.0
-
-    def close(self) -> None:
-        if self._schedstat is not None:
-            os.close(self._schedstat)
-            self._schedstat = None
