@@ -66,7 +66,7 @@ class Server:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
         self._started = threading.Event()
         # Of the connections that are accepted at once; the others stay until their requests are read.
-        self._burst = max(max_connections // 8, 1)
+        self._burst = max_connections // 8
         self._opening: set[asyncio.Task[object]] = set()
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
         self._waiting: dict[Connection, None] = {}  # for the client; the longest wait comes first
