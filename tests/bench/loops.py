@@ -31,7 +31,7 @@ class HandLoops:
         patch.setattr(Loop, "start", lambda loop: self._start(loop))  # noqa: PLW0108 - see above
         patch.setattr(Loop, "wake", lambda loop: self._wake(loop))  # noqa: PLW0108 - see above
         patch.setattr(Loop, "_log", lambda _, error: self.errors.append(error))
-        patch.setattr(Loop, "join", lambda loop, _timeout: self._join(loop))
+        patch.setattr(Loop, "join", lambda loop, timeout: self._join(loop, timeout))  # noqa: PLW0108 - see above
 
     def settle(self) -> None:
         """Call all steps that are due, until none is."""
@@ -81,10 +81,13 @@ class HandLoops:
         if loop in self._due:
             self._due[loop] = self._clock.monotonic()
 
-    def _join(self, loop: Loop) -> bool:
+    def _join(self, loop: Loop, timeout: float) -> bool:
+        # Of the 10 s that a stop may take; time stands still meanwhile.
+        assert 0 <= timeout < 10
         if loop in self._ready():
             self._turn(loop)
         self._due.pop(loop, None)
+        assert loop.stopping
         return True
 
 

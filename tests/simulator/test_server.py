@@ -143,7 +143,7 @@ def test_stopping_does_not_wait_for_faults(simulator: Simulator) -> None:
 
 
 def test_each_vm_has_its_name_and_all_see_the_same_events() -> None:
-    """Each port has its own VM, and all list the same events."""
+    """Each port has its own VM, and all list the same events, until the end."""
     simulator = Simulator([scenario(plan())], vm_name="vm_0", instances=3, clock=HandClock())
     name = f"{INSTANCE}/compute/name"
     asked = {"api-version": "2021-02-01", "format": "text"}
@@ -152,6 +152,9 @@ def test_each_vm_has_its_name_and_all_see_the_same_events() -> None:
             f"vm_{n}": f"vm_{n}" for n in range(3)
         }
         assert len({client.ask().content for client in clients.values()}) == 1
+    for client in clients.values():
+        with pytest.raises(requests.ConnectionError):
+            client.ask()
 
 
 def test_each_vm_has_its_own_limit() -> None:
