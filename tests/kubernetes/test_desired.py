@@ -60,12 +60,13 @@ def test_events_of_the_last_hour() -> None:
     )
     event = scheduled(event_type="Reboot")
     life = Life(event, (FREEZE_ID,), NOW, transitions=records, affects=Target.SELF)
-    other = replace(life, affects=Target.OTHER)
+    other, older = replace(life, affects=Target.OTHER), replace(life, ids=("z",), transitions=records[:1])
     for later, count in ((3599, 2), (3600, 1), (3659, 1), (3660, 0)):
         for snapshot in (Snapshot(current=(life, other)), Snapshot(past=(life, other))):
             found = list(recent(snapshot, NOW + timedelta(seconds=later)))
             identities = [f"{life.key}/2/hook_failed", f"{life.key}/1/scheduled"]
             assert [identity for identity, _, _ in found] == identities[:count]
+    assert next(recent(Snapshot(current=(older, life)), NOW))[0] == identities[0]
     node = Node(Metadata("pool-0"))
     told = node_event(node, "it", life, records[1])
     assert re.fullmatch("scheduled-event-[0-9a-f]{20}", told["metadata"]["name"])
