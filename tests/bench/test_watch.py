@@ -11,6 +11,7 @@ from exporter.errors import ImdsError, PollOutcome
 from exporter.imds.client import ImdsClient
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.model.messages import WatchChange
 from exporter.simulator import Fault
 from exporter.simulator.documents import instance_document
 from exporter.watch.watch import Watch
@@ -143,6 +144,15 @@ def test_a_start_that_was_not_seen(build: Build) -> None:
     bench.show()
     assert bench.metric("transitions_total", transition="completed") == 1
     assert bench.metric("impact_seconds_count") == 0
+
+
+def test_a_start_during_a_restart(build: Build) -> None:
+    """An orderly stop keeps the time of the last poll, so that a short one hides no start."""
+    bench = build()
+    bench.advance(100)
+    bench.simulator.set_document({"DocumentIncarnation": 1, "Events": [raw_event(**STARTED)]})
+    bench.restart(after=5)
+    assert bench.api("current")[0]["started"] is not None
 
 
 def test_a_start_during_a_short_interruption(build: Build) -> None:
@@ -299,8 +309,8 @@ def test_what_happened_during_a_stop(build: Build, caplog: pytest.LogCaptureFixt
     assert [one["id"] for one in bench.api("current")] == [FREEZE_ID]
 
 
-def test_an_outage_outlasts_a_restart(build: Build) -> None:
-    """It is reported once, and its end with its whole length; a step of the clock is not an outage."""
+def test_an_outage_outlasts_a_restart(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told and logged once, and its end with its whole length; a step of the clock is no outage."""
     bench = build(ONCALL)
     bench.simulator.set_fault(Fault("error"))
     bench.advance(5)
@@ -316,6 +326,7 @@ def test_an_outage_outlasts_a_restart(build: Build) -> None:
     blind, recovered = bench.sent()
     assert (blind.resolves, recovered.resolves, recovered.incident) == (False, True, "watch/WestNO_0")
     assert "1 h 19 min" in recovered.body
+    assert [text for text in caplog.messages if text in list(WatchChange)] == ["blind", "recovered"]
 
 
 def test_an_uneventful_poll_writes_and_logs_nothing(build: Build, caplog: pytest.LogCaptureFixture) -> None:
