@@ -111,10 +111,11 @@ def test_who_leads(resources: tuple[str, ...], leader: str, due_after: float, re
     assert outcome(event, given, after=due_after).state is ApprovalState.DUE
 
 
-def test_a_delay_beyond_all_dates() -> None:
-    """A delay that no calendar holds makes an event wait, and nothing else."""
-    rule = msgspec.structs.replace(FREEZES, delay=1e12)
-    assert outcome(given=settings(rule)).state is ApprovalState.WAITING
+@pytest.mark.parametrize("delay", [0.5, 1e12])
+def test_a_delay(delay: float) -> None:
+    """It makes a new event wait, and nothing else, also if no calendar holds it."""
+    rule = msgspec.structs.replace(FREEZES, delay=delay)
+    assert outcome(given=settings(rule), facts=Facts()).state is ApprovalState.WAITING
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_what_cannot_be_read(bench: Bench, caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_the_number_is_bounded(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """While a receiver is down for long the oldest spans are dropped, counted and logged."""
+    """While a receiver is down for long the oldest spans are dropped; the rest goes in growing batches."""
     bench.receiver.problem = "down"
     put(bench, "first", "second")
     put(bench, *(str(number) for number in range(CAPACITY - 1)), "last")
@@ -69,7 +69,15 @@ def test_the_number_is_bounded(bench: Bench, caplog: pytest.LogCaptureFixture) -
     put(bench, *(f"x{number}" for number in range(CAPACITY + 5)))
     assert counted(bench) == (0, 2 + CAPACITY + 5)
     bench.receiver.problem = ""
+    sizes = []
+
+    def answer(spans: Sequence[Span]) -> ExportOutcome:
+        sizes.append(len(spans))
+        return ExportOutcome(len(spans))
+
+    bench.receiver.answer = answer
     bench.advance(300)
+    assert (sizes[:3], max(sizes)) == ([1, 2, 4], 512)
     assert names(bench) == [f"x{number}" for number in range(5, CAPACITY + 5)]
 
 
