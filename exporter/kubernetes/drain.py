@@ -164,7 +164,7 @@ class Drainer:
         try:
             self._client.create_event(event)
         except KubernetesError as error:
-            self._halted = error.status is None
+            self._halted = self._halted or error.status is None
             if error.status != 409:
                 self._reports.report(error)
 
