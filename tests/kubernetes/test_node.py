@@ -102,8 +102,9 @@ def test_conditions_annotations_and_events(start: Start) -> None:
     assert (len(api.events), api.calls.count("get nodes") - read) == (5, 16)
 
 
-def test_a_drain(start: Start) -> None:
+def test_a_drain(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """All pods but those of DaemonSets and mirrors are evicted; once they are gone the event is approved."""
+    caplog.set_level(logging.INFO, "exporter.kubernetes")
     bench, api = start("exclude_from_load_balancers: true", APPROVE)
     bench.show(reboot(bench), wait=3)
     assert EXCLUDED in api.node["metadata"]["labels"]
@@ -123,16 +124,18 @@ def test_a_drain(start: Start) -> None:
     assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
     assert EXCLUDED not in api.node["metadata"]["labels"]
     assert bench.api("kubernetes")["drain"] == ""
+    assert caplog.messages == ["node changed", "pod evicted", "drain ended", "node changed"]
 
 
 def test_a_dry_run(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """What would be done is logged once, and not done."""
     caplog.set_level(logging.INFO, "exporter.kubernetes")
-    bench, api = start("mode: dry_run")
+    bench, api = start("mode: dry_run, force: false", prepare=lambda api: api.pod("bare", ""))
     bench.show(reboot(bench), wait=70)
     assert (api.taints(), api.graces, bench.metric("pod_evictions_total", outcome="dry_run")) == ({}, {}, 1)
-    would = [text for one in caplog.records if "would" in (text := one.getMessage())]
+    would = [text for text in caplog.messages if "would" in text]
     assert would == ["dry run: node would be changed", "dry run: pod would be evicted"]
+    assert caplog.messages.count("pods without a controller are not evicted") == 1
 
 
 @pytest.mark.parametrize("changes", [1, 2])
@@ -302,6 +305,13 @@ def test_a_postponement(start: Start) -> None:
     assert TAINT in api.taints()
 
 
+def test_time_does_not_end_a_drain(start: Start) -> None:
+    """What has begun with the notice that its match asks for continues."""
+    bench, api = start("match: {min_notice: 5m}")
+    bench.show(reboot(bench, 310), wait=60)
+    assert api.annotations()["cordoned"] == REBOOT_ID
+
+
 @pytest.mark.parametrize(
     ("call", "status"), [("create events", 409), ("create pods/eviction", 404), ("create pods/eviction", 409)]
 )
@@ -329,12 +339,16 @@ def test_conflicts_without_end(start: Start) -> None:
     assert api.calls.count("get nodes") - asked == 5 * 7
 
 
+@pytest.mark.parametrize("call", ["evict", "create_event"])
 @pytest.mark.parametrize("stops", [False, True])
-def test_evictions_that_end_early(start: Start, monkeypatch: pytest.MonkeyPatch, *, stops: bool) -> None:
-    """Of many pods, no more than are evicted at once follow an eviction without an answer, or a stop."""
-    asked = Mock(side_effect=KubernetesError("create pods/eviction", None, "no answer within 4 s"))
-    monkeypatch.setattr(Client, "evict", asked)
-    bench, _ = start(prepare=lambda api: [api.pod(f"web-{number}") for number in range(30)])
+def test_evictions_that_end_early(
+    start: Start, monkeypatch: pytest.MonkeyPatch, call: str, *, stops: bool
+) -> None:
+    """Of many pods, no more than are evicted at once follow a request without an answer, or a stop."""
+    asked = Mock(side_effect=KubernetesError("create it", None, "no answer within 4 s"))
+    monkeypatch.setattr(Client, call, asked)
+    many = [f"web-{number}" for number in range(30)]
+    bench, _ = start(prepare=lambda api: [*map(api.pod, many)], conditions=False)
     if stops:
         asked.side_effect = lambda *_: bench.app._pipeline.node.stop(0)
     bench.show(reboot(bench), wait=3)
@@ -415,10 +429,11 @@ def test_the_state_was_lost(start: Start, mark: str) -> None:
 
 def test_two_events(start: Start) -> None:
     """The Node stays cordoned until the last is over, with the mark of one that lasts; no pod is no delay."""
-    bench, api = start(prepare=lambda api: api.pods.pop("web"))
+    bench, api = start("", APPROVE, prepare=lambda api: api.pods.pop("web"))
     first, second = reboot(bench), reboot(bench, 1800, EventId=FREEZE_ID, EventType="Redeploy")
-    bench.show(first, second, wait=2)
+    bench.show(first, second)
     assert (api.annotations()["cordoned"], api.taints()) == (REBOOT_ID, {TAINT: "Reboot"})
+    assert sorted(bench.approved) == sorted((REBOOT_ID, FREEZE_ID))
     assert (bench.metric("hooks_total", **SUCCEEDED), bench.metric("hook_duration_seconds_sum")) == (2, 0)
     bench.show(second, wait=2)
     assert (api.annotations()["cordoned"], api.taints()) == (FREEZE_ID, {TAINT: "Redeploy"})
