@@ -10,7 +10,9 @@ from exporter.errors import PollOutcome
 from exporter.imds.client import ImdsClient
 from exporter.inbox import Inbox
 from exporter.model.views import Minute
+from exporter.simulator import Fault
 from exporter.watch.poller import Poller, Polls
+from exporter.watch.watch import Watch
 from tests.bench import Build
 from tests.clocks import NOW, HandClock
 
@@ -74,9 +76,29 @@ def test_the_first_answer_may_take_150_s(build: Build, monkeypatch: pytest.Monke
     assert {seconds for _, seconds in timeouts[3:]} == {10.0}
 
 
-def test_the_state_is_written_again_during_an_outage(build: Build) -> None:
-    """A state file that is removed comes back, although no poll succeeds."""
+@pytest.mark.parametrize("fault", [Fault("error"), None])
+def test_the_state_is_written_again(build: Build, fault: Fault | None) -> None:
+    """A state file that is removed comes back, also while no poll succeeds."""
     bench = build()
     (file := bench.state / "state.db").unlink()
-    bench.outage(15)
+    bench.simulator.set_fault(fault)
+    bench.advance(15)
     assert file.exists()
+
+
+def test_what_hangs_is_noticed(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A poll has the time of its requests, and the pause after it a minute more than it should take."""
+    bench = build("imds: {poll_interval: 2s, timeout: 1s}")
+    found = []
+
+    def hang(*_: object) -> PollOutcome:
+        for _second in range(64):
+            bench.clock.pass_seconds(1)
+            found.append(bench.app._watchdog.check())
+        return PollOutcome.TIMEOUT
+
+    monkeypatch.setattr(Watch, "poll", hang)
+    bench.advance(3)
+    hang()
+    hanging = ("the poll has not ended within 63 s", "the pause between two polls has not ended within 62 s")
+    assert tuple(filter(None, dict.fromkeys(found))) == hanging
