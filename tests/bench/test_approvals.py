@@ -59,7 +59,7 @@ def test_why_an_event_is_held(
 
 
 def test_reloads(build: Build) -> None:
-    """A rule that comes with a reload approves what is pending; one that goes is not tried again."""
+    """A rule that comes with a reload approves what is pending; one that goes is neither tried nor shown."""
     bench = build(HOLD)
     bench.show(raw_event())
     bench.reload(APPROVE)
@@ -70,7 +70,9 @@ def test_reloads(build: Build) -> None:
     bench.show(reboot, wait=60)
     assert approval(bench)["state"] == "failed"
     for text, state in ((HOLD, "hold"), (OFF, None), (APPROVE.replace("'on'", "dry_run"), "dry_run")):
+        bench.simulator.set_fault(Fault("error"))
         bench.reload(text)
+        assert approval(bench)["state"] == state
         bench.simulator.set_fault(None)
         bench.advance(60)
         assert approval(bench)["state"] == state
@@ -81,7 +83,7 @@ def test_reloads(build: Build) -> None:
 
 
 def test_a_required_hook_that_goes_and_comes_back(build: Build) -> None:
-    """What it did not run for meanwhile is held with that reason."""
+    """What it did not run for meanwhile is held with that reason; what it runs for is approved at once."""
     bench = build(REQUIRING + hook("h"))
     bench.loops.idle.add("hooks")
     bench.show(raw_event())
@@ -90,6 +92,8 @@ def test_a_required_hook_that_goes_and_comes_back(build: Build) -> None:
     bench.reload(OFF)
     bench.reload(REQUIRING + hook("h"))
     assert (approval(bench)["reason"] or "").endswith("did not run for it")
+    bench.show(raw_event(EventId="b"))
+    assert bench.approved == ["b"]
 
 
 def test_a_reload_during_a_poll(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,7 @@ def test_a_share_of_the_events(build: Build, monkeypatch: pytest.MonkeyPatch) ->
     bench = build(ON + "\nhooks: [{name: note, command: [note], match: {transitions: [started]}}]")
     ids = ("C7061BAC-AFDC-4513-0000-000000000000", "C7061BAC-AFDC-4513-F000-000000000000")
     bench.show(*(STARTED | {"EventId": event_id} for event_id in ids))
+    assert names(bench) == ["hook note"]
     bench.show(wait=10)
     assert {span.trace_id for span in bench.receiver.spans} == {trace_id(ids[0])}
     ran = [command.environment for command in bench.commands]

@@ -273,7 +273,7 @@ def test_an_event_ends_under_the_name_that_was_told(
 
 
 def test_defects(build: Build, caplog: pytest.LogCaptureFixture) -> None:
-    """Each is one line and one count, however often it is listed; the problem ends with them."""
+    """Each is one count and, but for ten in a document, one line; the problem ends with them."""
     bench = build()
     bad, vague = raw_event(EventType=ABSENT), raw_event(EventId=REBOOT_ID, NotBefore="soon")
     bench.show(bad, vague, wait=5)
@@ -285,8 +285,25 @@ def test_defects(build: Build, caplog: pytest.LogCaptureFixture) -> None:
     ]
     assert bench.metric("invalid_events_total") == 2
     assert bench.api("problems") == [f"invalid_event: {lines[1]['problem']} (and 1 more)"]
+    for numbers in (range(10), range(10, 22)):
+        bench.show(*(raw_event(EventId=str(number), EventType=ABSENT) for number in numbers))
+    assert caplog.messages.count("event could not be decoded") == 2 + 10 + 10
+    assert [record.__dict__["count"] for record in caplog.records if "more" in record.getMessage()] == [2]
     bench.show(raw_event(EventId="new"))
     assert bench.api("problems") == []
+
+
+def test_too_many_events(
+    build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a document that is out of all proportion only the first ones are told, which is logged."""
+    monkeypatch.setattr("exporter.watch.watch._MOST_TOLD", 2)
+    bench = build(f"{ONCALL}\n{HOOK}")
+    bench.show(*(raw_event(EventId=name) for name in "ab"))
+    assert caplog.messages == []
+    bench.show(*(raw_event(EventId=name) for name in "abcdef"))
+    assert (len(bench.sent()), len(bench.commands), len(bench.api("current"))) == (4, 4, 6)
+    assert [(one.__dict__["told"], one.__dict__["left_out"]) for one in caplog.records] == [(2, 2)]
 
 
 def test_what_happened_during_a_stop(build: Build, caplog: pytest.LogCaptureFixture) -> None:
