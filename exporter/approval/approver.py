@@ -67,9 +67,9 @@ class Approver:
         self._config = Config()
         self._azure: ImdsClient
         self._lives: Sequence[Life] = ()
-        self._instance: str | None = None
-        self._due: Sequence[_Due] = ()
-        self._trials: dict[str, _FailedAttempts] = {}
+        self._instance: str | None
+        self._due: Sequence[_Due]
+        self._trials: dict[str, _FailedAttempts]
         # Replaced whole, because other threads read it.
         self._decisions: Mapping[str, Decision] = {}
         # Events to send one by one, since Azure rejected a request with several.

@@ -17,11 +17,11 @@ class Facts:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._due = clock.monotonic()
+        self._due: float
         self._vm: VirtualMachine | None = None
         # Whether they are those of the IMDS in use.
-        self.is_current = False
-        self.tags: tuple[str, ...] = ()
+        self.is_current: bool
+        self.tags: tuple[str, ...]
 
     @property
     def name(self) -> str:

@@ -64,9 +64,9 @@ class Poller:
         self._lock = threading.Lock()
         self._next: tuple[Config, ImdsClient] | None = None
         self._client: ImdsClient | None = None
-        self._pauses = PollPauses(1.0, clock=clock)
+        self._pauses: PollPauses
         self._sleep = Sleep(clock)
-        self._due = -math.inf
+        self._due: float
         self.polls = Polls()
         self._loop = Loop("poller", self._step, failed=self._die)
         inbox.connect(self._loop)
