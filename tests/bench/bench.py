@@ -41,6 +41,7 @@ class MemoryReceiver:
         self.problem = ""
         self.answer: Callable[[Sequence[Span]], ExportOutcome] = lambda spans: ExportOutcome(len(spans))
         self.spans: list[Span] = []
+        self.open = 0
         self.attributes: Mapping[str, str] = {}
 
     def export(self, spans: Sequence[Span]) -> ExportOutcome:
@@ -49,7 +50,8 @@ class MemoryReceiver:
         return outcome
 
     def shutdown(self) -> None:
-        """Do nothing: the next process uses it again."""
+        """Count the end of one exporter: the next process uses this receiver again."""
+        self.open -= 1
 
 
 class Bench:
@@ -130,7 +132,7 @@ class Bench:
         """Stop the program and IMDS. No background work may have failed in an unexpected way."""
         self.app.stop()
         self.imds.__exit__(None, None, None)
-        assert self.loops.errors == []
+        assert (self.loops.errors, self.receiver.open) == ([], 0)
 
     # Azure and time
 
@@ -221,6 +223,7 @@ class Bench:
 
     def _receive(self, attributes: Callable[[], Mapping[str, str]]) -> MemoryReceiver:
         self.receiver.attributes = attributes()
+        self.receiver.open += 1
         return self.receiver
 
     def _run(self, command: Command, *, output: Callable[[str], None], **_: Any) -> CommandResult:

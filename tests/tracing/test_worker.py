@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -147,7 +148,7 @@ def test_what_cannot_be_set_up(build: Build, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_failure_is_a_problem_until_it_is_over(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """Page and API name the receiver and the reason, which is logged once."""
+    """Page and API name the receiver and the reason, which is logged once; the next one has short pauses."""
     caplog.set_level(logging.WARNING)
     bench.receiver.answer = lambda _: DOWN
     bench.show(raw_event(EventStatus="Started", NotBefore=""))
@@ -160,6 +161,10 @@ def test_a_failure_is_a_problem_until_it_is_over(bench: Bench, caplog: pytest.Lo
     bench.advance(60)
     assert bench.api("problems") == []
     assert sorted(names(bench)) == ["scheduled_event Freeze", "started"]
+    bench.receiver.answer = answer = Mock(return_value=DOWN)
+    put(bench, "later")
+    bench.advance(4)
+    assert answer.call_count >= 3
 
 
 def test_changes_are_bounded(bench: Bench) -> None:
