@@ -152,9 +152,8 @@ def test_each_vm_has_its_name_and_all_see_the_same_events() -> None:
             f"vm_{n}": f"vm_{n}" for n in range(3)
         }
         assert len({client.ask().content for client in clients.values()}) == 1
-    for client in clients.values():
-        with pytest.raises(requests.ConnectionError):
-            client.ask()
+    with pytest.raises(requests.ConnectionError):
+        clients["vm_2"].ask()
 
 
 def test_each_vm_has_its_own_limit() -> None:

@@ -70,14 +70,9 @@ def test_the_number_is_bounded(bench: Bench, caplog: pytest.LogCaptureFixture) -
     put(bench, *(f"x{number}" for number in range(CAPACITY + 5)))
     assert counted(bench) == (0, 2 + CAPACITY + 5)
     bench.receiver.problem = ""
-    sizes = []
-
-    def answer(spans: Sequence[Span]) -> ExportOutcome:
-        sizes.append(len(spans))
-        return ExportOutcome(len(spans))
-
-    bench.receiver.answer = answer
+    bench.receiver.answer = answer = Mock(side_effect=bench.receiver.answer)
     bench.advance(300)
+    sizes = [len(call.args[0]) for call in answer.mock_calls]
     assert (sizes[:3], max(sizes)) == ([1, 2, 4], 512)
     assert names(bench) == [f"x{number}" for number in range(5, CAPACITY + 5)]
 
@@ -87,9 +82,8 @@ def test_spans_that_are_too_old(bench: Bench, caplog: pytest.LogCaptureFixture) 
     bench.receiver.problem = "down"
     put(bench, "old")
     bench.clock.pass_seconds(LONGEST_WAIT.total_seconds() + 1)
-    put(bench, msgspec.structs.replace(span("new"), end=bench.clock.now()))
     bench.receiver.problem = ""
-    bench.advance(300)
+    put(bench, msgspec.structs.replace(span("new"), end=bench.clock.now() - LONGEST_WAIT))
     assert (names(bench), counted(bench)) == (["new"], (1, 1))
     assert "spans dropped" in caplog.text
 

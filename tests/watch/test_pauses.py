@@ -119,12 +119,6 @@ def test_a_step_of_the_clock_is_no_pause(build: Build, caplog: pytest.LogCapture
     assert len(said) == (hours > 0)
 
 
-def test_before_the_first_sleep() -> None:
-    """Neither a pause nor a step of the clock can have been noticed."""
-    sleep = Sleep(HandClock())
-    assert (sleep.end(), sleep.step()) == (0.0, 0.0)
-
-
 def test_a_quiet_exporter_wakes_no_more_often(build: Build) -> None:
     """Without an event that is Started, the poller wakes only to poll."""
     bench = build()
@@ -152,7 +146,8 @@ def test_waiting_for_the_processor_is_no_pause(
     clock, waited = HandClock(), 7.0
     monkeypatch.setattr(Path, "read_bytes", lambda _: f"1 {int(waited * 1e9)} 3".encode())
     sleep = Sleep(clock)
-    assert sleep.end() == 0
+    # Before the first sleep.
+    assert (sleep.end(), sleep.step()) == (0, 0)
     sleep.begin(1)
     clock.pass_seconds(1 + late)
     waited += starved
