@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _FILES = (".yaml", ".yml")
 
 
-class EventChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EventChange(msgspec.Struct, frozen=True):
     """A change of an event, ``after`` it appeared; unspecified fields stay unchanged.
 
     ``notice`` is the time from the change to the new start, for an event that is still Scheduled then.
@@ -32,7 +32,7 @@ class EventChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     duration_in_seconds: int | None = None
 
 
-class EventPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EventPlan(msgspec.Struct, frozen=True):
     """One event of a scenario; durations are simulated seconds.
 
     It appears ``after`` the scenario's start, is Advisory for ``advisory`` (0: never), Scheduled for
@@ -58,7 +58,7 @@ class EventPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     duration_in_seconds: int = -1
 
 
-class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Scenario(msgspec.Struct, frozen=True):
     """One or more events; ``position`` orders the bundled scenarios.
 
     The first of ``vms`` is the simulated VM itself, and takes its name; the others are its neighbours.
