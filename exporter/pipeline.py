@@ -55,7 +55,6 @@ class Pipeline:
         self._metrics = metrics
         self._clock = clock
         self._limiter = RateLimiter(clock)
-        self._config: Config
         known = store.load()
         self._tracer = Tracer(
             store.spans, metrics, health, clock, vm=lambda: self.snapshot.vm, environ=os.environ

@@ -65,11 +65,8 @@ class Approver:
         self._ages = Ages(clock, known)
         # Other threads may ask for views before the first `configure`.
         self._config = Config()
-        self._azure: ImdsClient
         self._lives: Sequence[Life] = ()
-        self._instance: str | None
         self._due: Sequence[_Due]
-        self._trials: dict[str, _FailedAttempts]
         # Replaced whole, because other threads read it.
         self._decisions: Mapping[str, Decision] = {}
         # Events to send one by one, since Azure rejected a request with several.
@@ -81,7 +78,7 @@ class Approver:
     def configure(self, settings: Config, azure: ImdsClient) -> None:
         """Apply a configuration and a client; failed attempts are repeated at once."""
         self._config, self._azure = settings, azure
-        self._trials = {}
+        self._trials: dict[str, _FailedAttempts] = {}
 
     def look(self, snapshot: Snapshot, *, fresh: bool = False) -> bool:
         """Decide about all pending events; send those that are due if the document is ``fresh``.

@@ -37,8 +37,6 @@ class HookRunner:
         self._tracer = tracer
         self._inbox = inbox
         self._clock = clock
-        self._hooks: Mapping[str, Hook]
-        self._inherited: Mapping[str, str]
         self._lock = threading.Lock()
         self._busy: set[str] = set()
         self._stop = threading.Event()

@@ -48,13 +48,11 @@ class Drainer:
         self._settings = settings
         self._reports = reports
         self._clock = reports.clock
-        self._until: datetime | None
         self._begun: dict[str, datetime] = {}
         # Why pods are still there, and the pods that an Event or a log line is about, by their UIDs.
         self._reasons: dict[str, str] = {}
         self._noted: set[str] = set()
         self._fresh: list[Pod] = []
-        self._halted: bool
         self.doing = ""
         self.stopping = False
 

@@ -121,7 +121,6 @@ class Simulator:
         self._admitted: dict[str, deque[float]] = {}
         self._fault: Fault | None = None
         self._ready_at: float | None = None
-        self._last_poll: float
         self._polls = 0
         self._approvals: deque[Accepted] = deque(maxlen=_MOST_APPROVALS)
         self._override: bytes | None = None

@@ -17,10 +17,7 @@ class Facts:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._due: float
         self._vm: VirtualMachine | None = None
-        # Whether they are those of the IMDS in use.
-        self.is_current: bool
         self.tags: tuple[str, ...]
 
     @property
@@ -35,7 +32,9 @@ class Facts:
 
     def renew(self) -> None:
         """Ask IMDS, which may be another one, with the next document; until then keep what is known."""
-        self._due, self.is_current = self._clock.monotonic(), False
+        # Whether they are those of the IMDS in use.
+        self.is_current = False
+        self._due = self._clock.monotonic()
 
     def learn(self, imds: ImdsClient, *, named: bool) -> str | None:
         """Ask IMDS if that is due; return why there may be no name, None if it is not due."""

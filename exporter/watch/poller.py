@@ -64,9 +64,8 @@ class Poller:
         self._lock = threading.Lock()
         self._next: tuple[Config, ImdsClient] | None = None
         self._client: ImdsClient | None = None
-        self._pauses: PollPauses
         self._sleep = Sleep(clock)
-        self._due: float
+        self._due = -math.inf
         self.polls = Polls()
         self._loop = Loop("poller", self._step, failed=self._die)
         inbox.connect(self._loop)

@@ -83,7 +83,6 @@ class Watch:
         self._imminent_at: datetime | None = None
         self._defects = Defects(metrics, health)
         self._facts = Facts(clock)
-        self._configured_name: str
         self.snapshot = Snapshot()
         self._publish(known)
 
