@@ -87,7 +87,7 @@ def test_imds_fails(build: Build, caplog: pytest.LogCaptureFixture, fault: Any, 
     assert (bench.metric("up"), bench.request("/-/ready")[0]) == (0, 200)
     assert bench.metric("degraded", reason="imds_failing") == 1
     status = json.loads(bench.request("/api/v1/status")[1])
-    assert status["state"] == "degraded"
+    assert (status["state"], status["configuration"]["file"]) == ("degraded", str(bench.file))
     assert status["problems"] == [f"imds_failing: {status['last_error']}"]
     assert bench.metric("pending", event_type="Freeze", target="self") == 1
     assert (bench.metric("polls_total", outcome=outcome) or 0) > 3
