@@ -75,7 +75,7 @@ def problems() -> Iterator[str]:
     """Yield lines of the screen with the demo's first message that the recording does not show."""
     with demonstrating(Options(listen_address="127.0.0.1:0"), SystemClock()) as demo:
         until = time.monotonic() + SECONDS
-        while not demo.messages.newest() and time.monotonic() < until:
+        while not demo.messages.after(0)[0] and time.monotonic() < until:
             time.sleep(0.1)
         lines = screen(demo).export_text().splitlines()
     shown = {_gist(line) for line in lines} - {""}

@@ -122,16 +122,18 @@ class Messages:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: list[Rendered] = []
-        self.count = 0
+        self._count = 0
 
     def keep(self, rendered: Rendered) -> None:
         with self._lock:
-            self._kept = [*self._kept[1 - KEPT :], rendered]
-            self.count += 1
+            self._kept = [*self._kept, rendered][-KEPT:]
+            self._count += 1
 
-    def newest(self, count: int = KEPT) -> list[Rendered]:
+    def after(self, told: int) -> tuple[list[Rendered], int]:
+        """Return the messages after so many, as far as they are kept, and the number of all so far."""
         with self._lock:
-            return self._kept[-count:] if count else []
+            new = self._count - told
+            return self._kept[-new:] if new else [], self._count
 
 
 class _Sender(SenderProcess):
@@ -216,9 +218,9 @@ def _notice(speed: float) -> str:
 
 def headline(demo: Demo) -> list[str]:
     endpoint, page = demo.app.snapshot.endpoint, f"Page, metrics and API: {demo.app.url}   Stop with Ctrl-C."
-    if demo.speed == 1:
-        return [f"Events of {endpoint}", page]
-    return [_notice(demo.speed), page, f"Simulator's page: {endpoint}"]
+    if notice := _notice(demo.speed):
+        return [notice, page, f"Simulator's page: {endpoint}"]
+    return [f"Events of {endpoint}", page]
 
 
 def frame(demo: Demo, height: int, width: int) -> Text:
@@ -247,7 +249,7 @@ def _events(demo: Demo, room: int, width: int) -> list[Text]:
 
 def _messages(demo: Demo, room: int) -> list[Text]:
     """Return the newest message and the titles of earlier ones; titles give way to its body if need be."""
-    kept = demo.messages.newest()
+    kept, _ = demo.messages.after(0)
     if not kept:
         return [Text("No message yet.")]
     titles = [_title(message) for message in reversed(kept[:-1])]
@@ -266,11 +268,10 @@ def _print(demo: Demo, console: Console, signals: queue.SimpleQueue[int]) -> Non
         click.echo(line)
     told, shown = 0, None
     while not _is_stopped(signals):
-        count = demo.messages.count
-        for message in demo.messages.newest(min(count - told, KEPT)):
+        messages, told = demo.messages.after(told)
+        for message in messages:
             body = "\n".join(map(printable, message.body.split("\n")))
             click.echo(f"\n{printable(message.title)}\n{body}\n")
-        told = count
         events = demo.app.snapshot.current
         if events != shown:
             console.print(terminal.coloured(demo.events, demo.clock.now(), demo.speed))

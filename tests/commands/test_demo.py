@@ -25,27 +25,64 @@ class Running:
         self.snapshot = snapshot(endpoint="http://127.0.0.1:9", **fields)
 
 
-def demo(count: int, messages: int = 0, **fields: Any) -> Demo:
+def demo(count: int, messages: int = 0, speed: float = 60.0, **fields: Any) -> Demo:
     events = tuple(life(freeze(event_id=f"{number:036}")) for number in range(count))
     shown = Messages()
     for number in range(messages):
-        shown.keep(Rendered(f"title {number}", "line\n" * 30, "text", Severity.WARNING))
-    return Demo(cast(App, Running(current=events, **fields)), HandClock(), 60.0, shown)
+        shown.keep(Rendered(f"title {number}", f"body {number}\n" * 30, "text", Severity.WARNING))
+    return Demo(cast(App, Running(current=events, **fields)), HandClock(), speed, shown)
 
 
-@pytest.mark.parametrize(("count", "messages"), [(0, 0), (1, 1), (1, 3), (3, 50), (40, 50)])
-def test_a_small_terminal(count: int, messages: int) -> None:
-    """On 24 lines there are always the headline, an event, the newest message and what is left out."""
-    lines = frame(demo(count, messages), 24, 80).plain.split("\n")
-    assert len(lines) <= 24
-    assert lines[0] == "Simulated events at 60x: 15 minutes take 15 seconds. No VM is affected."
-    assert lines[1] == "Page, metrics and API: http://127.0.0.1:9843   Stop with Ctrl-C."
+@pytest.mark.parametrize(
+    ("height", "count", "messages", "shown"),
+    [
+        (24, 0, 0, (0, 0, 0)),
+        (24, 1, 1, (1, 14, 1)),
+        (24, 1, 3, (1, 12, 3)),
+        (24, 3, 51, (3, 6, 5)),
+        (24, 40, 50, (4, 6, 2)),
+        (23, 40, 1, (4, 6, 1)),
+        (25, 40, 1, (5, 6, 1)),
+        (10, 40, 0, (1, 0, 0)),
+    ],
+)
+def test_a_small_terminal(height: int, count: int, messages: int, shown: tuple[int, int, int]) -> None:
+    """There are always the headline, an event, the newest message and what is left out."""
+    rows, body, titles = shown
+    lines = frame(demo(count, messages), height, 80).plain.split("\n")
+    assert len(lines) <= height
+    assert lines[:3] == [
+        "Simulated events at 60x: 15 minutes take 15 seconds. No VM is affected.",
+        "Page, metrics and API: http://127.0.0.1:9843   Stop with Ctrl-C.",
+        "Simulator's page: http://127.0.0.1:9",
+    ]
     assert ("No events are pending." in lines) is (count == 0)
     assert ("No message yet." in lines) is (messages == 0)
-    assert (f"title {messages - 1}" in lines) is (messages > 0)
-    assert (f"title {messages - 2}" in lines) is (messages > 1)
-    assert sum(line.startswith("Freeze") for line in lines) == min(count, 4)
-    assert ("... and 36 more on the page" in lines) is (count == 40)
+    assert sum(line.startswith("Freeze") for line in lines) == rows
+    assert lines.count(f"body {messages - 1}") == sum(line.startswith("body") for line in lines) == body
+    newest = [f"title {number}" for number in range(messages)][::-1]
+    assert [line for line in lines if line.startswith("title")] == newest[:titles]
+    assert (f"... and {count - rows} more on the page" in lines) is (count > rows)
+
+
+def test_the_screen_of_another_imds() -> None:
+    """Its times are real, and its address is shown; until it answers, the reason is."""
+    lines = frame(demo(1, 0, 1.0, up=False, last_error="no\tanswer"), 24, 80).plain.split("\n")
+    page = "Page, metrics and API: http://127.0.0.1:9843   Stop with Ctrl-C."
+    waits = "No valid response from IMDS yet: no?answer"
+    assert lines == ["Events of http://127.0.0.1:9", page, "", waits, "", "No message yet."]
+
+
+def test_no_message_is_printed_twice() -> None:
+    """Each look continues where the last one ended, whatever arrives meanwhile; the newest 50 are kept."""
+    messages = demo(0, 2).messages
+    (first, second), told = messages.after(0)
+    assert (first.title, second.title, told, messages.after(told)) == ("title 0", "title 1", 2, ([], 2))
+    messages.keep(first)
+    assert messages.after(told) == ([first], 3)
+    for _ in range(50):
+        messages.keep(second)
+    assert messages.after(told) == ([second] * 50, 53)
 
 
 def test_how_often_imds_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
