@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,11 @@ def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...
         assert not Path(f"/proc/{exporter}").exists()
     assert "stopped" in program.log.read_text()
     assert "raceback" not in program.log.read_text()
+
+
+@pytest.mark.parametrize(("end", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -KILL $$", 137)])
+def test_its_status_is_that_of_the_exporter(end: str, status: int) -> None:
+    """As a shell reports it: 128 and the number of the signal that killed it."""
+    code = "child = subprocess.Popen(sys.argv[1:]).pid; os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)"
+    code = f"import os, subprocess, sys; from exporter.__main__ import _reap; {code}; _reap(child)"
+    assert subprocess.run([sys.executable, "-c", code, "sh", "-c", end], check=False).returncode == status
