@@ -68,7 +68,9 @@ def test_the_wheel_works(unpacked: Path) -> None:
 def test_assets_are_the_same_from_a_wheel_and_a_checkout(unpacked: Path, tmp_path: Path) -> None:
     """All rules, dashboards and deployment files are written, and nothing of what makes or tests them."""
     for name, code in (("wheel", unpacked), ("checkout", ROOT)):
-        assert run(code, "assets", str(tmp_path / name)).returncode == 0
+        done = run(code, "assets", str(tmp_path / name))
+        assert done.returncode == 0
+        assert done.stdout.split() == [str(path) for path in sorted((tmp_path / name).iterdir())]
     found = contents(tmp_path / "wheel")
     assert found == contents(tmp_path / "checkout")
     assert {

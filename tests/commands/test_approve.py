@@ -109,7 +109,7 @@ def test_a_vm_without_a_name(azure: Azure) -> None:
 
 def test_what_does_not_start_in_time(azure: Azure, capsys: pytest.CaptureFixture[str]) -> None:
     """After the time limit the exit status is 1, although the other event has started."""
-    azure.scripts["GET"] = [BEFORE, listed(2, a="Started", b="Scheduled", c="Scheduled")]
+    azure.scripts["GET"] = [BEFORE, BEFORE, listed(2, a="Started", b="Scheduled", c="Scheduled")]
     assert azure.approve("a", "b", wait=0.5) == 1
     out, _ = capsys.readouterr()
     assert out.endswith("a has started\nNot started within 500ms: b; what was approved stays approved.\n")

@@ -86,9 +86,9 @@ def test_it_fits_on_80_columns(fields: dict[str, Any], row: str, whom: str) -> N
 
 def test_many_resources_do_not_widen_the_table() -> None:
     """As many as fit are listed, and the rest is counted; an empty list is stated."""
-    names = tuple(f"vm_{number}" for number in range(100))
+    names = tuple(f"vm_{number}" for number in range(99))
     whom = rendered(scheduled(resources=names))[2]
-    assert whom == "  affects this VM: vm_0, vm_1, vm_2, vm_3 and 96 more; requested by Platform"
+    assert whom == "  affects this VM: vm_0, vm_1, vm_2, vm_3 and 95 more; requested by Platform"
     fits, wide = (rendered(scheduled(resources=("v" * length,)))[2] for length in (38, 39))
     assert fits == f"  affects this VM: {'v' * 38}; requested by Platform"
     assert wide == "  affects this VM: 1 VM; requested by Platform"
@@ -106,4 +106,6 @@ def test_many_resources_do_not_widen_the_table() -> None:
 )
 def test_colours(event: ScheduledEvent, style: str) -> None:
     """The head is bold, and a row has the colour of its severity."""
-    assert [span.style for span in terminal.coloured([view(event)], NOW).spans] == ["bold", style]
+    text = terminal.coloured([view(event)], NOW)
+    assert [span.style for span in text.spans] == ["bold", style]
+    assert text.plain.split("\n") == rendered(event)
