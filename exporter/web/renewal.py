@@ -68,7 +68,7 @@ class WebConfig:
 
     def _renew(self, path: Path) -> None:
         # Taken before reading, so that a change meanwhile is noticed next time. If reading fails it is not
-        # stored: a half-written pair is read again a second later.
+        # stored: a half-written pair is read again a second later. So is a file that names other files.
         seen = _stamps(self._settings.files)
         self._seen = []
         try:
@@ -76,8 +76,6 @@ class WebConfig:
         except ConfigurationError as error:
             self._health.report(DegradedReason.RELOAD_FAILED, str(error), _SUBJECT)
             raise
-        if settings.files != self._settings.files:
-            seen = _stamps(settings.files)
         self._settings, self._seen = settings, seen
         self._health.clear(DegradedReason.RELOAD_FAILED, _SUBJECT)
         log.info("web configuration reloaded", extra={"path": str(path)})

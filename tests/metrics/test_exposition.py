@@ -53,9 +53,10 @@ def test_a_part_is_kept_while_nothing_changes(encode: Encode) -> None:
     assert scraped(("a_fresh",)) == ["# TYPE a_fresh gauge", "a_fresh 7.0", *end]
     version[0] = "two"
     assert scraped()[1] == f"b_collected {base + 2}.0"
-    clock.pass_seconds(300)
-    exposition.tidy()
-    assert scraped()[1] == f"b_collected {base + 2}.0"
+    for _ in range(2):
+        clock.pass_seconds(300)
+        exposition.tidy()
+        assert scraped()[1] == f"b_collected {base + 2}.0"
     clock.pass_seconds(301)
     exposition.tidy()
     assert scraped()[1] == f"b_collected {base + 3}.0"

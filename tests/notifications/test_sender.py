@@ -202,12 +202,13 @@ READY = """print('[0,{"type":"ready"}]', flush=True); input()"""
 
 @pytest.mark.parametrize("code", [READY, f"{READY}; print('{{}}', flush=True); input(); input()"])
 def test_what_ends_the_process_before_it_is_sent(
-    process: SenderProcess, monkeypatch: pytest.MonkeyPatch, code: str
+    process: SenderProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: str
 ) -> None:
     """It is tried three times, also if the process answers nonsense."""
     monkeypatch.setattr(sender, "command", lambda: [sys.executable, "-c", code])
     ended = Delivery(False, "the sender process ended 3 times", Failure.ENDED, attempts=3)
     assert result(post(process, "json://h/")) == ended
+    assert caplog.messages == ["the sender process ended"] * 3
     checked = process.ask(CheckTarget(Address("a", url="json://h/"))).result(SECONDS)
     assert checked == Checked(failure="the sender process ended")
 
@@ -216,7 +217,9 @@ def test_only_one_at_a_time_may_end_the_process(process: SenderProcess, receiver
     """Of messages after whose sending it ended before; others go ahead."""
     process.prepare()
     os.kill(pid(process), signal.SIGSTOP)
-    futures = [post(process, f"json://{receiver.authority}/", n, attempts=int(n < 3)) for n in (1, 2, 3)]
+    url = f"json://{receiver.authority}/"
+    told: list[dict[str, int]] = [{"attempts": 1}, {"attempts": 1}, {}]
+    futures = [post(process, url, number, **fields) for number, fields in enumerate(told)]
     assert [list(process._under_way), list(process._waiting)] == [[1, 3], [2]]
     os.kill(pid(process), signal.SIGCONT)
     assert all(result(future).delivered for future in futures)
