@@ -10,7 +10,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 import urllib3
@@ -210,4 +210,4 @@ def _host(address: Address) -> str:
     shown = urlsplit(address.label).hostname if "://" in address.label else None
     if not shown or shown == "...":
         return ""
-    return parse_qs(urlsplit(address.url).query).get("smtp", [shown])[0]
+    return dict(parse_qsl(urlsplit(address.url).query)).get("smtp", shown)
