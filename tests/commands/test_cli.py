@@ -104,6 +104,20 @@ def test_targets_and_scenarios(tmp_path: Path) -> None:
     assert completed("simulate", "--scenario", "live") == ["live-migration"]
 
 
+@pytest.mark.parametrize(
+    ("words", "style"),
+    [
+        *(("run", "info logfmt"), ("demo", "warning logfmt"), ("notify-test", "warning logfmt")),
+        *(("doctor", "warning terminal"), ("check-config a.yml", "warning terminal")),
+    ],
+)
+def test_how_commands_log(monkeypatch: pytest.MonkeyPatch, words: str, style: str) -> None:
+    """From the beginning; those that people run say only what is wrong."""
+    monkeypatch.setattr("exporter.logs.configure", lambda *how: sys.exit(" ".join(how)))
+    with pytest.raises(SystemExit, match=f"^{style}$"):
+        main(words.split())
+
+
 @pytest.mark.parametrize("name", main.commands)
 def test_help_lines_are_sentences(name: str) -> None:
     """Each explanation of a flag begins with a capital letter and ends with a full stop or a default."""
