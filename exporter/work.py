@@ -114,7 +114,6 @@ class Backoff:
         self._early_longest = early_longest
         self._longest = longest
         self._chance = chance
-        self._failing_since = 0.0
         self.failures = 0
 
     def succeeded(self) -> None:

@@ -17,8 +17,6 @@ def event_ids(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
         listed = [event.id for event in exporter.events().current]
     except ExporterError:
         return []
-    finally:
-        exporter.close()
     given = ctx.params.get("event_ids") or ()
     return _matching((one for one in listed if one not in given), incomplete)
 

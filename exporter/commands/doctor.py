@@ -81,8 +81,6 @@ def ask(url: str) -> tuple[Status | None, Sequence[Finding]]:
         return None, [Finding(WARNING, "exporter", text)]
     except ExporterError as error:
         return None, [Finding(WARNING, "exporter", str(error))]
-    finally:
-        exporter.close()
     since = f", since {rfc3339(status.started)}" if status.started else ""
     found = [Finding(OK, "exporter", f"version {status.version} runs at {exporter.url}{since}")]
     failing = [one.name for one in status.targets if one.delivers is False]

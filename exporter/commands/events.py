@@ -52,9 +52,6 @@ class RunningExporter:
     def status(self) -> api.Status:
         return self._ask("/api/v1/status", api.Status)
 
-    def close(self) -> None:
-        self._pool.clear()
-
     def _ask(self, path: str, kind: type[T]) -> T:
         response = self._get(path)
         if response.status == 401:
@@ -151,8 +148,6 @@ class _Sources:
             raise ExporterError(f"{error}, {_INSTEAD}") from error
 
     def close(self) -> None:
-        if self._exporter is not None:
-            self._exporter.close()
         if self._imds is not None:
             self._imds.close()
 
