@@ -109,5 +109,6 @@ def test_simulate(tmp_path: Path) -> None:
             get(f"{url}/metadata/scheduledevents?api-version=2020-07-01")
         assert caught.value.code == 400
         caught.value.close()
+        assert '"speed":1.0,' in get(f"{url}/api/v1/state")
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0

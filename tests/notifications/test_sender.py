@@ -217,9 +217,7 @@ def test_only_one_at_a_time_may_end_the_process(process: SenderProcess, receiver
     """Of messages after whose sending it ended before; others go ahead."""
     process.prepare()
     os.kill(pid(process), signal.SIGSTOP)
-    url = f"json://{receiver.authority}/"
-    told: list[dict[str, int]] = [{"attempts": 1}, {"attempts": 1}, {}]
-    futures = [post(process, url, number, **fields) for number, fields in enumerate(told)]
+    futures = [post(process, f"json://{receiver.authority}/", n, attempts=int(n < 3)) for n in (1, 2, 3)]
     assert [list(process._under_way), list(process._waiting)] == [[1, 3], [2]]
     os.kill(pid(process), signal.SIGCONT)
     assert all(result(future).delivered for future in futures)
