@@ -24,10 +24,9 @@ START = """
 import ctypes, gc, sys
 from types import SimpleNamespace
 from exporter import __main__ as program, cli
-asked = []
+asked, sys.argv = [], ["program", "run", "--log.level", "info"]
 ctypes.CDLL = lambda _: SimpleNamespace(mallopt=lambda *words: asked.append(words))
 cli.main = lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000, "exporter.app" in sys.modules, asked)
-sys.argv = ["program", "run", "--log.level", "info"]
 program.main()
 """
 

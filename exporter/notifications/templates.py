@@ -119,7 +119,6 @@ class Template:
             finalize=_escaped if html else _shown,
             trim_blocks=True,
             lstrip_blocks=True,
-            cache_size=0,
         )
         environment.filters |= {"code": style.code, "duration": duration, "utc": utc, "relative": _relative}
         for name in _UNSAFE_FILTERS:

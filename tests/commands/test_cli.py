@@ -49,6 +49,7 @@ def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
         (["run", "--web.config.file", "a.yml"], "a.yml: cannot be read: No such file or directory"),
         (["run", "--web.listen-address", "nonsense"], "nonsense"),
         (["run", "--notify", "nonsense"], "--notify: URL 1: is not a valid URL; write it like mailto://"),
+        (["demo", "--notify", "slack://x"], "--notify: URL 1: Apprise does not accept this slack:// URL"),
         (["run", "--log.level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'."),
     ],
 )

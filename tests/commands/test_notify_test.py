@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -191,10 +192,9 @@ def test_the_command(
     file.write_text("notifications: {targets: [{name: oncall, webhook: 'http://127.0.0.1:9/'}]}")
     words = ["notify-test", "--config.file", str(file), "--notify", "json://127.0.0.1:9"]
     with pytest.raises(SystemExit) as ended:
-        main([*words, "--instance.name", "vm_0", "--imds.endpoint", "http://127.0.0.1:9"])
+        main([*words, "--imds.endpoint", "http://127.0.0.1:9"])
     assert ended.value.code == 1
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
-        "TARGET",
-        "oncall",
-        "notify-1",
-    ]
+    shown = capsys.readouterr()
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["TARGET", "oncall", "notify-1"]
+    assert re.match(r"this VM's name is not known \(.+\); pass --instance.name\n", shown.err)
+    assert shown.err.endswith("\n2 of 2 messages did not arrive.\n")

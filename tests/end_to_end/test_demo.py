@@ -51,6 +51,7 @@ def test_demo_without_a_terminal(tmp_path: Path, number: signal.Signals) -> None
         assert "azure_scheduled_events_event_seconds_to_not_before{" in get(f"{url}/metrics")
         process.send_signal(number)
         assert process.wait(30) == 0
+    assert "\nTry next:\n" in output.read_text()
     assert "Traceback" not in output.read_text()
     assert list(folder.iterdir()) == []
 
