@@ -521,6 +521,7 @@ def test_nothing_begins_after_the_stop(build: Build) -> None:
     notifier.wake()
     bench.loops.settle()
     assert (notifier.pending(), bench.sent("backup")) == ({"oncall": 0, "backup": 1}, [])
+    assert notifier.plan is not both
 
 
 @pytest.mark.parametrize(
