@@ -83,8 +83,7 @@ class Service:
         self.body_limit = max(int(plugin.body_maxlen) - _LIMIT_MARGIN, _LIMIT_MARGIN)
         # Services with arbitrary headers have it: json, xml, form, mail and the like.
         headers: Any = getattr(plugin, "headers", None)
-        self._headers = headers if isinstance(headers, dict) else None
-        self._own_headers = dict(headers) if isinstance(headers, dict) else {}
+        self._own_headers = headers if isinstance(headers, dict) else None
         self.shows_facts = self.name == _PAGER_DUTY
         self._has_memory = self.name in _WITH_MEMORY
         self._priorities = _PRIORITIES.get(self.name)
@@ -146,11 +145,9 @@ class Service:
             setattr(plugin, self._incident_field, rendered.incident)
         if self._priorities is not None:
             plugin.priority = self._priorities[level]
-        if self._headers is not None:
-            self._headers.clear()
+        if self._own_headers is not None:
             added = {"traceparent": rendered.traceparent} if rendered.traceparent else {}
-            self._headers |= _mail_headers(rendered) if self.name == _MAIL else added
-            self._headers |= self._own_headers
+            plugin.headers = (_mail_headers(rendered) if self.name == _MAIL else added) | self._own_headers
         if self.name == _PAGER_DUTY:
             source, click, details = self._pager
             plugin.source = source if not _is_default(plugin, "source", source) else rendered.source or source
