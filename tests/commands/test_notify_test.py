@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 from typing import Any
 
@@ -196,4 +195,4 @@ def test_the_command(
     assert ended.value.code == 1
     shown = capsys.readouterr()
     assert [line.split()[0] for line in shown.out.splitlines()] == ["TARGET", "oncall", "notify-1"]
-    assert re.match(r"this VM's name is not known \(.+\); pass --instance.name\n", shown.err)
+    assert "; pass --instance.name\n" in shown.err
