@@ -43,7 +43,7 @@ class RunningExporter:
         given, _, host = parts.netloc.rpartition("@")
         self.url = parts._replace(netloc=host).geturl()
         self._headers = urllib3.make_headers(basic_auth=unquote(given)) if given else {}
-        # Proxies are ignored: by default requests go only to this VM.
+        # Neither proxies nor redirects are followed: by default requests go only to this VM.
         self._pool = urllib3.PoolManager(timeout=urllib3.Timeout(total=_SECONDS), retries=False)
 
     def events(self) -> api.Events:
@@ -69,7 +69,7 @@ class RunningExporter:
 
     def _get(self, path: str) -> urllib3.BaseHTTPResponse:
         try:
-            return self._pool.request("GET", self.url + path, headers=self._headers, redirect=False)
+            return self._pool.request("GET", self.url + path, headers=self._headers)
         except urllib3.exceptions.SSLError as error:
             failed = innermost(error)
             why = f"does not speak TLS ({failed}); if it serves no TLS, pass --exporter.url http://HOST:PORT"

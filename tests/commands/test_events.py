@@ -224,7 +224,7 @@ def test_tls(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
         (answer(b"<html>"), "is not an exporter of this version"),
         (answer(b"[]"), "is not an exporter of this version"),
         (answer(status="404 Not Found"), "answers with status 404"),
-        (answer(status="302 Found"), "answers with status 302"),
+        (answer(status="302 Found", headers="Location: /\r\n"), "answers with status 302"),
     ],
 )
 def test_what_is_not_an_exporter_is_an_error(
