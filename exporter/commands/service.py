@@ -52,7 +52,6 @@ def use(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 SERVICE = click.Option(
     ["--service"],
     is_flag=True,
-    is_eager=True,
     expose_value=False,
     callback=use,
     help="Use the flags, the environment and the configuration of the installed service (systemd); as root.",
