@@ -62,6 +62,8 @@ def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...
 @pytest.mark.parametrize(("end", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -KILL $$", 137)])
 def test_its_status_is_that_of_the_exporter(end: str, status: int) -> None:
     """As a shell reports it: 128 and the number of the signal that killed it."""
-    code = "child = subprocess.Popen(sys.argv[1:]).pid; os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)"
-    code = f"import os, subprocess, sys; from exporter.__main__ import _reap; {code}; _reap(child)"
+    # Not by Popen, which reaps its process when it is deleted.
+    code = "child = os.spawnvp(os.P_NOWAIT, sys.argv[1], sys.argv[1:])"
+    code += "; os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT); _reap(child)"
+    code = f"import os, sys; from exporter.__main__ import _reap; {code}"
     assert subprocess.run([sys.executable, "-c", code, "sh", "-c", end], check=False).returncode == status
