@@ -23,6 +23,7 @@ from exporter.clock import Clock
 log = logging.getLogger(__name__)
 
 LEAST_SECONDS = 1.0
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
 class Sleep:
@@ -45,7 +46,10 @@ class Sleep:
         """Return the seconds for which the VM stood still during the sleep; 0 if that is less than 1 s."""
         if self._until is None:
             return 0.0
-        late = self._clock.monotonic() - self._until - max(self._run_delay() - self._waited, 0.0)
+        late = self._clock.monotonic() - self._until
+        if late < LEAST_SECONDS:
+            return 0.0
+        late -= max(self._run_delay() - self._waited, 0.0)
         return late if late >= LEAST_SECONDS else 0.0
 
     def step(self) -> float:
@@ -60,5 +64,5 @@ class Sleep:
         if sys.platform != "win32":
             with contextlib.suppress(OSError, IndexError, ValueError):
                 # Nanoseconds (https://docs.kernel.org/scheduler/sched-stats.html).
-                return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
+                return int(_SCHEDSTAT.read_bytes().split()[1]) / 1e9
         return 0.0
