@@ -194,8 +194,9 @@ def _incarnation(raw: msgspec.Raw, defects: list[Defect]) -> int | None:
         raise _invalid(f"its DocumentIncarnation has {length} bytes")
     try:
         value: object = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise _invalid(error) from error
+    except (msgspec.MsgspecError, RecursionError):
+        # Valid JSON for which there is no value, such as 1e999.
+        value = str(memoryview(raw), "utf-8")
     number: int | None = None
     if isinstance(value, int) and not isinstance(value, bool):
         number = value

@@ -151,6 +151,7 @@ def test_an_incarnation_in_quotes(written: str, number: int) -> None:
         ("true", "True is not a whole number of 64 bits"),
         ("[1]", "[1] is not a whole number of 64 bits"),
         ("9223372036854775808", "9223372036854775808 is not a whole number of 64 bits"),
+        ("1e999", "'1e999' is not a whole number of 64 bits"),
     ],
 )
 def test_an_incarnation_that_cannot_be_read(written: str, problem: str) -> None:
