@@ -84,6 +84,7 @@ _TESTS = {
         "tests/web/test_auth.py",
         "tests/web/test_renewal.py",
     ),
+    "serving/http": ("tests/web/test_page.py", "tests/simulator/test_control.py"),
     "state": (
         "tests/test_private.py",
         "tests/tracing/test_worker.py",
