@@ -10,11 +10,12 @@ import pytest
 from tests.end_to_end.program import INTERRUPTIBLE, eventually
 
 ROOT = Path(__file__).parent.parent.parent
-# Stand-ins: no package is installed, the user is root, and installing takes long.
+# Stand-ins: no package is installed, the user is root, and installing takes long. The last one starts no
+# process: a shell that waits for one which ends just before an interrupt goes on.
 PROGRAMS = {
     "dpkg-query": "exit 1",
     "id": "echo 0",
-    "apt-get": '[ "$1" = update ] || { touch "$BEGUN"; sleep 600; }',
+    "apt-get": '[ "$1" = update ] || { : >"$BEGUN"; exec sleep 600; }',
 }
 
 
