@@ -88,6 +88,7 @@ class Poller:
         ended = self._loop.join(timeout)
         if ended and self._client is not None:
             self._client.close()
+        self._sleep.close()
         return ended
 
     def _step(self) -> float:

@@ -1,6 +1,7 @@
 """Tests of pauses of the VM, on the bench: those during an event, and those that nobody announced."""
 
 import logging
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -144,7 +145,12 @@ def test_waiting_for_the_processor_is_no_pause(
 ) -> None:
     """What Linux says about the thread's time in the run queue is left out, if it still says it."""
     clock, waited = HandClock(), 7.0
-    monkeypatch.setattr(Path, "read_bytes", lambda _: f"1 {int(waited * 1e9)} 3".encode())
+
+    def pread(_file: int, size: int, offset: int) -> bytes:
+        return f"1 {int(waited * 1e9)} 3".encode()[offset:][:size]
+
+    open_files = sorted(Path("/proc/self/fd").iterdir())
+    monkeypatch.setattr(os, "pread", pread)
     sleep = Sleep(clock)
     # Before the first sleep.
     assert (sleep.end(), sleep.step()) == (0, 0)
@@ -152,3 +158,6 @@ def test_waiting_for_the_processor_is_no_pause(
     clock.pass_seconds(1 + late)
     waited += starved
     assert sleep.end() == found
+    sleep.close()
+    sleep.close()
+    assert sorted(Path("/proc/self/fd").iterdir()) == open_files
