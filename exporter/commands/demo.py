@@ -130,7 +130,7 @@ class Messages:
             self._count += 1
 
     def after(self, told: int) -> tuple[list[Rendered], int]:
-        """Return the messages after so many, as far as they are kept, and the number of all so far."""
+        """Return the messages after the first ``told``, as far as they are kept, and the count of all."""
         with self._lock:
             new = self._count - told
             return self._kept[-new:] if new else [], self._count

@@ -73,7 +73,7 @@ def pass_time(
     occurrences = [
         Occurrence(noted(life, record, instance), Transition.IMMINENT, now)
         for life in imminent((*known.current.values(),), now, thresholds)
-        if late or now < (life.event.not_before or now)
+        if late or (life.notice_left or 0.0) > 0
     ]
     return step_of(known, *sorted(occurrences, key=rank)) if occurrences else None
 

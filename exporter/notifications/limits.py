@@ -122,7 +122,7 @@ class Limits:
                     with self._lock:
                         self._deadlines.pop(thread, None)
                     if clock() > deadline:
-                        # Otherwise not: after a withdrawal a tracer loops forever (CPython 3.11).
+                        # Only then: in CPython 3.11, a tracer loops forever after a withdrawal.
                         _interrupt(thread, None)
                     break
 

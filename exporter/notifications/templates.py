@@ -133,7 +133,7 @@ class Template:
             hint = ""
             if (error.message or "").startswith("No filter named"):
                 hint = f"; besides Jinja2's own there are {', '.join(FILTERS)}"
-            message = f"line {error.lineno} of the template: {(error.message or 'bad syntax').rstrip('.')}"
+            message = f"{_line(error.lineno)}: {(error.message or 'bad syntax').rstrip('.')}"
             raise TemplateError(f"{message}{hint}") from error
         except RecursionError as error:
             raise TemplateError("is nested too deeply") from error
@@ -243,16 +243,16 @@ def _unknown(tree: Any) -> Iterator[str]:
     undeclared = meta.find_undeclared_variables(tree) - set(NAMES) - own
     for name in tree.find_all(nodes.Name):
         if name.name in undeclared:
-            yield f"{_line(name)}: {name.name!r} does not exist; there are {', '.join(NAMES)}"
+            yield f"{_line(name.lineno)}: {name.name!r} does not exist; there are {', '.join(NAMES)}"
     for access in tree.find_all(nodes.Getattr):
         read = getattr(access.node, "name", "")
         fields = _FIELDS_BY_NAME.get(read, ())
         if fields and read not in own and access.attr not in fields:
-            yield f"{_line(access)}: {read} has no {access.attr!r}; it has {', '.join(fields)}"
+            yield f"{_line(access.lineno)}: {read} has no {access.attr!r}; it has {', '.join(fields)}"
 
 
-def _line(node: Any) -> str:
-    return f"line {node.lineno} of the template"
+def _line(number: int) -> str:
+    return f"line {number} of the template"
 
 
 def _reason(error: Exception) -> str:
@@ -261,7 +261,7 @@ def _reason(error: Exception) -> str:
     message = _OBJECT.sub(_with_fields, str(error)).rstrip(".")
     if not isinstance(error, TemplateRuntimeError) or not message:
         message = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return f"line {line} of the template: {message}" if line else message
+    return f"{_line(line)}: {message}" if line else message
 
 
 def _with_fields(found: re.Match[str]) -> str:
