@@ -173,12 +173,15 @@ def _refusal(place: str, request: Request) -> Response | None:
 async def _disturb(fault: Fault | None) -> Response | None:
     if fault is None:
         return None
+    wait = {} if fault.retry_after is None else {"retry-after": str(fault.retry_after)}
     if fault.mode == "delay":
         await asyncio.sleep(fault.seconds)
     elif fault.mode == "error":
-        return Response(b'{"error":"Simulated failure"}', JSON, fault.status)
+        return Response(b'{"error":"Simulated failure"}', JSON, fault.status, wait)
     elif fault.mode == "throttle":
-        return refused(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests")
+        return refused(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests", wait)
+    elif fault.mode == "forbidden":
+        return Response(b"", TEXT, HTTPStatus.FORBIDDEN.value, {"connection": "close"})
     elif fault.mode == "garbage":
         return Response(b'{"DocumentIncarnation": 1, "Events": [{"EventId": \x00\xff <html>', JSON)
     return None

@@ -24,13 +24,16 @@ _MOST_APPROVALS = 1000
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A fault of requests for ``/metadata``: of the next ``count`` ones, or of all until it is removed.
 
-    ``error`` responds with ``status``, ``throttle`` with 429, ``garbage`` with 200 and invalid JSON;
-    ``delay`` waits ``seconds`` before a correct response, ``drip`` sends it a byte every ``seconds``;
-    ``drop`` closes the connection without a response. ``endpoint`` and ``method`` restrict it.
+    ``error`` responds with ``status``, ``throttle`` with 429, both with ``retry_after`` if it is given;
+    ``forbidden`` responds with 403 and closes the connection, as the Guest Proxy Agent of Azure's Metadata
+    Security Protocol does; ``garbage`` responds with 200 and invalid JSON; ``delay`` waits ``seconds`` before
+    a correct response, ``drip`` sends it a byte every ``seconds``; ``drop`` closes the connection without a
+    response. ``endpoint`` and ``method`` restrict it.
     """
 
-    mode: Literal["error", "throttle", "delay", "garbage", "drop", "drip"]
+    mode: Literal["error", "throttle", "forbidden", "delay", "garbage", "drop", "drip"]
     status: int = 500
+    retry_after: int | None = None
     seconds: float = 1.0
     count: int | None = None
     endpoint: Literal["scheduledevents", "instance"] | None = None
@@ -39,6 +42,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not 300 <= self.status <= 599 or self.status == 304:
             raise ConfigurationError("status must be from 300 to 599, and not 304, which has no body")
+        if self.retry_after is not None and not 0 <= self.retry_after <= 3600:
+            raise ConfigurationError("retry_after must be from 0 to 3600 seconds, or null")
         if not 0 <= self.seconds <= 3600:
             raise ConfigurationError("seconds must be from 0 to 3600")
         if self.count is not None and self.count < 1:

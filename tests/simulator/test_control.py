@@ -104,7 +104,14 @@ def test_faults_are_set_and_removed(client: Client) -> None:
     assert answer.json()["status"] == client.ask("/api/v1/state").json()["fault"]["status"] == 300
     assert client.ask().status_code == 300
     assert client.ask("/api/v1/state").json()["fault"] is None
-    usual = {"status": 500, "seconds": 1.0, "count": None, "endpoint": None, "method": None}
+    usual = {
+        "status": 500,
+        "retry_after": None,
+        "seconds": 1.0,
+        "count": None,
+        "endpoint": None,
+        "method": None,
+    }
     fault = {"mode": "throttle"}
     assert client.ask("/api/v1/faults", "PUT", json=fault).json() == fault | usual
     assert client.ask("/metadata/instance", params={"api-version": "2021-12-13"}).status_code == 429

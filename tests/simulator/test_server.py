@@ -111,6 +111,24 @@ def test_a_fault_can_be_counted_and_restricted(simulator: Simulator, client: Cli
     assert [client.ask().status_code for _ in range(3)] == [599, 599, 200]
 
 
+def test_a_refusal_of_the_guest_proxy_agent(simulator: Simulator, client: Client) -> None:
+    """It is a 403 without a body, after which the connection is closed; the facts are refused, too."""
+    simulator.set_fault(Fault("forbidden"))
+    for path in ("/metadata/scheduledevents", INSTANCE):
+        answer = client.ask(path, params={"api-version": "2020-07-01"})
+        assert (answer.status_code, answer.content, answer.headers["connection"]) == (403, b"", "close")
+
+
+@pytest.mark.parametrize(("mode", "status"), [("throttle", 429), ("error", 503)])
+def test_a_refusal_may_ask_for_a_pause(simulator: Simulator, client: Client, mode: Any, status: int) -> None:
+    """With retry_after there is a header Retry-After, without it there is none."""
+    for seconds in (None, 7):
+        simulator.set_fault(Fault(mode, status=503, retry_after=seconds))
+        answer = client.ask()
+        assert answer.status_code == status
+        assert answer.headers.get("retry-after") == (None if seconds is None else "7")
+
+
 def test_a_drip_comes_byte_by_byte(simulator: Simulator, client: Client) -> None:
     """The body is complete in the end."""
     simulator.set_document(b"0123456789")
