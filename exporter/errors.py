@@ -6,6 +6,7 @@ only if some caller catches it.
 
 import os
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -64,12 +65,26 @@ class PollOutcome(StrEnum):
 
 
 class ImdsError(ExporterError):
-    """IMDS gave no usable answer; ``status`` is that of a complete HTTP answer, 0 without one."""
+    """IMDS gave no usable answer; ``status`` is that of its HTTP answer, 0 without one.
 
-    def __init__(self, reason: PollOutcome, message: str, status: int = 0) -> None:
+    ``retry_after`` is the number of seconds for which it asks to be left alone, ``newest_versions`` the API
+    versions that it names in a refusal.
+    """
+
+    def __init__(
+        self,
+        reason: PollOutcome,
+        message: str,
+        status: int = 0,
+        *,
+        retry_after: float = 0.0,
+        newest_versions: Sequence[str] = (),
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.status = status
+        self.retry_after = retry_after
+        self.newest_versions = newest_versions
 
 
 class StateDirectoryInUseError(ExporterError):

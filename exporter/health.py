@@ -15,14 +15,17 @@ log = logging.getLogger(__name__)
 class DegradedReason(StrEnum):
     """The kind of a problem: label of the metric `degraded`, log field, and text on the page.
 
-    ``IMDS_FAILING`` follows from the snapshot, and is never reported to `Health`.
+    That polls fail, ``IMDS_FAILING`` or ``IMDS_FORBIDDEN``, follows from the snapshot, and is not reported to
+    `Health`; only that the facts about the VM are forbidden is.
     """
 
     IMDS_FAILING = "imds_failing"
+    IMDS_FORBIDDEN = "imds_forbidden"
     STATE_UNWRITABLE = "state_unwritable"
     STATE_CORRUPT = "state_corrupt"
     INVALID_EVENT = "invalid_event"
     INSTANCE_UNKNOWN = "instance_unknown"
+    INSTANCE_NAME_DIFFERS = "instance_name_differs"
     RELOAD_FAILED = "reload_failed"
     NOTIFICATIONS_FAILING = "notifications_failing"
     TRACING_FAILING = "tracing_failing"

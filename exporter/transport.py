@@ -8,9 +8,9 @@ import io
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import h11
@@ -24,6 +24,18 @@ _MOST_ANNOUNCEMENTS = 10
 # Connection times of 6 s have been reported; after 10 s no answer is to be expected.
 _CONNECT_SECONDS = 10.0
 _END = h11.EndOfMessage()
+
+
+class Answer(NamedTuple):
+    """An answer; ``headers`` are pairs with names in lower case."""
+
+    status: int
+    body: bytes
+    headers: Sequence[tuple[bytes, bytes]]
+
+    def header(self, name: bytes) -> str:
+        """Return the first value of a header; "" if it is absent."""
+        return next((value.decode("latin-1") for key, value in self.headers if key == name), "")
 
 
 class LargeAnswerError(Exception):
@@ -48,8 +60,8 @@ class Transport:
         self._idle: list[_Connection] = []
         self._closed = False
 
-    def send(self, request: requests.PreparedRequest, timeout: float) -> tuple[int, bytes]:
-        """Return the status and the body of the answer; of a refusal, little more than the first 4 KiB.
+    def send(self, request: requests.PreparedRequest, timeout: float) -> Answer:
+        """Return the answer; of a refusal's body, little more than the first 4 KiB.
 
         Raises:
             TimeoutError: the answer is not complete in time. A refusal need not be complete.
@@ -101,10 +113,11 @@ class _Connection:
             return False
         return False
 
-    def exchange(self, request: requests.PreparedRequest, limit: int, deadline: float) -> tuple[int, bytes]:
+    def exchange(self, request: requests.PreparedRequest, limit: int, deadline: float) -> Answer:
         self._send(request, deadline)
         events = self._events(deadline)
-        status: int = next(events).status_code
+        head = next(events)
+        status: int = head.status_code
         body = io.BytesIO()
         accepted = status < HTTPStatus.MULTIPLE_CHOICES
         try:
@@ -118,7 +131,7 @@ class _Connection:
                 raise
         if accepted and body.tell() > limit:
             raise LargeAnswerError(f"the answer is over {limit / 2**20:g} MiB")
-        return status, body.getvalue()
+        return Answer(status, body.getvalue(), head.headers)
 
     def _send(self, request: requests.PreparedRequest, deadline: float) -> None:
         data = self._http.send(_head(request)) or b""

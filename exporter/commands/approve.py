@@ -98,15 +98,17 @@ class _Imds:
             try:
                 return request()
             except ImdsError as error:
-                lasting = tries == _TRIES or self._clock.monotonic() - began > _PATIENCE_SECONDS
+                took = self._clock.monotonic() - began + error.retry_after
+                lasting = tries == _TRIES or took > _PATIENCE_SECONDS
                 # The time limit alone ends the wait for a start: IMDS may be updated for a minute.
                 if (lasting and self.deadline == math.inf) or error.reason not in passing:
                     raise
+                pause = max(pauses.failed(), error.retry_after)
                 if str(error) != told:
                     told = str(error)
                     click.echo(f"warning: {printable(told)}; trying again", err=True)
             tries += 1
-            self.pause(pauses.failed())
+            self.pause(pause)
 
 
 class Followed:

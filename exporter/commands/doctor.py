@@ -85,7 +85,8 @@ def ask(url: str) -> tuple[Status | None, Sequence[Finding]]:
     found = [Finding(OK, "exporter", f"version {status.version} runs at {exporter.url}{since}")]
     failing = [one.name for one in status.targets if one.delivers is False]
     of_targets = (f"{DegradedReason.NOTIFICATIONS_FAILING}: target {name} " for name in failing)
-    elsewhere = (f"{DegradedReason.IMDS_FAILING}:", *of_targets)
+    of_polls = status.problems[:1] if status.last_error else ()
+    elsewhere = (*of_polls, f"{DegradedReason.INSTANCE_NAME_DIFFERS}:", *of_targets)
     found += [
         Finding(FAILURE, "exporter", f"is degraded: {problem}")
         for problem in status.problems

@@ -1,5 +1,6 @@
 """What `doctor` examines by itself: IMDS, the VM's name, its clock, the state directory, hosts of targets."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -7,26 +8,30 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
-import urllib3
 
 from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.config import AUTO
 from exporter.config.addresses import Address
-from exporter.errors import ConfigurationError, ExporterError, ImdsError, PollOutcome
+from exporter.errors import ConfigurationError, ExporterError, ImdsError
 from exporter.imds.client import NEWEST_API_VERSION, ImdsClient, asked_again, endpoint_of
+from exporter.model.events import normal_name
 from exporter.model.vm import VirtualMachine
 from exporter.state.directory import refuse_unsafe
 from exporter.timefmt import rfc3339
 from exporter.web.api import Status
 
 _IMDS_SECONDS = 5.0
+_REACH = (
+    "check imds.endpoint, allow 169.254.169.254 in firewalls, do not use a proxy, and run a container in the "
+    "host's network"
+)
 _CLOCK_WARNING_SECONDS = 5.0
 _CLOCK_FAILURE_SECONDS = 60.0
 # The state of a VM takes a few hundred kilobytes; a disk with less than this is nearly full.
@@ -58,28 +63,28 @@ def imds(
         yield Finding(FAILURE, "imds", str(error))
         return
     # Not scheduledevents: a request for it switches Scheduled Events on.
-    client = ImdsClient(endpoint, timeout=_IMDS_SECONDS, clock=clock)
-    vm: VirtualMachine | None = None
-    try:
-        vm = asked_again(client.instance, clock)
-        used = status.api_version if status else api_version
-        yield Finding(OK, "imds", f"{endpoint} answers; {_version(used, known=status is not None)}")
-    except ImdsError as error:
-        remedy = (
-            "it answers on Azure VMs only: allow 169.254.169.254 in firewalls, do not use a proxy, "
-            "and run a container in the host's network"
-        )
-        if error.reason is PollOutcome.THROTTLED:
-            remedy = "programs on this VM together send more than the 5 requests a second that it answers"
-        yield Finding(FAILURE, "imds", f"{error}; {remedy}")
-    finally:
-        client.close()
-    yield _scheduled_events(status, clock.now())
-    yield _name(name, status, vm)
-    if vm is not None:
-        yield _spot(vm)
-        yield _terminate(vm)
-        yield _clock(endpoint, clock)
+    with contextlib.closing(ImdsClient(endpoint, timeout=_IMDS_SECONDS, clock=clock)) as client:
+        vm: VirtualMachine | None = None
+        try:
+            vm = asked_again(client.instance, clock)
+            used = status.api_version if status else api_version
+            yield Finding(OK, "imds", f"{endpoint} answers; {_version(used, known=status is not None)}")
+        except ImdsError as error:
+            yield _unusable(error, status)
+        yield _scheduled_events(status, clock.now())
+        yield _name(name, status, vm)
+        if vm is not None:
+            yield _spot(vm)
+            yield _terminate(vm)
+            yield _clock(client, clock)
+
+
+def _unusable(error: ImdsError, status: Status | None) -> Finding:
+    """Describe a failure; that of an HTTP status has the remedy already."""
+    if error.status == HTTPStatus.FORBIDDEN and status is not None and status.up:
+        return Finding(WARNING, "imds", f"it answers the exporter, but not this command: {error}")
+    text = str(error) if error.status else f"{error}; it answers on Azure VMs only: {_REACH}"
+    return Finding(FAILURE, "imds", text)
 
 
 def _version(used: str, *, known: bool) -> str:
@@ -104,19 +109,19 @@ def _scheduled_events(status: Status | None, now: datetime) -> Finding:
         text = f"the exporter waits for the first response since {since}; Azure takes up to two minutes"
         return Finding(WARNING, subject, text)
     last = f"since {rfc3339(status.last_success)}" if status.last_success else "yet"
-    remedy = "check imds.endpoint and firewalls, or wait if Azure is updating IMDS"
-    text = f"the exporter has had no valid response {last}: {status.last_error}; {remedy}"
-    return Finding(FAILURE, subject, text)
+    text = f"the exporter has had no valid response {last}: {status.last_error}"
+    return Finding(FAILURE, subject, text if status.last_status else f"{text}; {_REACH}")
 
 
 def _name(configured: str, status: Status | None, vm: VirtualMachine | None) -> Finding:
     used = configured or (status.instance if status else "") or ""
     known = vm.name if vm is not None else ""
-    if used and known and used.lower() != known.lower():
+    if used and known and normal_name(used) != normal_name(known):
         text = (
-            f"instance.name is {used}, IMDS returns {known}; remove instance.name unless events name {used}"
+            f"instance.name is {used}, IMDS returns {known}: events that name {known} count as those of "
+            f"another VM; remove instance.name unless events name {used}"
         )
-        return Finding(WARNING, "name", text)
+        return Finding(FAILURE, "name", text)
     if used or known:
         return Finding(OK, "name", f"{used or known}, from {'instance.name' if configured else 'IMDS'}")
     text = "unknown: nothing is approved and no hook runs until IMDS returns it; or set instance.name"
@@ -146,17 +151,14 @@ def _terminate(vm: VirtualMachine) -> Finding:
     return Finding(OK, "terminate notifications", text)
 
 
-def _clock(endpoint: str, clock: Clock) -> Finding:
+def _clock(client: ImdsClient, clock: Clock) -> Finding:
     try:
-        answer = urllib3.PoolManager(timeout=_IMDS_SECONDS, retries=False).request(
-            "GET", f"{endpoint}/metadata/versions", headers={"Metadata": "true"}
-        )
-        theirs = parsedate_to_datetime(answer.headers["Date"])
-        off = (clock.now() - theirs).total_seconds()
-    except (urllib3.exceptions.HTTPError, KeyError, ValueError, TypeError):
+        theirs = asked_again(client.date, clock)
+    except ImdsError:
         return Finding(
             WARNING, "clock", "could not be compared with that of IMDS; see the output of timedatectl"
         )
+    off = (clock.now() - theirs).total_seconds()
     if abs(off) <= _CLOCK_WARNING_SECONDS:
         return Finding(OK, "clock", "agrees with that of IMDS")
     level = FAILURE if abs(off) > _CLOCK_FAILURE_SECONDS else WARNING

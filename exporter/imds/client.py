@@ -8,21 +8,25 @@ design.
 import logging
 import math
 import random
+import re
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import requests
 
 from exporter import __version__, config
 from exporter.clock import Clock
-from exporter.config import AUTO, DISCOVER
+from exporter.config import API_VERSIONS, AUTO, DISCOVER
 from exporter.errors import ImdsError, PollOutcome, cause, one_line
+from exporter.imds.refusals import EVENTS_PATH, INSTANCE_PATH, remedy
 from exporter.model.vm import VirtualMachine, decode_instance
-from exporter.transport import LargeAnswerError, Transport
+from exporter.transport import Answer, LargeAnswerError, Transport
 from exporter.work import Backoff
 
 log = logging.getLogger(__name__)
@@ -40,9 +44,18 @@ _REPEATS = 3
 # The newest has recommendations for Spot VMs (Azure's page "Spot eviction risk notifications"), and is not
 # known to every IMDS.
 NEWEST_API_VERSION, _SAFE_API_VERSION = "2024-07-09", "2020-07-01"
+# Asked for in this order where IMDS does not name the versions that it knows. The third has all five types.
+_EVENTS_VERSIONS = (NEWEST_API_VERSION, _SAFE_API_VERSION, "2019-01-01", "2017-08-01")
+# Azure Stack Hub and government clouds know older ones only. The last has what messages and metrics need.
+_INSTANCE_VERSIONS = ("2021-12-13", "2019-06-01", "2017-12-01")
 _ASK_AGAIN_SECONDS = 24 * 3600.0
 _UNKNOWN_VERSION = (400, 404)
-_INSTANCE_API_VERSION = "2021-12-13"
+# More would use up the requests that all programs on this VM share.
+_MOST_VERSIONS_ASKED = 5
+_LONGEST_RETRY_AFTER = 300.0
+_RETRY_AFTER = (429, 503)
+# A command does not wait any longer in silence.
+_COMMAND_PATIENCE = 10.0
 _HEADERS = {
     "Metadata": "true",
     "Accept": "application/json",
@@ -80,16 +93,81 @@ class PollPauses(Backoff):
         super().__init__(clock, first=first, early=60.0, early_longest=10.0, longest=30.0, chance=chance)
         self._interval = interval
 
-    def after(self, success: bool, took: float) -> float:
-        """Return the seconds to pause after a poll that took ``took`` seconds.
+    def after(self, error: ImdsError | None, took: float) -> float:
+        """Return the seconds to pause after a poll that took ``took`` seconds, and failed with ``error``.
 
         After a success the next poll starts ``interval`` after the start of this one, or in 0.2 s if that is
-        later.
+        later; after a failure not before IMDS asks for it.
         """
-        if not success:
-            return self.failed()
+        if error is not None:
+            return max(self.failed(), error.retry_after)
         self.succeeded()
         return max(self._interval - took, SHORTEST_SECONDS)
+
+
+class _Versions:
+    """The API version for one kind of document; ``used`` is that of the last valid answer.
+
+    Those of ``preferred`` are asked for in their order; a single one is the configured one, which is not
+    replaced. Where IMDS refuses one and names its ``newest-versions``, these come first, if they are among
+    ``known``. What is accepted instead of the first one is used for a day, or until it is refused.
+    """
+
+    def __init__(self, preferred: Sequence[str], clock: Clock, known: Collection[str] | None = None) -> None:
+        self._preferred = preferred
+        self._known = known
+        self._clock = clock
+        self._newest_at = -math.inf
+        self.is_fixed = len(preferred) == 1
+        self.used = preferred[0]
+
+    def ask(self, request: Callable[[str], T], patience: float) -> T:
+        """Return the answer to a request for a version; no other one is tried after ``patience`` seconds.
+
+        Raises:
+            ImdsError: that of the last request.
+        """
+        began = self._clock.monotonic()
+        version = self._preferred[0] if began >= self._newest_at else self.used
+        refused: dict[str, int] = {}
+        problem = ""
+        while True:
+            try:
+                answer = request(version)
+                break
+            except ImdsError as error:
+                if error.status not in _UNKNOWN_VERSION:
+                    raise
+                refused[version] = refused.get(version, 0) + 1
+                following = self._after(version, refused, error)
+                is_late = self._clock.monotonic() - began > patience
+                if following is None or is_late or sum(refused.values()) == _MOST_VERSIONS_ASKED:
+                    self._newest_at = -math.inf
+                    raise
+                version, problem = following, str(error)
+        if version == self._preferred[0]:
+            self._newest_at = -math.inf
+        elif refused:
+            self._newest_at = self._clock.monotonic() + _ASK_AGAIN_SECONDS
+            if version != self.used:
+                facts = {"refused": self._preferred[0], "used": version, "error": problem}
+                log.info("IMDS does not know the newest API version", extra=facts)
+        self.used = version
+        return answer
+
+    def _after(self, version: str, refused: Mapping[str, int], error: ImdsError) -> str | None:
+        """Return the version to ask for next, None if there is none."""
+        if self.is_fixed:
+            return None
+        named = [one for one in error.newest_versions if self._known is None or one in self._known]
+        newest = self._preferred[0]
+        # A single 400 for a version that IMDS does know has been seen; another one would stay for a day.
+        is_unsure = not named or version in named
+        if version in (newest, self.used) and refused[version] == 1 and is_unsure:
+            return version
+        # Versions are dates. Without an older one, the oldest of the newer ones differs least.
+        named = sorted((one for one in named if one < newest), reverse=True) or sorted(named)
+        return next((one for one in (*named, *self._preferred) if one not in refused), None)
 
 
 class ImdsClient:
@@ -102,7 +180,7 @@ class ImdsClient:
     requests.
 
     With the ``api_version`` `AUTO`, the newest version is asked for. Where IMDS does not know it, an older
-    one is used, and the newest is tried again a day later.
+    one is used, and the newest is tried again a day later. For the facts about the VM that is always so.
     """
 
     def __init__(
@@ -119,10 +197,9 @@ class ImdsClient:
         self._timeout = timeout
         self._events_timeout = max(timeout, first_timeout)
         self._clock = clock
-        self._is_auto = api_version == AUTO
-        # That of the last valid answer.
-        self.api_version = NEWEST_API_VERSION if self._is_auto else api_version
-        self._newest_at = -math.inf
+        versions = _EVENTS_VERSIONS if api_version == AUTO else (api_version,)
+        self._events = _Versions(versions, clock, API_VERSIONS)
+        self._instance = _Versions(_INSTANCE_VERSIONS, clock)
         self._limiter = limiter or RateLimiter(clock)
         self._transport = Transport(self.endpoint)
 
@@ -132,23 +209,7 @@ class ImdsClient:
         Raises:
             ImdsError: IMDS did not answer with status 200 and at most 8 MiB in time.
         """
-        if not self._is_auto:
-            return self._ask_events("GET", self.api_version)
-        if self._clock.monotonic() < self._newest_at:
-            return self._ask_events("GET", _SAFE_API_VERSION)
-        try:
-            document = self._ask_events("GET", NEWEST_API_VERSION)
-        except ImdsError as error:
-            if error.status not in _UNKNOWN_VERSION:
-                raise
-            document = self._ask_events("GET", _SAFE_API_VERSION)
-            self._newest_at = self._clock.monotonic() + _ASK_AGAIN_SECONDS
-            self.api_version = _SAFE_API_VERSION
-            facts = {"refused": NEWEST_API_VERSION, "used": _SAFE_API_VERSION, "error": str(error)}
-            log.info("IMDS does not know the newest API version", extra=facts)
-        else:
-            self.api_version = NEWEST_API_VERSION
-        return document
+        return self._events.ask(lambda version: self._ask_events("GET", version), self._events_timeout)
 
     def approve(self, event_ids: Sequence[str]) -> None:
         """Approve events, which may then start before their NotBefore, for every VM in their ``Resources``.
@@ -157,19 +218,45 @@ class ImdsClient:
             ImdsError: IMDS did not confirm it; approving again is harmless.
         """
         body = msgspec.json.encode({"StartRequests": [{"EventId": event_id} for event_id in event_ids]})
-        # Approving is the same in both versions.
-        version = _SAFE_API_VERSION if self._is_auto else self.api_version
+        # Approving is the same in all versions, and the newest may not be known.
+        version = self.api_version if self._events.is_fixed else min(self.api_version, _SAFE_API_VERSION)
         self._ask_events("POST", version, body)
 
     def instance(self) -> VirtualMachine:
         """Return the facts about this VM, or raise ImdsError if there is no answer with usable ones."""
-        path = f"/metadata/instance?api-version={_INSTANCE_API_VERSION}"
-        return decode_instance(self._exchange("GET", path, self._timeout))
+        return decode_instance(self._ask_instance().body)
+
+    def date(self) -> datetime:
+        """Return the time of the clock of IMDS, by the header Date of an answer with facts about this VM.
+
+        Raises:
+            ImdsError: there is no such answer, or it has no valid one.
+        """
+        value = self._ask_instance().header(b"date")
+        try:
+            at = parsedate_to_datetime(value)
+        except (ValueError, OverflowError) as error:
+            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"not a valid Date: {one_line(value)}") from error
+        # Without a zone (-0000) it is not the date of a server.
+        if at.tzinfo is None:
+            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"the Date has no time zone: {one_line(value)}")
+        return at
+
+    @property
+    def api_version(self) -> str:
+        """The API version of the last valid document; before that, the one that will be asked for."""
+        return self._events.used
+
+    @property
+    def instance_api_version(self) -> str:
+        """The API version of the last answer with facts about this VM."""
+        return self._instance.used
 
     @property
     def longest_poll(self) -> float:
         """The seconds after which a `fetch` followed by `instance` counts as hanging."""
-        return 2 * self._events_timeout + self._timeout + _MARGIN_SECONDS
+        # Another version is tried within the timeout, with a timeout of its own.
+        return 2 * (self._events_timeout + self._timeout) + _MARGIN_SECONDS
 
     def expect_answers(self) -> None:
         """Wait no longer for the first answer than for later ones: IMDS has answered another client."""
@@ -180,18 +267,25 @@ class ImdsClient:
         self._transport.close()
 
     def _ask_events(self, method: str, api_version: str, body: bytes | None = None) -> bytes:
-        path = f"/metadata/scheduledevents?api-version={api_version}"
-        answer = self._exchange(method, path, self._events_timeout, body)
+        answer = self._exchange(method, EVENTS_PATH, api_version, self._events_timeout, body)
         self._events_timeout = self._timeout
-        return answer
+        return answer.body
 
-    def _exchange(self, method: str, path: str, timeout: float, sent: bytes | None = None) -> bytes:
-        """Send a request and return the body of its answer, or raise ImdsError if that has no status 200."""
+    def _ask_instance(self) -> Answer:
+        return self._instance.ask(
+            lambda version: self._exchange("GET", INSTANCE_PATH, version, self._timeout), self._timeout
+        )
+
+    def _exchange(
+        self, method: str, path: str, version: str, timeout: float, sent: bytes | None = None
+    ) -> Answer:
+        """Send a request and return its answer, or raise ImdsError if that has no status 200."""
         url = self.endpoint + path
-        what = f"{method} {url.partition('?')[0]}"
+        what = f"{method} {url}"
         self._limiter.wait()
         try:
-            status, body = self._transport.send(_prepare(method, url, sent), timeout)
+            request = _prepare(method, f"{url}?api-version={version}", sent)
+            answer = self._transport.send(request, timeout)
         except TimeoutError as error:
             message = f"{what}: no answer within {timeout:g} s"
             raise ImdsError(PollOutcome.TIMEOUT, message) from error
@@ -200,12 +294,47 @@ class ImdsClient:
         except Exception as error:
             # Not a list of types: a malformed URL or answer can cause any error in a parser.
             raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{what}: {cause(error)}") from error
-        if status != 200:
-            reason = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
-            excerpt = one_line(body.decode(errors="replace"))
-            message = f"{what}: status {status}" + (f": {excerpt}" if excerpt else "")
-            raise ImdsError(reason, message, status)
-        return body
+        if answer.status != 200:
+            raise self._refusal(what, answer)
+        return answer
+
+    def _refusal(self, what: str, answer: Answer) -> ImdsError:
+        excerpt = one_line(answer.body.decode(errors="replace"))
+        versions = _newest_versions(answer.body) if answer.status in _UNKNOWN_VERSION else ()
+        advice = remedy(answer.status)
+        message = f"{what}: status {answer.status}"
+        message += (f": {excerpt}" if excerpt else "") + (f"; {advice}" if advice else "")
+        wait = 0.0
+        if answer.status in _RETRY_AFTER:
+            wait = _retry_after(answer.header(b"retry-after"), self._clock.now())
+        reason = PollOutcome.THROTTLED if answer.status == 429 else PollOutcome.HTTP_ERROR
+        return ImdsError(reason, message, answer.status, retry_after=wait, newest_versions=versions)
+
+
+class _Refusal(msgspec.Struct):
+    newest_versions: list[Any] = msgspec.field(name="newest-versions", default_factory=list)
+
+
+def _newest_versions(body: bytes) -> Sequence[str]:
+    """Return the API versions that a refusal of IMDS names."""
+    try:
+        named = msgspec.json.decode(body, type=_Refusal).newest_versions
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ()
+    return [one for one in named if isinstance(one, str) and re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", one)]
+
+
+def _retry_after(value: str, now: datetime) -> float:
+    """Return the seconds, at most 300, of a header Retry-After (RFC 9110, 10.2.3); 0 if it is unusable."""
+    text = value.strip()
+    if re.fullmatch("[0-9]+", text):
+        return min(float(text), _LONGEST_RETRY_AFTER)
+    try:
+        at = parsedate_to_datetime(text)
+        seconds = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds()
+    except (ValueError, OverflowError):
+        return 0.0
+    return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER)
 
 
 @lru_cache(maxsize=4)
@@ -217,15 +346,17 @@ def _prepare(method: str, url: str, body: bytes | None = None) -> requests.Prepa
 def asked_again(request: Callable[[], T], clock: Clock) -> T:
     """Return the answer to a request; while IMDS throttles, send it up to three times more, a second apart.
 
-    It is for commands beside a running exporter: all programs on a VM share one limit.
+    If IMDS asks for a longer pause, that is observed, but no more than 10 s are waited. It is for commands
+    beside a running exporter: all programs on a VM share one limit.
     """
     for _ in range(_REPEATS):
         try:
             return request()
         except ImdsError as error:
-            if error.reason is not PollOutcome.THROTTLED:
+            pause = max(WINDOW_SECONDS, error.retry_after)
+            if error.reason is not PollOutcome.THROTTLED or pause > _COMMAND_PATIENCE:
                 raise
-            clock.sleep(WINDOW_SECONDS)
+            clock.sleep(pause)
     return request()
 
 

@@ -111,7 +111,7 @@ class Client:
         try:
             method = _METHODS[call.partition(" ")[0]]
             request = self._prepared(method, path, content, media_type)
-            status, body = self._transport.send(request, timeout)
+            status, body, _ = self._transport.send(request, timeout)
         except TimeoutError as error:
             raise KubernetesError(call, None, f"no answer within {timeout:g} s") from error
         except Exception as error:

@@ -73,8 +73,8 @@ class SnapshotCollector(_Collector):
             [((), not self.out_of_service())],
         )
         present = {problem.reason for problem in self.health.problems()}
-        if snapshot.last_error:
-            present.add(DegradedReason.IMDS_FAILING)
+        if snapshot.poll_problem is not None:
+            present.add(snapshot.poll_problem)
         yield _gauge(
             "degraded",
             "1 while the exporter is degraded, by reason.",

@@ -110,7 +110,7 @@ def lower(event_id: str) -> str:
 
 def normal_name(name: str) -> str:
     """Return a VM name for comparison: case is not significant, and old APIs put an underscore in front."""
-    return name.removeprefix("_").casefold()
+    return name.removeprefix("_").lower()
 
 
 def same_resources(left: Iterable[str], right: Iterable[str]) -> bool:

@@ -6,10 +6,12 @@ The poller replaces the whole snapshot, so that neither the web server nor a scr
 import math
 from collections.abc import Iterable
 from datetime import datetime
+from http import HTTPStatus
 from typing import Literal
 
 import msgspec
 
+from exporter.health import DegradedReason
 from exporter.model.events import REBALANCE, SCHEDULED, STARTED, ScheduledEvent, Target, unreadable_not_before
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.vm import VirtualMachine
@@ -42,11 +44,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     ``ready`` is true from the first valid document of this process on. ``current`` is sorted by `urgency`,
     ``past`` newest first. ``all_events`` and ``resources`` are settings of ``metrics``: whether events of
     other VMs, and single resources, have series. ``poll_interval`` is in seconds.
-    ``last_pause`` is the newest pause of this VM that no event announced.
+    ``last_error`` is why the last poll failed, ``last_status`` the HTTP status of that answer, 0 without one.
+    ``last_pause`` is the newest pause of this VM that no event announced. ``instance_api_version`` is that of
+    ``vm``.
     """
 
     endpoint: str = ""
     api_version: str = ""
+    instance_api_version: str = ""
     instance: str | None = None
     vm: VirtualMachine | None = None
     up: bool = False
@@ -54,12 +59,21 @@ class Snapshot(msgspec.Struct, frozen=True):
     last_success: datetime | None = None
     incarnation: int | None = None
     last_error: str = ""
+    last_status: int = 0
     current: tuple[Life, ...] = ()
     past: tuple[Life, ...] = ()
     all_events: bool = False
     resources: bool = False
     poll_interval: float = 1.0
     last_pause: UnannouncedPause | None = None
+
+    @property
+    def poll_problem(self) -> DegradedReason | None:
+        """The kind of problem for which the last poll failed, None if it did not."""
+        if not self.last_error:
+            return None
+        is_forbidden = self.last_status == HTTPStatus.FORBIDDEN
+        return DegradedReason.IMDS_FORBIDDEN if is_forbidden else DegradedReason.IMDS_FAILING
 
     def stands_still(self, now: datetime) -> bool:
         """Return whether polling seems to hang: no poll has ended for too long after a success."""

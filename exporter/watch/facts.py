@@ -18,6 +18,9 @@ class Facts:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._vm: VirtualMachine | None = None
+        self.error: ImdsError | None = None
+        # That of the answer with the facts, "" before it.
+        self.api_version = ""
         self.tags: tuple[str, ...]
 
     @property
@@ -36,17 +39,19 @@ class Facts:
         self.is_current = False
         self._due = self._clock.monotonic()
 
-    def learn(self, imds: ImdsClient, *, named: bool) -> str | None:
-        """Ask IMDS if that is due; return why there may be no name, None if it is not due."""
+    def learn(self, imds: ImdsClient, *, named: bool) -> bool:
+        """Ask IMDS if that is due, and return whether it was; ``error`` is why the last request failed."""
         asked = self._clock.monotonic()
         if asked < self._due:
-            return None
+            return False
         try:
-            self._vm, reason = imds.instance(), "compute.name is empty"
-            self.is_current = True
+            self._vm, self.error = imds.instance(), None
+            self.is_current, self.api_version = True, imds.instance_api_version
         except ImdsError as error:
-            reason = str(error)
+            self.error = error
         answered = self._clock.monotonic()
         pause = _FACTS_RETRY_SECONDS if named else _NAME_RETRY_SECONDS
+        if self.error is not None:
+            pause = max(pause, self.error.retry_after)
         self._due = answered + max(pause, _PATIENCE * (answered - asked))
-        return reason
+        return True

@@ -66,6 +66,8 @@ class Poller:
         self._client: ImdsClient | None = None
         self._sleep = Sleep(clock)
         self._due = -math.inf
+        # Before it IMDS has asked for no request.
+        self._retry_at = -math.inf
         self.polls = Polls()
         self._loop = Loop("poller", self._step, failed=self._die)
         inbox.connect(self._loop)
@@ -112,18 +114,19 @@ class Poller:
 
     def _work(self, client: ImdsClient) -> float:
         self._watch.record_findings()
-        left = self._due - self._clock.monotonic()
-        if left > 0 and not self._watch.look():
-            return min(left, self._watch.patience)
         started = self._clock.monotonic()
-        outcome = self._watch.poll(client)
+        left = self._due - started
+        if left > 0 and (not self._watch.look() or started < self._retry_at):
+            return min(left, self._watch.patience)
+        error = self._watch.poll(client)
         # A reload during the poll may forbid them.
-        if outcome is PollOutcome.SUCCESS and self._next is None:
+        if error is None and self._next is None:
             self._watch.approve()
         ended = self._clock.monotonic()
-        self.polls.count(outcome, self._clock.now())
-        delay = self._pauses.after(outcome is PollOutcome.SUCCESS, ended - started)
+        self.polls.count(PollOutcome.SUCCESS if error is None else error.reason, self._clock.now())
+        delay = self._pauses.after(error, ended - started)
         self._due = ended + delay
+        self._retry_at = ended + error.retry_after if error else -math.inf
         return min(delay, self._watch.patience)
 
     def _take_over(self) -> None:

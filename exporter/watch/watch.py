@@ -18,11 +18,13 @@ from exporter.errors import ImdsError, PollOutcome
 from exporter.health import DegradedReason, Health
 from exporter.hooks.runner import HookRunner
 from exporter.imds.client import ImdsClient
+from exporter.imds.refusals import FORBIDDEN
 from exporter.inbox import Inbox, Report
 from exporter.kubernetes.loop import NodeLoop
 from exporter.metrics import Metrics
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
+from exporter.model.events import normal_name
 from exporter.model.imminent import next_imminent, pass_time
 from exporter.model.jobs import Attempt, Finding, note, note_pause
 from exporter.model.lifecycle import Known, Step
@@ -107,11 +109,11 @@ class Watch:
         # What is shown follows the new rules even if IMDS takes long to answer.
         self._approver.look(self.snapshot)
 
-    def poll(self, imds: ImdsClient) -> PollOutcome:
+    def poll(self, imds: ImdsClient) -> ImdsError | None:
         """Fetch the document once and process it.
 
         Returns:
-            the outcome; failures of IMDS or of the disk are not raised.
+            the failure of IMDS, None after a success; those of the disk are neither returned nor raised.
         """
         started = self._clock.monotonic()
         try:
@@ -122,7 +124,7 @@ class Watch:
             self._fail(error)
             self._tell_imminent()
             self._approver.poll_failed(str(error), seconds)
-            return error.reason
+            return error
         self._metrics.polled(PollOutcome.SUCCESS, self._clock.monotonic() - started)
         if imds.api_version != self.snapshot.api_version:
             self.snapshot = replace(self.snapshot, api_version=imds.api_version)
@@ -134,7 +136,7 @@ class Watch:
         self._succeed()
         self._tell_imminent()
         self._store.retry()
-        return PollOutcome.SUCCESS
+        return None
 
     def _fetch(self, imds: ImdsClient) -> tuple[bytes, Document | None]:
         body = imds.fetch()
@@ -262,20 +264,40 @@ class Watch:
         named = self.snapshot.instance is not None
         if named and self._facts.is_current:
             return
-        reason = self._facts.learn(imds, named=named)
+        if not self._facts.learn(imds, named=named):
+            return
         self._show_vm()
-        if self.snapshot.instance is None and reason is not None:
+        error = self._facts.error
+        if error is not None and error.status == FORBIDDEN:
+            self._health.report(DegradedReason.IMDS_FORBIDDEN, str(error))
+        else:
+            self._health.clear(DegradedReason.IMDS_FORBIDDEN)
+        if self.snapshot.instance is None:
             self._health.report(
                 DegradedReason.INSTANCE_UNKNOWN,
-                f"IMDS does not return this VM's name ({reason}): all events count as its own; "
-                "set instance.name",
+                f"IMDS does not return this VM's name ({error or 'compute.name is empty'}): "
+                "all events count as its own; set instance.name",
             )
 
     def _show_vm(self) -> None:
-        before, name = self.snapshot.instance, self._configured_name or self._facts.name or None
-        self.snapshot = replace(self.snapshot, vm=self._facts.shown, instance=name)
+        before, given, told = self.snapshot.instance, self._configured_name, self._facts.name
+        name = given or told or None
+        self.snapshot = replace(
+            self.snapshot,
+            vm=self._facts.shown,
+            instance=name,
+            instance_api_version=self._facts.api_version,
+        )
         if name is not None:
             self._health.clear(DegradedReason.INSTANCE_UNKNOWN)
+        if given and told and normal_name(given) != normal_name(told):
+            self._health.report(
+                DegradedReason.INSTANCE_NAME_DIFFERS,
+                f"instance.name is {given}, but IMDS calls this VM {told}: events that name {told} count as "
+                "those of another VM; remove instance.name",
+            )
+        else:
+            self._health.clear(DegradedReason.INSTANCE_NAME_DIFFERS)
         if name != before:
             # The targets of the newest document's events have to be determined again.
             self._digest = None
@@ -286,12 +308,14 @@ class Watch:
             log.info("IMDS answers", extra={"endpoint": seen.endpoint, "instance": seen.instance})
         self.known = replace(self.known, last_success=now)
         self._outages.valid(seen)
-        self.snapshot = replace(self.snapshot, up=True, ready=True, last_success=now, last_error="")
+        self.snapshot = replace(
+            self.snapshot, up=True, ready=True, last_success=now, last_error="", last_status=0
+        )
 
     def _fail(self, error: ImdsError) -> None:
         message = str(error)
         if self.snapshot.up or self.snapshot.last_error != message:
             log.warning("poll failed", extra={"reason": error.reason.value, "error": message})
-        self.snapshot = replace(self.snapshot, up=False, last_error=message)
+        self.snapshot = replace(self.snapshot, up=False, last_error=message, last_status=error.status)
         self._outages.invalid(self.snapshot)
         self._store.retry()

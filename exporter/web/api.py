@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from exporter import __version__
-from exporter.health import DegradedReason
 from exporter.model.lifecycle import Life
 from exporter.model.views import (
     ApprovalView,
@@ -37,6 +36,7 @@ class Events(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """The body of ``/api/v1/status``; ``problems`` are lines ``reason: message``, IMDS first.
 
+    ``last_status`` is the HTTP status of the last failed poll, 0 without an answer or after a success.
     ``started`` is when this process began to serve, ``last_scrape`` when it last answered ``/metrics``.
     ``kubernetes`` is None without a Node. ``targets`` are in the order of the configuration.
     """
@@ -57,6 +57,8 @@ class Status(msgspec.Struct, frozen=True):
     kubernetes: NodeView | None = None
     configuration: ConfigurationView | None = None
     targets: tuple[TargetView, ...] = ()
+    last_status: int = 0
+    instance_api_version: str = ""
 
 
 def events(snapshot: Snapshot, approval: Callable[[Life], ApprovalView], page: int = 1) -> Iterator[bytes]:
@@ -80,8 +82,8 @@ def has_page(snapshot: Snapshot, page: int) -> bool:
 def status(site: "Site", started: datetime, last_scrape: datetime | None) -> Status:
     snapshot = site.snapshot()
     problems = [f"{problem.reason}: {problem.message}" for problem in site.health.problems()]
-    if snapshot.last_error:
-        problems.insert(0, f"{DegradedReason.IMDS_FAILING}: {snapshot.last_error}")
+    if snapshot.poll_problem is not None:
+        problems.insert(0, f"{snapshot.poll_problem}: {snapshot.last_error}")
     return Status(
         version=__version__,
         up=snapshot.up,
@@ -99,4 +101,6 @@ def status(site: "Site", started: datetime, last_scrape: datetime | None) -> Sta
         kubernetes=site.node(),
         configuration=site.configuration(),
         targets=site.targets(),
+        last_status=snapshot.last_status,
+        instance_api_version=snapshot.instance_api_version,
     )

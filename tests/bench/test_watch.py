@@ -99,6 +99,88 @@ def test_imds_fails(build: Build, caplog: pytest.LogCaptureFixture, fault: Any, 
     assert json.loads(bench.request("/api/v1/status")[1])["state"] == "ok"
 
 
+def test_a_program_that_no_allowlist_names(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """Log, status, page, metric and message say what to allow, until IMDS answers."""
+    bench = build(f"{ONCALL[:-1]}, watch: {{after: 1m}}}}")
+    bench.show(raw_event())
+    caplog.set_level(logging.INFO, "exporter")
+    bench.simulator.set_fault(Fault("forbidden"))
+    bench.advance(90)
+    remedy = "allow /metadata/scheduledevents and /metadata/instance to the executable /"
+    (line,) = (record.__dict__ for record in caplog.records if record.getMessage() == "poll failed")
+    assert remedy in line["error"]
+    assert bench.api("problems") == [f"imds_forbidden: {line['error']}"]
+    assert remedy in bench.request("/")[1]
+    assert "Blind" in bench.request("/")[1]
+    assert remedy in bench.sent()[-1].body
+    for reason, value in (("imds_forbidden", 1), ("imds_failing", 0), ("instance_unknown", 0)):
+        assert bench.metric("degraded", reason=reason) == value
+    bench.simulator.set_fault(None)
+    bench.advance(30)
+    assert (bench.api("problems"), bench.metric("degraded")) == ([], 0)
+
+
+def test_only_the_facts_are_forbidden(build: Build) -> None:
+    """An allowlist without /metadata/instance hides the VM's name, for which there are two problems."""
+    bench = build("imds: {poll_interval: 1h}")
+    bench.simulator.set_fault(Fault("forbidden", endpoint="instance"))
+    (bench.state / "state.db").unlink()
+    bench.restart("")
+    assert [one.partition(":")[0] for one in bench.api("problems")] == ["imds_forbidden", "instance_unknown"]
+    assert bench.metric("degraded", reason="imds_forbidden") == 1
+    bench.simulator.set_fault(None)
+    bench.advance(15)
+    assert bench.api("problems") == []
+
+
+def test_an_imds_with_older_versions(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The VM learns its name, so that its events are its own and its hooks run; the versions are shown."""
+    versions = {"scheduledevents": ("2017-08-01", "2019-01-01"), "instance": ("2017-12-01", "2018-10-01")}
+    monkeypatch.setattr("exporter.simulator.server._VERSIONS", versions)
+    bench = build(HOOK)
+    bench.show(raw_event(), raw_event(EventId="b", **OTHERS), wait=5)
+    status = json.loads(bench.request("/api/v1/status")[1])
+    names = ("api_version", "instance_api_version", "instance", "problems")
+    assert [status[name] for name in names] == ["2019-01-01", "2018-10-01", VM, []]
+    assert ran(bench) == [(FREEZE_ID, "scheduled")]
+    assert bench.metric("pending", target="other") == 1
+
+
+def test_a_name_that_imds_does_not_know(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """A configured name that is not the VM's wins, but is reported, once, until it is corrected."""
+    bench = build("instance: {name: westno-0.internal}")
+    bench.show(raw_event(**REBOOT, Resources=[VM]), wait=400)
+    assert bench.metric("pending", target="other", event_type="Reboot") == 1
+    problem = (
+        "instance_name_differs: instance.name is westno-0.internal, but IMDS calls this VM WestNO_0: "
+        "events that name WestNO_0 count as those of another VM; remove instance.name"
+    )
+    assert bench.api("problems") == [problem]
+    assert bench.metric("degraded", reason="instance_name_differs") == 1
+    assert [r.__dict__["reason"] for r in caplog.records] == ["instance_name_differs"]
+    bench.reload("instance: {name: _westNO_0}")
+    bench.advance(5)
+    assert bench.metric("pending", target="self", event_type="Reboot") == 1
+    assert (bench.api("problems"), bench.metric("degraded")) == ([], 0)
+
+
+@pytest.mark.parametrize("fault", [Fault("throttle", retry_after=120), Fault("error", 503, 120)])
+def test_imds_asks_for_a_pause(build: Build, fault: Fault) -> None:
+    """It gets no request for that long, also with an approval due, and answers the next one."""
+    bench = build("approval: {mode: on, rules: [{name: a, match: {}, action: approve}]}")
+    bench.advance(5)
+    bench.show(raw_event(), wait=0)
+    bench.simulator.set_fault(fault)
+    before = len(bench.asked)
+    bench.advance(1.5)
+    assert len(bench.asked) == before + 1
+    bench.simulator.set_fault(None)
+    bench.advance(118)
+    assert len(bench.asked) == before + 1
+    bench.advance(3)
+    assert bench.approved == [FREEZE_ID]
+
+
 def test_not_ready_without_a_document(build: Build) -> None:
     """Readiness comes with the first valid document, and nothing takes the VM out of service before."""
     bench = build()

@@ -121,9 +121,10 @@ def test_the_configuration_in_use(build: Build, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yml"
     wrong.write_text(other.read_text().replace("westno_0", "vm_9"))
     assert look(bench, wrong)["name"] == Finding(
-        WARNING,
+        FAILURE,
         "name",
-        "instance.name is vm_9, IMDS returns WestNO_0; remove instance.name unless events name vm_9",
+        "instance.name is vm_9, IMDS returns WestNO_0: events that name WestNO_0 count as those of another "
+        "VM; remove instance.name unless events name vm_9",
     )
     assert look(bench, other)["configuration"] == Finding(
         WARNING,
@@ -156,6 +157,50 @@ def test_targets_in_use(
     monkeypatch.setattr(planning, "SenderProcess", lambda *_: bench.senders)
     assert look(bench, bench.file)["target"].message.startswith("oncall: the last message arrived ")
     assert ending(bench, capsys).startswith("next     nothing to correct")
+
+
+def test_a_name_that_imds_does_not_know(build: Build) -> None:
+    """A name that is not the VM's is one failure; case and a leading underscore make no difference."""
+    bench = build("instance: {name: westno-0}")
+    bench.advance(5)
+    assert look(bench)["name"].level is FAILURE
+    assert "instance.name is westno-0, IMDS returns WestNO_0" in look(bench)["name"].message
+    assert look(bench)["exporter"].level is OK
+    bench.reload("instance: {name: _WESTNO_0}")
+    assert look(bench)["name"] == Finding(OK, "name", "_WESTNO_0, from IMDS")
+
+
+def test_a_program_that_no_allowlist_names(build: Build) -> None:
+    """Only the exporter's own refusal is a failure; it and this command may be other users."""
+    bench = build()
+    bench.advance(5)
+    bench.simulator.set_fault(Fault("forbidden", endpoint="instance"))
+    assert look(bench)["imds"].level is WARNING
+    assert look(bench)["imds"].message.startswith("it answers the exporter, but not this command: GET ")
+    bench.simulator.set_fault(Fault("forbidden"))
+    bench.advance(5)
+    result = look(bench)
+    for subject in ("imds", "scheduled events"):
+        assert result[subject].level is FAILURE
+        assert "allow /metadata/scheduledevents and /metadata/instance to the exec" in result[subject].message
+        assert "firewall" not in result[subject].message
+    assert result["exporter"].level is OK
+
+
+def test_an_older_imds(tmp_path: Path) -> None:
+    """A VM whose IMDS refuses the usual API version is examined as any other."""
+    vm = b'{"compute": {"name": "a", "priority": "Regular"}}'
+
+    def respond(connection: Connection, request: Request) -> None:
+        known = request.path == "/metadata/instance?api-version=2018-02-01"
+        named = b'{"newest-versions": ["2018-02-01"]}'
+        date = "Date: Wed, 04 Mar 2026 22:00:00 GMT\r\n"
+        connection.send(answer(vm, headers=date) if known else answer(named, "400 Bad Request"))
+
+    with serving(respond) as imds:
+        result = found(asked(imds.url, tmp_path), HandClock())
+    assert result["name"] == Finding(OK, "name", "a, from IMDS")
+    assert result["clock"] == Finding(OK, "clock", "agrees with that of IMDS")
 
 
 def test_who_is_not_scraped(build: Build) -> None:

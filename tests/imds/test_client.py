@@ -1,12 +1,14 @@
 """The client of IMDS against well-behaved servers on real sockets; `test_client_hostile` has the others."""
 
+import getpass
 import json
 import logging
 import os
 import socket
 import struct
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,9 @@ from exporter.imds.client import ImdsClient
 from exporter.model.vm import VirtualMachine
 from tests.clocks import HandClock
 from tests.http_server import Connection, HttpServer, Request, answer, serving
+
+if sys.platform != "win32":
+    import pwd
 
 DOCUMENT = b'{"DocumentIncarnation": 2, "Events": []}'
 
@@ -129,9 +134,77 @@ def test_refusals(status: int) -> None:
     expected = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
     assert [(error.reason, error.status) for error in errors] == [(expected, status)] * 3
     text = f": status {status}" if status == 204 else f": status {status}: why"
-    assert all(str(error).endswith(text) for error in errors)
-    # The first 400 or 404 may be about the API version.
-    assert (len(server.requests) - 3 in (0, 1), other.requests) == (True, [])
+    assert all(f"{error};".partition(text)[2].startswith(";") for error in errors)
+    # A 400 or 404 may be about the API version: others are asked for, of documents and facts.
+    more = 4 + 3 if status in (400, 404) else 0
+    assert (len(server.requests), other.requests) == (3 + more, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (302, "IMDS does not redirect; something else answers, such as a proxy"),
+        (401, "IMDS asks for no password; something else answers"),
+        (404, "correct imds.endpoint, leave imds.api_version at auto"),
+        (421, "Guest Proxy Agent of Azure's Metadata Security Protocol does not know which process asks"),
+        (429, "more than the 5 requests a second"),
+        (500, "IMDS fails for now, or the Guest Proxy Agent"),
+        (502, "ProxyAgent.Connection.log"),
+        (503, "ProxyAgent.Connection.log"),
+    ],
+)
+def test_each_refusal_has_its_remedy(status: int, words: str) -> None:
+    """The message names the likely cause by the status, and no firewall, since there is an answer."""
+    with serving(answer(b"", f"{status} Any")) as server:
+        client = make_client(server)
+        message = str(failure(client.instance))
+        client.close()
+    assert words in message
+    assert "firewall" not in message
+
+
+def test_a_program_that_no_allowlist_names() -> None:
+    """After a 403 the message names what to allow: executable, user and both paths."""
+
+    def refuse(connection: Connection, _: Request) -> None:
+        connection.send(b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n")
+        connection.hang_up()
+
+    with serving(refuse) as server:
+        client = make_client(server)
+        error = failure(client.fetch)
+        client.close()
+    assert error.status == 403
+    executable = str(Path(sys.executable).resolve())
+    user = getpass.getuser() if sys.platform == "win32" else pwd.getpwuid(os.geteuid()).pw_name
+    paths = "/metadata/scheduledevents and /metadata/instance"
+    assert "Metadata Security Protocol refuses what its allowlist" in str(error)
+    assert str(error).endswith(f": allow {paths} to the executable {executable} of the user {user}")
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        *(("0", 0), ("7", 7), (" 300 ", 300), ("301", 300), ("9" * 5000, 300)),
+        *(("Wed, 04 Mar 2026 22:01:30 GMT", 90), ("Wed, 04 Mar 2026 23:00:00 GMT", 300)),
+        *(("Wed, 04 Mar 2026 21:00:00 GMT", 0), ("Wednesday, 04-Mar-26 22:00:09 GMT", 9)),
+        *(("", 0), ("soon", 0), ("-5", 0), ("1.5", 0), ("\xb2", 0)),
+        ("Wed, 04 Mar 99999999999999999999 22:01:30 GMT", 0),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_retry_after(status: int, header: str, seconds: float) -> None:
+    """IMDS says with 429 and 503 how long to wait: in seconds or until a time, at most 5 minutes."""
+    reply = answer(b"", f"{status} Any").replace(
+        b"\r\n", f"\r\nRetry-After: {header}\r\n".encode("latin-1"), 1
+    )
+    with serving(reply) as server:
+        client = make_client(server)
+        with pytest.raises(ImdsError) as caught:
+            client.fetch()
+        client.close()
+    assert caught.value.retry_after == (0 if status == 500 else seconds)
+    caught.value.__traceback__ = None
 
 
 def test_refusal_in_words() -> None:
@@ -145,7 +218,7 @@ def test_refusal_in_words() -> None:
     start = f'GET {server.url}/metadata/scheduledevents: status 500: {{"error": " [31mnot now\ufffd "}}xxx'
     assert message.startswith(start)
     assert message.isprintable()
-    assert len(message) < 250
+    assert len(message) < 400
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -216,7 +289,7 @@ def versions_asked(server: HttpServer) -> list[str]:
 
 @pytest.mark.parametrize("status", ["400 Bad Request", "404 Not Found"])
 def test_a_version_that_imds_does_not_know(status: str, caplog: pytest.LogCaptureFixture) -> None:
-    """An older version is used instead, at the cost of one request; a day later the newest is tried again."""
+    """An older version is used instead, and a day later the newest is tried again."""
     known = {"2020-07-01"}
 
     def respond(connection: Connection, request: Request) -> None:
@@ -226,7 +299,7 @@ def test_a_version_that_imds_does_not_know(status: str, caplog: pytest.LogCaptur
     clock = HandClock()
     with caplog.at_level(logging.INFO), serving(respond) as server:
         client = ImdsClient(server.url, clock=clock)
-        assert client.longest_poll == 2 * 150 + 10 + 60
+        assert client.longest_poll == 2 * 150 + 2 * 10 + 60
         client.fetch()
         clock.pass_seconds(86_399)
         client.fetch()
@@ -236,7 +309,8 @@ def test_a_version_that_imds_does_not_know(status: str, caplog: pytest.LogCaptur
         clock.pass_seconds(1)
         client.fetch()
         client.close()
-        assert versions_asked(server) == ["2024-07-09", *["2020-07-01"] * 3, "2024-07-09"]
+        # A single 400 has been seen for a version that IMDS does know.
+        assert versions_asked(server) == [*["2024-07-09"] * 2, *["2020-07-01"] * 3, "2024-07-09"]
     assert caplog.messages == ["IMDS does not know the newest API version"]
     assert client.api_version == "2024-07-09"
 
@@ -251,5 +325,116 @@ def test_an_imds_that_knows_no_version(status: str) -> None:
             assert failure(client.fetch).reason is not PollOutcome.SUCCESS
             clock.pass_seconds(10)
         client.close()
-        asked = ["2024-07-09", "2020-07-01"] if status.startswith("404") else ["2024-07-09"]
-        assert versions_asked(server) == asked * 2
+        all_ = ["2024-07-09", "2024-07-09", "2020-07-01", "2019-01-01", "2017-08-01"]
+        assert versions_asked(server) == (all_ if status.startswith("404") else all_[:1]) * 2
+
+
+def refusing(
+    status: str, named: Sequence[str], known: Collection[str]
+) -> Callable[[Connection, Request], None]:
+    """Return an IMDS that knows these API versions, and names some of them where it refuses another one."""
+    error = {"error": "Bad request", "newest-versions": named} if named else {"error": "Bad request"}
+    document = json.dumps({"compute": {"name": "a"}, "DocumentIncarnation": 1, "Events": []}).encode()
+
+    def respond(connection: Connection, request: Request) -> None:
+        is_known = request.path.partition("=")[2] in known
+        connection.send(answer(document) if is_known else answer(json.dumps(error).encode(), status))
+
+    return respond
+
+
+NEWEST, FACTS = "2024-07-09", "2021-12-13"
+
+
+@pytest.mark.parametrize(
+    ("status", "named", "known", "events", "facts"),
+    [
+        # Azure Stack Hub: the newest that IMDS names, of documents only one that has been tried.
+        ("400", ["2018-10-01", "2018-02-01"], "2018-10-01 2019-01-01",
+         [NEWEST, NEWEST, "2020-07-01", "2019-01-01"], [FACTS, "2018-10-01"]),
+        ("400", ["2019-04-01", "2018-10-01"], "2019-04-01 2017-08-01",
+         [NEWEST, "2019-04-01"], [FACTS, "2019-04-01"]),
+        # The names are of versions that are refused, too, or nonsense.
+        ("400", ["2020-07-01", "x", 7, "2020-06-01&a=b"], "2019-01-01 2019-06-01",
+         [NEWEST, "2020-07-01", "2019-01-01"], [FACTS, "2020-07-01", "2019-06-01"]),
+        # All that IMDS names are newer.
+        ("404", ["2031-01-01", "2030-01-01"], "2030-01-01 2017-08-01",
+         [NEWEST, NEWEST, "2020-07-01", "2019-01-01", "2017-08-01"], [FACTS, "2030-01-01"]),
+        # IMDS names none.
+        ("400", [], "2017-08-01 2017-12-01",
+         [NEWEST, NEWEST, "2020-07-01", "2019-01-01", "2017-08-01"],
+         [FACTS, FACTS, "2019-06-01", "2017-12-01"]),
+        ("404", [], "2020-07-01 2019-06-01",
+         [NEWEST, NEWEST, "2020-07-01"], [FACTS, FACTS, "2019-06-01"]),
+    ],
+)  # fmt: skip
+def test_older_versions(
+    status: str, named: list[str], known: str, events: list[str], facts: list[str]
+) -> None:
+    """Where IMDS refuses a version, older ones are asked for, those it names first; one it accepts stays."""
+    with serving(refusing(f"{status} Any", named, known.split())) as server:
+        client = make_client(server)
+        for call in (client.fetch, client.fetch, client.instance, client.instance):
+            call()
+        client.close()
+        assert (client.api_version, client.instance_api_version) == (events[-1], facts[-1])
+        assert versions_asked(server) == [*events, events[-1], *facts, facts[-1]]
+
+
+@pytest.mark.parametrize("status", ["400 Any", "404 Any"])
+@pytest.mark.parametrize("used", [NEWEST, "2020-07-01"])
+def test_a_single_refusal(status: str, used: str) -> None:
+    """The version in use is asked for once more, and stays in use."""
+    refusals: list[str] = []
+
+    def respond(connection: Connection, request: Request) -> None:
+        is_known = request.path.endswith(used) and not refusals
+        connection.send(
+            answer(DOCUMENT) if is_known else answer(status=refusals.pop() if refusals else status)
+        )
+
+    with serving(respond) as server:
+        client = make_client(server)
+        client.fetch()
+        server.requests.clear()
+        refusals.append(status)
+        client.fetch()
+        client.close()
+        assert (client.api_version, versions_asked(server)) == (used, [used, used])
+
+
+def test_the_version_in_use_is_refused_later() -> None:
+    """All others are asked for again at once, the newest first."""
+    known = {"2020-07-01"}
+    with serving(refusing("404 Any", [], known)) as server:
+        client = make_client(server)
+        client.fetch()
+        known.clear()
+        known.add("2019-01-01")
+        client.fetch()
+        client.close()
+        assert versions_asked(server)[3:] == ["2020-07-01", "2020-07-01", NEWEST, NEWEST, "2019-01-01"]
+
+
+def test_a_configured_version_is_the_only_one() -> None:
+    """What the configuration demands is not replaced."""
+    with serving(refusing("400 Any", ["2019-01-01"], ["2019-01-01"])) as server:
+        client = ImdsClient(server.url, api_version="2020-07-01", clock=HandClock())
+        assert failure(client.fetch).status == 400
+        client.close()
+        assert versions_asked(server) == ["2020-07-01"]
+
+
+def test_slow_refusals() -> None:
+    """No further version is asked for once the timeout has passed, so that a poll has its time limit."""
+    clock = HandClock()
+
+    def respond(connection: Connection, _: Request) -> None:
+        clock.pass_seconds(6)
+        connection.send(answer(status="404 Not Found"))
+
+    with serving(respond) as server:
+        client = ImdsClient(server.url, clock=clock, timeout=10, first_timeout=10)
+        assert failure(client.fetch).status == 404
+        client.close()
+        assert versions_asked(server) == [NEWEST, NEWEST]

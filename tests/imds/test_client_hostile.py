@@ -105,7 +105,7 @@ def test_first_answer() -> None:
         client.close()
         # As after a reload.
         client = make_client(server, timeout=0.3, first_timeout=30)
-        assert client.longest_poll == 2 * 30 + 0.3 + 60
+        assert client.longest_poll == 2 * (30 + 0.3) + 60
         client.expect_answers()
         errors.append(failure(client.fetch))
         client.close()

@@ -13,6 +13,9 @@ from tests.http_server import answer, serving
 
 INTERVALS = st.floats(0.0, 3600.0)
 CHANCES = st.floats(0.0, 1.0)
+# What IMDS asks to wait, in seconds.
+ASKED = st.just(0.0) | st.floats(0.0, 300.0)
+FAILURE = ImdsError(PollOutcome.TIMEOUT, "no")
 
 
 @given(st.lists(st.sampled_from((0.0, 0.1)) | st.floats(0.0, 2.0), max_size=40))
@@ -29,23 +32,25 @@ def test_limiter(gaps: list[float]) -> None:
         assert sent[-1] == pytest.approx(earliest, abs=1e-6)
 
 
-@given(INTERVALS, st.lists(st.tuples(st.booleans(), st.floats(0.0, 150.0), CHANCES), max_size=60))
-def test_pauses(interval: float, polls: list[tuple[bool, float, float]]) -> None:
+@given(INTERVALS, st.lists(st.tuples(st.booleans(), st.floats(0.0, 150.0), CHANCES, ASKED), max_size=60))
+def test_pauses(interval: float, polls: list[tuple[bool, float, float, float]]) -> None:
     """Whatever the polls do, every pause keeps its bounds, and a success brings the interval back."""
     clock = HandClock()
-    chances = iter([chance for success, _, chance in polls if not success])
+    chances = iter([chance for success, _, chance, _ in polls if not success])
     pauses = PollPauses(interval, clock=clock, chance=lambda: next(chances))
     failing_since: float | None = None
-    for success, took, _ in polls:
+    for success, took, _, asked in polls:
         clock.pass_seconds(took)
-        pause = pauses.after(success, took)
+        error = None if success else ImdsError(PollOutcome.THROTTLED, "no", retry_after=asked)
+        pause = pauses.after(error, took)
         if success:
             failing_since = None
             assert pause == max(interval - took, 0.2)
         else:
             failing_since = clock.monotonic() if failing_since is None else failing_since
             longest = 10.0 if clock.monotonic() - failing_since < 60 else 30.0
-            assert min(max(interval, 0.2), longest) <= pause <= longest
+            assert min(max(interval, 0.2), longest) <= pause <= max(longest, asked)
+            assert pause >= asked
         clock.pass_seconds(pause)
 
 
@@ -56,8 +61,23 @@ def test_failures_are_paused_for_longer_after_a_minute() -> None:
     found = []
     for seconds in (0.0, 59.5, 0.5):
         clock.pass_seconds(seconds)
-        found.append(pauses.after(False, 0.0))
+        found.append(pauses.after(FAILURE, 0.0))
     assert found == [10.0, 10.0, 30.0]
+
+
+@pytest.mark.parametrize(("seconds", "waited"), [(5.0, 5.0), (0.5, 1.05), (60.0, None)])
+def test_commands_wait_as_long_as_imds_asks(seconds: float, waited: float | None) -> None:
+    """They observe up to 10 s; a longer pause is left to the person, who gets the error at once."""
+    clock, left = HandClock(), [ImdsError(PollOutcome.THROTTLED, "no", 429, retry_after=seconds)]
+    began = clock.monotonic()
+
+    def request() -> None:
+        if left:
+            raise left.pop()
+
+    with pytest.raises(ImdsError) if waited is None else contextlib.nullcontext():
+        asked_again(request, clock)
+    assert clock.monotonic() - began == pytest.approx(waited or 0.0)
 
 
 @pytest.mark.parametrize(("failures", "asked"), [("ttt", 4), ("tttttt", 4), ("tx", 2)])

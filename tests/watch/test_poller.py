@@ -1,16 +1,18 @@
 """Tests of `exporter.watch.poller`: the thread that polls, how it ends, and the record of its last hour."""
 
 from datetime import timedelta
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from exporter.config import Config
-from exporter.errors import PollOutcome
+from exporter.errors import ImdsError, PollOutcome
 from exporter.imds.client import ImdsClient
 from exporter.inbox import Inbox
 from exporter.model.views import Minute
 from exporter.simulator import Fault
+from exporter.transport import Answer
 from exporter.watch.poller import Poller, Polls
 from exporter.watch.watch import Watch
 from tests.bench import Build
@@ -62,9 +64,9 @@ def test_the_first_answer_may_take_150_s(build: Build, monkeypatch: pytest.Monke
     timeouts = []
     exchange = ImdsClient._exchange
 
-    def note(client: ImdsClient, method: str, path: str, timeout: float, *body: bytes | None) -> bytes:
+    def note(client: ImdsClient, method: str, path: str, version: str, timeout: float, *body: Any) -> Answer:
         timeouts.append(("scheduledevents" in path, timeout))
-        return exchange(client, method, path, timeout, *body)
+        return exchange(client, method, path, version, timeout, *body)
 
     monkeypatch.setattr(ImdsClient, "_exchange", note)
     bench = build()
@@ -91,14 +93,14 @@ def test_what_hangs_is_noticed(build: Build, monkeypatch: pytest.MonkeyPatch) ->
     bench = build("imds: {poll_interval: 2s, timeout: 1s}")
     found = []
 
-    def hang(*_: object) -> PollOutcome:
-        for _second in range(64):
+    def hang(*_: object) -> ImdsError:
+        for _second in range(65):
             bench.clock.pass_seconds(1)
             found.append(bench.app._watchdog.check())
-        return PollOutcome.TIMEOUT
+        return ImdsError(PollOutcome.TIMEOUT, "no")
 
     monkeypatch.setattr(Watch, "poll", hang)
     bench.advance(3)
     hang()
-    hanging = ("the poll has not ended within 63 s", "the pause between two polls has not ended within 62 s")
+    hanging = ("the poll has not ended within 64 s", "the pause between two polls has not ended within 62 s")
     assert tuple(filter(None, dict.fromkeys(found))) == hanging

@@ -292,6 +292,8 @@ def test_status_tells_of_the_watch_and_the_house() -> None:
         "api_version": "2020-07-01",
         "state": "degraded",
         "problems": ["imds_failing: no answer", "state_unwritable: /x: read-only file system"],
+        "last_status": 0,
+        "instance_api_version": "",
     }
 
 
