@@ -1,4 +1,4 @@
-"""A transport for requests: one server, connections that are kept, one deadline for each answer.
+"""A client of HTTP: one server, connections that are kept, one deadline for each answer.
 
 docs/decisions/0002-imds-client.md explains why not `requests.adapters.HTTPAdapter`.
 """
@@ -8,13 +8,13 @@ import io
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import h11
-import requests
+import msgspec
 
 BODY_LIMIT = 8 * 1024 * 1024
 _EXCERPT_LIMIT = 4096
@@ -24,6 +24,15 @@ _MOST_ANNOUNCEMENTS = 10
 # Connection times of 6 s have been reported; after 10 s no answer is to be expected.
 _CONNECT_SECONDS = 10.0
 _END = h11.EndOfMessage()
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A request; ``url`` is absolute. Host and Content-Length are added to ``headers``."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
 
 
 class Answer(NamedTuple):
@@ -43,12 +52,12 @@ class LargeAnswerError(Exception):
 
 
 class Transport:
-    """Sends prepared requests to the server of ``endpoint``, a URL; thread-safe.
+    """Sends requests to the server of ``endpoint``, a URL; thread-safe.
 
     Each request in progress has a connection of its own, so that a slow one does not delay the others.
-    ``timeout`` is in seconds, for the whole answer. Proxies, cookies, redirects and the environment are
-    handled by `requests.Session`, which is not used. Errors are those of sockets and h11. ``tls`` returns
-    the context of each new connection.
+    ``timeout`` is in seconds, for the whole answer. Proxies, cookies, redirects and credentials in the
+    environment are not used. Errors are those of sockets and h11. ``tls`` returns the context of each new
+    connection, by default one that trusts the authorities of the system.
     """
 
     def __init__(
@@ -56,11 +65,11 @@ class Transport:
     ) -> None:
         self.endpoint = endpoint
         self._limit = limit
-        self._tls = tls or _usual_tls
+        self._tls = tls or ssl.create_default_context
         self._idle: list[_Connection] = []
         self._closed = False
 
-    def send(self, request: requests.PreparedRequest, timeout: float) -> Answer:
+    def send(self, request: Request, timeout: float) -> Answer:
         """Return the answer; of a refusal's body, little more than the first 4 KiB.
 
         Raises:
@@ -113,7 +122,7 @@ class _Connection:
             return False
         return False
 
-    def exchange(self, request: requests.PreparedRequest, limit: int, deadline: float) -> Answer:
+    def exchange(self, request: Request, limit: int, deadline: float) -> Answer:
         self._send(request, deadline)
         events = self._events(deadline)
         head = next(events)
@@ -133,9 +142,9 @@ class _Connection:
             raise LargeAnswerError(f"the answer is over {limit / 2**20:g} MiB")
         return Answer(status, body.getvalue(), head.headers)
 
-    def _send(self, request: requests.PreparedRequest, deadline: float) -> None:
+    def _send(self, request: Request, deadline: float) -> None:
         data = self._http.send(_head(request)) or b""
-        if isinstance(request.body, bytes):
+        if request.body is not None:
             data += self._http.send(h11.Data(data=request.body)) or b""
         data += self._http.send(_END) or b""
         self._socket.settimeout(_left(deadline))
@@ -173,10 +182,6 @@ class _Connection:
         self._socket.close()
 
 
-def _usual_tls() -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=requests.utils.DEFAULT_CA_BUNDLE_PATH)
-
-
 def _open(endpoint: str, tls: Callable[[], ssl.SSLContext], deadline: float) -> socket.socket:
     url = urlsplit(endpoint)
     if url.scheme not in {"http", "https"} or not url.hostname:
@@ -195,10 +200,13 @@ def _open(endpoint: str, tls: Callable[[], ssl.SSLContext], deadline: float) -> 
     return sock
 
 
-def _head(request: requests.PreparedRequest) -> h11.Request:
-    host = urlsplit(request.url or "").netloc.rpartition("@")[2]
-    headers = [("Host", host), *request.headers.items()]
-    return h11.Request(method=request.method or "", target=request.path_url, headers=headers)
+def _head(request: Request) -> h11.Request:
+    url = urlsplit(request.url)
+    headers = [("Host", url.netloc), *request.headers.items()]
+    if request.body is not None:
+        headers.append(("Content-Length", str(len(request.body))))
+    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    return h11.Request(method=request.method, target=target, headers=headers)
 
 
 def _left(deadline: float) -> float:

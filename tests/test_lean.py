@@ -8,7 +8,7 @@ SERVER = """
 import exporter.app, exporter.cli, exporter.web.page
 heavy = {
     "apprise", "bcrypt", "cryptography", "difflib", "exporter.imds.discovery", "exporter.web.tls", "jinja2",
-    "logging.config", "multiprocessing", "opentelemetry", "yaml", "zoneinfo",
+    "logging.config", "multiprocessing", "opentelemetry", "requests", "urllib3", "yaml", "zoneinfo",
 }
 """
 COMMAND_LINE = """

@@ -14,11 +14,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
-import requests
 
 from exporter import __version__, config
 from exporter.clock import Clock
@@ -26,7 +24,7 @@ from exporter.config import API_VERSIONS, AUTO, DISCOVER
 from exporter.errors import ImdsError, PollOutcome, cause, one_line
 from exporter.imds.refusals import EVENTS_PATH, INSTANCE_PATH, remedy
 from exporter.model.vm import VirtualMachine, decode_instance
-from exporter.transport import Answer, LargeAnswerError, Transport
+from exporter.transport import Answer, LargeAnswerError, Request, Transport
 from exporter.work import Backoff
 
 log = logging.getLogger(__name__)
@@ -284,7 +282,8 @@ class ImdsClient:
         what = f"{method} {url}"
         self._limiter.wait()
         try:
-            request = _prepare(method, f"{url}?api-version={version}", sent)
+            headers = _HEADERS if sent is None else _HEADERS | {"Content-Type": "application/json"}
+            request = Request(method, f"{url}?api-version={version}", headers, sent)
             answer = self._transport.send(request, timeout)
         except TimeoutError as error:
             message = f"{what}: no answer within {timeout:g} s"
@@ -335,12 +334,6 @@ def _retry_after(value: str, now: datetime) -> float:
     except (ValueError, OverflowError):
         return 0.0
     return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER)
-
-
-@lru_cache(maxsize=4)
-def _prepare(method: str, url: str, body: bytes | None = None) -> requests.PreparedRequest:
-    headers = _HEADERS if body is None else _HEADERS | {"Content-Type": "application/json"}
-    return requests.Request(method, url, headers=headers, data=body).prepare()
 
 
 def asked_again(request: Callable[[], T], clock: Clock) -> T:

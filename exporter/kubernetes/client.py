@@ -12,14 +12,13 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
-import requests
 
 from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.errors import cause, one_line
 from exporter.files import read_text
 from exporter.kubernetes.objects import KubernetesError, Node, Pod, PodList
-from exporter.transport import Transport
+from exporter.transport import Request, Transport
 
 T = TypeVar("T")
 
@@ -130,7 +129,7 @@ class Client:
 
     def _prepared(
         self, method: str, path: str, content: Mapping[str, Any] | None, media_type: str
-    ) -> requests.PreparedRequest:
+    ) -> Request:
         headers = {
             "Authorization": f"Bearer {self._read('token').strip()}",
             "Accept": "application/json",
@@ -142,7 +141,7 @@ class Client:
             headers["Content-Type"] = media_type
             path += f"?fieldManager={PROGRAM}"
             data = msgspec.json.encode(content)
-        return requests.Request(method, self._transport.endpoint + path, headers=headers, data=data).prepare()
+        return Request(method, self._transport.endpoint + path, headers, data)
 
     @cached_property
     def _transport(self) -> Transport:

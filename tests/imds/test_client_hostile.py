@@ -275,7 +275,7 @@ def test_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         stranger.close()
         assert error.reason is PollOutcome.CONNECTION_ERROR
         assert "certificate verify failed" in str(error)
-        monkeypatch.setattr("requests.utils.DEFAULT_CA_BUNDLE_PATH", str(tmp_path / "ca.pem"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
         client = make_client(url, timeout=0.5)
         assert client.fetch() == DOCUMENT
         assert failure(client.fetch).reason is PollOutcome.TIMEOUT
