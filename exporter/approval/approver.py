@@ -185,16 +185,16 @@ class Approver:
         )
 
     def _hook_results(self, life: Life) -> Mapping[str, HookOutcome | None]:
-        """Return the outcomes of hooks, except of runs for ``hook_failed`` or for a former type."""
+        """Return the outcomes of hooks, except of runs for ``hook_failed``."""
         numbered = enumerate(life.transitions, start=1)
         failures = {number for number, one in numbered if one.transition is Transition.HOOK_FAILED}
-        return self._jobs.results(life.key, but=failures.union(life.former))
+        return self._jobs.results(life.key, but=failures)
 
     def _is_updating(self, life: Life) -> bool:
         """Return whether hooks for a change of the event are not yet queued, pending or running."""
         if not self._config.hooks:
             return False
-        return life.untold is not None or self._jobs.has_open_updates(life.key, life.typed)
+        return life.untold is not None or self._jobs.has_open_updates(life.key)
 
     def _log_change(self, life: Life, decision: Decision) -> None:
         before = self._decisions.get(life.key)

@@ -82,22 +82,19 @@ class Ages:
         """``known`` is what previous processes left; call this at the start."""
         self._clock = clock
         self._started_at, self._started = clock.now(), clock.monotonic()
-        self._begun = {
-            (key, life.typed_at): self._moment(life.typed_at or life.first_seen)
-            for key, life in known.current.items()
-        }
+        self._begun = {_typed(life): self._moment(life.first_seen) for life in known.current.values()}
         self._approved: dict[str, float] = {}
 
     def note(self, current: Iterable[Life]) -> None:
-        """Record when lives begin, or change their type; call it whenever the current ones change."""
+        """Record when lives begin, or show another type; call it whenever the current ones change."""
         now = self._clock.monotonic()
-        keys = [(life.key, life.typed_at) for life in current]
+        keys = map(_typed, current)
         self._begun = {key: self._begun.get(key, now) for key in keys}
 
     def of_life(self, life: Life) -> float:
-        """Return the seconds since a life began, or since its event changed its type."""
+        """Return the seconds since a life began, or since it last showed another type."""
         now = self._clock.monotonic()
-        return now - self._begun.get((life.key, life.typed_at), now)
+        return now - self._begun.get(_typed(life), now)
 
     def note_approvals(self, keys: Iterable[str]) -> None:
         """Record that lives were, or may have been, approved now."""
@@ -113,6 +110,10 @@ class Ages:
 
     def _moment(self, at: datetime) -> float:
         return self._started - max((self._started_at - at).total_seconds(), 0.0)
+
+
+def _typed(life: Life) -> tuple[str, str]:
+    return life.key, life.event.event_type
 
 
 def decide(
@@ -156,13 +157,14 @@ def _doubt(life: Life, instance: str | None) -> str:
         return "this VM does not know its own name"
     if life.unread:
         return "the newest document lists it, but it could not be read"
+    if life.is_retyping:
+        return f"its type changed from {life.event_type}, within a minute of another change; not reported yet"
     if event.doubts:
         return f"part of it could not be read ({event.doubts[0]})"
     if not event.resources:
         return "Azure does not say which VMs it affects"
-    if _rank(event, instance) is None:
-        return "it does not affect this VM; those that it affects decide"
-    return ""
+    is_affected = _rank(event, instance) is not None
+    return "" if is_affected else "it does not affect this VM; those that it affects decide"
 
 
 def _rank(event: ScheduledEvent, instance: str) -> int | None:
@@ -181,7 +183,7 @@ def _by_rule(rule: Rule, life: Life, settings: config.Approval, instance: str, f
     turn = rank * float(settings.failover_after) if settings.leader == "first" else 0.0
     wait = min(float(rule.delay) + turn, _LONGEST_SECONDS)
     if facts.age < wait:
-        due = (life.typed_at or life.first_seen) + timedelta(seconds=wait)
+        due = life.first_seen + timedelta(seconds=wait)
         before = "1 VM comes" if rank == 1 else f"{rank} VMs come"
         whose = "" if settings.leader == "any" or not rank else f"; {before} before this one"
         return Decision(ApprovalState.WAITING, rule.name, f"not before {rfc3339(due)}{whose}")

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 
 from exporter.config import Hook
 from exporter.model.jobs import Job
@@ -34,38 +33,28 @@ def compose(
     if instance is None:
         return ()
     return tuple(
-        _job(hook, one, transition, one.life.instance or instance)
+        _job(hook, one, one.life.instance or instance)
         for one in occurrences
         for hook in hooks
-        if (transition := _transition_for(hook, one, now)) is not None
+        if _runs_for(hook, one, now)
     )
 
 
-def _transition_for(hook: Hook, occurrence: Occurrence, now: datetime) -> Transition | None:
-    """Return the transition for which a hook runs; None if it does not run.
-
-    After a change of the type, hooks for ``scheduled`` that match only now run as if it had just been
-    scheduled.
-    """
-    before, event, transition = occurrence.event_before, occurrence.life.event, occurrence.transition
-    holds = partial(hook.match.holds, target=occurrence.life.target, now=now)
-    if before is not None and event.is_scheduled:
-        as_scheduled = partial(holds, transition=Transition.SCHEDULED)
-        if as_scheduled(event) and not as_scheduled(before):
-            return Transition.SCHEDULED
+def _runs_for(hook: Hook, occurrence: Occurrence, now: datetime) -> bool:
+    life, transition = occurrence.life, occurrence.transition
     # Hooks run for failures of hooks only if these are listed.
     if transition is Transition.HOOK_FAILED and hook.match.transitions is None:
-        return None
-    return transition if holds(event, transition=transition) else None
+        return False
+    return hook.match.holds(life.event, target=life.target, now=now, transition=transition)
 
 
-def _job(hook: Hook, occurrence: Occurrence, transition: Transition, instance: str) -> Job:
+def _job(hook: Hook, occurrence: Occurrence, instance: str) -> Job:
     life = occurrence.life
     return Job(
         hook=hook.name,
         key=life.key,
         sequence=len(life.transitions),
-        transition=transition,
+        transition=occurrence.transition,
         at=occurrence.at,
         instance=instance,
         event=event_view(life),

@@ -40,15 +40,10 @@ class Reports:
         self._current: set[str] = set()
 
     def record(self, life: Life, instance: str, outcome: HookOutcome, begun: datetime, reason: str) -> None:
-        """Record the outcome for a life, unless it is known, or the drain has succeeded already.
-
-        After a change of the event's type it is recorded anew, once the change is reported.
-        """
-        sequence, former = _sequence(life), life.former
-        known = self._jobs.results(life.key, but=former).get(DRAIN)
-        if sequence in former or known in (outcome, HookOutcome.SUCCEEDED):
+        """Record the outcome for a life, unless it is known, or the drain has succeeded already."""
+        if self._jobs.results(life.key).get(DRAIN) in (outcome, HookOutcome.SUCCEEDED):
             return
-        now = self.clock.now()
+        now, sequence = self.clock.now(), _sequence(life)
         job = Job(
             hook=DRAIN,
             key=life.key,

@@ -22,6 +22,7 @@ from exporter.model.lifecycle import (
     phase_of,
 )
 from exporter.model.listing import Listing, is_next_incarnation, listing_of
+from exporter.model.messages import severity
 from exporter.model.order import rank
 from exporter.model.past import surplus_of
 
@@ -36,7 +37,8 @@ SWITCH_OFF = timedelta(hours=24)
 # Polls further apart than this do not show when something started. Some seconds are normal: a VM that is
 # frozen cannot poll.
 WATCHED = timedelta(seconds=30)
-# Content that keeps changing is reported at most this often per event.
+# Content that keeps changing, or a type that does so without becoming graver, is reported at most this often
+# per event.
 UPDATE_INTERVAL = timedelta(seconds=60)
 # The statuses of events that are over in Event Grid and Resource Graph.
 _ENDING_STATUSES = {COMPLETED: Transition.COMPLETED, CANCELED: Transition.CANCELLED}
@@ -58,6 +60,9 @@ def advance(  # noqa: PLR0913  # all but three by name
     the document before this one: otherwise the time at which an event ended is unknown. ``named`` is true if
     the name was known then: otherwise hooks may have been deferred. ``thresholds`` are those of `imminent`.
     While ``known.has_untold``, it is to be called for an unchanged document, too.
+
+    Another type ends the life of an event and begins a new one. After such a change a graver type does so at
+    once, any other after a minute; meanwhile the event is shown as it is.
 
     The newest past lives are kept, 2 MiB of them. After 1,000 transitions of a life, or fewer where
     there are many events, changes of its event are shown, but are not transitions.
@@ -125,7 +130,7 @@ class _Walk:
             new_incarnation=self._document.incarnation != self._known.incarnation,
         )
 
-    def _begin(self, event: ScheduledEvent, former: Life | None = None) -> None:
+    def _begin(self, event: ScheduledEvent, former: Life | None = None, *, retyped: bool = False) -> None:
         """Start a life, unless the event is over; ``former`` is the previous life of the same event."""
         if event.event_status in _ENDING_STATUSES:
             return
@@ -138,6 +143,7 @@ class _Walk:
             announced=event.not_before,
             nameless=self._instance is None,
             instance=self._instance,
+            retyped=retyped,
         )
         # An id may look like the key of another life.
         while (key := life.key) in self._current or key in self._past or key in self._removed:
@@ -147,7 +153,7 @@ class _Walk:
     def _continue(self, before: Life, event: ScheduledEvent) -> None:
         """Apply the newest content of an event to its life; this VM may join or leave the event."""
         affects = before.affects if self._instance is None else event.target(self._instance)
-        outcome = _ENDING_STATUSES.get(event.event_status)
+        outcome, told = _ENDING_STATUSES.get(event.event_status), before.untold or before.event
         changes_side = affects is not None and affects is not before.target
         # An event that is over cannot be joined.
         if changes_side and (outcome is None or before.target is Target.SELF):
@@ -155,9 +161,14 @@ class _Walk:
             self._begin(event, before)
             return
         if outcome is not None:
-            self._end(replace(before, event=event), outcome)
+            self._end(replace(before, event=event, untold=told), outcome)
             return
-        is_retyped = event.event_type != before.event.event_type
+        transition = _status_transition(before, event)
+        is_retyped = event.event_type != before.event_type
+        if is_retyped and (transition is not None or self._is_due(before, event)):
+            self._end(before, Transition.CANCELLED, changed_to=event.event_type)
+            self._begin(event, before, retyped=True)
+            return
         after = replace(
             before,
             event=event,
@@ -165,19 +176,23 @@ class _Walk:
             affects=affects,
             unread=False,
             announced=event.not_before or before.announced,
-            typed_at=self._now if is_retyped else before.typed_at,
-            first_type=before.first_type or (before.event.event_type if is_retyped else ""),
         )
         after = with_notice(before, after, self._now)
-        transition = _status_transition(before, event)
-        if transition is not None:
-            typed = len(before.transitions) if is_retyped else before.typed
-            self._happen(replace(after, untold=None, typed=typed), transition)
-        elif event.is_started != before.event.is_started and not is_retyped:
+        if is_retyped:
+            self._keep(replace(after, untold=told))
+        elif transition is not None:
+            self._happen(replace(after, untold=None), transition)
+        elif event.is_started != told.is_started:
             # Azure clears NotBefore at the start, and sets it again if an event returns to Scheduled.
             self._keep(replace(after, untold=None))
         else:
-            self._update(before, after)
+            self._update(told, after)
+
+    def _is_due(self, life: Life, event: ScheduledEvent) -> bool:
+        """Return whether a change of the type is reported now: a graver type, or none changed just before."""
+        told = life.untold or life.event
+        new, old = (severity(phase_of(one), one.event_type).weight for one in (event, told))
+        return new > old or not life.retyped or abs(self._now - life.first_seen) >= UPDATE_INTERVAL
 
     def _leave(self, before: Life) -> None:
         """End a life because this VM left the event, or, without a transition, because it joined."""
@@ -189,9 +204,8 @@ class _Walk:
         happened = before.affects is not None and before.has(Transition.STARTED)
         self._end(before, Transition.COMPLETED if happened else Transition.CANCELLED)
 
-    def _update(self, before: Life, after: Life) -> None:
+    def _update(self, told: ScheduledEvent, after: Life) -> None:
         """Record an update with all changes since the last one, unless that was less than a minute ago."""
-        told = before.untold or before.event
         changes = changes_between(told, after.event)
         share = max(_MOST_TRANSITIONS_OF_ALL // len(self._current), _FEW_TRANSITIONS)
         if not changes or len(after.transitions) >= min(MOST_TRANSITIONS, share):
@@ -202,10 +216,7 @@ class _Walk:
         if last is not None and abs(self._now - last) < UPDATE_INTERVAL:
             self._keep(replace(after, untold=told))
         else:
-            # While this VM does not know its name, no hooks run for the former type.
-            is_retyped = changes[0].field == "type" and self._instance is not None
-            typed = len(after.transitions) if is_retyped else after.typed
-            self._happen(replace(after, untold=None, typed=typed), Transition.UPDATED, changes)
+            self._happen(replace(after, untold=None), Transition.UPDATED, changes)
 
     def _happen(self, life: Life, transition: Transition, changes: tuple[Change, ...] = ()) -> None:
         """Record a transition of a life that continues."""
@@ -213,14 +224,21 @@ class _Walk:
             life = replace(life, started=self._now)
         self._keep(self._record(life, transition, changes))
 
-    def _end(self, before: Life, outcome: Transition) -> None:
+    def _end(self, before: Life, outcome: Transition, *, changed_to: str | None = None) -> None:
         impact = None
-        if outcome is Transition.COMPLETED and before.started is not None and self._watching:
+        is_whole = outcome is Transition.COMPLETED and not before.is_retyping
+        if is_whole and before.started is not None and self._watching:
             seconds = (self._now - before.started).total_seconds()
             # If the clock was set back meanwhile, how long it took is not known.
             impact = seconds if seconds >= 0 else None
         after = replace(
-            before, ended=self._now, outcome=outcome, impact_seconds=impact, untold=None, unread=False
+            before.reported,
+            ended=self._now,
+            outcome=outcome,
+            impact_seconds=impact,
+            untold=None,
+            unread=False,
+            changed_to=changed_to,
         )
         self._current.pop(after.key, None)
         self._keep(self._record(after, outcome))
@@ -249,7 +267,7 @@ class _Walk:
         """Return the outcome of an event that the document no longer lists."""
         if life.has(Transition.STARTED):
             return Transition.COMPLETED
-        is_advice = life.event.is_advice or not life.has(Transition.SCHEDULED)
+        is_advice = life.reported.event.is_advice or not life.has(Transition.SCHEDULED)
         if is_advice and self._document.incarnation is not None:
             return Transition.CANCELLED
         before = self._known.last_success

@@ -44,7 +44,7 @@ def with_notice(before: Life | None, after: Life, now: datetime) -> Life:
 def imminent(lives: Sequence[Life], now: datetime, thresholds: Sequence[float]) -> Iterator[Life]:
     """Yield the lives whose notice has fallen to one of these thresholds, in seconds; each only once."""
     for life in lives if thresholds else ():
-        left = notice_left(life.event, now)
+        left = None if life.is_retyping else notice_left(life.event, now)
         ahead = [threshold for threshold in thresholds if _is_ahead(life, threshold)]
         if left is not None and ahead and max(ahead) >= left:
             yield replace(life, notice_left=left)
@@ -55,7 +55,7 @@ def next_imminent(known: Known, thresholds: Sequence[float]) -> datetime | None:
     times = (
         life.event.not_before - timedelta(seconds=threshold)
         for life in known.current.values()
-        if life.event.is_scheduled and life.event.not_before is not None
+        if life.event.is_scheduled and life.event.not_before is not None and not life.is_retyping
         for threshold in thresholds
         if _is_ahead(life, threshold)
     )

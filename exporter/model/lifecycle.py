@@ -64,9 +64,9 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     Azure clears at the start. ``untold`` is the content that was last reported, while newer content waits.
     ``unread`` is true if the newest document lists the event but it could not be read. ``hooked`` counts the
     transitions for which hooks have been queued: none are while this VM does not know its name.
-    ``notice_left`` is the notice in seconds by which `Transition.IMMINENT` was last decided. ``typed_at`` is
-    when the event's type changed last, and ``typed`` the number of transitions before that was reported;
-    ``first_type`` is its type before it changed first.
+    ``notice_left`` is the notice in seconds by which `Transition.IMMINENT` was last decided. A change of the
+    event's type ends a life and begins the next: ``changed_to`` is the new type where it ended so, and
+    ``retyped`` is true where it began so.
     """
 
     event: ScheduledEvent
@@ -87,9 +87,8 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     nameless: bool = False
     instance: str | None = None
     notice_left: float | None = None
-    typed_at: datetime | None = None
-    typed: int = 0
-    first_type: str = ""
+    changed_to: str | None = None
+    retyped: bool = False
 
     @property
     def key(self) -> str:
@@ -103,10 +102,21 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.affects or Target.SELF
 
     @property
-    def former(self) -> range:
-        """The numbers of the transitions of a former type: all of them until its change is reported."""
-        is_told = self.untold is None or self.untold.event_type == self.event.event_type
-        return range(1, (self.typed if is_told else len(self.transitions)) + 1)
+    def event_type(self) -> str:
+        """The type of this life; that of ``event`` is newer while its change waits to be reported."""
+        return (self.untold or self.event).event_type
+
+    @property
+    def is_retyping(self) -> bool:
+        """Whether a change of the event's type waits, which will end this life."""
+        return self.event_type != self.event.event_type
+
+    @property
+    def reported(self) -> "Life":
+        """This life with its own type, as reports about it have it."""
+        if not self.is_retyping:
+            return self
+        return replace(self, event=replace(self.event, event_type=self.event_type))
 
     def ids_with(self, event: ScheduledEvent) -> tuple[str, ...]:
         """Return the ids of this life, including that of an event that continues it."""
@@ -123,7 +133,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One field of an `UPDATED` transition, named as in the API; the values are those of `ScheduledEvent`."""
+    """One field of an `UPDATED` transition; the values are those of `ScheduledEvent`."""
 
     field: str
     old: Any
@@ -153,14 +163,6 @@ class Occurrence(msgspec.Struct, frozen=True):
     at: datetime
     changes: tuple[Change, ...] = ()
     detail: str = ""
-
-    @property
-    def event_before(self) -> ScheduledEvent | None:
-        """The event before its type changed; None if the type did not change."""
-        old = {change.field: change.old for change in self.changes}
-        if "type" not in old:
-            return None
-        return replace(self.life.event, event_type=old.pop("type"), **old)
 
     @property
     def notice(self) -> timedelta | None:
@@ -200,7 +202,7 @@ class Known(msgspec.Struct, frozen=True):
 
     @property
     def has_untold(self) -> bool:
-        """Whether an update waits to be reported, even if the document does not change."""
+        """Whether a change waits to be reported, even if the document does not change."""
         return any(life.untold is not None for life in self.current.values())
 
 
@@ -232,10 +234,10 @@ def phase_of(event: ScheduledEvent) -> Transition:
 
 
 def changes_between(old: ScheduledEvent, new: ScheduledEvent) -> tuple[Change, ...]:
-    """Return the changes of an event that are reported."""
+    """Return the changes of an event that an update reports."""
     return tuple(
-        Change(name.removeprefix("event_"), before, after)
-        for name in ("event_type", "not_before", "duration_seconds", "resources", "description")
+        Change(name, before, after)
+        for name in ("not_before", "duration_seconds", "resources", "description")
         if (before := getattr(old, name)) != (after := getattr(new, name))
         and (name != "resources" or not same_resources(before, after))
     )
@@ -255,7 +257,7 @@ def due_hooks(life: Life, done: int) -> Iterator[Occurrence]:
         newest[record.transition] = number
     for number in newest.values():
         record = life.transitions[number]
-        after = replace(life, transitions=life.transitions[: number + 1])
+        after = replace(life.reported, transitions=life.transitions[: number + 1])
         yield Occurrence(after, record.transition, record.at)
 
 
@@ -270,5 +272,6 @@ def noted(before: Life, record: TransitionRecord, instance: str | None) -> Life:
 def step_of(known: Known, *occurrences: Occurrence) -> Step:
     """Return the effects of transitions that no document shows."""
     lives = tuple(one.life for one in occurrences)
-    hookable = tuple(one for one in occurrences if one.life.hooked == len(one.life.transitions))
-    return Step(known.replaced(*lives), occurrences, hookable, lives)
+    reports = tuple(replace(one, life=one.life.reported) for one in occurrences)
+    hookable = tuple(one for one in reports if one.life.hooked == len(one.life.transitions))
+    return Step(known.replaced(*lives), reports, hookable, lives)

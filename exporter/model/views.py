@@ -118,7 +118,8 @@ class EventView(msgspec.Struct, frozen=True):
     """An event and its life so far; times are aware and in UTC, None if unknown or not observed.
 
     ``impact_seconds`` is the time from started to ended if both were watched; ``paused_seconds`` is how long
-    this VM was observed to pause meanwhile; ``doubts`` are those of `ScheduledEvent`.
+    this VM was observed to pause meanwhile; ``changed_to`` is the new type of an event whose life a change of
+    its type ended; ``doubts`` are those of `ScheduledEvent`.
 
     ``msgspec.json.encode`` converts it to the API's EVENT, with times in RFC 3339 ending in Z.
     """
@@ -137,6 +138,7 @@ class EventView(msgspec.Struct, frozen=True):
     started: datetime | None = None
     ended: datetime | None = None
     outcome: Transition | None = None
+    changed_to: str | None = None
     transitions: tuple[TransitionRecord, ...] = ()
     approval: ApprovalView = ApprovalView()
     impact_seconds: float | None = None
@@ -220,6 +222,7 @@ def event_view(life: Life, approval: ApprovalView = NO_APPROVAL) -> EventView:
         started=life.started,
         ended=life.ended,
         outcome=life.outcome,
+        changed_to=life.changed_to,
         transitions=life.transitions,
         approval=approval,
         impact_seconds=life.impact_seconds,

@@ -143,6 +143,7 @@ def _started(event: EventView, now: datetime, seen: datetime | None) -> Fact:
 
 
 def _ending(event: EventView, ended: datetime, now: datetime) -> Iterator[Fact]:
+    yield Fact("Changed to", event.changed_to or "")
     if event.started is not None or event.since(Transition.STARTED) is not None:
         yield _started(event, now, None)
     elif event.not_before is not None:

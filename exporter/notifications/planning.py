@@ -148,17 +148,13 @@ def _targets(
 
 
 def _is_shared(matches: Sequence[Match], life: Life) -> bool:
-    """Return whether a match for other VMs selects an event, as it was first if one selected it then.
+    """Return whether a match for other VMs selects an event.
 
     An incident has one key in all its life, so only what lasts counts: nothing that differs by transition.
     """
-    first = replace(life.event, event_type=life.first_type or life.event.event_type)
-    for event in (first, life.event):
-        lasting = [Match(one.event_types, one.event_sources, target=one.target) for one in matches]
-        held = [one for one in lasting if one.holds(event, target=life.target, now=life.first_seen)]
-        if held:
-            return any(one.target is not Whom.SELF for one in held)
-    return False
+    lasting = [Match(one.event_types, one.event_sources, target=one.target) for one in matches]
+    held = [one for one in lasting if one.holds(life.event, target=life.target, now=life.first_seen)]
+    return any(one.target is not Whom.SELF for one in held)
 
 
 def _message(

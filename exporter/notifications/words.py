@@ -95,7 +95,7 @@ def explanation(message: AnyMessage) -> str:
     if isinstance(message, WatchMessage):
         return _watch_explanation(message)
     event, transition = message.event, message.transition
-    meaning = _ENDED[event.outcome] if event.outcome in _ENDED else effect(event.type)
+    meaning = _meaning(event)
     if transition is Transition.HOOK_FAILED:
         meaning = f"A hook for this event failed: what it prepares or restores may not be done. {meaning}"
     if transition is Transition.ADVISED and event.type != REBALANCE:
@@ -113,6 +113,12 @@ def explanation(message: AnyMessage) -> str:
     if not event.resources:
         return f"{meaning} Azure named no VM; it may be this one."
     return meaning
+
+
+def _meaning(event: EventView) -> str:
+    if event.changed_to:
+        return f"Azure changed the type of the event from {event.type} to {event.changed_to}; it goes on."
+    return _ENDED[event.outcome] if event.outcome in _ENDED else effect(event.type)
 
 
 def _pause(event: EventView) -> str:

@@ -111,17 +111,10 @@ class HookJobs(Jobs[Job]):
             for key, _ in self._not_begun(life):
                 transaction.delete(self, key)
 
-    def has_open_updates(self, life: str, typed: int = 0) -> bool:
-        """Return whether hooks for an update of this life are pending or running.
-
-        So are those for a new type, which begins after the first ``typed`` transitions.
-        """
+    def has_open_updates(self, life: str) -> bool:
+        """Return whether hooks for an update of this life are pending or running."""
         with self.lock:
-            runs = list(self._runs.get(life, {}).items())
-        return any(
-            _is_update(record) or (0 < typed < key.sequence and record.work is not None)
-            for key, record in runs
-        )
+            return any(map(_is_update, self._runs.get(life, {}).values()))
 
     def begin(self, key: JobKey) -> int:
         """Record that a job starts; return the attempt, from 1, or 0 if the job was dropped meanwhile."""

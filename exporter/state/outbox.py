@@ -167,6 +167,7 @@ class Outbox(Jobs[AnyMessage]):
             started=life.started,
             ended=life.ended,
             outcome=life.outcome,
+            changed_to=life.changed_to,
             impact_seconds=life.impact_seconds,
             paused_seconds=life.paused_seconds,
         )

@@ -41,6 +41,8 @@ def log_transition(occurrence: Occurrence, instance: str | None) -> None:
         "started": occurrence.life.started,
         "impact_seconds": None if occurrence.impact is None else occurrence.impact.total_seconds(),
     }
+    if occurrence.life.changed_to is not None:
+        facts["changed_to"] = occurrence.life.changed_to
     if occurrence.detail:
         facts["detail"] = occurrence.detail
     for change in occurrence.changes:

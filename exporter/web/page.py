@@ -180,13 +180,19 @@ def _past_row(life: Life) -> dict[str, object]:
         duration = words.duration(life.impact_seconds)
         if life.paused_seconds is not None:
             duration += f"; VM paused {words.duration(life.paused_seconds)}"
-    elif life.outcome == "cancelled":
+    elif life.outcome == "cancelled" and not life.has(Transition.STARTED):
         duration = "did not start"
     return {
         "event": life.event,
         "id": life.ids[0],
         "ended": life.ended or life.first_seen,
-        "outcome": _OUTCOMES[life.outcome] if life.outcome else "Gone",
+        "outcome": _outcome(life),
         "duration": duration,
         "own": life.target is Target.SELF,
     }
+
+
+def _outcome(life: Life) -> str:
+    if life.changed_to is not None:
+        return f"Cancelled: its type changed to {life.changed_to}"
+    return _OUTCOMES[life.outcome] if life.outcome else "Gone"

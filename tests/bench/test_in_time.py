@@ -9,11 +9,6 @@ from tests.builders import FREEZE_ID, raw_event
 
 NOTIFY = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}\n"
 HOOK = "hooks: [{name: late, command: [late], match: {transitions: [imminent]}}]\n"
-DRAIN = (
-    "hooks: [{name: drain, command: [drain], match: {event_types: [Reboot], transitions: [scheduled]}}]\n"
-    "approval: {mode: 'on', rules: [{name: reboots, action: approve, match: {event_types: [Reboot]}, "
-    "delay: 30s, require_hooks: [drain]}]}\n"
-)
 
 
 def reboot(bench: Bench, minutes: float, **fields: Any) -> dict[str, Any]:
@@ -75,37 +70,6 @@ def test_imminent_over_restarts(build: Build) -> None:
         bench.clock.set_wall(bench.clock.now() + step)
         bench.advance(5)
     assert transitions(bench) == ["scheduled", "imminent", "imminent"]
-
-
-def test_a_freeze_that_becomes_a_reboot(build: Build) -> None:
-    """The change is reported, the hook for the new type runs, and the approval waits for it and its delay."""
-    bench = build(NOTIFY + DRAIN)
-    freeze = reboot(bench, 15) | {"EventType": "Freeze"}
-    bench.show(freeze, wait=60)
-    assert bench.commands == []
-    bench.show(freeze | {"EventType": "Reboot"}, wait=1)
-    assert transitions(bench) == ["scheduled", "updated"]
-    assert "type" in bench.sent()[1].body
-    (command,) = bench.commands
-    assert command.environment["EVENT_TRANSITION"] == "scheduled"
-    assert command.environment["EVENT_TYPE"] == "Reboot"
-    bench.advance(28)
-    assert bench.approved == []
-    bench.advance(3)
-    assert bench.approved == [FREEZE_ID]
-    bench.advance(120)
-    assert len(bench.commands) == 1
-
-
-def test_hooks_of_the_former_type_do_not_count(build: Build) -> None:
-    """A hook that ran for the Freeze alone is not one that ran for the Reboot."""
-    bench = build(DRAIN.replace("event_types: [Reboot], transitions", "transitions"))
-    freeze = reboot(bench, 15) | {"EventType": "Freeze"}
-    bench.show(freeze, wait=60)
-    assert len(bench.commands) == 1
-    bench.show(freeze | {"EventType": "Reboot"}, wait=60)
-    assert bench.approved == []
-    assert bench.api("current")[0]["approval"]["reason"] == "the hook drain did not run for it"
 
 
 @pytest.mark.parametrize("status", ["Scheduled", "Started", "Advisory"])

@@ -33,6 +33,7 @@ class Line(NamedTuple):
     started: datetime | None
     ended: datetime | None
     outcome: str | None
+    changed_to: str | None
     happened: tuple[tuple[str, datetime], ...]
     transition: str = ""
     at: datetime | None = None
@@ -100,6 +101,7 @@ def expected_line(each: life.Life) -> Line:
         each.started,
         end.at if end else None,
         end.transition if end else None,
+        each.changed_to,
         happened,
     )
 
@@ -158,6 +160,7 @@ def line_of(each: ProgramLife) -> Line:
         each.started,
         each.ended,
         each.outcome.value if each.outcome else None,
+        each.changed_to,
         tuple((moment.transition.value, moment.at) for moment in each.transitions),
     )
 
@@ -201,6 +204,6 @@ def _line(line: Line) -> str:
     happened = " ".join(f"{word}@{at:%d-%H:%M:%S}" for word, at in line.happened)
     return (
         f"{line.transition or 'known'} {','.join(line.ids)}/{line.number} {line.target}"
-        f" [{happened}] started={line.started} ended={line.ended} outcome={line.outcome}"
+        f" [{happened}] started={line.started} ended={line.ended} outcome={line.outcome} {line.changed_to}"
         f" changes={line.changes} impact={line.impact} {tuple(event)}"
     )

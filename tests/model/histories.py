@@ -14,7 +14,7 @@ BEGINNING = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 
 _SPELLINGS = (NAME, "VM_0", "_vm_0", "_Vm_0")
 _OTHERS = ("vm_1", "_VM_1", "vm_2", "__vm_0", "vm_00")
-_TYPES = ("Freeze", "Reboot", "Freeze", "Reboot", ADVICE)
+_TYPES = ("Freeze", "Reboot", "Freeze", "Reboot", "Preempt", ADVICE)
 _SOURCES = ("Platform", "User")
 _GAPS = (
     *(1, 1, 1, 1, 5, 90, 600),
@@ -123,6 +123,7 @@ class Azure:
             self._renew: alive,
             self._update: alive,
             self._move: alive / 2,
+            self._retype: alive / 2,
             self._say: alive / 2,
             self._respell: alive / 5,
             self._shuffle: alive / 5,
@@ -211,6 +212,9 @@ class Azure:
 
     def _move(self) -> None:
         self._pick()["Resources"] = self._resources()
+
+    def _retype(self) -> None:
+        self._pick()["EventType"] = self._chance.choice(_TYPES)
 
     def _say(self) -> None:
         self._pick()["EventStatus"] = self._status("Advisory", "Completed", "Canceled", "Cancelled", "Paused")

@@ -7,7 +7,6 @@ Nothing of the product is used.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import NamedTuple
 
 from tests.model.histories import Step
@@ -20,6 +19,8 @@ THRESHOLDS = tuple(timedelta(seconds=seconds) for seconds in (600, 60))
 
 WATCHED = timedelta(seconds=30)
 FOLDED = timedelta(seconds=60)
+# How grave a type is: as announced or advised, and once Started.
+GRAVITY = {"Freeze": (0, 0), "Preempt": (2, 2)}
 SWITCHED_OFF = timedelta(hours=24)
 _ENDED = ("completed", "canceled")  # The statuses that end a life.
 _JOINED = "joined"  # How a life for others ends when this VM joins: without a word.
@@ -28,16 +29,23 @@ Changes = tuple[tuple[str, object, object], ...]
 
 
 class Moment(NamedTuple):
-    """A change of what is known of an event, and the transition that it was, if it was one."""
+    """A change of what is known of an event, and the transition that it was, if it was one.
+
+    ``measured`` is false for an end that was not that of the type of the life.
+    """
 
     at: datetime
     event: Event
     transition: str | None = None
     changes: Changes = ()
+    measured: bool = True
 
 
 class Life(NamedTuple):
-    """A life; ``unsure`` if it began while this VM's name was unknown, and it still is."""
+    """A life; ``unsure`` if it began while this VM's name was unknown, and it still is.
+
+    ``retyped`` and ``changed_to`` are whether it began, and to which type it ended, by a change of the type.
+    """
 
     ids: tuple[str, ...]
     number: int
@@ -45,10 +53,16 @@ class Life(NamedTuple):
     unsure: bool
     story: tuple[Moment, ...] = ()
     started: datetime | None = None
+    retyped: bool = False
+    changed_to: str | None = None
 
     @property
     def event(self) -> Event:
         return self.story[-1].event
+
+    @property
+    def type(self) -> str:
+        return self.story[0].event.type
 
     @property
     def transitions(self) -> list[Moment]:
@@ -135,7 +149,7 @@ def pass_time(state: State, now: datetime) -> tuple[State, list[Told]]:
 
 def _by_now(life: Life, now: datetime) -> Life:
     event = life.event
-    if life.over or event.kind != "scheduled" or event.not_before is None:
+    if life.over or event.kind != "scheduled" or event.not_before is None or event.type != life.type:
         return life
     left, ahead = event.not_before - now, _notice(life)
     if not any(left <= threshold < ahead for threshold in THRESHOLDS):
@@ -162,7 +176,7 @@ def _notice(life: Life) -> timedelta:
 
 def _told(life: Life, moment: Moment, poll: Poll) -> Told:
     impact = None
-    if moment.transition == "completed" and poll.watching and life.started:
+    if moment.transition == "completed" and poll.watching and life.started and moment.measured:
         took = poll.at - life.started
         impact = took if took >= timedelta(0) else None
     life = life._replace(story=life.story[: life.story.index(moment) + 1])
@@ -221,7 +235,7 @@ def _go_on(life: Life, heirs: Mapping[tuple[str, ...], Event], state: State, pol
         return _listed(life, event, state, poll)
     if any(i in poll.document.events for i in life.ids):
         return life
-    return _with(life, poll, life.event, _gone(life, state, poll))
+    return _over(life, poll, life.event, _gone(life, state, poll))
 
 
 def _entry(ids: tuple[str, ...], document: Document) -> Event | None:
@@ -233,7 +247,7 @@ def _entry(ids: tuple[str, ...], document: Document) -> Event | None:
 def _gone(life: Life, state: State, poll: Poll) -> str:
     if life.has("started"):
         return "completed"
-    if not life.has("scheduled") or life.event.type == ADVICE:
+    if not life.has("scheduled") or life.type == ADVICE:
         return "vanished" if poll.document.incarnation is None else "cancelled"
     if poll.document.nameless:
         return "vanished"
@@ -250,12 +264,33 @@ def _listed(life: Life, event: Event, state: State, poll: Poll) -> Life:
     target = _target(event, poll.instance) or life.target
     # An event that is over cannot be joined.
     if target == life.target or (event.kind in _ENDED and life.target == "other"):
+        if _is_another_plan(life, event, poll.at):
+            return _over(life, poll, life.event, "cancelled")._replace(changed_to=event.type)
         ids = _with_id(life.ids, event)
         return _seen(life._replace(ids=ids, unsure=life.unsure and poll.instance is None), event, state, poll)
     if target == "self":
         return _with(life, poll, life.event, _JOINED)
     hit = life.has("started") and not life.unsure
-    return _with(life, poll, life.event, "completed" if hit else "cancelled")
+    return _over(life, poll, life.event, "completed" if hit else "cancelled")
+
+
+def _is_another_plan(life: Life, event: Event, now: datetime) -> bool:
+    """Return whether another type ends the life now, and does not wait for a minute after the last change."""
+    if event.kind in _ENDED or event.type == life.type:
+        return False
+    is_graver = _gravity(event) > _gravity(_last_told(life))
+    return (
+        is_graver
+        or _by_status(life, event) is not None
+        or not life.retyped
+        or abs(now - life.story[0].at) >= FOLDED
+    )
+
+
+def _gravity(event: Event) -> int:
+    if event.kind == "other":
+        return 0 if event.type == "Freeze" else 1
+    return GRAVITY.get(event.type, (1, 2))[event.kind == "started"]
 
 
 def _target(event: Event, instance: str | None) -> str | None:
@@ -273,7 +308,8 @@ def _begin(event: Event, earlier: Life | None, state: State, poll: Poll) -> Life
         return None
     number = earlier.number + 1 if earlier else 1
     target = _target(event, poll.instance) or "self"
-    return _seen(Life(ids, number, target, poll.instance is None), event, state, poll)
+    retyped = earlier is not None and earlier.changed_to is not None and earlier.story[-1].at == poll.at
+    return _seen(Life(ids, number, target, poll.instance is None, retyped=retyped), event, state, poll)
 
 
 def _with_id(ids: tuple[str, ...], event: Event) -> tuple[str, ...]:
@@ -283,18 +319,32 @@ def _with_id(ids: tuple[str, ...], event: Event) -> tuple[str, ...]:
 def _seen(life: Life, event: Event, state: State, poll: Poll) -> Life:
     """Return the life after its event was read, with the transition that this is, if any."""
     if event.kind in _ENDED:
-        return _with(life, poll, event, "completed" if event.kind == "completed" else "cancelled")
-    if event.kind == "started" and not life.has("started"):
+        return _over(life, poll, event, "completed" if event.kind == "completed" else "cancelled")
+    transition = _by_status(life, event)
+    if transition == "started":
         watched = state.at is not None and abs(poll.at - state.at) <= WATCHED
-        return _with(life._replace(started=poll.at if watched else None), poll, event, "started")
-    if event.kind == "scheduled" and not life.has("scheduled", "started"):
-        return _with(life, poll, event, "scheduled")
+        life = life._replace(started=poll.at if watched else None)
+    if transition is not None:
+        return _with(life, poll, event, transition)
     if not life.story:
         return _with(life, poll, event, "advised")
-    changes = () if _starts_or_falls_back(life.event, event) else _changes(_last_told(life), event)
+    told = _last_told(life)
+    changes = () if event.type != life.type or _starts_or_falls_back(told, event) else _changes(told, event)
     if changes and not _held_back(life, poll.at):
         return _with(life, poll, event, "updated", changes)
     return life if event == life.event else _with(life, poll, event, None)
+
+
+def _by_status(life: Life, event: Event) -> str | None:
+    if event.kind == "started" and not life.has("started"):
+        return "started"
+    return "scheduled" if event.kind == "scheduled" and not life.has("scheduled", "started") else None
+
+
+def _over(life: Life, poll: Poll, event: Event, transition: str) -> Life:
+    """Return the life with its end, which is that of its own type."""
+    told = Moment(poll.at, event._replace(type=life.type), transition, measured=event.type == life.type)
+    return life._replace(story=(*life.story, told))
 
 
 def _with(life: Life, poll: Poll, event: Event, transition: str | None, changes: Changes = ()) -> Life:
@@ -304,8 +354,8 @@ def _with(life: Life, poll: Poll, event: Event, transition: str | None, changes:
 def _last_told(life: Life) -> Event:
     """Return the event as last reported, or as it was when it last fell back from Started."""
     told = life.story[0].event
-    for before, moment in pairwise(life.story):
-        if moment.transition not in (None, "imminent") or _starts_or_falls_back(before.event, moment.event):
+    for moment in life.story[1:]:
+        if moment.transition not in (None, "imminent") or _starts_or_falls_back(told, moment.event):
             told = moment.event
     return told
 
@@ -321,7 +371,7 @@ def _held_back(life: Life, now: datetime) -> bool:
 
 
 def _changes(old: Event, new: Event) -> Changes:
-    fields = ("type", "not_before", "duration_seconds", "resources", "description")
+    fields = ("not_before", "duration_seconds", "resources", "description")
     return tuple((f, getattr(old, f), getattr(new, f)) for f in fields if not _same(f, old, new))
 
 

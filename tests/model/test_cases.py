@@ -150,14 +150,40 @@ def test_what_is_never_imminent() -> None:
         assert last(poll(0, 1, found), poll(700, 1, found)) == "-"
 
 
-def test_a_changed_type_is_an_update() -> None:
-    """It is one of the changes, and the life continues; a start in the same document is the start alone."""
-    freeze = event(EventType="Freeze")
-    told = told_of(poll(0, 1, freeze), poll(1, 2, A))
-    assert [(each.transition, each.changes) for each in told[1]] == [
-        ("updated", (("type", "Freeze", "Reboot"),))
+FREEZE, REDEPLOY = event(EventType="Freeze"), event(EventType="Redeploy")
+
+
+def test_another_type() -> None:
+    """It ends the life as cancelled and begins another one, also once the event has started."""
+    changed = told_of(poll(0, 1, FREEZE), poll(1, 2, A))[1]
+    assert [(each.transition, each.life.type, each.life.changed_to) for each in changed] == [
+        ("cancelled", "Freeze", "Reboot"),
+        ("scheduled", "Reboot", None),
     ]
-    assert last(poll(0, 1, freeze), poll(1, 2, STARTED)) == "started a"
+    assert last(poll(0, 1, FREEZE), poll(1, 2, STARTED)) == "cancelled a, started a/2"
+    frozen = event(EventType="Freeze", status="Started", NotBefore="")
+    told = told_of(poll(0, 1, STARTED), poll(1, 2, frozen), poll(9, 3))
+    assert [each.transition for each in told[1]] == ["cancelled", "started"]
+    assert [(each.life.type, each.impact) for each in told[2]] == [("Freeze", timedelta(seconds=8))]
+    over = event(EventType="Freeze", status="Completed")
+    assert told_of(poll(0, 1), poll(1, 2, STARTED), poll(2, 3, over))[2][0].impact is None
+
+
+def test_types_that_change_again() -> None:
+    """Within a minute only a graver type or a new status is reported; the others wait, over restarts too."""
+    first = poll(0, 1, A), poll(1, 2, REDEPLOY)
+    assert story(*first, poll(2, 3, A), poll(60, 3, A, restart=True), poll(61, 3, A)) == (
+        "scheduled a | cancelled a, scheduled a/2 | - | - | cancelled a/2, scheduled a/3"
+    )
+    assert story(*first, poll(2, 3, FREEZE), poll(3, 4, REDEPLOY), poll(99, 4, REDEPLOY)).endswith(
+        "/2 | - | - | -"
+    )
+    for graver in (event(EventType="Preempt"), event(status="Started")):
+        word = graver["EventStatus"].lower()
+        assert last(*first, poll(2, 3, graver)) == f"cancelled a/2, {word} a/3"
+    # What is gone meanwhile ends as what it was reported as.
+    (end,) = told_of(*first, poll(2, 3, A), poll(3, 4))[3]
+    assert (end.transition, end.life.type, end.life.changed_to) == ("cancelled", "Redeploy", None)
 
 
 def test_a_recommendation_is_advice() -> None:
@@ -166,7 +192,7 @@ def test_a_recommendation_is_advice() -> None:
     started = event(EventType=ADVICE, status="Started")
     assert story(poll(0, 1, advice), poll(1, 2, started), poll(2, 9)) == "advised a | - | cancelled a"
     preempt = event(EventType="Preempt")
-    assert story(poll(0, 1, advice), poll(1, 2, preempt)) == "advised a | scheduled a"
+    assert story(poll(0, 1, advice), poll(1, 2, preempt)) == "advised a | cancelled a, scheduled a/2"
 
 
 def test_no_status() -> None:

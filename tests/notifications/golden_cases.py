@@ -127,6 +127,7 @@ def _odd_events() -> Iterator[tuple[str, AnyMessage, datetime]]:
         of(Transition.CANCELLED, "Reboot", target=Target.OTHER, resources=("db_1",)),
         NOW,
     )
+    yield "another type", of(Transition.CANCELLED, "Reboot", changed_to="Freeze"), NOW
     yield "this VM has no name yet", replace(reboot, instance=None, vm=VirtualMachine()), NOW
     yield "a long name", replace(reboot, instance="aks-nodepool1-12345678-vmss_000012"), NOW
 

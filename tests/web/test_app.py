@@ -194,6 +194,7 @@ def test_events_have_the_documented_shape() -> None:
             "started": None,
             "ended": None,
             "outcome": None,
+            "changed_to": None,
             "transitions": [{"transition": "scheduled", "at": "2026-03-04T21:59:00Z"}],
             "approval": {"state": None, "rule": None, "reason": None},
             "impact_seconds": None,
