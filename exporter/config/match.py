@@ -19,6 +19,7 @@ from exporter.model.events import (
     ScheduledEvent,
     Target,
     normal_name,
+    normal_word,
 )
 from exporter.model.lifecycle import Transition
 
@@ -124,9 +125,9 @@ class Match(msgspec.Struct, frozen=True):
     ) -> bool:
         """Return whether an event that affects ``target`` matches, at ``now`` and with this transition."""
         return (
-            _among(event.event_type, self.event_types)
-            and _among(event.event_source, self.event_sources)
-            and _among(event.event_status, self.statuses)
+            _is_word(event.event_type, self.event_types)
+            and _is_word(event.event_source, self.event_sources)
+            and _is_word(event.event_status, self.statuses)
             and _among(transition, self.transitions)
             and self.target in (Whom.ANY, Whom(target))
             and _any_like(event.resources, self.resources)
@@ -145,6 +146,10 @@ def notice(event: ScheduledEvent, now: datetime) -> float | None:
 
 def _among(value: str | None, wanted: Iterable[str] | None) -> bool:
     return wanted is None or value in tuple(wanted)
+
+
+def _is_word(value: str, wanted: Iterable[str] | None) -> bool:
+    return wanted is None or normal_word(value) in map(normal_word, wanted)
 
 
 def _any_like(names: Iterable[str], patterns: Iterable[str] | None) -> bool:

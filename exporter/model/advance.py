@@ -160,6 +160,9 @@ class _Walk:
             self._leave(before)
             self._begin(event, before)
             return
+        if event.event_type == UNKNOWN:
+            # One that cannot be read is in doubt, and not another plan.
+            event = replace(event, event_type=before.event.event_type)
         if outcome is not None:
             self._end(replace(before, event=event, untold=told), outcome)
             return

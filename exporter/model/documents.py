@@ -21,9 +21,11 @@ from exporter.model.fields import (
     duration_of,
     excerpt,
     names_of,
+    source_of,
     status_of,
     text_of,
     time_of,
+    type_of,
 )
 
 # A body of 8 MiB has room for four million broken events, or for an event type of eight million letters,
@@ -53,7 +55,7 @@ class Defect(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One answer of the endpoint; of two events with the same id, the last is kept.
+    """One answer of the endpoint; of two events with the same id, the last readable one is kept.
 
     ``incarnation`` is None if the document has no readable one.
     """
@@ -74,8 +76,8 @@ class _RawDocument(msgspec.Struct):
 
 class _RawEvent(msgspec.Struct):
     event_id: str = msgspec.field(name="EventId")
-    event_type: str = msgspec.field(name="EventType")
     # An invalid value of one of these must not cost the event, so they are read one by one.
+    event_type: Any = msgspec.field(name="EventType", default=None)
     event_status: Any = msgspec.field(name="EventStatus", default=None)
     resources: Any = msgspec.field(name="Resources", default=None)
     not_before: Any = msgspec.field(name="NotBefore", default=None)
@@ -91,6 +93,7 @@ _Parts = msgspec.defstruct(
 )
 
 _LEFT_OUT = f"left out: at most {MOST_EVENTS} events of a document, or {MOST_BYTES / 2**20:g} MiB, are kept"
+_TWICE = "EventId: the document has several entries with this id, which differ"
 _REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,19}")
 
@@ -108,7 +111,8 @@ def decode_document(body: bytes) -> Document:
     """Decode an answer's body.
 
     A bad event, or a bad field of one, becomes a `Defect` and leaves the others alone. Ids, types, statuses
-    and names of over 256 characters are bad, too; a description is cut after 2,000. Events beyond 10,000
+    and names of over 256 characters are bad, too; a description is cut after 2,000. Of entries with one id
+    the last readable one is kept, in doubt if they differ. Events beyond 10,000
     or 5.5 MiB are left out.
 
     Raises:
@@ -122,23 +126,37 @@ def decode_document(body: bytes) -> Document:
     incarnation = _incarnation(raw.incarnation, defects)
     defects.extend(Defect("", doubt, lost=False) for doubt in doubts)
     events: dict[str, ScheduledEvent] = {}
+    unreadable: set[str] = set()
     lost, size = 0, 0
     for item in raw.events:
         event = _decode_event(item, doubts, defects)
         key = event.key if event is not None else defects[-1].event_id.lower()
-        events.pop(key, None)
+        before = events.pop(key, None)
         if event is None:
             lost += 1
+            unreadable.add(key)
             if lost > _MOST_LOST:
                 problem = f"over {_MOST_LOST} events cannot be read: {defects[-1].message}"
                 raise ImdsError(PollOutcome.INVALID_DOCUMENT, problem)
-            continue
+            if before is None:
+                continue
+            event = before
+        is_alone = key not in unreadable and before in (None, event)
+        event = event if is_alone else _doubted(event, defects)
         size += event.size
         if size > MOST_BYTES or len(events) == MOST_EVENTS:
             defects.append(Defect(event.event_id, f"event {event.event_id}: {_LEFT_OUT}", lost=True))
         else:
             events[key] = event
     return Document(incarnation, tuple(events.values()), tuple(defects))
+
+
+def _doubted(event: ScheduledEvent, defects: list[Defect]) -> ScheduledEvent:
+    """Return an event of whose id there are several entries that differ."""
+    if _TWICE in event.doubts:
+        return event
+    defects.append(Defect(event.event_id, f"event {event.event_id}: {_TWICE}", lost=False))
+    return msgspec.structs.replace(event, doubts=(*event.doubts, _TWICE))
 
 
 def _invalid(problem: object) -> ImdsError:
@@ -215,7 +233,7 @@ def _decode_event(item: msgspec.Raw, doubts: tuple[str, ...], defects: list[Defe
         if memoryview(item).nbytes > _LONGEST_FIELD:
             item = _without_long_fields(item, notes)
         raw = _event_decoder.decode(item)
-        _require_text({"EventId": raw.event_id, "EventType": raw.event_type})
+        _require_id(raw.event_id)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         found = _readable_id(item)
         # Without its position, which changes with the other events: this is to be logged once.
@@ -226,13 +244,13 @@ def _decode_event(item: msgspec.Raw, doubts: tuple[str, ...], defects: list[Defe
     # The texts that thousands of events have in common are kept once.
     event = ScheduledEvent(
         event_id=raw.event_id,
-        event_type=sys.intern(raw.event_type),
+        event_type=sys.intern(type_of(raw.event_type, notes)),
         event_status=sys.intern(status_of(raw.event_status, notes)),
         resources=names_of(raw.resources, notes),
         not_before=time_of(raw.not_before, notes),
         duration_seconds=duration_of(raw.duration, notes),
         description=text_of("Description", raw.description, notes, longest=LONGEST_TEXT),
-        event_source=sys.intern(text_of("EventSource", raw.event_source, notes)),
+        event_source=sys.intern(source_of(raw.event_source, notes)),
         resource_type=sys.intern(text_of("ResourceType", raw.resource_type, notes)),
         # The last one, as the others add to the notes.
         doubts=(*replaced, *notes),
@@ -241,21 +259,20 @@ def _decode_event(item: msgspec.Raw, doubts: tuple[str, ...], defects: list[Defe
     return event
 
 
-def _require_text(fields: dict[str, str]) -> None:
-    for name, value in fields.items():
-        if not value.strip():
-            raise ValueError(f"{name} is empty")
-        if len(value) > LONGEST_NAME:
-            raise ValueError(f"{name} has {len(value)} characters; {LONGEST_NAME} are possible")
+def _require_id(event_id: str) -> None:
+    if not event_id.strip():
+        raise ValueError("EventId is empty")
+    if len(event_id) > LONGEST_NAME:
+        raise ValueError(f"EventId has {len(event_id)} characters; {LONGEST_NAME} are possible")
 
 
 def _without_long_fields(item: msgspec.Raw, notes: list[str]) -> msgspec.Raw:
-    """Return an event without its endless fields; raise ValueError for one that it cannot do without."""
+    """Return an event without its endless fields; raise ValueError if the id is one."""
     parts = msgspec.structs.asdict(_parts_decoder.decode(item))
     for name, value in parts.items():
         if (length := memoryview(value).nbytes) > _LONGEST_FIELD:
             problem = f"{length} bytes; {_LONGEST_FIELD} are possible"
-            if name in {"EventId", "EventType"}:
+            if name == "EventId":
                 raise ValueError(f"{name} has {problem}")
             notes.append(f"{name}: {problem}")
             parts[name] = _NULL

@@ -17,7 +17,8 @@ REBALANCE = "SpotRebalanceRecommendation"
 SCHEDULED = "Scheduled"
 STARTED = "Started"
 EVENT_STATUSES = (SCHEDULED, STARTED)
-# In place of a missing or unreadable status.
+EVENT_SOURCES = ("Platform", "User")
+# In place of a missing or unreadable type or status.
 UNKNOWN = "Unknown"
 # Azure's Event Grid and Resource Graph list events that are over, too.
 COMPLETED = "Completed"
@@ -111,6 +112,11 @@ def lower(event_id: str) -> str:
 def normal_name(name: str) -> str:
     """Return a VM name for comparison: case is not significant, and old APIs put an underscore in front."""
     return name.removeprefix("_").lower()
+
+
+def normal_word(word: str) -> str:
+    """Return a type, status or source for comparison, without regard to case and blanks around it."""
+    return word.strip().lower()
 
 
 def same_resources(left: Iterable[str], right: Iterable[str]) -> bool:

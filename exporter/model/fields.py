@@ -3,15 +3,33 @@
 import math
 import re
 import reprlib
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from typing import TypeGuard
 
-from exporter.model.events import CANCELED, COMPLETED, LONGEST_NAME, SCHEDULED, STARTED, UNKNOWN
+from exporter.model.events import (
+    CANCELED,
+    COMPLETED,
+    EVENT_SOURCES,
+    EVENT_TYPES,
+    LONGEST_NAME,
+    REBALANCE,
+    SCHEDULED,
+    STARTED,
+    UNKNOWN,
+    normal_word,
+)
 
-# Statuses are compared without regard to case; every other status is kept as Azure wrote it.
-_STATUSES = {status.lower(): status for status in (SCHEDULED, STARTED, COMPLETED, CANCELED)} | {
-    "cancelled": CANCELED
-}
+
+def _by_word(words: Iterable[str]) -> dict[str, str]:
+    return {normal_word(word): word for word in words}
+
+
+# Known words get Azure's spelling; every other word is kept as Azure wrote it.
+_TYPES = _by_word((*EVENT_TYPES, REBALANCE))
+_SOURCES = _by_word(EVENT_SOURCES)
+_STATUSES = _by_word((SCHEDULED, STARTED, COMPLETED, CANCELED)) | {"cancelled": CANCELED}
 LONGEST_TEXT = 2000
 LONGEST_NAMES = 64 * 1024  # all names of an event together
 _LONGEST_EXCERPT = 80
@@ -19,6 +37,13 @@ _LONGEST_EXCERPT = 80
 _LONGEST_DURATION = 4e9
 # The standard library supports neither second 60 nor hour 24.
 _LEAP_SECOND = re.compile(r"(:[0-5]\d:)60(?!\d)")
+# After the time of day: nothing, an offset, or a name that RFC 5322 (sections 3.3 and 4.3) defines, and UTC.
+# Military letters other than Z are left out, because RFC 5322 takes them for unknown.
+_ZONE = re.compile(r":\d\d(?::\d\d)?\s*(?:[+-]\d{4}|UTC?|GMT|Z|[ECMP][SD]T)?(?:\s*\(.*\))?", re.IGNORECASE)
+# The first day of year 1 is what .NET writes for a time that is not set.
+_NOT_SET = re.compile(r"0001-|.*\s0001\s")
+# Without digits of other scripts and underscores, which Python takes, too.
+_NUMBER = re.compile(r"\s*[+-]?[0-9]+(\.[0-9]+)?\s*")
 _END_OF_DAY = re.compile(r"([Tt\s])24:00(?::00(?:\.0+)?)?(?=[^:\d]|$)")
 
 
@@ -34,14 +59,34 @@ def text_of(field: str, value: object, notes: list[str], *, longest: int = LONGE
     return ""
 
 
+def type_of(value: object, notes: list[str]) -> str:
+    """Return the type; a known one in Azure's spelling."""
+    return _required_word("EventType", "a type", value, _TYPES, notes)
+
+
 def status_of(value: object, notes: list[str]) -> str:
     """Return the status; a known one in Azure's spelling."""
-    text = value.strip() if isinstance(value, str) else ""
-    if text and len(text) <= LONGEST_NAME:
-        return _STATUSES.get(text.lower(), str(value))
-    found = "it is missing" if value is None else f"{excerpt(value)} is not a status"
-    notes.append(f"EventStatus: {found}")
+    return _required_word("EventStatus", "a status", value, _STATUSES, notes)
+
+
+def source_of(value: object, notes: list[str]) -> str:
+    """Return the source, which may be missing; a known one in Azure's spelling."""
+    return _word("EventSource", text_of("EventSource", value, notes), _SOURCES, notes)
+
+
+def _required_word(field: str, what: str, value: object, known: Mapping[str, str], notes: list[str]) -> str:
+    if isinstance(value, str) and value.strip() and len(value) <= LONGEST_NAME:
+        return _word(field, value, known, notes)
+    found = "it is missing" if value is None else f"{excerpt(value)} is not {what}"
+    notes.append(f"{field}: {found}")
     return UNKNOWN
+
+
+def _word(field: str, text: str, known: Mapping[str, str], notes: list[str]) -> str:
+    found = known.get(normal_word(text), text)
+    if found != text and normal_word(found) == normal_word(text):
+        notes.append(f"{field}: {excerpt(text)} differs from {found} in case or blanks")
+    return found
 
 
 def names_of(value: object, notes: list[str]) -> tuple[str, ...]:
@@ -75,9 +120,7 @@ def duration_of(value: object, notes: list[str]) -> int | None:
     if value is None or value == "":
         return None
     try:
-        seconds = (
-            float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
-        )
+        seconds = float(value) if _is_number(value) else None
     except (ValueError, OverflowError):
         seconds = None
     if seconds is None or not seconds < _LONGEST_DURATION:
@@ -90,6 +133,12 @@ def duration_of(value: object, notes: list[str]) -> int | None:
     return math.ceil(seconds)
 
 
+def _is_number(value: object) -> TypeGuard[int | float | str]:
+    if isinstance(value, str):
+        return _NUMBER.fullmatch(value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def excerpt(value: object) -> str:
     """Return the start of a value's representation."""
     # Not repr, which fails on nesting as deep as the decoder allows.
@@ -97,22 +146,29 @@ def excerpt(value: object) -> str:
 
 
 def _parse_time(text: str | None) -> datetime | None:
-    """Parse a NotBefore: RFC 1123 (ignoring the weekday) or ISO 8601; no zone means UTC, blank is None.
+    """Parse a NotBefore: RFC 1123 (ignoring the weekday) or ISO 8601; no zone means UTC.
 
-    A leap second (``:60``, RFC 3339 section 5.7) is the second after it, and 24:00 the end of the day.
+    A blank one is None, and so is one of year 1, which is not set. A leap second (``:60``, RFC 3339 section
+    5.7) is the second after it, and 24:00 the end of the day.
 
     Raises:
-        ValueError: the text is in neither format.
+        ValueError: the text is in neither format, or has a zone that RFC 5322 does not define.
     """
-    if text is None or not text.strip():
+    if text is None or not text.strip() or _NOT_SET.match(text.strip()):
         return None
     text = text.strip()
     plain, leaps = _LEAP_SECOND.subn(r"\g<1>59", text) if ":60" in text else (text, 0)
     plain, days = _END_OF_DAY.subn(r"\g<1>00:00:00", plain) if "24:00" in plain else (plain, 0)
     try:
-        is_iso = plain[:4].isdigit()
-        found = datetime.fromisoformat(plain.upper()) if is_iso else parsedate_to_datetime(plain)
+        found = datetime.fromisoformat(plain.upper()) if plain[:4].isdigit() else _rfc_time(plain)
         aware = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
         return aware + timedelta(days=days, seconds=leaps)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
         raise ValueError(f"{text[:_LONGEST_EXCERPT]!r} is not an RFC 1123 or ISO 8601 time") from error
+
+
+def _rfc_time(text: str) -> datetime:
+    # The standard library takes a zone that it does not know for UTC.
+    if _ZONE.fullmatch(text, max(text.find(":"), 0)) is None:
+        raise ValueError(f"{text!r} has no known zone")
+    return parsedate_to_datetime(text)

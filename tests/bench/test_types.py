@@ -182,3 +182,25 @@ def test_gone_while_its_type_waits(build: Build) -> None:
     past = bench.api("past")[0]
     assert (past["type"], past["changed_to"], past["impact_seconds"]) == ("Reboot", None, None)
     assert bench.metric("impact_seconds_count", event_type="Reboot") == 0
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [[{"EventType": name}] for name in ("reboot", "Reboot ", None, 7)]
+    + [
+        [{"EventStatus": "scheduled"}],
+        [{"EventSource": "user"}],
+        [{"EventType": "Redeploy"}, {}],
+        [{"EventId": FREEZE_ID.lower()}, {}],
+    ],
+)
+def test_what_is_in_doubt_is_not_approved(build: Build, listed: list[dict[str, Any]]) -> None:
+    """Words that are spelled in another way, or entries that contradict each other, are shown and held."""
+    bench = build("approval: {mode: 'on', leader: any, rules: [{name: all, action: approve}]}")
+    bench.show(*(REBOOT | fields for fields in listed), wait=10)
+    (event,) = bench.api("current")
+    assert (event["approval"]["state"], bench.approved) == ("hold", [])
+    assert event["doubts"]
+    assert bench.metric("degraded", reason="invalid_event") == 1
+    known = event["type"] if event["type"] == "Unknown" else "Reboot"
+    assert bench.metric("transitions_total", event_type=known, transition="scheduled") == 1

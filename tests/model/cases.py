@@ -26,7 +26,9 @@ def event(name: str = "A", status: str = "Scheduled", **fields: Any) -> dict[str
 
 def poll(seconds: float, incarnation: object, *events: object, **fields: Any) -> Step:
     """Return an answer that comes this long after the beginning."""
-    body = json.dumps({"DocumentIncarnation": incarnation, "Events": events}).encode()
+    text = json.dumps({"DocumentIncarnation": incarnation, "Events": events})
+    # A number for which there is no value makes its event unreadable.
+    body = text.replace('"1e999"', "1e999").encode()
     return Step(BEGINNING + timedelta(seconds=seconds), body, **fields)
 
 
@@ -54,4 +56,4 @@ def _word(told: Told) -> str:
 OTHERS = ["vm_1"]
 A, STARTED = event(), event(status="Started", NotBefore="")
 FOR_OTHERS = event(Resources=OTHERS)
-UNREADABLE = event(EventType=17)
+UNREADABLE = event(DurationInSeconds="1e999")

@@ -96,7 +96,7 @@ class Azure:
             document["DocumentIncarnation"] = chance.choice(("many", None, 1.5, [], True, ""))
         elif chance.random() < 0.03:
             del document["DocumentIncarnation"]
-        return json.dumps(document).encode()
+        return json.dumps(document).replace('"1e999"', "1e999").encode()
 
     def _spoilt(self, event: Raw) -> Raw:
         """Return an event with a field that cannot be read, now and then without its id."""
@@ -104,6 +104,7 @@ class Azure:
             (
                 {"EventType": 17},
                 {"EventType": None},
+                {"DurationInSeconds": "1e999"},
                 {"EventStatus": 17},
                 {"EventStatus": ""},
                 {"NotBefore": "tomorrow"},

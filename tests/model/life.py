@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tests.model.histories import Step
-from tests.model.reading import ADVICE, Document, Event, plain_name, read, same_name
+from tests.model.reading import ADVICE, NO_TYPE, Document, Event, plain_name, read, same_name
 
 ENDINGS = ("completed", "cancelled", "vanished")
 ORDER = (ENDINGS, ("started",), ("updated",), ("imminent",), ("scheduled", "advised"))
@@ -264,6 +264,8 @@ def _listed(life: Life, event: Event, state: State, poll: Poll) -> Life:
     target = _target(event, poll.instance) or life.target
     # An event that is over cannot be joined.
     if target == life.target or (event.kind in _ENDED and life.target == "other"):
+        if event.type == NO_TYPE:
+            event = event._replace(type=life.event.type)
         if _is_another_plan(life, event, poll.at):
             return _over(life, poll, life.event, "cancelled")._replace(changed_to=event.type)
         ids = _with_id(life.ids, event)

@@ -2,11 +2,13 @@
 
 import functools
 import json
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 _MEANING = ("scheduled", "started", "completed", "canceled")
+NO_TYPE = "Unknown"
 ADVICE = "SpotRebalanceRecommendation"
 
 
@@ -38,7 +40,7 @@ class Document(NamedTuple):
 
 
 def read(body: bytes) -> Document:
-    """Return the document; of two events with one id the last holds.
+    """Return the document; of two events with one id the last readable one holds.
 
     Raises:
         ValueError: the body is not a document.
@@ -52,8 +54,8 @@ def read(body: bytes) -> Document:
     for item in items:
         found = item.get("EventId") if isinstance(item, dict) else None
         if isinstance(found, str) and found:
-            events.pop(found.lower(), None)
-            events[found.lower()] = _event(item)
+            earlier = events.pop(found.lower(), None)
+            events[found.lower()] = _event(item) or earlier
         else:
             nameless = True
     return Document(_incarnation(content.get("DocumentIncarnation")), events, nameless)
@@ -66,14 +68,15 @@ def _incarnation(value: object) -> int | None:
 
 
 def _event(item: dict[str, Any]) -> Event | None:
-    if not isinstance(item.get("EventType"), str):
+    if item.get("DurationInSeconds") == math.inf:
         return None
+    kind = item.get("EventType")
     status = item.get("EventStatus")
     status = status.lower() if isinstance(status, str) and status.strip() else "unknown"
     duration = item.get("DurationInSeconds")
     return Event(
         id=item["EventId"].lower(),
-        type=item["EventType"],
+        type=kind if isinstance(kind, str) and kind.strip() else NO_TYPE,
         status=status.replace("cancelled", "canceled"),
         source=item.get("EventSource") or "",
         resources=tuple(item.get("Resources") or ()),

@@ -203,6 +203,16 @@ def test_no_status() -> None:
         assert story(poll(0, 1, A), poll(1, 2, unknown), poll(2, 3)) == "scheduled a | - | vanished a"
 
 
+def test_no_type() -> None:
+    """What begins without a type is Unknown; what is known goes on, and does not vanish."""
+    for nothing in (None, 7, ""):
+        unknown = event() | {"EventType": nothing}
+        told = told_of(poll(0, 1, unknown), poll(1, 2, A))
+        assert [each.life.type for step in told for each in step] == ["Unknown", "Unknown", "Reboot"]
+        assert story(poll(0, 1, A), poll(1, 2, unknown), poll(2, 3, STARTED)) == "scheduled a | - | started a"
+        assert last(poll(0, 1, A), poll(1, 2, unknown), poll(2, 3)) == "cancelled a"
+
+
 def test_no_incarnation() -> None:
     """Without an incarnation a document counts, and nothing that is gone is cancelled by it."""
     for incarnation in (None, "two", 1.5):
