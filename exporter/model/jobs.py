@@ -177,6 +177,13 @@ def note_pause(known: Known, lives: Iterable[Life], seconds: float) -> Step:
     return Step(known.replaced(*changed), changed=changed)
 
 
+def note_clock_set(known: Known) -> Step | None:
+    """Return the effects of a step of the wall clock: the times of earlier starts are not known any more."""
+    begun = (life for life in known.current.values() if life.started is not None)
+    changed = tuple(replace(life, started=None) for life in begun)
+    return Step(known.replaced(*changed), changed=changed) if changed else None
+
+
 def _is_noted(life: Life, finding: Finding) -> bool:
     if finding.transition is Transition.APPROVED:
         return life.has(Transition.APPROVED)

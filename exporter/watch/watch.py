@@ -22,11 +22,11 @@ from exporter.imds.refusals import FORBIDDEN
 from exporter.inbox import Inbox, Report
 from exporter.kubernetes.loop import NodeLoop
 from exporter.metrics import Metrics
-from exporter.model.advance import advance
+from exporter.model.advance import WATCHED, advance
 from exporter.model.documents import Document, decode_document
 from exporter.model.events import normal_name
 from exporter.model.imminent import next_imminent, pass_time
-from exporter.model.jobs import Attempt, Finding, note, note_pause
+from exporter.model.jobs import Attempt, Finding, note, note_clock_set, note_pause
 from exporter.model.lifecycle import Known, Step
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
 from exporter.notifications.notifier import Notifier
@@ -81,6 +81,8 @@ class Watch:
         self._document: Document | None = None
         self._was_named = False
         self._thresholds: Sequence[float] = ()
+        # By how many seconds the wall clock is ahead of the monotonic clock.
+        self._ahead: float | None = None
         # When the next event becomes imminent.
         self._imminent_at: datetime | None = None
         self._defects = Defects(metrics, health)
@@ -130,6 +132,7 @@ class Watch:
             self.snapshot = replace(self.snapshot, api_version=imds.api_version)
         self._learn_vm(imds)
         self.record_findings()
+        self._note_clock()
         if document is not None and (digest != self._digest or self.known.has_untold):
             self._take(document)
             self._digest, self._document = digest, document
@@ -137,6 +140,14 @@ class Watch:
         self._tell_imminent()
         self._store.retry()
         return None
+
+    def _note_clock(self) -> None:
+        """Notice a step of the wall clock since the last poll."""
+        ahead = self._clock.now().timestamp() - self._clock.monotonic()
+        before, self._ahead = self._ahead, ahead
+        # Smaller steps also correct a clock that stood still while the host paused the VM, see `pauses`.
+        if before is not None and abs(ahead - before) > WATCHED.total_seconds():
+            self._settle(note_clock_set(self.known), self.snapshot.instance)
 
     def _fetch(self, imds: ImdsClient) -> tuple[bytes, Document | None]:
         body = imds.fetch()

@@ -512,3 +512,17 @@ def test_an_event_under_a_new_id(build: Build) -> None:
     assert ran(bench) == [(FREEZE_ID, "scheduled"), (FREEZE_ID, "started")]
     assert all(FREEZE_ID in message.body and "new" not in message.body for message in bench.sent())
     assert bench.metric("event_info", event_id="new") == 1
+
+
+@pytest.mark.parametrize(("step", "impact"), [(3600, None), (-3600, None), (20, 21.0)])
+def test_the_clock_is_set_during_an_event(build: Build, step: int, impact: float | None) -> None:
+    """How long the event took is not known then, except for a step that a pause of the VM can cause."""
+    bench = build()
+    bench.show(raw_event())
+    bench.show(raw_event(**STARTED))
+    bench.clock.set_wall(bench.clock.now() + timedelta(seconds=step))
+    bench.show()
+    (past,) = bench.api("past")
+    assert (past["outcome"], past["impact_seconds"]) == ("completed", impact)
+    assert (past["started"] is None) is (impact is None)
+    assert bench.metric("impact_seconds_count", event_type="Freeze") == (impact is not None)
