@@ -16,7 +16,7 @@ from exporter.errors import ExporterError, ImdsError, PollOutcome
 from exporter.imds.client import ImdsClient, PollPauses, client_of
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
-from exporter.model.events import SCHEDULED, ScheduledEvent
+from exporter.model.events import SCHEDULED, ScheduledEvent, lower
 from exporter.model.lifecycle import Known, Transition
 from exporter.model.views import listed_view
 from exporter.model.wording import count, printable
@@ -122,16 +122,20 @@ class Followed:
     @property
     def waiting(self) -> list[ScheduledEvent]:
         """The events whose outcome is not known yet, as last seen."""
-        return [life.event for life in self._known.current.values() if life.key in self._waiting]
+        return [life.event for life in self._known.current.values() if lower(life.ids[0]) in self._waiting]
 
     def observe(self, document: Document, now: datetime) -> list[tuple[str, Transition]]:
         """Return the ids of the events whose outcome is known with this document, each with its outcome."""
         step = advance(self._known, document, now, instance=None, watching=True)
         self._known = step.known
         found = [
-            one for one in step.occurrences if one.life.key in self._waiting and one.transition in _OUTCOMES
+            one
+            for one in step.occurrences
+            # With another type the event goes on.
+            if one.transition in _OUTCOMES and one.life.changed_to is None
+            if lower(one.life.ids[0]) in self._waiting
         ]
-        self._waiting -= {one.life.key for one in found}
+        self._waiting -= {lower(one.life.ids[0]) for one in found}
         return [(one.life.ids[0], one.transition) for one in found]
 
 

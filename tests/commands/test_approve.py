@@ -58,7 +58,7 @@ def listed(incarnation: int, **statuses: str) -> bytes:
 
 
 BEFORE = listed(1, a="Scheduled", b="scheduled", c="SCHEDULED")
-HIDDEN = BEFORE.replace(b'"Redeploy"', b"17").replace(b": 1,", b": 2,")
+HIDDEN = BEFORE.replace(b'"Redeploy"', b'"Redeploy", "Description": 1e999').replace(b": 1,", b": 2,")
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,12 @@ HIDDEN = BEFORE.replace(b'"Redeploy"', b"17").replace(b": 1,", b": 2,")
             [listed(3, a="started", b="cancelled")],
             1,
             ["b was cancelled", "c disappeared; whether it started"],
+        ),
+        # With another type;
+        (
+            [BEFORE.replace(b"Freeze", b"Reboot"), listed(3, a="started", b="started", c="started")],
+            0,
+            ["a has started"],
         ),
         # Under a new id; and one that could not be read before it was gone.
         ([listed(2, d="started", b="started", c="started")], 0, ["a has started"]),
