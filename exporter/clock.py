@@ -1,8 +1,17 @@
-"""The clock, which is passed to everything that depends on time, so that tests can replace it."""
+"""The clock, which is passed to everything that depends on time, so that tests can replace it.
 
+The wall clock may be set at any time, also between two processes. What must not come early because of that is
+dated by a `Moment`.
+"""
+
+import functools
 import time
+import uuid
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 
 class Clock(Protocol):
@@ -16,9 +25,37 @@ class Clock(Protocol):
         """Return the seconds of a clock that is never set; only differences are meaningful."""
         ...
 
+    @property
+    def boot(self) -> str:
+        """Return the id of the boot: the monotonic clocks of processes with the same id agree."""
+        ...
+
     def sleep(self, seconds: float) -> None:
         """Return after this many seconds."""
         ...
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A time that later processes of the same boot can date, whatever happens to the wall clock.
+
+    ``seconds`` are those of the monotonic clock of the boot with the id ``boot``.
+    """
+
+    boot: str
+    seconds: float
+
+
+def moment(clock: Clock) -> Moment:
+    """Return the present moment."""
+    return Moment(clock.boot, clock.monotonic())
+
+
+def seconds_since(past: Moment | None, clock: Clock) -> float | None:
+    """Return the seconds since a moment; None if that is not known, as it is not of this boot."""
+    if past is None or past.boot != clock.boot:
+        return None
+    seconds = clock.monotonic() - past.seconds
+    return seconds if seconds >= 0 else None
 
 
 class SystemClock:
@@ -30,5 +67,22 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    @property
+    def boot(self) -> str:
+        return _boot()
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+@functools.cache
+def _boot() -> str:
+    """Return Linux's id of this boot, or one of this process where there is none, as on Windows.
+
+    Source: random(4), "/proc/sys/kernel/random/boot_id". Python's monotonic clock there is CLOCK_MONOTONIC,
+    which counts from the boot.
+    """
+    try:
+        return str(uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip()))
+    except (OSError, ValueError):
+        return str(uuid.uuid4())

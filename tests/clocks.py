@@ -4,9 +4,12 @@ NOW = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 
 
 class HandClock:
+    """A clock moved by hand. Wall clock, monotonic clock and boot can be moved apart."""
+
     def __init__(self, now: datetime = NOW) -> None:
         self._now = now
         self._monotonic = 1000.0
+        self.boot = "boot 1"
 
     def now(self) -> datetime:
         return self._now
@@ -25,3 +28,7 @@ class HandClock:
     def set_wall(self, now: datetime) -> None:
         """Set the wall clock alone, as an administrator or NTP does."""
         self._now = now
+
+    def reboot(self, boot: str = "boot 2") -> None:
+        """Change the boot: what the monotonic clock showed before it means nothing any more."""
+        self.boot = boot
