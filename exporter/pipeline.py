@@ -106,6 +106,8 @@ class Pipeline:
         self.notifier.configure(plan)
         self.hooks.configure(settings.hooks, inherited(environ, variables(settings)))
         self.node.configure(settings.kubernetes, environ)
+        # The poller takes it over later, after the poll in progress.
+        self.approver.supersede(settings)
         self._poller.configure(settings, client)
 
     def configuration(self, file: Path | None) -> ConfigurationView:

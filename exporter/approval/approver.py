@@ -2,11 +2,16 @@
 
 The poller decides about the document that it has just fetched. A thread sends what is due: it records the
 approval on disk before the request, so that none is lost in a crash, and reports the result to the inbox.
+
+The disk and the rate limit may delay a request, while the poller goes on deciding. Immediately before the
+request, the newest decisions must still allow it.
 """
 
+import contextlib
 import logging
 import math
 import queue
+import threading
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -16,7 +21,7 @@ from exporter.approval.deciding import Ages, ApprovalState, Decision, Facts, con
 from exporter.clock import Clock
 from exporter.config import Config, Mode
 from exporter.errors import ImdsError, PollOutcome, cause
-from exporter.imds.client import ImdsClient
+from exporter.imds.client import WINDOW_SECONDS, ImdsClient
 from exporter.inbox import Inbox
 from exporter.metrics import ApprovalOutcome, Metrics
 from exporter.model.events import trace_id
@@ -35,6 +40,21 @@ _RETRY_SECONDS = 20.0
 _Due = tuple[Life, str]
 
 
+class _WithdrawnError(Exception):
+    """An approval is no longer due."""
+
+
+class _Permission(msgspec.Struct, frozen=True):
+    """The approvals that are due by the newest document, and by these ``settings``.
+
+    ``fetched`` is when the document was fetched, on the monotonic clock.
+    """
+
+    settings: Config
+    fetched: float
+    due: Sequence[_Due] = ()
+
+
 class _FailedAttempts(msgspec.Struct):
     """Failed attempts to approve an event; ``try_at`` is on the monotonic clock."""
 
@@ -50,7 +70,10 @@ class _FailedAttempts(msgspec.Struct):
 
 
 class Approver:
-    """Approves events by the rules. All methods but `view` and `stop` are for the poller's thread."""
+    """Approves events by the rules.
+
+    All methods but `view`, `view_if_on`, `supersede` and `stop` are for the poller's thread.
+    """
 
     def __init__(
         self, store: Store, metrics: Metrics, tracer: Tracer, inbox: Inbox, clock: Clock, *, known: Known
@@ -67,6 +90,14 @@ class Approver:
         self._config = Config()
         self._lives: Sequence[Life] = ()
         self._due: Sequence[_Due]
+        # When the newest document was fetched, on the monotonic clock.
+        self._fetched = -math.inf
+        # The newest configuration, which the poller may not have taken over yet.
+        self._in_force = self._config
+        # Replaced whole, because the approver's thread reads it.
+        self._permission = _Permission(self._config, self._fetched)
+        # Held while a request is being sent.
+        self._posting = threading.Lock()
         # Replaced whole, because other threads read it.
         self._decisions: Mapping[str, Decision] = {}
         # Events to send one by one, since Azure rejected a request with several.
@@ -79,6 +110,23 @@ class Approver:
         """Apply a configuration and a client; failed attempts are repeated at once."""
         self._config, self._azure = settings, azure
         self._trials: dict[str, _FailedAttempts] = {}
+
+    def supersede(self, settings: Config) -> None:
+        """Send nothing by other rules than these once this returns; thread-safe.
+
+        A request that is being sent is waited for.
+        """
+        self._in_force = settings
+        with self._posting:
+            pass
+
+    def note_document(self) -> None:
+        """Record that a document was fetched just now."""
+        self._fetched = self._clock.monotonic()
+
+    def outdate(self) -> None:
+        """Send nothing before the next `look`, because what is known is about to change."""
+        self._permission = _Permission(self._config, self._fetched)
 
     def look(self, snapshot: Snapshot, *, fresh: bool = False) -> bool:
         """Decide about all pending events; send those that are due if the document is ``fresh``.
@@ -96,6 +144,7 @@ class Approver:
             self._decide_all()
         else:
             self._decisions, self._due = {}, ()
+        self._permission = _Permission(self._config, self._fetched, self._due)
         if not self._due or self._sending:
             return False
         if fresh:
@@ -110,6 +159,8 @@ class Approver:
     def poll_failed(self, problem: str, seconds: float) -> None:
         """Record that there is no fresh document to send what is due."""
         due, self._due = self._due, ()
+        self._fetched = -math.inf
+        self.outdate()
         if not self._sending:
             for life, rule in due:
                 self._failed(life, rule, problem, seconds)
@@ -132,6 +183,8 @@ class Approver:
     def conclude(self, attempt: Attempt) -> list[Finding]:
         """Return the transitions that an attempt caused; failed ones are repeated later."""
         self._sending, self._due = False, ()
+        if attempt.withdrawn:
+            return []
         lives = [life for life, _ in attempt.events]
         if not attempt.refused:
             self._ages.note_approvals(life.key for life in lives)
@@ -267,7 +320,15 @@ class Approver:
             problem = "the state cannot be written, so nothing would remember it"
             return replace(attempt, problem=problem, refused=True)
         try:
-            azure.approve([life.event.event_id for life, _ in attempt.events])
+            with contextlib.ExitStack() as posting:
+                event_ids = [life.event.event_id for life, _ in attempt.events]
+                azure.approve(event_ids, lambda: self._confirm(attempt, posting))
+        except _WithdrawnError:
+            self._approvals.restore(before)
+            for life, rule in attempt.events:
+                facts = _log_facts(life, Decision(ApprovalState.DUE, rule, "it is not due any more"))
+                log.info("approval not sent", extra=facts)
+            return replace(attempt, withdrawn=True)
         except ImdsError as error:
             refused = 400 <= error.status < 500
             if refused:
@@ -282,6 +343,23 @@ class Approver:
             self._metrics.decided(rule, ApprovalOutcome.APPROVED)
             log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
         return replace(attempt, at=now)
+
+    def _confirm(self, attempt: Attempt, posting: contextlib.ExitStack) -> None:
+        """Raise `_WithdrawnError` if the newest decisions do not allow an attempt.
+
+        Until ``posting`` is closed, `supersede` waits for it.
+        """
+        posting.enter_context(self._posting)
+        newest = self._permission
+        due = {life.key: (life.event, rule) for life, rule in newest.due}
+        # Several polls within the window of the rate limit count as one.
+        longest = max(newest.settings.imds.poll_interval, WINDOW_SECONDS)
+        if (
+            newest.settings is not self._in_force
+            or self._clock.monotonic() - newest.fetched > longest
+            or any(due.get(life.key) != (life.event, rule) for life, rule in attempt.events)
+        ):
+            raise _WithdrawnError
 
 
 def _log_facts(life: Life, decision: Decision) -> Mapping[str, object]:

@@ -209,8 +209,11 @@ class ImdsClient:
         """
         return self._events.ask(lambda version: self._ask_events("GET", version), self._events_timeout)
 
-    def approve(self, event_ids: Sequence[str]) -> None:
+    def approve(self, event_ids: Sequence[str], confirm: Callable[[], None] = lambda: None) -> None:
         """Approve events, which may then start before their NotBefore, for every VM in their ``Resources``.
+
+        ``confirm`` is called immediately before the request, after waiting for the rate limit. If it raises
+        an exception, nothing is sent.
 
         Raises:
             ImdsError: IMDS did not confirm it; approving again is harmless.
@@ -218,7 +221,7 @@ class ImdsClient:
         body = msgspec.json.encode({"StartRequests": [{"EventId": event_id} for event_id in event_ids]})
         # Approving is the same in all versions, and the newest may not be known.
         version = self.api_version if self._events.is_fixed else min(self.api_version, _SAFE_API_VERSION)
-        self._ask_events("POST", version, body)
+        self._ask_events("POST", version, body, confirm)
 
     def instance(self) -> VirtualMachine:
         """Return the facts about this VM, or raise ImdsError if there is no answer with usable ones."""
@@ -264,8 +267,16 @@ class ImdsClient:
         """Close the connections: idle ones now, the others after use. Later requests open new ones."""
         self._transport.close()
 
-    def _ask_events(self, method: str, api_version: str, body: bytes | None = None) -> bytes:
-        answer = self._exchange(method, EVENTS_PATH, api_version, self._events_timeout, body)
+    def _ask_events(
+        self,
+        method: str,
+        api_version: str,
+        body: bytes | None = None,
+        confirm: Callable[[], None] = lambda: None,
+    ) -> bytes:
+        answer = self._exchange(
+            method, EVENTS_PATH, api_version, self._events_timeout, sent=body, confirm=confirm
+        )
         self._events_timeout = self._timeout
         return answer.body
 
@@ -275,12 +286,20 @@ class ImdsClient:
         )
 
     def _exchange(
-        self, method: str, path: str, version: str, timeout: float, sent: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        version: str,
+        timeout: float,
+        *,
+        sent: bytes | None = None,
+        confirm: Callable[[], None] = lambda: None,
     ) -> Answer:
         """Send a request and return its answer, or raise ImdsError if that has no status 200."""
         url = self.endpoint + path
         what = f"{method} {url}"
         self._limiter.wait()
+        confirm()
         try:
             headers = _HEADERS if sent is None else _HEADERS | {"Content-Type": "application/json"}
             request = Request(method, f"{url}?api-version={version}", headers, sent)

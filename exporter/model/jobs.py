@@ -138,7 +138,8 @@ class Attempt(msgspec.Struct, frozen=True):
 
     ``at`` is when it began, or when IMDS accepted it; ``asked`` is its start on the monotonic clock.
     ``problem`` is why it failed, or "". ``rejected`` is true if IMDS answered with an error, so that one bad
-    id may be the cause; ``refused`` if nothing was approved for certain.
+    id may be the cause; ``refused`` if nothing was approved for certain; ``withdrawn`` if nothing was sent,
+    because it was no longer due.
     """
 
     events: tuple[tuple[Life, str], ...]
@@ -147,6 +148,7 @@ class Attempt(msgspec.Struct, frozen=True):
     problem: str = ""
     rejected: bool = False
     refused: bool = False
+    withdrawn: bool = False
 
 
 def hook_failure(
@@ -165,6 +167,9 @@ def note(known: Known, finding: Finding, instance: str | None) -> Step | None:
     """
     before = known.life(finding.key)
     if before is None or _is_noted(before, finding):
+        return None
+    if finding.transition is Transition.APPROVED and before.ended is not None:
+        # Azure's answer came too late. It is counted and remembered, but nothing happens after the end.
         return None
     record = TransitionRecord(finding.transition, finding.at, finding.hook, finding.run)
     after = noted(before, record, instance)

@@ -128,6 +128,9 @@ class Watch:
             self._approver.poll_failed(str(error), seconds)
             return error
         self._metrics.polled(PollOutcome.SUCCESS, self._clock.monotonic() - started)
+        self._approver.note_document()
+        if digest != self._digest:
+            self._approver.outdate()
         if imds.api_version != self.snapshot.api_version:
             self.snapshot = replace(self.snapshot, api_version=imds.api_version)
         self._learn_vm(imds)
@@ -238,6 +241,8 @@ class Watch:
         """Record a step with its jobs, publish it, and wake the workers."""
         if step is None:
             return
+        # Recording it may take long.
+        self._approver.outdate()
         now, told = self._clock.now(), step.occurrences[:_MOST_TOLD]
         if len(told) < len(step.occurrences):
             facts = {"told": len(told), "left_out": len(step.occurrences) - len(told)}

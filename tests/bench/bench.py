@@ -213,10 +213,12 @@ class Bench:
             self.asked.append((self.clock.monotonic(), ()))
             return fetch(client)
 
-        def approving(client: ImdsClient, event_ids: Sequence[str]) -> None:
+        def approving(
+            client: ImdsClient, event_ids: Sequence[str], confirm: Callable[[], None] = lambda: None
+        ) -> None:
             self.asked.append((self.clock.monotonic(), tuple(event_ids)))
             self.before_answer(event_ids)
-            approve(client, event_ids)
+            approve(client, event_ids, confirm)
 
         patch.setattr(ImdsClient, "fetch", fetching)
         patch.setattr(ImdsClient, "approve", approving)

@@ -1,12 +1,18 @@
 """Approvals by the whole program: what is held and why, reloads, and kills around a POST."""
 
 import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
 
 import pytest
 
 from exporter.imds.client import ImdsClient
 from exporter.metrics import Metrics
+from exporter.model.lifecycle import Life
 from exporter.simulator import Fault
+from exporter.state.jobs import Approvals
 from tests.approval.support import transitions
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
@@ -124,6 +130,124 @@ def test_an_event_that_has_started_is_not_shown_as_waiting(
     assert shown == [None]
 
 
+FREEZES = (
+    "approval: {mode: 'on', max_per_hour: 1, "
+    "rules: [{name: x, match: {event_types: [Freeze], max_duration: 8s}, action: approve}]}"
+)
+Then = Callable[[Bench], None]
+
+
+def listing(**fields: Any) -> Then:
+    """Return the act of listing the event with other fields, 8 s before the exporter goes on."""
+    return lambda bench: bench.show(raw_event(**fields), wait=8)
+
+
+def after_recording(bench: Bench, monkeypatch: pytest.MonkeyPatch, then: Then) -> None:
+    """Let something happen while the disk records the next approval."""
+    decide = Approvals.decide
+
+    def slow(approvals: Approvals, events: Iterable[tuple[Life, str]], at: datetime) -> bool:
+        monkeypatch.setattr(Approvals, "decide", decide)
+        is_durable = decide(approvals, events, at)
+        then(bench)
+        return is_durable
+
+    monkeypatch.setattr(Approvals, "decide", slow)
+
+
+def in_the_rate_limiter(bench: Bench, monkeypatch: pytest.MonkeyPatch, then: Then) -> None:
+    """Let something happen while the next approval waits for the rate limit."""
+    del monkeypatch
+
+    def wait(_: object) -> None:
+        bench.before_answer = lambda _: None
+        then(bench)
+
+    bench.before_answer = wait
+
+
+@pytest.mark.parametrize("wait", [after_recording, in_the_rate_limiter])
+@pytest.mark.parametrize(
+    "then",
+    [
+        listing(EventType="Reboot", Resources=["WestNO_0", "WestNO_1", "WestNO_2"]),
+        listing(DurationInSeconds=-1),
+        listing(Resources=["WestNO_0", None]),
+        listing(EventStatus="Started"),
+        lambda bench: bench.show(wait=8),
+        lambda bench: bench.reload(OFF),
+        lambda bench: bench.reload(HOLD),
+    ],
+)
+def test_what_changed_before_the_request_is_not_approved(
+    build: Build,
+    monkeypatch: pytest.MonkeyPatch,
+    wait: Callable[[Bench, pytest.MonkeyPatch, Then], None],
+    then: Then,
+) -> None:
+    """A decision on a former document or by former rules is not sent; it is no failure and not counted."""
+    bench = build(FREEZES)
+    wait(bench, monkeypatch, then)
+    bench.show(raw_event(DurationInSeconds=5), wait=30)
+    assert bench.approved == []
+    assert bench.metric("approvals_total", outcome="failed") in (0, None)
+    bench.show(raw_event(EventId="b", DurationInSeconds=5))
+    bench.reload(FREEZES)
+    bench.advance(5)
+    assert bench.approved == ["b"]
+
+
+@pytest.mark.parametrize("wait", [after_recording, in_the_rate_limiter])
+def test_a_document_that_is_older_than_a_poll_approves_nothing(
+    build: Build, monkeypatch: pytest.MonkeyPatch, wait: Callable[[Bench, pytest.MonkeyPatch, Then], None]
+) -> None:
+    """If the exporter stood still in between, it asks IMDS again first."""
+    bench = build(APPROVE)
+    wait(bench, monkeypatch, lambda bench: bench.clock.pass_seconds(8))
+    begun = bench.clock.monotonic()
+    bench.show(raw_event(), wait=10)
+    newest = max(number for number, (_, ids) in enumerate(bench.asked) if ids)
+    at, _ = bench.asked[newest]
+    assert bench.approved == [FREEZE_ID]
+    assert (at >= begun + 8, bench.asked[newest - 1]) == (True, (at, ()))
+
+
+def test_a_slow_disk_does_not_keep_the_exporter_from_looking(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What each document meanwhile allows, too, is approved as soon as it is recorded, by the newest one."""
+    bench = build(APPROVE)
+    after_recording(bench, monkeypatch, lambda bench: bench.advance(8))
+    before = len(bench.asked)
+    bench.show(raw_event())
+    assert [ids for _, ids in bench.asked[before:]].count(()) >= 8
+    assert bench.approved == [FREEZE_ID]
+
+
+def test_an_answer_after_the_end(
+    build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is counted, logged and remembered, but nothing happens to an event that is over."""
+    caplog.set_level(logging.INFO, "exporter")
+    bench = build(APPROVE)
+    approve = ImdsClient.approve
+
+    def answered_late(client: ImdsClient, *given: Any) -> None:
+        approve(client, *given)
+        bench.show(raw_event(EventStatus="Started", NotBefore=""))
+        bench.show()
+
+    monkeypatch.setattr(ImdsClient, "approve", answered_late)
+    bench.show(raw_event())
+    (past,) = bench.api("past")
+    assert [one["transition"] for one in past["transitions"]] == ["scheduled", "started", "completed"]
+    assert bench.metric("approvals_total", outcome="approved") == 1
+    assert "approved" in [record.getMessage() for record in caplog.records]
+    bench.kill()
+    (past,) = bench.api("past")
+    assert [one["transition"] for one in past["transitions"]] == ["scheduled", "started", "completed"]
+
+
 @pytest.mark.parametrize("leader", ["first", "any"])
 def test_without_a_name(build: Build, leader: str) -> None:
     """While the VM's name is unknown nothing is approved, and the reason is shown; then it is."""
@@ -169,3 +293,28 @@ def test_what_is_forbidden_after_a_kill(build: Build, text: str, reason: str | N
     bench.advance(60)
     assert bench.approved == [FREEZE_ID]
     assert transitions(bench) == ["scheduled", "approved"]
+
+
+def test_a_reload_waits_for_an_approval_that_is_being_sent(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is on its way cannot be taken back: the answer to the reload comes after it."""
+    bench, order = build(APPROVE), []
+    bench.file.write_text(OFF)
+    approve, reload = ImdsClient.approve, threading.Thread(target=bench.app._prepare())
+
+    def confirmed(confirm: Callable[[], None]) -> None:
+        confirm()
+        reload.start()
+        reload.join(0.2)
+        order.append(("sent", reload.is_alive()))
+
+    def approving(client: ImdsClient, ids: Sequence[str], confirm: Callable[[], None]) -> None:
+        approve(client, ids, lambda: confirmed(confirm))
+
+    monkeypatch.setattr(ImdsClient, "approve", approving)
+    bench.show(raw_event())
+    reload.join(60)
+    assert (order, bench.approved) == ([("sent", True)], [FREEZE_ID])
+    bench.show(raw_event(EventId="b"))
+    assert bench.approved == [FREEZE_ID]

@@ -64,9 +64,9 @@ def test_the_first_answer_may_take_150_s(build: Build, monkeypatch: pytest.Monke
     timeouts = []
     exchange = ImdsClient._exchange
 
-    def note(client: ImdsClient, method: str, path: str, version: str, timeout: float, *body: Any) -> Answer:
+    def note(client: ImdsClient, method: str, path: str, version: str, timeout: float, **more: Any) -> Answer:
         timeouts.append(("scheduledevents" in path, timeout))
-        return exchange(client, method, path, version, timeout, *body)
+        return exchange(client, method, path, version, timeout, **more)
 
     monkeypatch.setattr(ImdsClient, "_exchange", note)
     bench = build()
