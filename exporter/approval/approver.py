@@ -24,7 +24,7 @@ from exporter.errors import ImdsError, PollOutcome, cause
 from exporter.imds.client import WINDOW_SECONDS, ImdsClient
 from exporter.inbox import Inbox
 from exporter.metrics import ApprovalOutcome, Metrics
-from exporter.model.events import trace_id
+from exporter.model.events import lower, trace_id
 from exporter.model.jobs import Attempt, Finding, HookOutcome
 from exporter.model.lifecycle import Known, Life, Transition
 from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
@@ -231,7 +231,8 @@ class Approver:
         return replace(
             recorded,
             hooks=self._hook_results(life) if asks_hooks else {},
-            is_updating=self._is_updating(life),
+            is_untold=life.untold is not None and bool(self._config.hooks),
+            open_hooks=self._jobs.open_for(lower(life.ids[0])),
             age=self._ages.of_life(life),
             within_hour=len(recent) - (life.key in recent),
             unknown_until=self._approvals.unknown_until(),
@@ -242,12 +243,6 @@ class Approver:
         numbered = enumerate(life.transitions, start=1)
         failures = {number for number, one in numbered if one.transition is Transition.HOOK_FAILED}
         return self._jobs.results(life.key, but=failures)
-
-    def _is_updating(self, life: Life) -> bool:
-        """Return whether hooks for a change of the event are not yet queued, pending or running."""
-        if not self._config.hooks:
-            return False
-        return life.untold is not None or self._jobs.has_open_updates(life.key)
 
     def _log_change(self, life: Life, decision: Decision) -> None:
         before = self._decisions.get(life.key)

@@ -4,7 +4,7 @@ An approval lets the event proceed for every VM in its ``Resources`` (Azure's pa
 VMs", "Start an event"), so in doubt the event is held.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -57,15 +57,17 @@ class Facts(msgspec.Struct, frozen=True):
 
     ``approved_by`` is the rule by which it was approved, or "". ``asked_by`` is the rule by which an approval
     was sent without a known result, or "". ``hooks`` has the outcome of each hook's newest run, None while it
-    is pending or running. ``is_updating`` is true while an update is not yet reported, or its hooks have not
-    ended. ``age`` is the time since the life began, in seconds. ``within_hour`` is how many other events were
-    approved in the last hour, which is unknown before ``unknown_until``.
+    is pending or running. ``is_untold`` is true while a change is not yet reported, so that its hooks are not
+    queued. ``open_hooks`` are those pending or running that documents brought about. ``age`` is the time
+    since the life began, in seconds. ``within_hour`` is how many other events were approved in the last hour,
+    which is unknown before ``unknown_until``.
     """
 
     approved_by: str = ""
     asked_by: str = ""
     hooks: Mapping[str, HookOutcome | None] = {}
-    is_updating: bool = False
+    is_untold: bool = False
+    open_hooks: Sequence[str] = ()
     age: float = 0.0
     within_hour: int = 0
     unknown_until: datetime | None = None
@@ -202,8 +204,12 @@ def _by_rule(rule: Rule, life: Life, settings: config.Approval, instance: str, f
 
 def _by_hooks(rule: Rule, facts: Facts) -> Decision | None:
     """Return the decision if the event has to wait for hooks, else None."""
-    if facts.is_updating:
-        return Decision(ApprovalState.WAITING, rule.name, "the hooks for its last update have not ended yet")
+    if facts.is_untold:
+        reason = "its last change is not reported yet, and hooks may run for it"
+        return Decision(ApprovalState.WAITING, rule.name, reason)
+    if facts.open_hooks:
+        reason = f"the hook {facts.open_hooks[0]} has not ended yet"
+        return Decision(ApprovalState.WAITING, rule.name, reason)
     for name in rule.require_hooks:
         outcome = facts.hooks.get(name)
         if outcome is None:

@@ -14,6 +14,9 @@ from exporter.model.lifecycle import HISTORY, Life, Transition
 from exporter.state.journal import Journal, Table, Transaction
 from exporter.state.queues import JobKey, Queue, Record, Spans, W
 
+# The transitions that no document brings about.
+_REPORTED = (Transition.APPROVED, Transition.HOOK_FAILED)
+
 
 class Jobs(Queue[W]):
     """Jobs that are done once: a record without the work is kept for `HISTORY`."""
@@ -111,10 +114,17 @@ class HookJobs(Jobs[Job]):
             for key, _ in self._not_begun(life):
                 transaction.delete(self, key)
 
-    def has_open_updates(self, life: str) -> bool:
-        """Return whether hooks for an update of this life are pending or running."""
+    def open_for(self, event: str) -> list[str]:
+        """Return the hooks that documents brought about for an event and that are pending or running.
+
+        ``event`` is its first id in lower case: all its lives count. Hooks for reports of workers do not.
+        """
         with self.lock:
-            return any(map(_is_update, self._runs.get(life, {}).values()))
+            return [
+                key.name
+                for key, record in self._open.get(event, {}).items()
+                if record.work is None or record.work.transition not in _REPORTED
+            ]
 
     def begin(self, key: JobKey) -> int:
         """Record that a job starts; return the attempt, from 1, or 0 if the job was dropped meanwhile."""

@@ -95,23 +95,49 @@ def test_a_required_hook_that_runs_again_for_its_failure(build: Build) -> None:
     assert (state(bench), bench.posts) == (("hold", "the hook drain failed"), [])
 
 
-def test_hooks_for_what_the_document_changed_come_first(build: Build) -> None:
-    """An event that changed is approved only after the hooks for the change have ended, however they end."""
-    prepare = {"name": "prepare", "command": ["true"], "match": {"transitions": ["updated"]}}
+@pytest.mark.parametrize("transition", ["scheduled", "imminent", "updated", "cancelled"])
+def test_hooks_that_a_document_brought_about_come_first(build: Build, transition: str) -> None:
+    """An event is approved only after all its hooks have ended, however they end, also of its former life."""
+    prepare = {"name": "prepare", "command": ["true"], "match": {"transitions": [transition]}}
     bench = build(approving({"delay": "10s"}, hooks=[prepare]))
     shown = []
+    later = {"NotBefore": (bench.clock.now() + timedelta(minutes=15, seconds=5)).isoformat()}
+    newer = later | {"Description": "another host"}
 
     def run(_: Command) -> CommandResult:
-        bench.clock.pass_seconds(20)
-        bench.loops.turn("poller")
+        bench.show(raw_event(**newer), wait=20)
         shown.append((state(bench), len(bench.posts)))
         return FAILED
 
     bench.command_result = run
-    bench.show(raw_event(), wait=2)
-    bench.show(raw_event(Description="another host"), wait=5)
-    assert shown == [(("waiting", "the hooks for its last update have not ended yet"), 0)]
+    bench.show(raw_event(**later))
+    if transition == "cancelled":
+        bench.show()
+    else:
+        bench.show(raw_event(**newer))
+    bench.advance(10)
+    assert shown == [(("waiting", "the hook prepare has not ended yet"), 0)]
     assert bench.approved == [FREEZE_ID]
+
+
+def test_hooks_that_reports_brought_about_are_not_waited_for(build: Build) -> None:
+    """A hook for the failure of another one, which may take long, does not hold what does not require it."""
+    slow = {"name": "slow", "command": ["true"], "match": {"transitions": ["hook_failed"]}}
+    bench = build(approving(hooks=[DRAIN | {"match": {"transitions": ["scheduled"]}}, slow]))
+    shown = []
+
+    def run(command: Command) -> CommandResult:
+        if command.environment["EVENT_TRANSITION"] == "scheduled":
+            return FAILED
+        bench.clock.pass_seconds(20)
+        bench.loops.turn("poller")
+        bench.loops.turn("approver")
+        shown.append(bench.approved)
+        return SUCCEEDED
+
+    bench.command_result = run
+    bench.show(raw_event(), wait=60)
+    assert shown == [[FREEZE_ID]]
 
 
 def test_a_new_life_needs_its_own_hooks_and_delay(build: Build) -> None:

@@ -13,6 +13,7 @@ from msgspec import inspect
 from exporter.config import Config
 from exporter.config.kubernetes import Kubernetes
 from exporter.config.match import Match
+from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.messages import Delivery
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import VM, Bench, Build
@@ -152,8 +153,8 @@ def given_up(bench: Bench) -> float | None:
 
 
 def required(bench: Bench) -> list[str]:
-    """Return what is approved before a hook that takes long has ended."""
-    bench.loops.idle.add("hooks")
+    """Return what is approved after a hook has failed."""
+    bench.command_result = lambda _: CommandResult(HookOutcome.FAILED, 1, 0.0, "")
     bench.show(FREEZE, wait=5)
     return bench.approved
 
