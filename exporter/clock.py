@@ -13,6 +13,8 @@ from typing import Protocol
 
 import msgspec
 
+HOUR = 3600.0
+
 
 class Clock(Protocol):
     """The source of time."""
@@ -56,6 +58,11 @@ def seconds_since(past: Moment | None, clock: Clock) -> float | None:
         return None
     seconds = clock.monotonic() - past.seconds
     return seconds if seconds >= 0 else None
+
+
+def renewed(past: Moment | None, clock: Clock) -> Moment:
+    """Return a moment; now instead of one that cannot be dated, so that what waits from it begins anew."""
+    return moment(clock) if past is None or seconds_since(past, clock) is None else past
 
 
 class SystemClock:

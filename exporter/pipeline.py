@@ -55,6 +55,7 @@ class Pipeline:
         self._metrics = metrics
         self._clock = clock
         self._limiter = RateLimiter(clock)
+        store.renew_lives()
         known = store.load()
         self._tracer = Tracer(
             store.spans, metrics, health, clock, vm=lambda: self.snapshot.vm, environ=os.environ
@@ -65,7 +66,7 @@ class Pipeline:
             lambda: self.snapshot,
             Reports(store.hook_jobs, metrics, self._tracer, inbox, health=health, clock=clock),
         )
-        self.approver = Approver(store, metrics, self._tracer, inbox, clock, known=known)
+        self.approver = Approver(store, metrics, self._tracer, inbox, clock)
         self.notifier = Notifier(
             Services(store.outbox, sender, metrics, self._tracer, health, clock, self.approver.view)
         )

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from exporter.approval.deciding import Ages, ApprovalState, Decision, Facts, concluded, decide
-from exporter.clock import Clock
+from exporter.approval.deciding import ApprovalState, Decision, Facts, concluded, decide
+from exporter.clock import Clock, seconds_since
 from exporter.config import Config, Mode
 from exporter.errors import ImdsError, PollOutcome, cause
 from exporter.imds.client import WINDOW_SECONDS, ImdsClient
@@ -26,7 +26,7 @@ from exporter.inbox import Inbox
 from exporter.metrics import ApprovalOutcome, Metrics
 from exporter.model.events import lower, trace_id
 from exporter.model.jobs import Attempt, Finding, HookOutcome
-from exporter.model.lifecycle import Known, Life, Transition
+from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
 from exporter.state.store import Store
 from exporter.tracing import Tracer
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 _COUNTED = {ApprovalState.DRY_RUN: ApprovalOutcome.DRY_RUN, ApprovalState.LIMITED: ApprovalOutcome.LIMITED}
 _RETRY_SECONDS = 20.0
+# Their records fit into the state, however long the ids are.
+_MOST_TOGETHER = 100
 
 _Due = tuple[Life, str]
 
@@ -75,17 +77,14 @@ class Approver:
     All methods but `view`, `view_if_on`, `supersede` and `stop` are for the poller's thread.
     """
 
-    def __init__(
-        self, store: Store, metrics: Metrics, tracer: Tracer, inbox: Inbox, clock: Clock, *, known: Known
-    ) -> None:
-        """Create it without starting its thread; ``known`` is what previous processes left."""
+    def __init__(self, store: Store, metrics: Metrics, tracer: Tracer, inbox: Inbox, clock: Clock) -> None:
+        """Create it without starting its thread."""
         self._approvals = store.approvals
         self._jobs = store.hook_jobs
         self._metrics = metrics
         self._tracer = tracer
         self._inbox = inbox
         self._clock = clock
-        self._ages = Ages(clock, known)
         # Other threads may ask for views before the first `configure`.
         self._config = Config()
         self._lives: Sequence[Life] = ()
@@ -136,7 +135,6 @@ class Approver:
         self._instance = snapshot.instance
         if snapshot.current is not self._lives:
             self._lives = snapshot.current
-            self._ages.note(self._lives)
             keys = {life.key for life in self._lives}
             self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
             self._alone &= keys
@@ -186,8 +184,6 @@ class Approver:
         if attempt.withdrawn:
             return []
         lives = [life for life, _ in attempt.events]
-        if not attempt.refused:
-            self._ages.note_approvals(life.key for life in lives)
         if not attempt.problem:
             return [Finding(life.key, Transition.APPROVED, attempt.at, self._instance) for life in lives]
         if attempt.rejected and len(lives) > 1:
@@ -202,7 +198,7 @@ class Approver:
     def _decide_all(self) -> None:
         """Decide about each event, the most urgent first; log and count decisions that change."""
         now, decisions, due = self._clock.now(), {}, []
-        recent = self._ages.recent_approvals(self._approvals.known())
+        recent = self._approvals.of_last_hour()
         for life in self._lives:
             facts = self._facts(life, recent)
             decision = decide(life, self._config.approval, self._instance, now, facts)
@@ -233,7 +229,7 @@ class Approver:
             hooks=self._hook_results(life) if asks_hooks else {},
             is_untold=life.untold is not None and bool(self._config.hooks),
             open_hooks=self._jobs.open_for(lower(life.ids[0])),
-            age=self._ages.of_life(life),
+            age=seconds_since(life.begun, self._clock) or 0.0,
             within_hour=len(recent) - (life.key in recent),
             unknown_until=self._approvals.unknown_until(),
         )
@@ -284,7 +280,7 @@ class Approver:
 
     def _send(self, due: Sequence[_Due]) -> None:
         together = [one for one in due if one[0].key not in self._alone]
-        events = tuple(together or due[:1])
+        events = tuple(together[:_MOST_TOGETHER] or due[:1])
         self._sending = True
         attempt = Attempt(events, self._clock.now(), self._clock.monotonic())
         self._requests.put((attempt, self._azure))

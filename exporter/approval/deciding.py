@@ -4,26 +4,23 @@ An approval lets the event proceed for every VM in its ``Resources`` (Azure's pa
 VMs", "Start an event"), so in doubt the event is held.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
 from exporter import config
-from exporter.clock import Clock
 from exporter.config import Mode, Rule
 from exporter.model.events import ScheduledEvent, normal_name
 from exporter.model.jobs import HookOutcome
-from exporter.model.lifecycle import Known, Life
+from exporter.model.lifecycle import Life
 from exporter.model.views import NO_APPROVAL, ApprovalView
 from exporter.model.wording import count
-from exporter.state.jobs import ApprovalRecord
 from exporter.timefmt import rfc3339
 
 # The limit of what datetimes can represent.
 _LONGEST_SECONDS = 1e9
-_HOUR = 3600.0
 
 
 class ApprovalState(StrEnum):
@@ -73,51 +70,6 @@ class Facts(msgspec.Struct, frozen=True):
     unknown_until: datetime | None = None
 
 
-class Ages:
-    """The ages of lives and approvals, unaffected by steps of the wall clock.
-
-    All times are on the monotonic clock. Those before this process are computed from the wall clock at its
-    start.
-    """
-
-    def __init__(self, clock: Clock, known: Known) -> None:
-        """``known`` is what previous processes left; call this at the start."""
-        self._clock = clock
-        self._started_at, self._started = clock.now(), clock.monotonic()
-        self._begun = {_typed(life): self._moment(life.first_seen) for life in known.current.values()}
-        self._approved: dict[str, float] = {}
-
-    def note(self, current: Iterable[Life]) -> None:
-        """Record when lives begin, or show another type; call it whenever the current ones change."""
-        now = self._clock.monotonic()
-        keys = map(_typed, current)
-        self._begun = {key: self._begun.get(key, now) for key in keys}
-
-    def of_life(self, life: Life) -> float:
-        """Return the seconds since a life began, or since it last showed another type."""
-        now = self._clock.monotonic()
-        return now - self._begun.get(_typed(life), now)
-
-    def note_approvals(self, keys: Iterable[str]) -> None:
-        """Record that lives were, or may have been, approved now."""
-        now = self._clock.monotonic()
-        recent = {key: at for key, at in self._approved.items() if now - at < _HOUR}
-        self._approved = recent | dict.fromkeys(keys, now)
-
-    def recent_approvals(self, approvals: Iterable[ApprovalRecord]) -> set[str]:
-        """Return the lives that were, or may have been, approved within the last hour."""
-        now = self._clock.monotonic()
-        moments = {one.key: self._moment(one.decided) for one in approvals} | self._approved
-        return {key for key, moment in moments.items() if now - moment < _HOUR}
-
-    def _moment(self, at: datetime) -> float:
-        return self._started - max((self._started_at - at).total_seconds(), 0.0)
-
-
-def _typed(life: Life) -> tuple[str, str]:
-    return life.key, life.event.event_type
-
-
 def decide(
     life: Life, settings: config.Approval, instance: str | None, now: datetime, facts: Facts
 ) -> Decision:
@@ -133,7 +85,7 @@ def decide(
         return Decision(ApprovalState.HOLD, reason="no rule matches")
     if rule.action == "hold":
         return Decision(ApprovalState.HOLD, rule.name, "the rule holds it")
-    return _by_rule(rule, life, settings, instance, facts)
+    return _by_rule(rule, settings, _rank(event, instance) or 0, now, facts)
 
 
 def concluded(life: Life, facts: Facts) -> Decision:
@@ -176,16 +128,16 @@ def _rank(event: ScheduledEvent, instance: str) -> int | None:
     return names.index(wanted) if wanted in names else None
 
 
-def _by_rule(rule: Rule, life: Life, settings: config.Approval, instance: str, facts: Facts) -> Decision:
+def _by_rule(rule: Rule, settings: config.Approval, rank: int, now: datetime, facts: Facts) -> Decision:
     if facts.unknown_until is not None:
         until = rfc3339(facts.unknown_until)
         reason = f"the state was lost, and with it what was approved in the last hour; held until {until}"
         return Decision(ApprovalState.HOLD, rule.name, reason)
-    rank = _rank(life.event, instance) or 0
     turn = rank * float(settings.failover_after) if settings.leader == "first" else 0.0
     wait = min(float(rule.delay) + turn, _LONGEST_SECONDS)
     if facts.age < wait:
-        due = life.first_seen + timedelta(seconds=wait)
+        # To the second: the two clocks do not tick alike.
+        due = (now + timedelta(seconds=wait - facts.age + 0.5)).replace(microsecond=0)
         before = "1 VM comes" if rank == 1 else f"{rank} VMs come"
         whose = "" if settings.leader == "any" or not rank else f"; {before} before this one"
         return Decision(ApprovalState.WAITING, rule.name, f"not before {rfc3339(due)}{whose}")

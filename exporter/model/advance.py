@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from exporter.clock import Moment
 from exporter.model.documents import Document
 from exporter.model.events import CANCELED, COMPLETED, UNKNOWN, ScheduledEvent, Target
 from exporter.model.imminent import imminent, with_notice
@@ -53,12 +54,14 @@ def advance(  # noqa: PLR0913  # all but three by name
     watching: bool,
     named: bool = False,
     thresholds: Sequence[float] = (),
+    moment: Moment | None = None,
 ) -> Step:
     """Return the effects of one valid document.
 
     ``instance`` is this VM's name, None while it is unknown. ``watching`` is true if this process processed
     the document before this one: otherwise the time at which an event ended is unknown. ``named`` is true if
     the name was known then: otherwise hooks may have been deferred. ``thresholds`` are those of `imminent`.
+    ``moment`` is now, for lives that begin.
     While ``known.has_untold``, it is to be called for an unchanged document, too.
 
     Another type ends the life of an event and begins a new one. After such a change a graver type does so at
@@ -67,7 +70,7 @@ def advance(  # noqa: PLR0913  # all but three by name
     The newest past lives are kept, 2 MiB of them. After 1,000 transitions of a life, or fewer where
     there are many events, changes of its event are shown, but are not transitions.
     """
-    walk = _Walk(known, document, now, instance, watching=watching)
+    walk = _Walk(known, document, now, instance, watching=watching, moment=moment)
     walk.take_in(listing_of(known, document, instance))
     walk.pass_time(thresholds)
     return walk.step(named=named)
@@ -77,13 +80,21 @@ class _Walk:
     """Collects the effects of one document, life by life."""
 
     def __init__(
-        self, known: Known, document: Document, now: datetime, instance: str | None, *, watching: bool
+        self,
+        known: Known,
+        document: Document,
+        now: datetime,
+        instance: str | None,
+        *,
+        watching: bool,
+        moment: Moment | None,
     ) -> None:
         self._known = known
         self._document = document
         self._now = now
         self._instance = instance
         self._watching = watching
+        self._moment = moment
         self._current = dict(known.current)
         self._past = dict(known.past)
         self._removed: set[str] = set()
@@ -138,6 +149,7 @@ class _Walk:
             event,
             (event.event_id,) if former is None else former.ids_with(event),
             first_seen=self._now,
+            begun=self._moment,
             number=1 if former is None else former.number + 1,
             affects=None if self._instance is None else event.target(self._instance),
             announced=event.not_before,
@@ -179,6 +191,8 @@ class _Walk:
             affects=affects,
             unread=False,
             announced=event.not_before or before.announced,
+            # A delay counts from when an event was first shown as it is.
+            begun=before.begun if event.event_type == before.event.event_type else self._moment,
         )
         after = with_notice(before, after, self._now)
         if is_retyped:

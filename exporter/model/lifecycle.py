@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from exporter.clock import Moment
 from exporter.model.events import ScheduledEvent, Target, lower, same_resources
 
 HISTORY = timedelta(days=90)
@@ -64,6 +65,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     Azure clears at the start. ``untold`` is the content that was last reported, while newer content waits.
     ``unread`` is true if the newest document lists the event but it could not be read. ``hooked`` counts the
     transitions for which hooks have been queued: none are while this VM does not know its name.
+    ``begun`` is when it began, for what waits from then on: a process on another boot sets it anew.
     ``notice_left`` is the notice in seconds by which `Transition.IMMINENT` was last decided. A change of the
     event's type ends a life and begins the next: ``changed_to`` is the new type where it ended so, and
     ``retyped`` is true where it began so.
@@ -72,6 +74,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     event: ScheduledEvent
     ids: tuple[str, ...]
     first_seen: datetime
+    begun: Moment | None = None
     number: int = 1
     affects: Target | None = None
     started: datetime | None = None

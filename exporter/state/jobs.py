@@ -9,10 +9,11 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
+from exporter.clock import HOUR, Clock, Moment, moment, renewed, seconds_since
 from exporter.model.jobs import Finding, HookOutcome, Job, Span, UtcTime, hook_failure
 from exporter.model.lifecycle import HISTORY, Life, Transition
-from exporter.state.journal import Journal, Table, Transaction
-from exporter.state.queues import JobKey, Queue, Record, Spans, W
+from exporter.state.journal import Journal, Transaction
+from exporter.state.queues import BoundedTable, JobKey, Queue, Record, Spans, W
 
 # The transitions that no document brings about.
 _REPORTED = (Transition.APPROVED, Transition.HOOK_FAILED)
@@ -185,7 +186,8 @@ def _is_update(record: Record[Job]) -> bool:
 class ApprovalRecord(msgspec.Struct, frozen=True):
     """An approval; ``sent`` is None if it is not known whether Azure accepted it.
 
-    ``decided`` is just before the newest request, from which the hourly limit counts.
+    ``decided`` is just before the newest request. ``counted`` is that moment for the hourly limit, None once
+    it is over an hour ago.
     """
 
     key: str
@@ -193,28 +195,31 @@ class ApprovalRecord(msgspec.Struct, frozen=True):
     rule: str
     decided: UtcTime
     sent: UtcTime | None = None
+    counted: Moment | None = None
 
 
-class Approvals(Table[str, ApprovalRecord]):
-    """All approvals of this exporter, by `Life.key`; for any number of threads."""
+class Approvals(BoundedTable[str, ApprovalRecord]):
+    """The newest approvals of this exporter, by `Life.key`; for any number of threads."""
 
-    def __init__(self, journal: Journal, spans: Spans) -> None:
+    def __init__(self, journal: Journal, spans: Spans, clock: Clock) -> None:
         super().__init__(journal, "approval", str, ApprovalRecord)
         self._spans = spans
+        self._clock = clock
 
-    def decide(self, events: Iterable[tuple[Life, str]], at: datetime) -> bool:
+    def decide(self, events: Sequence[tuple[Life, str]], at: datetime) -> bool:
         """Record that events are about to be approved, each by a rule; return whether that is on disk."""
-        oldest = at - HISTORY
+        oldest, counted = at - HISTORY, moment(self._clock)
         with self._journal.transaction() as transaction:
-            for old, approval in self.entries.items():
-                if approval.decided < oldest:
-                    transaction.delete(self, old)
+            kept = {key: one for key, one in self.entries.items() if one.decided >= oldest}
+            for key in self.entries.keys() - kept.keys():
+                transaction.delete(self, key)
+            added = []
             for life, rule in events:
-                before = self.entries.get(life.key)
-                sent = before.sent if before is not None and before.decided >= oldest else None
-                approval = ApprovalRecord(life.key, life.event.event_id, rule, at, sent)
-                transaction.put(self, life.key, approval)
-        return transaction.is_durable
+                sent = kept[life.key].sent if life.key in kept else None
+                record = ApprovalRecord(life.key, life.event.event_id, rule, at, sent, counted)
+                added.append((life.key, record))
+            _, left_out = self.add_newest(transaction, added, kept)
+        return transaction.is_durable and not left_out
 
     def note_sent(self, keys: Iterable[str], at: datetime, spans: Sequence[Span] = ()) -> None:
         with self._journal.transaction() as transaction:
@@ -239,3 +244,22 @@ class Approvals(Table[str, ApprovalRecord]):
 
     def known(self) -> list[ApprovalRecord]:
         return [approval for _, approval in self.snapshot()]
+
+    def of_last_hour(self) -> set[str]:
+        """Return the lives that were, or may have been, approved within the last hour."""
+        return {one.key for one in self.known() if self._counted(one) is not None}
+
+    def renew(self) -> None:
+        """Count those of another boot from now on, and those of over an hour ago no more."""
+        if all(one.counted == self._counted(one) for one in self.known()):
+            return
+        with self._journal.transaction() as transaction:
+            for key, one in self.entries.items():
+                if one.counted != (counted := self._counted(one)):
+                    transaction.put(self, key, replace(one, counted=counted))
+
+    def _counted(self, approval: ApprovalRecord) -> Moment | None:
+        """Return from when an approval counts for the hourly limit, None if it does not any more."""
+        if approval.counted is None or (seconds_since(approval.counted, self._clock) or 0.0) >= HOUR:
+            return None
+        return renewed(approval.counted, self._clock)

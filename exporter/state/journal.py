@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from exporter.clock import Clock
+from exporter.clock import HOUR, Clock, Moment, moment, renewed, seconds_since
 from exporter.errors import StateDirectoryInUseError
 from exporter.health import DegradedReason, Health
 from exporter.state import disk
@@ -26,7 +26,6 @@ from exporter.timefmt import rfc3339
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 10.0
-_HOUR = 3600.0
 _encoder = msgspec.json.Encoder()
 
 K = TypeVar("K")
@@ -99,6 +98,8 @@ class Journal:
         # Whether the file has been read. After a failure it is closed, and rewritten when it is opened again.
         self._seen = False
         self._retry_at = -math.inf
+        # When a file was moved aside, for an hour.
+        self.lost: Moment | None = None
         # Until when approvals of the last hour may be missing, on the monotonic and on the wall clock.
         self._unknown_until = (-math.inf, clock.now())
 
@@ -110,7 +111,6 @@ class Journal:
             except DiskError as error:
                 self._detach(error)
                 self._read_only()
-            self._recall_loss()
 
     def unknown_until(self) -> datetime | None:
         """Return until when entries of the last hour may be missing; None if none are."""
@@ -144,6 +144,7 @@ class Journal:
             with self._writing:
                 self._retry()
         elif self.unknown_until() is None:
+            self.lost = None
             self._health.clear(DegradedReason.STATE_CORRUPT)
 
     def _commit(self, transaction: Transaction) -> None:
@@ -243,32 +244,36 @@ class Journal:
             )
 
     def _move_aside(self, error: UnusableFileError) -> None:
-        now = self._clock.now()
-        aside = self._disk.move_aside(error.defect, now)
-        self._note_loss(now)
+        aside = self._disk.move_aside(error.defect, self._clock.now())
+        self._note_loss(moment(self._clock))
         self._health.report(
             DegradedReason.STATE_CORRUPT,
             f"{self._disk.path} cannot be used: {error}; it was moved to {aside}, and a new one begun; "
             f"{self._consequence()}",
         )
 
-    def _recall_loss(self) -> None:
-        """Report it if an earlier process moved a file aside within the last hour."""
-        found = last_moved_aside(self._disk.directory)
-        if found is None or self.unknown_until() is not None:
-            return
-        self._note_loss(found[1])
-        if self.unknown_until() is not None:
-            self._health.report(
-                DegradedReason.STATE_CORRUPT,
-                f"a state file was moved to {self._disk.directory / found[0]}; {self._consequence()}",
-            )
+    def recall_loss(self, recorded: Moment | None) -> None:
+        """Report it if an earlier process lost the state within the last hour; ``recorded`` is when.
 
-    def _note_loss(self, at: datetime) -> None:
-        now = self._clock.now()
-        # At most an hour, even if the clock was set back.
-        left = min(_HOUR - (now - at).total_seconds(), _HOUR)
-        self._unknown_until = (self._clock.monotonic() + left, now + timedelta(seconds=left))
+        If that was not recorded, the name of the file that was moved aside tells.
+        """
+        if self.unknown_until() is not None:
+            return
+        found = last_moved_aside(self._disk.directory)
+        is_recent = found is not None and (self._clock.now() - found[1]).total_seconds() < HOUR
+        if recorded is None and not is_recent:
+            return
+        self._note_loss(renewed(recorded, self._clock))
+        if self.unknown_until() is not None:
+            moved = f"was moved to {self._disk.directory / found[0]}" if found else "was lost"
+            message = f"a state file {moved}; {self._consequence()}"
+            self._health.report(DegradedReason.STATE_CORRUPT, message)
+
+    def _note_loss(self, at: Moment) -> None:
+        self.lost = at
+        left = HOUR - (seconds_since(at, self._clock) or 0.0)
+        shown = self._clock.now() + timedelta(seconds=left)
+        self._unknown_until = (self._clock.monotonic() + left, shown)
 
     def _consequence(self) -> str:
         return f"rules approve nothing until {rfc3339(self._unknown_until[1])}"

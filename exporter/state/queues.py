@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 CAPACITY = 2048
 # Of the tables on disk, by kind. Together with `past.MOST_PAST_BYTES` and
 # `documents.MOST_BYTES`, this bounds the state.
-MOST_BYTES = {"message": 9 * 2**19, "hook": 2**19, "span": 2**20, "span_event": 2**18}
+MOST_BYTES = {"message": 9 * 2**19, "hook": 2**19, "span": 2**20, "span_event": 2**18, "approval": 2**19}
 
 W = TypeVar("W")
 

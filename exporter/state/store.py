@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from exporter.clock import Clock
+from exporter.clock import Clock, Moment, renewed
 from exporter.health import Health
 from exporter.model.jobs import Finding, Job, TraceJobs, UtcTime
 from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Life, Step, Transition
@@ -24,11 +25,15 @@ _NOTHING_TRACED = TraceJobs()
 
 
 class _Progress(msgspec.Struct, frozen=True):
-    """The progress of the watch, as in `Known`; ``outage`` is the current one."""
+    """The progress of the watch, as in `Known`; ``outage`` is the current one.
+
+    ``lost`` is when an earlier state was lost, None once that is over an hour ago.
+    """
 
     incarnation: int | None = None
     last_success: UtcTime | None = None
     outage: Outage | None = None
+    lost: Moment | None = None
 
 
 class _Events(Table[str, Life]):
@@ -54,7 +59,7 @@ class Store:
         self.spans = Spans(self._journal)
         self.outbox = Outbox(self._journal, self._events, self.spans)
         self.hook_jobs = HookJobs(self._journal, self.spans)
-        self.approvals = Approvals(self._journal, self.spans)
+        self.approvals = Approvals(self._journal, self.spans, clock)
 
     @classmethod
     def open(cls, directory: Path, *, health: Health, clock: Clock) -> "Store":
@@ -62,6 +67,8 @@ class Store:
         refuse_unsafe(directory)
         store = cls(directory, health, clock)
         store._journal.open()
+        store._journal.recall_loss(store._progress.lost)
+        store._renew()
         return store
 
     def load(self) -> Known:
@@ -105,7 +112,8 @@ class Store:
                 transaction.put(self._events, life.key, life)
             for key in (*step.forgotten, *self._outdated(step.known.last_success)):
                 transaction.delete(self._events, key)
-            progress = _Progress(step.known.incarnation, step.known.last_success, self._progress.outage)
+            known = step.known
+            progress = replace(self._progress, incarnation=known.incarnation, last_success=known.last_success)
             transaction.put(self._watch, _PROGRESS, progress)
 
     def findings(self) -> list[Finding]:
@@ -124,18 +132,34 @@ class Store:
     def record_outage(self, outage: Outage | None, messages: Sequence[WatchMessage]) -> None:
         with self._journal.transaction() as transaction:
             self.outbox.add(transaction, messages)
-            progress = msgspec.structs.replace(self._progress, outage=outage)
+            progress = replace(self._progress, outage=outage)
             transaction.put(self._watch, _PROGRESS, progress)
 
     def note_last_success(self, at: datetime) -> None:
         with self._journal.transaction() as transaction:
             before = self._progress
             if before.last_success != at:
-                transaction.put(self._watch, _PROGRESS, msgspec.structs.replace(before, last_success=at))
+                transaction.put(self._watch, _PROGRESS, replace(before, last_success=at))
 
     def retry(self) -> None:
         """Retry the disk after a failure, at most every 10 s; call it at every poll."""
         self._journal.retry()
+        self._renew()
+
+    def renew_lives(self) -> None:
+        """Let what waits from the beginning of a current life begin anew if that was on another boot."""
+        with self._journal.transaction() as transaction:
+            for key, life in self._events.entries.items():
+                begun = renewed(life.begun, self._clock)
+                if life.ended is None and life.begun != begun:
+                    transaction.put(self._events, key, replace(life, begun=begun))
+
+    def _renew(self) -> None:
+        self.approvals.renew()
+        if self._progress.lost != self._journal.lost:
+            with self._journal.transaction() as transaction:
+                progress = replace(self._progress, lost=self._journal.lost)
+                transaction.put(self._watch, _PROGRESS, progress)
 
     def work(self, lives: Collection[str]) -> dict[str, list[WorkView]]:
         """Return the messages and hook runs of each of these lives, oldest first."""

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from exporter.approval.approver import Approver
-from exporter.clock import Clock
+from exporter.clock import Clock, moment
 from exporter.config import Config
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import DegradedReason, Health
@@ -233,6 +233,7 @@ class Watch:
             watching=self._document is not None,
             named=self._was_named,
             thresholds=self._thresholds,
+            moment=moment(self._clock),
         )
         self._was_named = instance is not None
         self._settle(step, instance)

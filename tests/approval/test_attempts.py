@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import pytest
@@ -280,3 +280,78 @@ def test_the_limit_counts_what_the_state_file_has_once_it_can_be_read(build: Bui
     bench.show(raw_event(EventId="b"))
     assert bench.approved == [FREEZE_ID]
     assert state(bench)[0] == "limited"
+
+
+LATER = {"NotBefore": "Thu, 04 Mar 2027 22:15:00 GMT"}
+Restart = Callable[[Bench], None]
+
+
+def one_hour_ahead(bench: Bench) -> None:
+    """Restart with a clock that was an hour behind and is right now."""
+    bench.clock.set_wall(bench.clock.now() + timedelta(hours=1))
+    bench.restart()
+
+
+def rebooted(bench: Bench) -> None:
+    """Reboot, after which nothing tells how long it took: the wall clock says a day, and may be wrong."""
+    bench.clock.set_wall(bench.clock.now() + timedelta(days=1))
+    bench.clock.reboot()
+    bench.restart()
+
+
+@pytest.mark.parametrize(("restart", "left"), [(one_hour_ahead, 1681), (rebooted, 1800)])
+def test_a_step_of_the_clock_shortens_no_delay_across_restarts(
+    build: Build, restart: Restart, left: float
+) -> None:
+    """Within a boot a delay goes on, whatever the wall clock says; on another it begins anew, once."""
+    bench = build(approving({"delay": "30m"}))
+    bench.show(raw_event(**LATER), wait=120)
+    restart(bench)
+    until = rfc3339(bench.clock.now() + timedelta(seconds=left))
+    for _ in range(2):
+        assert state(bench) == ("waiting", f"not before {until}")
+        bench.advance(left / 2 - 5)
+        assert bench.posts == []
+        bench.restart()
+    bench.advance(15)
+    assert bench.approved == [FREEZE_ID]
+
+
+@pytest.mark.parametrize("restart", [one_hour_ahead, rebooted])
+def test_a_step_of_the_clock_does_not_undo_the_limit(build: Build, restart: Restart) -> None:
+    """An approval counts for a whole hour of the boot; after a reboot as if it had just been made, once."""
+    bench = build(approving(approval=ONE_AN_HOUR, imds=SLOWLY))
+    bench.show(raw_event(**LATER), wait=60)
+    restart(bench)
+    bench.show(raw_event(EventId="b", **LATER), wait=1700)
+    bench.restart()
+    bench.advance(1700)
+    assert (bench.approved, state(bench)[0]) == ([FREEZE_ID], "limited")
+    bench.advance(260)
+    assert bench.approved == [FREEZE_ID, "b"]
+    bench.clock.reboot("boot 3")
+    bench.restart()
+    bench.advance(3600)
+    bench.clock.reboot("boot 4")
+    bench.restart()
+    bench.show(raw_event(EventId="c", **LATER))
+    assert state(bench)[0] == "approved"
+
+
+@pytest.mark.parametrize("restart", [one_hour_ahead, rebooted])
+def test_a_step_of_the_clock_does_not_shorten_the_hour_after_a_lost_state(
+    build: Build, restart: Restart
+) -> None:
+    """It is an hour of the boot, and a whole one after a reboot; later restarts know that it is over."""
+    bench = build(approving(imds=SLOWLY))
+    lose_the_state(bench)
+    bench.advance(30)
+    restart(bench)
+    bench.advance(1700)
+    bench.restart()
+    bench.advance(1700)
+    assert (state(bench)[0], bench.posts) == ("hold", [])
+    bench.advance(260)
+    assert (bench.approved, bench.api("problems")) == ([FREEZE_ID], [])
+    rebooted(bench)
+    assert bench.api("problems") == []

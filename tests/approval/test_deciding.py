@@ -6,15 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.approval.deciding import Ages, ApprovalState, Decision, Facts, decide
+from exporter.approval.deciding import ApprovalState, Decision, Facts, decide
 from exporter.config import Approval, Mode, Rule
 from exporter.config.match import Match, Window
 from exporter.model.events import ScheduledEvent
 from exporter.model.jobs import HookOutcome
-from exporter.model.lifecycle import Known, Life
-from exporter.state.jobs import ApprovalRecord
+from exporter.model.lifecycle import Life
 from tests.builders import FREEZE_ID, scheduled, started
-from tests.clocks import NOW, HandClock
+from tests.clocks import NOW
 
 VM = "WestNO_0"
 FREEZES = Rule("freezes", "approve", Match(event_types=("Freeze",), max_duration=8))
@@ -38,19 +37,6 @@ def outcome(  # each with a default
 ) -> Decision:
     now = NOW + timedelta(seconds=after)
     return decide(seen(event), given or settings(), instance, now, facts or Facts(age=after))
-
-
-def test_an_approval_counts_for_an_hour() -> None:
-    """To the second, and others in between do not shorten it; what the clock has ahead is of the start."""
-    clock = HandClock()
-    ages = Ages(clock, Known())
-    ahead = [ApprovalRecord("ahead", "", "", NOW + timedelta(days=1))]
-    for key in "ab":
-        ages.note_approvals([key])
-        clock.pass_seconds(1800)
-    assert ages.recent_approvals(ahead) == {"b"}
-    clock.pass_seconds(-1)
-    assert ages.recent_approvals(ahead) == {"a", "b", "ahead"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -146,7 +146,7 @@ def after_recording(bench: Bench, monkeypatch: pytest.MonkeyPatch, then: Then) -
     """Let something happen while the disk records the next approval."""
     decide = Approvals.decide
 
-    def slow(approvals: Approvals, events: Iterable[tuple[Life, str]], at: datetime) -> bool:
+    def slow(approvals: Approvals, events: Sequence[tuple[Life, str]], at: datetime) -> bool:
         monkeypatch.setattr(Approvals, "decide", decide)
         is_durable = decide(approvals, events, at)
         then(bench)

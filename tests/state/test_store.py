@@ -14,7 +14,7 @@ from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
 from exporter.model.events import SCHEDULED, ScheduledEvent
 from exporter.model.jobs import HookOutcome, Job
-from exporter.model.lifecycle import HISTORY, Known, Transition
+from exporter.model.lifecycle import HISTORY, Known, Step, Transition
 from exporter.model.messages import Outcome
 from exporter.model.views import WorkView
 from exporter.state.queues import JobKey
@@ -130,7 +130,7 @@ def test_unchanged_document_writes_nothing(fixture: StateFixture) -> None:
     store.record(nth_step(Known(), 1))
     # A small transaction is written to the log alone, which does not keep the size of a large one.
     assert _files(fixture.directory)["state.db-wal"][0] > 0
-    store.approvals.decide([(life_of("A" * 3 * 2**20), "rule")], START)
+    store.record(Step(known, changed=(life_of("A" * 3 * 2**20),)))
     files, written = _files(fixture.directory), _bytes_written()
     assert files["state.db-wal"][0] == 0
     for _ in range(300):
