@@ -16,7 +16,7 @@ from exporter.errors import ExporterError, ImdsError, PollOutcome
 from exporter.imds.client import ImdsClient, PollPauses, client_of
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
-from exporter.model.events import SCHEDULED, ScheduledEvent, lower
+from exporter.model.events import SCHEDULED, ScheduledEvent, lower, unreadable_resources
 from exporter.model.lifecycle import Known, Transition
 from exporter.model.views import listed_view
 from exporter.model.wording import count, printable
@@ -188,9 +188,17 @@ def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) 
     for line in terminal.render(views, now):
         click.echo(line)
     for event in events:
-        names = f"{count(len(event.resources), 'VM')}: {', '.join(map(printable, event.resources))}"
-        whom = names if event.resources else "VMs that Azure does not name"
-        click.echo(f"{printable(event.event_id)} affects {whom}")
+        click.echo(f"{printable(event.event_id)} affects {_whom(event)}")
+        for doubt in event.doubts:
+            click.echo(f"warning: part of it could not be read ({printable(doubt)})")
+
+
+def _whom(event: ScheduledEvent) -> str:
+    is_cut = unreadable_resources(event.doubts)
+    if not event.resources:
+        return "VMs whose names could not be read" if is_cut else "VMs that Azure does not name"
+    names = f"{count(len(event.resources), 'VM')}: {', '.join(map(printable, event.resources))}"
+    return f"at least {names}; other names could not be read" if is_cut else names
 
 
 def _agreed(events: Sequence[ScheduledEvent]) -> bool:
@@ -198,7 +206,7 @@ def _agreed(events: Sequence[ScheduledEvent]) -> bool:
     if sys.stdin is None or sys.stdout is None:
         return False
     try:
-        return click.confirm(f"Let {what} start now, for all VMs named above?")
+        return click.confirm(f"Let {what} start now, for all VMs affected?")
     except click.Abort:
         click.echo("")
         return False

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from exporter.model.events import Target
+from exporter.model.events import Target, unreadable_resources
 from exporter.model.messages import Severity, severity
 from exporter.model.views import EventView
 from exporter.model.wording import count, printable
@@ -95,8 +95,11 @@ def _whom(view: EventView, width: int) -> str:
     """Return the VMs that an event affects, as many as fit on the line, and who requested it."""
     source = f"; requested by {printable(view.source)}" if view.source else ""
     names = [printable(name) for name in view.resources]
+    is_cut = unreadable_resources(view.doubts)
     if not names:
-        return cut(f"  affects {_WHOM[view.target]} (Azure names none){source}", width)
+        why = "the names could not be read" if is_cut else "Azure names none"
+        return cut(f"  affects {_WHOM[view.target]} ({why}){source}", width)
+    source = f" (incomplete){source}" if is_cut else source
     for shown in range(len(names), 0, -1):
         rest = len(names) - shown
         more = f" and {rest} more" if rest else ""

@@ -39,6 +39,11 @@ class Target(StrEnum):
     OTHER = "other"
 
 
+def unreadable_resources(doubts: Iterable[str]) -> bool:
+    """Return whether the doubts about an event are about its resources, so that names are missing."""
+    return any(doubt.startswith("Resources:") for doubt in doubts)
+
+
 def unreadable_not_before(doubts: Iterable[str]) -> bool:
     """Return whether the doubts about an event are about its NotBefore."""
     return any(doubt.startswith("NotBefore:") for doubt in doubts)

@@ -107,6 +107,33 @@ def test_an_outage_does_not_end_the_waiting(
     assert err.count("; trying again\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("resources", "whom", "row"),
+    [
+        (
+            ["WestNO_0", None, "WestNO_1", None],
+            "at least 2 VMs: WestNO_0, WestNO_1; other names could not be read",
+            "affects this VM: WestNO_0, WestNO_1 (incomplete); requested by Platform",
+        ),
+        (
+            [f"{number:0>250}" for number in range(280)],
+            "VMs whose names could not be read",
+            "affects this VM (the names could not be read)",
+        ),
+    ],
+)
+def test_names_that_cannot_be_read(
+    azure: Azure, capsys: pytest.CaptureFixture[str], resources: list[str | None], whom: str, row: str
+) -> None:
+    """Before the question it is said that more VMs are affected than those shown, and why."""
+    azure.scripts["GET"] = [body(raw_event(Resources=resources))]
+    assert azure.approve(wait=None) == 0
+    out, _ = capsys.readouterr()
+    assert f"{FREEZE_ID} affects {whom}\n" in out
+    assert row in out
+    assert "warning: part of it could not be read (Resources: " in out
+
+
 def test_a_vm_without_a_name(azure: Azure) -> None:
     """An IMDS that does not return it stops nobody."""
     azure.scripts["GET"] = [BEFORE, 500, BEFORE]

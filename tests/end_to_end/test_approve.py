@@ -55,7 +55,7 @@ def test_it_shows_asks_and_posts(desk: Desk) -> None:
     """The event and every VM that it affects are shown before the question; a yes approves."""
     done = desk.approve(desk.first.lower(), say="y\n")
     assert done.returncode == 0, done.stderr
-    shown, _, after = done.stdout.partition("Let this event start now, for all VMs named above? [y/N]: ")
+    shown, _, after = done.stdout.partition("Let this event start now, for all VMs affected? [y/N]: ")
     assert f"{desk.first} affects 3 VMs: web_0, web_1, web_2" in shown
     assert "Freeze  Scheduled" in shown
     assert "affects this VM: web_0, web_1, web_2" in shown
