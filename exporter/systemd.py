@@ -28,7 +28,7 @@ class Systemd:
         self._address = environ.pop("NOTIFY_SOCKET", "")
         watched = environ.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         patience = environ.pop("WATCHDOG_USEC", "")
-        self._watchdog = patience.isdigit() and watched
+        self._watchdog = patience.isascii() and patience.isdigit() and watched
         # The protocol recommends half of the time after which the service is killed.
         self.interval = min(ALIVE_SECONDS, int(patience) / 2e6) if self._watchdog else ALIVE_SECONDS
         self._status = ""

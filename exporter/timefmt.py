@@ -21,6 +21,20 @@ def rfc3339(at: datetime | None, *, milliseconds: bool = False) -> str | None:
     return text.replace("+00:00", "Z")
 
 
+# As JSON writes numbers, with a plus sign and leading zeros.
+_NUMBER = "[+-]?[0-9]+(?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?"
+
+
+def parse_number(text: str) -> float:
+    """Return a decimal number, or raise ValueError.
+
+    `float` also takes underscores, digits of other scripts, "inf" and "nan": "0_8" is 8.
+    """
+    if not re.fullmatch(_NUMBER, text.strip()):
+        raise ValueError(f"{quoted(text)} is not a decimal number")
+    return float(text)
+
+
 _UNITS = {"y": 31_536_000.0, "w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 # Longer ones would exceed the range of datetimes.
 _LONGEST = 100 * _UNITS["y"]

@@ -6,7 +6,6 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TypeGuard
 
 from exporter.model.events import (
     CANCELED,
@@ -20,6 +19,7 @@ from exporter.model.events import (
     UNKNOWN,
     normal_word,
 )
+from exporter.timefmt import parse_number
 
 
 def _by_word(words: Iterable[str]) -> dict[str, str]:
@@ -43,7 +43,6 @@ _ZONE = re.compile(r":\d\d(?::\d\d)?\s*(?:[+-]\d{4}|UTC?|GMT|Z|[ECMP][SD]T)?(?:\
 # The first day of year 1 is what .NET writes for a time that is not set.
 _NOT_SET = re.compile(r"0001-|.*\s0001\s")
 # Without digits of other scripts and underscores, which Python takes, too.
-_NUMBER = re.compile(r"\s*[+-]?[0-9]+(\.[0-9]+)?\s*")
 _END_OF_DAY = re.compile(r"([Tt\s])24:00(?::00(?:\.0+)?)?(?=[^:\d]|$)")
 
 
@@ -119,10 +118,14 @@ def duration_of(value: object, notes: list[str]) -> int | None:
     """Return whole seconds; None for Azure's -1 ("unknown") and everything else below 0."""
     if value is None or value == "":
         return None
+    seconds = None
     try:
-        seconds = float(value) if _is_number(value) else None
+        if isinstance(value, str):
+            seconds = parse_number(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            seconds = float(value)
     except (ValueError, OverflowError):
-        seconds = None
+        pass
     if seconds is None or not seconds < _LONGEST_DURATION:
         notes.append(f"DurationInSeconds: {excerpt(value)} is not a number of seconds")
         return None
@@ -131,12 +134,6 @@ def duration_of(value: object, notes: list[str]) -> int | None:
     if seconds != int(seconds):
         notes.append(f"DurationInSeconds: rounded up from {excerpt(value)}")
     return math.ceil(seconds)
-
-
-def _is_number(value: object) -> TypeGuard[int | float | str]:
-    if isinstance(value, str):
-        return _NUMBER.fullmatch(value) is not None
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def excerpt(value: object) -> str:
@@ -157,6 +154,9 @@ def _parse_time(text: str | None) -> datetime | None:
     if text is None or not text.strip() or _NOT_SET.match(text.strip()):
         return None
     text = text.strip()
+    # The parsers of both formats take digits of other scripts and underscores for numbers.
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"{text[:_LONGEST_EXCERPT]!r} is not an RFC 1123 or ISO 8601 time")
     plain, leaps = _LEAP_SECOND.subn(r"\g<1>59", text) if ":60" in text else (text, 0)
     plain, days = _END_OF_DAY.subn(r"\g<1>00:00:00", plain) if "24:00" in plain else (plain, 0)
     try:

@@ -80,7 +80,7 @@ def instance_document(vm_name: str, version: str = max(INSTANCE_VERSIONS)) -> di
 
 def _compute_by_version(vm_name: str) -> dict[str, dict[str, Any]]:
     prefix, _, number = vm_name.rpartition("_")
-    scale_set = prefix if number.isdigit() else ""
+    scale_set = prefix if number.isascii() and number.isdigit() else ""
     domain = str(int(number) % 5) if scale_set else "0"
     subscription = str(uuid.uuid5(uuid.NAMESPACE_URL, "simulator/subscription"))
     group = f"/subscriptions/{subscription}/resourceGroups/demo/providers/Microsoft.Compute"
@@ -126,7 +126,7 @@ def _computer_name(vm_name: str, scale_set: str, number: str) -> str:
 def lookup(document: Any, path: str) -> Any:
     """Return the part at a path such as ``compute/name`` or ``network/interface/0``, or raise LookupError."""
     for name in filter(None, path.split("/")):
-        if isinstance(document, list) and name.isdecimal():
+        if isinstance(document, list) and name.isascii() and name.isdecimal():
             document = document[int(name)]
         elif isinstance(document, dict):
             document = document[name]

@@ -81,7 +81,7 @@ class SimulatorServer:
 
 def _nth(address: str, number: int) -> str:
     host, _, port = address.rpartition(":")
-    if not number or not port.isdigit() or not int(port):
+    if not number or not (port.isascii() and port.isdigit()) or not int(port):
         return address
     return f"{host}:{int(port) + number}"
 

@@ -11,6 +11,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from exporter.errors import ConfigurationError, quoted
+from exporter.timefmt import parse_number
 
 OTLP, CONSOLE = "otlp", "console"
 _PROTOCOL = "http/protobuf"
@@ -72,7 +73,7 @@ def sampled_share(environ: Mapping[str, str]) -> float:
         )
     ratio = _given(environ, "OTEL_TRACES_SAMPLER_ARG") or "1"
     try:
-        share = float(ratio)
+        share = parse_number(ratio)
     except ValueError:
         share = math.nan
     if not 0 <= share <= 1:

@@ -80,7 +80,7 @@ def test_what_is_wanted(
                 {ENDPOINT: HERE, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": ratio},
                 f"OTEL_TRACES_SAMPLER_ARG: '{ratio}' is not a number from 0 to 1",
             )
-            for ratio in ("1.5", "-0.5", "half")
+            for ratio in ("1.5", "-0.5", "half", "0_1")
         ),
     ],
 )
