@@ -17,6 +17,7 @@ from exporter.model.jobs import HookOutcome, Job
 from exporter.model.lifecycle import HISTORY, Known, Step, Transition
 from exporter.model.messages import Outcome
 from exporter.model.views import WorkView
+from exporter.state import queues
 from exporter.state.queues import JobKey
 from tests.model.histories import history
 from tests.notifications.messages import message, view
@@ -174,3 +175,15 @@ def test_a_new_file(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> N
         pragmas = ("page_size", "auto_vacuum", "journal_mode")
         found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
     assert found == [8192, 1, "wal"]
+
+
+def test_what_is_known_of_approvals_is_bounded(fixture: StateFixture) -> None:
+    """However many there are, with ids as long as they may be, the newest are known, in half a MiB."""
+    store, rest = fixture.open(), "\N{GRINNING FACE}" * 253
+    for hundred in range(10):
+        lives = [life_of(f"{hundred}{number:0>2}{rest}") for number in range(100)]
+        assert store.approvals.decide([(life, "rule") for life in lives], START)
+    known = [one.key[:3] for one in store.approvals.known()]
+    assert known == [str(number) for number in range(1000 - len(known), 1000)]
+    assert len(known) >= 100
+    assert store.approvals.size <= queues.MOST_BYTES["approval"]
