@@ -14,7 +14,7 @@ from exporter.config import Config, Route
 from exporter.errors import ConfigurationError, ImdsError, quoted
 from exporter.imds.client import ImdsClient, asked_again, endpoint_of
 from exporter.model.lifecycle import ENDINGS, Transition
-from exporter.model.messages import AnyMessage, Backlog, Delivery, Message, WatchChange, WatchMessage
+from exporter.model.messages import AnyMessage, Delivery, Message, WatchChange, WatchMessage
 from exporter.model.vm import VirtualMachine
 from exporter.notifications.planning import Plan
 from exporter.notifications.samples import samples, watch_sample
@@ -81,8 +81,7 @@ class Trial(NamedTuple):
 
     def _try_target(self, target: str, messages: Sequence[AnyMessage]) -> Iterator[Try]:
         address = self.plan.addresses[target]
-        has_incidents = self.plan.backlogs[target] is not Backlog.DIGEST and not address.webhook
-        if has_incidents:
+        if self.plan.may_know_incidents(target):
             # A test must not leave one open, whether about an event or about the watch.
             last = {one.incident: one for one in messages}.values()
             messages = [*messages, *(_end(one, self.clock) for one in last if not one.resolves)]
@@ -131,11 +130,13 @@ def _about_watch(change: WatchChange, target: str, vm: VirtualMachine, clock: Cl
 
 
 def _end(message: AnyMessage, clock: Clock) -> AnyMessage:
+    """Return the end of the incident that a sample opens, for the services that know incidents."""
     if isinstance(message, WatchMessage):
-        return _about_watch(WatchChange.RECOVERED, message.target, message.vm, clock)
-    found = samples(message.vm, clock.now(), message.event.type)
-    end = next(one for one in found if one.transition is Transition.COMPLETED)
-    return replace(end, target=message.target)
+        end: AnyMessage = _about_watch(WatchChange.RECOVERED, message.target, message.vm, clock)
+    else:
+        found = samples(message.vm, clock.now(), message.event.type)
+        end = next(one for one in found if one.transition is Transition.COMPLETED)
+    return replace(end, target=message.target, only_closes=True)
 
 
 def _row(one: Try) -> Sequence[str]:

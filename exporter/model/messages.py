@@ -75,7 +75,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag="event"):
     (`Life.key`) and the target it identifies the message. ``at`` is aware and in UTC. ``incident`` is
     the key of its event's incident for services with incidents, "" for none. ``detail`` is that of
     `Occurrence`. ``vm`` has the facts about this VM then: after a restart IMDS may not answer.
-    ``nameless`` is that of `Life`.
+    ``nameless`` is that of `Life`. ``only_closes`` is true for the end of an event that no route leads to the
+    target: only the services that know incidents get it.
     """
 
     target: str
@@ -90,6 +91,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag="event"):
     vm: VirtualMachine = VirtualMachine()
     incident: str = ""
     nameless: bool = False
+    only_closes: bool = False
 
     @property
     def resolves(self) -> bool:
@@ -131,7 +133,7 @@ class WatchMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch")
     ``key`` identifies the outage; with ``sequence`` (1 for blind, 2 for recovered) and the target it
     identifies the message. ``since`` is the time of the last valid document, or of the exporter's start if
     there was none; ``at`` is when the change was noticed. Both are aware and in UTC. ``error`` is the last
-    failure of a poll, in words. ``incident`` is as in `Message`.
+    failure of a poll, in words. ``incident`` and ``only_closes`` are as in `Message`.
     """
 
     target: str
@@ -144,6 +146,7 @@ class WatchMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch")
     error: str = ""
     vm: VirtualMachine = VirtualMachine()
     incident: str = ""
+    only_closes: bool = False
 
     @property
     def host(self) -> str:
@@ -166,7 +169,8 @@ AnyMessage = Message | WatchMessage
 class Rendered(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message ready to be sent; ``traceparent`` is the W3C header to send along, "" for none.
 
-    ``incident`` is the key of the incident for services; ``resolves`` is whether it is over. ``facts``,
+    ``incident`` is the key of the incident for services; ``resolves`` is whether it is over, and
+    ``only_closes`` whether the message is only for services that know incidents. ``facts``,
     ``link`` and ``source`` (the VM) are plain text for services with fields of their own for them.
     """
 
@@ -177,6 +181,7 @@ class Rendered(msgspec.Struct, frozen=True, omit_defaults=True):
     traceparent: str = ""
     incident: str = ""
     resolves: bool = False
+    only_closes: bool = False
     facts: tuple[tuple[str, str], ...] = ()
     link: str = ""
     source: str = ""

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
@@ -22,7 +22,7 @@ from exporter.config.yamlfile import Keys, dotted
 from exporter.errors import Mistakes
 from exporter.health import Health
 from exporter.model.events import normal_name
-from exporter.model.lifecycle import Life, Occurrence
+from exporter.model.lifecycle import ENDINGS, Life, Occurrence
 from exporter.model.messages import (
     AnyMessage,
     Backlog,
@@ -92,28 +92,41 @@ class Plan(msgspec.Struct, frozen=True):
         instance: str | None,
         now: datetime,
         vm: VirtualMachine | None = None,
+        opened: Mapping[str, Mapping[str, str]] = {},
     ) -> tuple[Message, ...]:
         """Return the messages about transitions: one for each target of the routes that match.
 
-        ``vm`` has the facts about this VM, None while they are unknown.
+        ``vm`` has the facts about this VM, None while they are unknown. ``opened`` is what
+        `exporter.state.outbox.Outbox.opened` says of the lives: incidents keep their keys, and the end of a
+        life closes them, whatever the routes match by then.
         """
-        known = self._known(vm)
-        return tuple(
-            _message(target, occurrence, name, known, shared=shared)
-            for occurrence in occurrences
-            for name in (occurrence.life.instance or instance,)
-            for target, shared in _targets(self.routes, occurrence, name, now).items()
-        )
+        known, messages = self._known(vm), []
+        for occurrence in occurrences:
+            name, incidents = occurrence.life.instance or instance, opened.get(occurrence.life.key, {})
+            routed = _routed(self.routes, occurrence, name, now)
+            unrouted = self._unrouted(incidents, routed) if occurrence.transition in ENDINGS else ()
+            for target in (*routed, *unrouted):
+                incident = incidents.get(target) or _incident(self.routes, target, occurrence.life, name)
+                message = _message(target, occurrence, name, known, incident)
+                messages.append(replace(message, only_closes=target in unrouted))
+        return tuple(messages)
 
     def compose_watch(
-        self, change: WatchChange, outage: Outage, at: datetime, snapshot: Snapshot
+        self,
+        change: WatchChange,
+        outage: Outage,
+        at: datetime,
+        snapshot: Snapshot,
+        opened: Mapping[str, Mapping[str, str]] = {},
     ) -> tuple[WatchMessage, ...]:
-        """Return the messages about an outage of the watch, or about its end."""
+        """Return the messages about an outage of the watch, or its end; ``opened`` is as in `compose`."""
+        ends = change is WatchChange.RECOVERED
+        unrouted = self._unrouted(opened.get(outage.key, {}), self.watch_targets) if ends else ()
         return tuple(
             WatchMessage(
                 target=target,
                 key=outage.key,
-                sequence=1 if change is WatchChange.BLIND else 2,
+                sequence=2 if ends else 1,
                 transition=change,
                 at=at,
                 instance=snapshot.instance,
@@ -121,18 +134,31 @@ class Plan(msgspec.Struct, frozen=True):
                 error=snapshot.last_error,
                 vm=self._known(snapshot.vm),
                 incident=outage.incident,
+                only_closes=target in unrouted,
             )
-            for target in self.watch_targets
+            for target in (*self.watch_targets, *unrouted)
         )
+
+    def may_know_incidents(self, target: str) -> bool:
+        """Return whether a target may have a service with incidents, which the check of addresses finds out.
+
+        Until it has, and where it cannot, the sender process decides for each message.
+        """
+        address = self.addresses.get(target)
+        return bool(address and not address.webhook) and self.backlogs.get(target) is not Backlog.DIGEST
+
+    def _unrouted(self, opened: Iterable[str], routed: Collection[str]) -> tuple[str, ...]:
+        """Return the targets that may have an open incident to which no route leads its end."""
+        return tuple(one for one in opened if one not in routed and self.may_know_incidents(one))
 
     def _known(self, vm: VirtualMachine | None) -> VirtualMachine:
         return replace(vm or VirtualMachine(), node=self.node)
 
 
-def _targets(
+def _routed(
     routes: Sequence[Route], occurrence: Occurrence, instance: str | None, now: datetime
-) -> dict[str, bool]:
-    """Return the targets, each with whether its incidents are shared with other VMs."""
+) -> tuple[str, ...]:
+    """Return the targets to which routes lead a transition."""
     life = occurrence.life
     first = next(iter(life.event.resources), None)
     is_first = instance is None or first is None or normal_name(first) == normal_name(instance)
@@ -141,30 +167,32 @@ def _targets(
     for route in routes:
         if (is_first or route.leader != "first") and holds(route.match, transition=occurrence.transition):
             found += route.targets
-    return {
-        target: _is_shared([route.match for route in routes if target in route.targets], life)
-        for target in found
-    }
+    return tuple(dict.fromkeys(found))
 
 
-def _is_shared(matches: Sequence[Match], life: Life) -> bool:
-    """Return whether a match for other VMs selects an event.
+def _incident(routes: Sequence[Route], target: str, life: Life, instance: str | None) -> str:
+    """Return the key of the incident that a message opens.
 
-    An incident has one key in all its life, so only what lasts counts: nothing that differs by transition.
+    Every VM that sees the event can close an incident that is shared, also for a VM that is gone. It is if a
+    route about other VMs leads to the target, whichever transitions the route is for: all messages of a life
+    have one key.
     """
-    lasting = [Match(one.event_types, one.event_sources, target=one.target) for one in matches]
-    held = [one for one in lasting if one.holds(life.event, target=life.target, now=life.first_seen)]
-    return any(one.target is not Whom.SELF for one in held)
+    matches = (route.match for route in routes if target in route.targets)
+    is_shared = any(
+        Match(one.event_types, one.event_sources, target=one.target).holds(
+            life.event, target=life.target, now=life.first_seen
+        )
+        for one in matches
+        if one.target is not Whom.SELF
+    )
+    alone = is_shared or life.nameless or instance is None
+    return life.ids[0] if alone else f"{life.ids[0]}/{instance}"
 
 
 def _message(
-    target: str, occurrence: Occurrence, instance: str | None, vm: VirtualMachine, *, shared: bool
+    target: str, occurrence: Occurrence, instance: str | None, vm: VirtualMachine, incident: str
 ) -> Message:
     life = occurrence.life
-    # Every VM that sees the event can close a shared incident, also for a VM that is gone. The key stays the
-    # same for the whole life.
-    alone = shared or life.nameless or instance is None
-    incident = life.ids[0] if alone else f"{life.ids[0]}/{instance}"
     return Message(
         target=target,
         key=life.key,

@@ -75,6 +75,7 @@ class Renderer:
             traceparent=request.traceparent,
             incident=message.incident,
             resolves=message.resolves,
+            only_closes=message.only_closes,
             facts=_plain_facts(request, message) if with_facts else (),
             link=request.exporter_url or message.vm.portal_url,
             source=message.instance or "",
@@ -82,7 +83,7 @@ class Renderer:
         return rendered, len(request.messages), text.remarks
 
     def _text(self, request: Send, message: AnyMessage) -> Text:
-        content = repr(replace(message, target="", incident=""))
+        content = repr(replace(message, target="", incident="", only_closes=False))
         settings = (request.exporter_url, request.marker, request.is_plain, request.failed)
         key = (content, settings, request.now.timestamp() // _KEPT_SECONDS)
         lock, texts = self._kept.setdefault(request.templates, (threading.Lock(), {}))

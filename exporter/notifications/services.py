@@ -114,6 +114,8 @@ class Service:
 
     def send(self, rendered: Rendered) -> Delivery:
         """Make one attempt on this thread, however long the service takes."""
+        if rendered.only_closes and not self.has_incidents:
+            return Delivery(delivered=True, skipped=True)
         resolves = self.has_incidents and rendered.resolves
         notify_type = "success" if resolves else _NOTIFY_TYPES[rendered.severity]
         opens, opened = self._has_memory and self._opens(notify_type), f"opened {rendered.incident}"

@@ -135,6 +135,9 @@ class Worker:
             # What is not found was dropped since the turn was decided, to make room for newer ones.
             self._give_up(lost, Outcome.EXPIRED)
             return
+        if unneeded := self._unneeded(entries):
+            self._outbox.finish(self.target, unneeded, self._clock.now())
+            return
         if turn.digest:
             # What only some of the services have waits for a digest of its own.
             had = {one.key for one in entries if one.services}
@@ -156,6 +159,13 @@ class Worker:
         future = self._sender.ask(request)
         self._attempts[future] = attempt
         future.add_done_callback(lambda _: self._loop.wake())
+
+    def _unneeded(self, entries: Sequence[Waiting]) -> list[Waiting]:
+        """Return the messages that only close an incident, if the target has none open."""
+        found = [entry for entry in entries if entry.message and entry.message.only_closes]
+        opened = self._outbox.opened({entry.key for entry in found}) if found else {}
+        may_close = self._plan_in_use.may_know_incidents(self.target)
+        return [entry for entry in found if not may_close or self.target not in opened[entry.key]]
 
     def _as_of_now(self, message: AnyMessage) -> AnyMessage:
         message, life = self._outbox.as_of_now(message), self._outbox.life(message)

@@ -42,7 +42,9 @@ class Jobs(Queue[W]):
             if record.done is not None and key.life in gone:
                 transaction.delete(self, key)
 
-    def _queue(self, transaction: Transaction, jobs: Iterable[tuple[JobKey, W]], now: datetime) -> None:
+    def _queue(
+        self, transaction: Transaction, jobs: Iterable[tuple[JobKey, Record[W]]], now: datetime
+    ) -> None:
         """Add jobs that are not known yet, and delete records that are older than `HISTORY`."""
         oldest = now - HISTORY
         outdated = {
@@ -50,7 +52,7 @@ class Jobs(Queue[W]):
         }
         for key in outdated:
             transaction.delete(self, key)
-        added = [(key, Record(work)) for key, work in jobs if key not in self.entries or key in outdated]
+        added = [(key, job) for key, job in jobs if key not in self.entries or key in outdated]
         done = (
             key for key, record in self.entries.items() if record.done is not None and record.done >= oldest
         )
@@ -75,9 +77,12 @@ class Jobs(Queue[W]):
                 added += spans
                 for key in keys:
                     if key in self.entries:
-                        attempts = self.entries[key].attempts
-                        transaction.put(self, key, Record(attempts=attempts, done=at, outcome=outcome))
+                        transaction.put(self, key, self._done(self.entries[key], at, outcome))
             self._spans.add(transaction, added)
+
+    def _done(self, record: Record[W], at: datetime, outcome: str | None) -> Record[W]:
+        """Return what is kept of a job that is done."""
+        return Record(attempts=record.attempts, done=at, outcome=outcome)
 
 
 class HookJobs(Jobs[Job]):
@@ -106,7 +111,9 @@ class HookJobs(Jobs[Job]):
                 if key.name == hook and _is_update(record):
                     transaction.delete(self, key)
         if jobs:
-            keyed = [(JobKey(job.event.id.lower(), job.key, job.sequence, job.hook), job) for job in jobs]
+            keyed = [
+                (JobKey(job.event.id.lower(), job.key, job.sequence, job.hook), Record(job)) for job in jobs
+            ]
             self._queue(transaction, keyed, jobs[0].at)
 
     def drop(self, transaction: Transaction, lives: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """The messages that wait for their targets, in an order that nobody has to read them all for."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -140,8 +140,9 @@ class Outbox(Jobs[AnyMessage]):
     def add(self, transaction: Transaction, messages: Sequence[AnyMessage]) -> None:
         """Add messages in the transaction of the transitions that cause them, unless they are known."""
         if messages:
-            jobs = [(JobKey(one.target, one.key, one.sequence), one) for one in messages]
-            self._queue(transaction, jobs, max(message.at for message in messages))
+            records = [Record[AnyMessage](one) for one in messages]
+            keys = [JobKey(one.target, one.key, one.sequence) for one in messages]
+            self._queue(transaction, zip(keys, records, strict=True), max(message.at for message in messages))
 
     def find(self, target: str, ids: Iterable[tuple[str, int]]) -> list[Waiting]:
         with self.lock:
@@ -152,6 +153,23 @@ class Outbox(Jobs[AnyMessage]):
             for key, record in found
             if record.done is None
         ]
+
+    def opened(self, lives: Collection[str]) -> dict[str, dict[str, str]]:
+        """Return the targets that got a message of these lives, or still wait for one, by life.
+
+        Each target comes with the key of the incident, "" if that is unknown. A message that was given up
+        counts if it may have arrived, at least at one of the services behind the target.
+        """
+        found: dict[str, dict[str, str]] = {life: {} for life in lives}
+        for key, record in self.snapshot():
+            if (
+                key.life in found
+                and not (record.work and record.work.only_closes)
+                and _may_have_opened(record)
+            ):
+                incident = record.work.incident if record.work else record.incident
+                found[key.life].setdefault(key.lane, incident)
+        return found
 
     def life(self, message: AnyMessage) -> Life | None:
         with self.lock:
@@ -196,3 +214,14 @@ class Outbox(Jobs[AnyMessage]):
     ) -> None:
         """Record that messages were delivered or given up; without an outcome there was nothing to send."""
         self._finish([JobKey(target, *one.id) for one in finished], outcome, at, spans)
+
+    def _done(self, record: Record[AnyMessage], at: datetime, outcome: str | None) -> Record[AnyMessage]:
+        done = replace(super()._done(record, at, outcome), services=record.services)
+        incident = record.work.incident if record.work and _may_have_opened(done) else ""
+        return replace(done, incident=incident)
+
+
+def _may_have_opened(record: Record[AnyMessage]) -> bool:
+    """Return whether a target got a message, may have got it, or will get it."""
+    unanswered = record.outcome == Outcome.EXPIRED and record.attempts > 0
+    return record.done is None or record.outcome == Outcome.DELIVERED or unanswered or bool(record.services)

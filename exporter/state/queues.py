@@ -76,7 +76,8 @@ class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
     """The state of a job; ``work`` is None once it is done, or if it cannot be read.
 
     ``done`` is when it ended, None while it is pending or running; ``attempts`` counts how often it was
-    started. ``services`` are those behind a target that have the message, while others do not.
+    started. The rest is for messages. ``services`` are those behind a target that have the message, while
+    others do not. ``incident`` is the key of the incident that a done one may have opened, "" for none.
     """
 
     work: W | None = None
@@ -84,6 +85,7 @@ class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
     done: datetime | None = None
     outcome: str | None = None
     services: tuple[str, ...] = ()
+    incident: str = ""
 
 
 class Queue(BoundedTable[JobKey, Record[W]]):

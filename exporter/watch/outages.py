@@ -52,7 +52,8 @@ class Outages:
 
     def _change(self, change: WatchChange, outage: Outage, seen: Snapshot) -> None:
         """Record that an outage begins or ends, with messages about it."""
-        messages = self._notifier.plan.compose_watch(change, outage, self._clock.now(), seen)
+        opened = self._store.outbox.opened((outage.key,))
+        messages = self._notifier.plan.compose_watch(change, outage, self._clock.now(), seen, opened)
         self._reported = outage if change is WatchChange.BLIND else None
         self._store.record_outage(self._reported, messages)
         self._notifier.wake()

@@ -249,7 +249,8 @@ class Watch:
             facts = {"told": len(told), "left_out": len(step.occurrences) - len(told)}
             log.warning("too many transitions in one document for messages, hooks and traces", extra=facts)
         jobs = self._hooks.compose(step.hookable[:_MOST_TOLD], instance, now)
-        messages = self._notifier.plan.compose(told, instance, now, self.snapshot.vm)
+        opened = self._store.outbox.opened({one.life.key for one in told}) if told else {}
+        messages = self._notifier.plan.compose(told, instance, now, self.snapshot.vm, opened)
         traced = self._tracer.compose(told)
         self._store.record(step, messages, jobs, traced)
         note_dropped(self._store, self._metrics)

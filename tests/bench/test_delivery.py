@@ -407,7 +407,7 @@ def test_what_is_remembered(build: Build) -> None:
     bench.show(*events("a"))
     records = on_disk(bench.state, "message")
     mark = records["oncall", "a", 1, ""]
-    assert (mark.keys(), mark["outcome"]) == ({"done", "outcome"}, "delivered")
+    assert (mark.keys(), mark["outcome"]) == ({"done", "outcome", "incident"}, "delivered")
     assert "done" not in records["backup", "a", 1, ""]
     rest = datetime.fromisoformat(mark["done"]) + HISTORY - bench.clock.now()
     bench.clock.pass_seconds(rest.total_seconds())
