@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from exporter.clock import Clock
+from exporter.clock import Clock, seconds_since
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics
 from exporter.model.events import trace_id
@@ -72,6 +72,7 @@ class Worker:
         self._schedule = Schedule(self._clock, recovering=is_late)
         self._attempts: dict[Future[Delivery | Checked], Attempt] = {}
         self._remarked: set[str] = set()
+        self._started = self._clock.monotonic()
         self.view = TargetView(target)
         self._loop = Loop(f"notify {target}", self.step, failed=self._report_error)
 
@@ -247,14 +248,18 @@ class Worker:
         self._give_up(lost, Outcome.REFUSED if is_refused else Outcome.EXPIRED, delivery.reason)
 
     def _expire(self, retry_for: float) -> None:
-        """Drop messages that are too old; only after a failed attempt, as the clock may jump."""
-        now, under_way = self._clock.now(), self._schedule.under_way
+        """Drop messages that have waited too long; steps of the wall clock do not count."""
+        under_way = self._schedule.under_way
         with self._outbox.lock:
             lane = self._outbox.lane(self.target)
             waiting = [item.id for items in lane.lives.values() for item in items.values()]
         found = self._outbox.find(self.target, [one for one in waiting if one not in under_way])
-        ages = [(one, (now - one.message.at).total_seconds()) for one in found if one.message]
-        self._give_up([one for one, age in ages if age > retry_for], Outcome.EXPIRED)
+        self._give_up([one for one in found if self._waited(one) > retry_for], Outcome.EXPIRED)
+
+    def _waited(self, entry: Waiting) -> float:
+        """Return for how many seconds a message has certainly waited: at least since this process began."""
+        age = seconds_since(entry.queued, self._clock)
+        return self._clock.monotonic() - self._started if age is None else age
 
     def _give_up(self, entries: Sequence[Waiting], outcome: Outcome, reason: str = "too old") -> None:
         if not entries:

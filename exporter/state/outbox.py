@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from exporter.clock import Clock, Moment, moment
 from exporter.model.jobs import Span
 from exporter.model.lifecycle import Life
 from exporter.model.messages import AnyMessage, Message, Outcome, Severity
@@ -102,7 +103,8 @@ class Waiting(NamedTuple):
     """A queued message, with its identity in the outbox; ``message`` is None if it cannot be decoded.
 
     ``attempts`` counts those whose number is limited: the message was refused, or there was no answer.
-    ``services`` are those behind the target that have the message.
+    ``services`` are those behind the target that have the message. ``queued`` is since when it waits, None if
+    that is unknown.
     """
 
     key: str
@@ -110,6 +112,7 @@ class Waiting(NamedTuple):
     message: AnyMessage | None
     attempts: int = 0
     services: tuple[str, ...] = ()
+    queued: Moment | None = None
 
     @property
     def id(self) -> tuple[str, int]:
@@ -119,8 +122,9 @@ class Waiting(NamedTuple):
 class Outbox(Jobs[AnyMessage]):
     """The messages of all targets, in a lane for each; for any number of threads."""
 
-    def __init__(self, journal: Journal, lives: Table[str, Life], spans: Spans) -> None:
+    def __init__(self, journal: Journal, lives: Table[str, Life], spans: Spans, clock: Clock) -> None:
         super().__init__(journal, "message", Record[AnyMessage], spans)
+        self._clock = clock
         self._lives = lives
         self._lanes: dict[str, Lane] = {}
 
@@ -140,7 +144,8 @@ class Outbox(Jobs[AnyMessage]):
     def add(self, transaction: Transaction, messages: Sequence[AnyMessage]) -> None:
         """Add messages in the transaction of the transitions that cause them, unless they are known."""
         if messages:
-            records = [Record[AnyMessage](one) for one in messages]
+            queued = moment(self._clock)
+            records = [Record[AnyMessage](one, queued=queued) for one in messages]
             keys = [JobKey(one.target, one.key, one.sequence) for one in messages]
             self._queue(transaction, zip(keys, records, strict=True), max(message.at for message in messages))
 
@@ -149,7 +154,7 @@ class Outbox(Jobs[AnyMessage]):
             keys = [JobKey(target, *one) for one in ids]
             found = [(key, self.entries[key]) for key in keys if key in self.entries]
         return [
-            Waiting(key.life, key.sequence, record.work, record.attempts, record.services)
+            Waiting(key.life, key.sequence, record.work, record.attempts, record.services, record.queued)
             for key, record in found
             if record.done is None
         ]

@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from exporter.clock import Moment
 from exporter.model.jobs import Span, SpanEvent
 from exporter.state.journal import Journal, K, Table, Transaction, V
 
@@ -77,7 +78,8 @@ class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
 
     ``done`` is when it ended, None while it is pending or running; ``attempts`` counts how often it was
     started. The rest is for messages. ``services`` are those behind a target that have the message, while
-    others do not. ``incident`` is the key of the incident that a done one may have opened, "" for none.
+    others do not. ``queued`` is since when it waits, None if that is unknown. ``incident`` is the key of the
+    incident that it may have opened, once it is done, "" for none.
     """
 
     work: W | None = None
@@ -85,6 +87,7 @@ class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
     done: datetime | None = None
     outcome: str | None = None
     services: tuple[str, ...] = ()
+    queued: Moment | None = None
     incident: str = ""
 
 

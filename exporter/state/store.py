@@ -57,7 +57,7 @@ class Store:
         self._events = _Events(self._journal, "event", str, Life)
         self._watch = Table(self._journal, "watch", str, _Progress)
         self.spans = Spans(self._journal)
-        self.outbox = Outbox(self._journal, self._events, self.spans)
+        self.outbox = Outbox(self._journal, self._events, self.spans, clock)
         self.hook_jobs = HookJobs(self._journal, self.spans)
         self.approvals = Approvals(self._journal, self.spans, clock)
 

@@ -18,6 +18,7 @@ from exporter.notifications.protocol import Request, Send
 from exporter.state.outbox import Lane, Outbox, Waiting
 from tests.bench import Bench, Build
 from tests.builders import raw_event
+from tests.clocks import NOW
 from tests.end_to_end.program import eventually
 from tests.notifications.messages import message
 from tests.notifications.senders import OK
@@ -393,6 +394,29 @@ def test_traces_of_messages(build: Build) -> None:
     found = [span for span in bench.receiver.spans if span.name == "notify oncall"]
     assert [bool(span.error) for span in found] == [False] * 13 + [True]
     assert found[-1].trace_id == trace_id("late")
+
+
+def test_how_long_a_message_waits(build: Build) -> None:
+    """Steps of the clock do not count, restarts do, and after a reboot the time begins anew."""
+    bench = build(ONCALL)
+    bench.sender().answer = lambda _: DOWN
+    bench.show(*events("a"))
+    bench.clock.set_wall(NOW + timedelta(hours=5))
+    bench.advance(1700)
+    bench.restart(after=1700)
+    assert bench.metric("notifications_pending") == 1
+    bench.clock.reboot()
+    bench.kill()
+    bench.advance(3000)
+    assert bench.metric("notifications_pending") == 1
+    bench.advance(1000)
+    assert bench.metric("notifications_total", outcome="expired") == 1
+    bench.show(*events("a", "b"))
+    bench.advance(1700)
+    bench.kill()
+    bench.clock.set_wall(NOW)
+    bench.advance(2200)
+    assert bench.metric("notifications_total", outcome="expired") == 1
 
 
 def marks(bench: Bench) -> list[tuple[str, str]]:
