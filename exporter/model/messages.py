@@ -221,7 +221,8 @@ class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, tag="delivery"):
     ``count`` is how many of the messages a digest contains. ``services`` are those behind the target that
     have the message. ``rendered`` is the message if the target has no address. ``remarks`` are failures of
     the user's templates, by the key of the template. ``attempts`` is how often the message
-    ended the sender process, or 1.
+    ended the sender process, or 1. ``retry_after`` is for how many seconds the target asks to be left alone
+    (the header Retry-After of RFC 9110), None if it does not.
     """
 
     delivered: bool
@@ -233,3 +234,4 @@ class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, tag="delivery"):
     rendered: Rendered | None = None
     remarks: dict[str, str] = {}
     attempts: int = 1
+    retry_after: float | None = None

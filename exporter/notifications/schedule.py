@@ -30,6 +30,8 @@ _UNCERTAIN = {Failure.UNANSWERED, Failure.ENDED}
 # The pauses before retries. After the last attempt a message is given up.
 _PAUSES = {Failure.REFUSED: (10.0, 50.0)} | dict.fromkeys(_UNCERTAIN, (20.0, 300.0))
 MOST_ATTEMPTS_FOR_ONE = 3
+# A target that asks to be left alone for longer is tried again after this.
+LONGEST_RETRY_AFTER = 300.0
 # While the target is down, this many attempts with a digest are followed by one with a single message, as the
 # digest itself may be the cause.
 _DIGESTS_IN_A_ROW = 3
@@ -80,6 +82,8 @@ class Schedule:
         self._accepts_singles = False
         # Since when messages have been waiting, without a moment in which none did.
         self._waiting_since: float | None = None
+        # Until when the target asked to be left alone.
+        self._quiet_until = -math.inf
         self._start_over()
 
     def _start_over(self) -> None:
@@ -120,6 +124,8 @@ class Schedule:
             return Turn(delay=min(later.values()) - now if later else None)
         if self._waiting_since is None:
             self._waiting_since = now
+        if now < self._quiet_until:
+            return Turn(delay=self._quiet_until - now)
         turn = self._choose(lane, blocked, backlog, late=now - self._waiting_since >= SLOW_SECONDS)
         wait = self._wait_for_others(turn.items, now)
         return turn if wait == 0 else Turn(delay=wait)
@@ -143,11 +149,18 @@ class Schedule:
         self._backoff.succeeded()
         self._accepts_singles = not attempt.digest
 
-    def failed(self, ids: Ids, count: int, failure: Failure) -> None:
-        """Record that an attempt with the first messages of its turn failed."""
+    def failed(
+        self, ids: Ids, count: int, failure: Failure, retry_after: float = 0.0, *, partly: bool = False
+    ) -> None:
+        """Record that an attempt with the first messages of its turn failed.
+
+        ``retry_after`` is for how many seconds the target asks to be left alone. If it failed ``partly``,
+        as other services behind it took the message, messages about other events go ahead meanwhile.
+        """
         attempt = self._attempts.pop(ids)
         self.has_failed = True
         took = self._clock.monotonic() - attempt.begun
+        asked = min(retry_after, LONGEST_RETRY_AFTER)
         lives = {life for life, _ in ids[:count]}
         # The message that is refused, or that ends the sender process, is found among single ones.
         is_split = attempt.digest and failure in (Failure.REFUSED, Failure.ENDED)
@@ -159,7 +172,9 @@ class Schedule:
         if is_split:
             return
         for life in lives:
-            self._hold(life, failure, took)
+            self._hold(life, failure, took, least=asked)
+        if not partly:
+            self._quiet_until = max(self._quiet_until, self._clock.monotonic() + asked)
         if failure is not Failure.REFUSED:
             self._failing |= lives
             self._recovering = True
@@ -177,6 +192,7 @@ class Schedule:
     def reset(self, *, waited: bool) -> None:
         """Start over, because of a reload; ``waited`` is true if messages waited for the target to return."""
         self._start_over()
+        self._quiet_until = -math.inf
         self._recovering = self._recovering or waited
 
     @property
@@ -248,13 +264,13 @@ class Schedule:
         # A second message shows whether the target is down.
         return not self._failing
 
-    def _hold(self, life: str, failure: Failure, took: float) -> None:
+    def _hold(self, life: str, failure: Failure, took: float, least: float) -> None:
         hold = self._holds.get(life)
         backoff = hold.backoff if hold else Backoff(self._clock, chance=self._chance)
         pause = backoff.failed(took)
         if pauses := _PAUSES.get(failure):
             pause = pauses[min(backoff.failures, len(pauses)) - 1]
-        self._holds[life] = _Hold(failure, self._clock.monotonic() + pause, backoff)
+        self._holds[life] = _Hold(failure, self._clock.monotonic() + max(pause, least), backoff)
 
     def _forget_all_but(self, lives: Collection[str]) -> None:
         """Forget the failures of events without queued messages."""

@@ -194,7 +194,8 @@ class Worker:
         if self._is_outdated(attempt.plan) or self._loop.stopping:
             self._schedule.dropped(ids)
             return
-        self._schedule.failed(ids, count, delivery.failure)
+        retry_after, partly = delivery.retry_after or 0.0, bool(delivery.services)
+        self._schedule.failed(ids, count, delivery.failure, retry_after, partly=partly)
         self._outbox.note_attempt(self.target, attempt.entries, 0, delivery.services)
         self._failed(attempt, delivery)
         self._expire(attempt.plan.retry_for)
