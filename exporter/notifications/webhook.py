@@ -17,7 +17,7 @@ def cloud_event(message: AnyMessage) -> bytes:
     """Return the CloudEvent of a message; its id is the same for every repetition."""
     names = ["transition", "at", "instance", "severity"]
     if isinstance(message, WatchMessage):
-        subject, facts = message.instance, {}
+        subject, facts = message.instance or message.host, {}
         names += ["since", "error"]
     else:
         subject, facts = message.event.id, msgspec.to_builtins(message.event)

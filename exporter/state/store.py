@@ -25,15 +25,18 @@ _NOTHING_TRACED = TraceJobs()
 
 
 class _Progress(msgspec.Struct, frozen=True):
-    """The progress of the watch, as in `Known`; ``outage`` is the current one.
+    """The progress of the watch, as in `Known`; ``outage`` is the current one, if it was reported.
 
-    ``lost`` is when an earlier state was lost, None once that is over an hour ago.
+    ``lost`` is when an earlier state was lost, None once that is over an hour ago. ``failing`` is since when
+    there is no valid document, None while there is one. ``instance`` is the newest name of this VM.
     """
 
     incarnation: int | None = None
     last_success: UtcTime | None = None
     outage: Outage | None = None
     lost: Moment | None = None
+    failing: Moment | None = None
+    instance: str | None = None
 
 
 class _Events(Table[str, Life]):
@@ -129,6 +132,19 @@ class Store:
     def outage(self) -> Outage | None:
         return self._progress.outage
 
+    @property
+    def last_success(self) -> datetime | None:
+        """The time of a valid document: the last one, or, after a crash, one up to 15 minutes before it."""
+        return self._progress.last_success
+
+    @property
+    def failing(self) -> Moment | None:
+        return self._progress.failing
+
+    @property
+    def instance(self) -> str | None:
+        return self._progress.instance
+
     def record_outage(self, outage: Outage | None, messages: Sequence[WatchMessage]) -> None:
         with self._journal.transaction() as transaction:
             self.outbox.add(transaction, messages)
@@ -136,10 +152,21 @@ class Store:
             transaction.put(self._watch, _PROGRESS, progress)
 
     def note_last_success(self, at: datetime) -> None:
+        self._note(last_success=at)
+
+    def note_valid(self, at: datetime, instance: str | None) -> None:
+        """Record that there was a valid document, and this VM's name if it is known."""
+        self._note(last_success=at, failing=None, instance=instance or self.instance)
+
+    def note_failing(self, since: Moment, last_success: datetime | None) -> None:
+        """Record since when there is no valid document."""
+        self._note(failing=since, last_success=last_success)
+
+    def _note(self, **fields: Any) -> None:
         with self._journal.transaction() as transaction:
-            before = self._progress
-            if before.last_success != at:
-                transaction.put(self._watch, _PROGRESS, replace(before, last_success=at))
+            noted = replace(self._progress, **fields)
+            if noted != self._progress:
+                transaction.put(self._watch, _PROGRESS, noted)
 
     def retry(self) -> None:
         """Retry the disk after a failure, at most every 10 s; call it at every poll."""

@@ -3,8 +3,11 @@
 import logging
 import math
 import platform
+from datetime import timedelta
 
-from exporter.clock import Clock
+from msgspec.structs import replace
+
+from exporter.clock import Clock, Moment, seconds_since
 from exporter.model.messages import Outage, WatchChange
 from exporter.model.views import Snapshot
 from exporter.notifications.notifier import Notifier
@@ -21,37 +24,48 @@ _NOTE_PENDING_SECONDS = 10.0
 class Outages:
     """Reports that an outage begins or ends, once each, also across restarts; used by one thread.
 
-    The state is told the time of the last valid document now and then.
+    The state is told the time of the last valid document now and then, and when polls begin to fail. Of the
+    time before this process, what is certain counts: an outage goes on over restarts within one boot.
     """
 
     def __init__(self, store: Store, notifier: Notifier, clock: Clock) -> None:
         self._store = store
         self._notifier = notifier
         self._clock = clock
-        # The current outage, if it was reported; the time of the last valid document, or of the start.
+        # The current outage, if it was reported.
         self._reported = store.outage
-        self._valid_at, self._valid_since = clock.monotonic(), clock.now()
+        self._last_success = store.last_success
+        # Since when there is no valid document, on the monotonic clock; whether the state says so.
+        age = seconds_since(store.failing, clock)
+        self._valid_at, self._is_failing = clock.monotonic() - (age or 0.0), age is not None
         self._noted_at = -math.inf
 
     def valid(self, seen: Snapshot) -> None:
         """Note a valid document, which ends an outage; ``seen`` is what was known before it."""
         if self._reported is not None:
             self._change(WatchChange.RECOVERED, self._reported, seen)
-        self._valid_at, self._valid_since = self._clock.monotonic(), self._clock.now()
+        self._valid_at, self._last_success = self._clock.monotonic(), self._clock.now()
         is_pending = any(life.event.is_scheduled for life in seen.current)
-        if self._valid_at - self._noted_at >= (_NOTE_PENDING_SECONDS if is_pending else _NOTE_SECONDS):
-            self._noted_at = self._valid_at
-            self._store.note_last_success(self._valid_since)
+        is_due = self._valid_at - self._noted_at >= (_NOTE_PENDING_SECONDS if is_pending else _NOTE_SECONDS)
+        if is_due or self._is_failing or seen.instance not in (None, self._store.instance):
+            self._noted_at, self._is_failing = self._valid_at, False
+            self._store.note_valid(self._last_success, seen.instance)
 
     def invalid(self, seen: Snapshot) -> None:
         """Note a failed poll; an outage begins if there was no valid document for some minutes."""
+        if not self._is_failing:
+            self._is_failing = True
+            self._store.note_failing(Moment(self._clock.boot, self._valid_at), self._last_success)
         blind = self._clock.monotonic() - self._valid_at
         if self._reported is None and blind >= self._notifier.plan.blind_after:
-            outage = Outage(self._valid_since, f"watch/{seen.instance or platform.node()}")
-            self._change(WatchChange.BLIND, outage, seen)
+            since = self._last_success or self._clock.now() - timedelta(seconds=blind)
+            name = seen.instance or self._store.instance or platform.node()
+            self._change(WatchChange.BLIND, Outage(since, f"watch/{name}"), seen)
 
     def _change(self, change: WatchChange, outage: Outage, seen: Snapshot) -> None:
         """Record that an outage begins or ends, with messages about it."""
+        # After a restart the name is not known before IMDS answers.
+        seen = replace(seen, instance=seen.instance or self._store.instance)
         opened = self._store.outbox.opened((outage.key,))
         messages = self._notifier.plan.compose_watch(change, outage, self._clock.now(), seen, opened)
         self._reported = outage if change is WatchChange.BLIND else None

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,7 +12,8 @@ from exporter.errors import ImdsError, PollOutcome
 from exporter.imds.client import ImdsClient
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome
-from exporter.model.messages import WatchChange
+from exporter.model.messages import WatchChange, WatchMessage
+from exporter.notifications.webhook import cloud_event
 from exporter.simulator import Fault
 from exporter.simulator.documents import instance_document
 from exporter.watch.watch import Watch
@@ -432,7 +433,7 @@ def test_an_uneventful_poll_logs_nothing(build: Build, caplog: pytest.LogCapture
     """The same document is noted every 10 s, also with another number; a reset is not reported."""
     bench = build()
     bench.show(raw_event())
-    bench.app._store.note_last_success = noted = Mock()  # type: ignore[method-assign]
+    bench.app._store.note_valid = noted = Mock()  # type: ignore[method-assign]
     caplog.set_level(logging.INFO, "exporter")
     bench.show(raw_event(), wait=60)
     bench.simulator.set_document({"DocumentIncarnation": 0, "Events": [raw_event()]})
@@ -526,3 +527,43 @@ def test_the_clock_is_set_during_an_event(build: Build, step: int, impact: float
     assert (past["outcome"], past["impact_seconds"]) == ("completed", impact)
     assert (past["started"] is None) is (impact is None)
     assert bench.metric("impact_seconds_count", event_type="Freeze") == (impact is not None)
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_an_outage_over_restarts(build: Build, kill: bool) -> None:
+    """It is told after 5 minutes, with the time of the last valid answer and this VM's name, once each."""
+    targets = "[{name: oncall, url: 'json://receiver.test'}, {name: hook, webhook: 'http://hook.test'}]"
+    bench = build(f"notifications: {{targets: {targets}}}")
+    bench.advance(620)
+    last = bench.clock.now()
+    bench.simulator.set_fault(Fault("error"))
+    for minute in range(10):
+        bench.advance(40)
+        assert len(bench.sent()) == (minute >= 5), minute
+        bench.clock.pass_seconds(20)
+        bench.kill() if kill else bench.restart()
+    bench.simulator.set_fault(None)
+    bench.advance(60)
+    events = [json.loads(cloud_event(one.messages[-1])) for one in bench.sender("hook").requests]
+    assert [event["type"].split(".")[1] for event in events] == ["blind", "recovered"]
+    assert {event["subject"] for event in events} == {VM}
+    assert {event["data"]["since"] for event in events} == {events[0]["data"]["since"]}
+    since = datetime.fromisoformat(events[0]["data"]["since"])
+    assert abs((since - last).total_seconds()) <= 1
+    assert "after 10 min" in bench.sent()[1].body
+
+
+def test_an_outage_of_another_boot(build: Build) -> None:
+    """After a reboot the five minutes begin anew; the time of the last valid answer is the true one."""
+    bench = build(ONCALL)
+    bench.outage(200)
+    last = bench.clock.now() - timedelta(seconds=200)
+    bench.simulator.set_fault(Fault("error"))
+    bench.clock.reboot()
+    bench.restart(after=3600)
+    bench.advance(290)
+    assert bench.sent() == []
+    bench.advance(60)
+    message = bench.sender().requests[0].messages[0]
+    assert isinstance(message, WatchMessage)
+    assert abs((message.since - last).total_seconds()) <= 1
