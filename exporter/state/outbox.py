@@ -15,6 +15,9 @@ from exporter.state.jobs import Jobs
 from exporter.state.journal import Journal, Table, Transaction
 from exporter.state.queues import JobKey, Record, Spans
 
+# The number of the record of what a life took over from the one before it; those of transitions begin at 1.
+INHERITED = 0
+
 
 class Item(NamedTuple):
     """A queued message: its event's life, its number in that life, its severity, its place in the queue."""
@@ -175,6 +178,13 @@ class Outbox(Jobs[AnyMessage]):
                 incident = record.work.incident if record.work else record.incident
                 found[key.life].setdefault(key.lane, incident)
         return found
+
+    def inherit(self, transaction: Transaction, former: str, life: str) -> None:
+        """Record that what a life has opened is open for the one that takes its place."""
+        now = self._clock.now()
+        for target, incident in self.opened((former,))[former].items():
+            record = Record[AnyMessage](done=now, outcome=Outcome.DELIVERED, incident=incident)
+            transaction.put(self, JobKey(target, life, INHERITED), record)
 
     def life(self, message: AnyMessage) -> Life | None:
         with self.lock:

@@ -17,7 +17,7 @@ from exporter.model.views import WorkView
 from exporter.state.directory import refuse_unsafe
 from exporter.state.jobs import Approvals, HookJobs
 from exporter.state.journal import Journal, Table
-from exporter.state.outbox import Outbox
+from exporter.state.outbox import INHERITED, Outbox
 from exporter.state.queues import JobKey, Record, Spans
 
 _PROGRESS = "progress"
@@ -103,6 +103,8 @@ class Store:
             return
         over = [one.life.key for one in step.occurrences if one.transition in ENDINGS]
         with self._journal.transaction() as transaction:
+            for former, later in self._replaced(step):
+                self.outbox.inherit(transaction, former, later)
             self.outbox.forget(transaction, step.forgotten)
             self.hook_jobs.forget(transaction, step.forgotten)
             self.hook_jobs.drop(transaction, [*over, *step.forgotten])
@@ -192,7 +194,7 @@ class Store:
         """Return the messages and hook runs of each of these lives, oldest first."""
         found: dict[str, list[WorkView]] = {life: [] for life in lives}
         for key, message in self.outbox.snapshot():
-            if key.life in found:
+            if key.life in found and key.sequence != INHERITED:
                 found[key.life].append(self._work_view("message", key, message))
         for key, run in self.hook_jobs.snapshot():
             if key.life in found:
@@ -216,6 +218,13 @@ class Store:
     @property
     def _progress(self) -> _Progress:
         return self._watch.entries.get(_PROGRESS, _Progress())
+
+    def _replaced(self, step: Step) -> Iterator[tuple[str, str]]:
+        """Yield the lives that end without a transition, each with the one that takes its place."""
+        for former in step.forgotten:
+            before = self._events.entries.get(former)
+            if before is not None and before.ended is None:
+                yield from ((former, one.key) for one in step.changed if one.ids[0] == before.ids[0])
 
     def _outdated(self, now: datetime | None) -> Iterator[str]:
         """Yield the lives that `load` leaves out: no step deletes them."""

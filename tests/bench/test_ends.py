@@ -219,3 +219,18 @@ def test_the_watch_closes_what_it_opened(build: Build) -> None:
     bench.simulator.set_fault(None)
     bench.advance(60)
     assert states(bench) == [(f"watch/{VM}", False), (f"watch/{VM}", True)]
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_an_incident_of_others_that_this_vm_joins(build: Build, kill: bool) -> None:
+    """It goes on under its key, also for a route about others only, and the end for this VM closes it."""
+    bench = build(routed("match: {target: other}"))
+    knows_incidents(bench)
+    bench.show(raw_event(Resources=["WestNO_1"]))
+    bench.show(raw_event())
+    if kill:
+        bench.kill()
+    bench.show(raw_event(**STARTED))
+    assert states(bench) == [(FREEZE_ID, False)]
+    bench.show(wait=5)
+    assert states(bench) == [(FREEZE_ID, False), (FREEZE_ID, True)]
