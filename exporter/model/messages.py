@@ -121,6 +121,7 @@ class Outage(msgspec.Struct, frozen=True):
 
     since: UtcTime
     incident: str
+    never: bool = False
 
     @property
     def key(self) -> str:
@@ -132,8 +133,8 @@ class WatchMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch")
 
     ``key`` identifies the outage; with ``sequence`` (1 for blind, 2 for recovered) and the target it
     identifies the message. ``since`` is the time of the last valid document, or of the exporter's start if
-    there was none; ``at`` is when the change was noticed. Both are aware and in UTC. ``error`` is the last
-    failure of a poll, in words. ``incident`` and ``only_closes`` are as in `Message`.
+    there has ``never`` been one; ``at`` is when the change was noticed. Both are aware and in UTC. ``error``
+    is the last failure of a poll, in words. ``incident`` and ``only_closes`` are as in `Message`.
     """
 
     target: str
@@ -147,6 +148,7 @@ class WatchMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch")
     vm: VirtualMachine = VirtualMachine()
     incident: str = ""
     only_closes: bool = False
+    never: bool = False
 
     @property
     def host(self) -> str:

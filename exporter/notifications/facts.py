@@ -111,7 +111,8 @@ def _approval(event: EventView) -> Iterator[Fact]:
 
 def _watch_facts(message: WatchMessage, now: datetime) -> Iterator[Fact]:
     yield from _whom(message)
-    yield Fact("Last valid answer", _moment(message.since, now))
+    label = "No valid answer since" if message.never else "Last valid answer"
+    yield Fact(label, _moment(message.since, now))
     if message.transition is WatchChange.RECOVERED:
         yield Fact("Recovered", _moment(message.at, now))
     yield Fact("Last error", message.error)

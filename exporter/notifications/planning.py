@@ -135,6 +135,7 @@ class Plan(msgspec.Struct, frozen=True):
                 vm=self._known(snapshot.vm),
                 incident=outage.incident,
                 only_closes=target in unrouted,
+                never=outage.never,
             )
             for target in (*self.watch_targets, *unrouted)
         )

@@ -60,7 +60,8 @@ class Outages:
         if self._reported is None and blind >= self._notifier.plan.blind_after:
             since = self._last_success or self._clock.now() - timedelta(seconds=blind)
             name = seen.instance or self._store.instance or platform.node()
-            self._change(WatchChange.BLIND, Outage(since, f"watch/{name}"), seen)
+            never = self._last_success is None
+            self._change(WatchChange.BLIND, Outage(since, f"watch/{name}", never), seen)
 
     def _change(self, change: WatchChange, outage: Outage, seen: Snapshot) -> None:
         """Record that an outage begins or ends, with messages about it."""

@@ -567,3 +567,18 @@ def test_an_outage_of_another_boot(build: Build) -> None:
     message = bench.sender().requests[0].messages[0]
     assert isinstance(message, WatchMessage)
     assert abs((message.since - last).total_seconds()) <= 1
+
+
+def test_an_outage_from_the_beginning(build: Build) -> None:
+    """Where there was never a valid answer, no message claims one."""
+    bench = build()
+    bench.app.stop()
+    (bench.state / "state.db").unlink()
+    bench.simulator.set_fault(Fault("error"))
+    bench.start(ONCALL)
+    bench.advance(200)
+    bench.kill()
+    bench.advance(120)
+    (sent,) = bench.sent()
+    assert "Last valid answer" not in sent.body
+    assert "No valid answer since: 2026-03-04 " in sent.body
