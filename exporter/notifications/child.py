@@ -113,6 +113,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     threading.stack_size(_STACK_BYTES)
     bound_answers()
+    failures.note_headers()
     with contextlib.suppress(OSError):
         Child(output).serve(sys.stdin.buffer)
     # Attempts in progress do not keep it.

@@ -1,11 +1,15 @@
 """Attempts to send, and the reasons why one failed.
 
 `AppriseResult` only contains that an attempt failed. While a plugin logs an exception that it handles, it is
-the interpreter's current one, so its type is available. The status of an HTTP response is only in the text of
-Apprise's log (docs/decisions/0003-apprise-status.md).
+the interpreter's current one, so its type is available. The status and the body of an HTTP response are only
+in the text of Apprise's log, and its headers in what `http.client` prints at its debug level
+(docs/decisions/0003-apprise-status.md).
 """
 
+import ast
 import contextlib
+import http.client
+import io
 import logging
 import re
 import smtplib
@@ -13,13 +17,22 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
+import msgspec
 import requests
 import urllib3
 
+from exporter.errors import one_line, scrubbed
 from exporter.model.messages import Delivery, Failure
+
+if TYPE_CHECKING:
+    from apprise.logger import NotifyLogEntry
 from exporter.notifications.limits import AnswerTooLargeError, Limits, TimeLimitError
 
 # The message is at fault: too large, or malformed for the service.
@@ -49,6 +62,23 @@ _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], str, Failure], ...] = (
     ((requests.ConnectionError, OSError, smtplib.SMTPException), "the connection failed", Failure.TARGET),
 )
 _STATUS = re.compile(r"\berror=([1-5][0-9][0-9])\b")
+_DETAILS = re.compile(r"Response Details:\s+(.*)", re.DOTALL)
+_GONE = "the address does not exist, or no longer: create a new one in the service, and set it as the URL"
+_REMEDIES = {
+    401: "it does not accept the credentials: correct those in the target's URL",
+    403: "it forbids this: correct the credentials in the target's URL, or what the service lets them do",
+    404: _GONE,
+    410: _GONE,
+}
+# https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3 and https://www.rfc-editor.org/rfc/rfc6585#section-4
+_WITH_RETRY_AFTER = (429, 503)
+_MOST_WAIT = 300.0
+_LONGEST_HEADER = 256
+# Of an answer, what is looked at, as of most plugins' log; and what is shown if it is plain text.
+_MOST_BODY = 2000
+_LONGEST_LINE = 100
+_LONG_PART = 6
+_SEPARATORS = re.compile(r"[/:@?&=#,;\s]+")
 
 
 def attempt(limits: Limits, send: Callable[[], Delivery]) -> Delivery:
@@ -91,33 +121,180 @@ def handled_by(name: str) -> Iterator[Sequence[BaseException]]:
                 cause.__traceback__ = None
 
 
-def of(texts: Iterable[str], errors: Sequence[BaseException]) -> Delivery:
-    """Return why a plugin could not send, from the ``texts`` it logged and the ``errors`` it handled."""
-    found = _STATUS.search("\n".join(texts))
-    return of_errors(errors) if found is None else of_status(int(found[1]))
+class _Headers(io.TextIOBase):
+    """Standard output in place of which `http.client` prints the headers of each answer, a line for each.
+
+    Of the last answer on each thread it keeps ``Retry-After``, all else is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+
+    def write(self, text: str) -> int:
+        line = getattr(self._own, "line", "")
+        if len(line) < _LONGEST_HEADER:
+            line += text[:_LONGEST_HEADER]
+        if text.endswith("\n"):
+            kind, _, rest = line.partition(":")
+            name, _, value = rest.partition(":")
+            if kind == "reply":
+                self._own.retry_after = ""
+            elif kind == "header" and name.strip().lower() == "retry-after":
+                self._own.retry_after = value
+            line = ""
+        self._own.line = line
+        return len(text)
+
+    def taken(self) -> str:
+        """Return the ``Retry-After`` of the last answer on this thread, "" without one, and forget it."""
+        value: str = getattr(self._own, "retry_after", "")
+        self._own.retry_after = ""
+        return value
 
 
-def of_status(status: int) -> Delivery:
-    """Return the result for an HTTP status that is not a success."""
+_headers = _Headers()
+
+
+def note_headers() -> None:
+    """Keep ``Retry-After`` of answers to plugins, which show no header; what this process prints is dropped.
+
+    https://requests.readthedocs.io/en/latest/api/#migrating-to-1-x describes this debug level.
+    """
+    sys.stdout = _headers
+    http.client.HTTPConnection.debuglevel = 1
+
+
+def of(logs: Sequence["NotifyLogEntry"], errors: Sequence[BaseException], secrets: Sequence[str]) -> Delivery:
+    """Return why a plugin could not send, from what it logged and the ``errors`` it handled.
+
+    ``secrets`` are the URLs of the service, none of whose parts is shown.
+    """
+    # At the level debug it logs the message, too, which may contain anything.
+    warnings = "\n".join(entry.message for entry in logs if entry.level != "DEBUG")
+    retry_after, found = _headers.taken(), _STATUS.search(warnings)
+    if found is None:
+        return of_errors(errors, secrets=secrets)
+    bodies = [text[1] for entry in logs if (text := _DETAILS.match(entry.message))]
+    words = said(_unescaped(bodies[-1]), secrets) if bodies else ""
+    return of_status(int(found[1]), words, retry_after)
+
+
+def of_status(status: int, words: str = "", retry_after: str = "") -> Delivery:
+    """Return the result for an HTTP status that is not a success.
+
+    ``words`` are the receiver's own, without secrets, and ``retry_after`` is the header.
+    """
     known = status in set(HTTPStatus)
     reason = f"it answered {status} ({HTTPStatus(status).phrase})" if known else f"it answered {status}"
+    if words:
+        reason += f": {words}".rstrip(".")
     if 300 <= status < 400:
         reason += ", a redirect, which is not followed; correct the target's URL"
-    return Delivery(False, reason, Failure.REFUSED if status in _REFUSED else Failure.TARGET)
+    elif status in _REMEDIES:
+        reason += f"; {_REMEDIES[status]}"
+    wait = seconds_of(retry_after, datetime.now(UTC)) if status in _WITH_RETRY_AFTER else None
+    return Delivery(
+        False, reason, Failure.REFUSED if status in _REFUSED else Failure.TARGET, retry_after=wait
+    )
 
 
-def of_errors(errors: Sequence[BaseException], otherwise: str = "Apprise could not send it") -> Delivery:
+def seconds_of(retry_after: str, now: datetime) -> float | None:
+    """Return the seconds to wait by the header ``Retry-After``, at most 300; None if it cannot be read.
+
+    It is a number of seconds or a date: https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3
+    """
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        # Of a longer one, any number is beyond the limit.
+        return min(float(text[:10]), _MOST_WAIT)
+    try:
+        found = parsedate_to_datetime(text)
+        at = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return min(max((at - now).total_seconds(), 0.0), _MOST_WAIT)
+    except (ValueError, OverflowError):
+        return None
+
+
+def said(body: bytes, secrets: Sequence[str]) -> str:
+    """Return the reason in a receiver's answer, one line without any part of ``secrets``; "" if none.
+
+    That is ``error``, ``description``, ``message`` and the first of ``errors`` of a JSON object, or a short
+    line of plain text.
+    """
+    body = body[:_MOST_BODY]
+    try:
+        found = list(dict.fromkeys(_reasons(msgspec.json.decode(body))))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        line = body.decode(errors="replace").strip()
+        found = [line] if len(line) <= _LONGEST_LINE and line.isprintable() and "<" not in line else []
+    text = ": ".join(found)
+    for part in sorted(_parts(secrets), key=len, reverse=True):
+        # A short part counts as a whole word only: a user named "a" is in every answer.
+        pattern = re.escape(part) if len(part) >= _LONG_PART else rf"(?<!\w){re.escape(part)}(?!\w)"
+        text = re.sub(pattern, "...", text, flags=re.IGNORECASE)
+    return one_line(scrubbed(text))
+
+
+def _reasons(answer: Any) -> Iterator[str]:
+    if isinstance(answer, str):
+        yield answer.strip()
+    elif isinstance(answer, list) and answer:
+        yield from _reasons(answer[0])
+    elif isinstance(answer, dict):
+        for key in ("error", "description", "message", "errors"):
+            yield from filter(None, _reasons(answer.get(key)))
+
+
+def _parts(urls: Sequence[str]) -> set[str]:
+    """Return the parts of URLs that may be secrets: all between separators, as written and decoded."""
+    found = set()
+    for url in urls:
+        address, _, query = url.partition("://")[2].partition("?")
+        values = [value for pair in query.split("&") for value in [pair.partition("=")[2]]]
+        parts = [part for text in (address, *values) for part in _SEPARATORS.split(text)]
+        found |= {shown for part in (*parts, *values) for shown in (part, unquote(part))}
+    return found - {"", "yes", "no"}
+
+
+def _unescaped(text: str) -> bytes:
+    """Return a body as a plugin received it: most log the literal of bytes."""
+    if text.startswith(("b'", 'b"')):
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError):
+            found = ast.literal_eval(text)
+            return found if isinstance(found, bytes) else b""
+    return text.encode(errors="replace")
+
+
+def of_errors(
+    errors: Sequence[BaseException],
+    otherwise: str = "Apprise could not send it",
+    secrets: Sequence[str] = (),
+) -> Delivery:
     """Return the result for exceptions; ``otherwise`` is the reason if they do not say it."""
     chain = [cause for error in errors for cause in _causes(error)]
+    words = next((f": {found}" for error in chain if (found := said(_smtp_words(error), secrets))), "")
     for error in chain:
-        if isinstance(error, smtplib.SMTPDataError) and error.smtp_code >= _MAIL_REFUSED:
-            return Delivery(False, f"it answered {error.smtp_code}", Failure.REFUSED)
+        if isinstance(error, smtplib.SMTPDataError | smtplib.SMTPConnectError | smtplib.SMTPHeloError):
+            is_refused = isinstance(error, smtplib.SMTPDataError) and error.smtp_code >= _MAIL_REFUSED
+            failure = Failure.REFUSED if is_refused else Failure.TARGET
+            return Delivery(False, f"it answered {error.smtp_code}{words}", failure)
         if isinstance(error, smtplib.SMTPServerDisconnected) and isinstance(error.__context__, TimeoutError):
             return Delivery(False, _NO_ANSWER, Failure.UNANSWERED)
     for kinds, reason, failure in _MEANINGS:
         if any(isinstance(error, kinds) for error in chain):
-            return Delivery(False, reason, failure)
+            return Delivery(False, reason + words, failure)
     return Delivery(False, otherwise)
+
+
+def _smtp_words(error: BaseException) -> bytes:
+    """Return what a mail server answered, on one line; b"" for any other error."""
+    answer: bytes | str = b""
+    if isinstance(error, smtplib.SMTPResponseException):
+        answer = error.smtp_error
+    elif isinstance(error, smtplib.SMTPRecipientsRefused) and error.recipients:
+        answer = next(iter(error.recipients.values()))[1]
+    found = answer if isinstance(answer, bytes) else answer.encode(errors="replace")
+    return b" ".join(found.split())
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -66,13 +66,13 @@ class Service:
         self.name = str(plugin.service_name)
         # After a reload another service may be in its place.
         self.identity = hashlib.sha256(plugin.url().encode()).hexdigest()
+        self._secrets = (url, plugin.url())
         connect = READ_SECONDS if self.name == _MAIL else CONNECT_SECONDS
         for key, seconds in (("socket_connect_timeout", connect), ("socket_read_timeout", READ_SECONDS)):
             if getattr(plugin, key) == getattr(type(plugin), key):
                 setattr(plugin, key, seconds)
-        if self.name == _MAIL:
-            # Only at this level does Apprise log an exception of a mail that is being sent.
-            logging.getLogger(_APPRISE_LOGGER).setLevel(logging.DEBUG)
+        # Only at this level does Apprise log what a receiver answered, and the exception of a mail.
+        logging.getLogger(_APPRISE_LOGGER).setLevel(logging.DEBUG)
         plugin.request_rate_per_sec = 0
         # The caller retries, on its own schedule.
         plugin.retry = 0
@@ -132,10 +132,10 @@ class Service:
                 body_format=body_format,
                 notify_type=notify_type,
                 interpret_escapes=False,
-                log_level=logging.WARNING,
+                log_level=logging.DEBUG,
             )
         if not result:
-            return failures.of([entry.message for entry in result.logs()], errors)
+            return failures.of(list(result.logs()), errors, self._secrets)
         if opens:
             self._plugin.store.set(opened, True, expires=_REMEMBERED_SECONDS)
         return Delivery(delivered=True)

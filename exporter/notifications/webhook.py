@@ -1,15 +1,18 @@
 """Webhooks: POST a message as a CloudEvent (https://cloudevents.io, version 1.0, structured JSON)."""
 
+import contextlib
 import platform
 
 import msgspec
 import requests
+from urllib3.exceptions import HTTPError
 
 from exporter.config.addresses import Address
 from exporter.model.messages import AnyMessage, Delivery, WatchMessage
 from exporter.notifications import failures
 from exporter.notifications.failures import CONNECT_SECONDS, READ_SECONDS
 
+_MOST_ANSWER = 2000
 _CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 
 
@@ -37,7 +40,7 @@ def cloud_event(message: AnyMessage) -> bytes:
 
 
 def send(address: Address, message: AnyMessage, traceparent: str) -> Delivery:
-    """Make one attempt; only the status of the answer is read."""
+    """Make one attempt; of an answer that is no success, the first bytes are read for the reason."""
     headers = {"Content-Type": _CONTENT_TYPE} | ({"traceparent": traceparent} if traceparent else {})
     with requests.post(
         address.webhook,
@@ -47,5 +50,12 @@ def send(address: Address, message: AnyMessage, traceparent: str) -> Delivery:
         allow_redirects=False,
         stream=True,
     ) as response:
-        status = response.status_code
-    return Delivery(delivered=True) if 200 <= status < 300 else failures.of_status(status)
+        if 200 <= response.status_code < 300:
+            return Delivery(delivered=True)
+        body = b""
+        # What arrives at once: the status stands, whatever follows.
+        if "content-length" in response.headers:
+            with contextlib.suppress(OSError, HTTPError):
+                body = response.raw.read1(_MOST_ANSWER, decode_content=True)
+        words = failures.said(body, (address.webhook, *map("://{}".format, address.headers.values())))
+        return failures.of_status(response.status_code, words, response.headers.get("retry-after", ""))

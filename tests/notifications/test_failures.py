@@ -3,6 +3,7 @@ import smtplib
 import socket
 import ssl
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 import requests
@@ -54,9 +55,13 @@ def late() -> Exception:
         (requests.ConnectionError(), "the connection failed", Failure.TARGET),
         (circular(), "the connection failed", Failure.TARGET),
         (smtplib.SMTPServerDisconnected(), "the connection failed", Failure.TARGET),
-        (smtplib.SMTPDataError(500, b"no"), "it answered 500", Failure.REFUSED),
-        (smtplib.SMTPDataError(499, b"later"), "the connection failed", Failure.TARGET),
-        (smtplib.SMTPAuthenticationError(535, b"no"), "it does not accept the credentials", Failure.TARGET),
+        (smtplib.SMTPDataError(500, b"no"), "it answered 500: no", Failure.REFUSED),
+        (smtplib.SMTPDataError(499, b"later"), "it answered 499: later", Failure.TARGET),
+        (
+            smtplib.SMTPAuthenticationError(535, b"no"),
+            "it does not accept the credentials: no",
+            Failure.TARGET,
+        ),
         (smtplib.SMTPRecipientsRefused({}), "it does not accept the addresses", Failure.TARGET),
         (late(), "it did not answer in time", Failure.UNANSWERED),
         (ValueError("CANARY"), "Apprise could not send it", Failure.TARGET),
@@ -73,6 +78,55 @@ def test_a_status_says_whose_fault_it_is() -> None:
     assert refused == {400, 413, 414, 415, 422, 431}
     redirects = {status for status in range(100, 600) if "redirect" in failures.of_status(status).reason}
     assert redirects == set(range(300, 400))
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        (" 120 ", 120.0),
+        ("301", 300.0),
+        ("9" * 5000, 300.0),
+        ("Wed, 04 Mar 2026 22:00:30 GMT", 30.0),
+        ("Wed, 04 Mar 2026 21:59:30 GMT", 0.0),
+        ("Thu, 05 Mar 2026 22:00:30 GMT", 300.0),
+        ("", None),
+        ("-1", None),
+        ("1.5", None),
+        ("\N{ARABIC-INDIC DIGIT SEVEN}", None),
+        ("soon", None),
+        ("Wed, 99 Mar 2026 22:00:30 GMT", None),
+    ],
+)
+def test_the_time_to_wait(header: str, seconds: float | None) -> None:
+    """It is in seconds or a date, and at most five minutes."""
+    assert failures.seconds_of(header, datetime(2026, 3, 4, 22, tzinfo=UTC)) == seconds
+
+
+def test_only_answers_that_ask_to_wait_do() -> None:
+    """That are 429 and 503."""
+    waits = {status for status in range(100, 600) if failures.of_status(status, "", "7").retry_after}
+    assert waits == {429, 503}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"error": "bad key ' + b"CANARY%2Fabc" + b'"}', "bad key ..."),
+        (b'{"error": "bad key canary/abc for u"}', "bad key ... for ..."),
+        (b'{"message": "no such user: us"}', "no such user: us"),
+        (b'{"error": "' + b"no, " * 100 + b'"}', ("no, " * 40)[:159] + "\N{HORIZONTAL ELLIPSIS}"),
+        (b'{"errors": [{"message": "a"}, {"message": "b"}], "error": {"code": 7}}', "a"),
+        (b'{"error": 7, "description": null, "errors": []}', ""),
+        (b"[" * 3000, ""),
+        (b"a line\nand another", ""),
+        (b"\xff\xfe", "\N{REPLACEMENT CHARACTER}" * 2),
+        (b"", ""),
+    ],
+)
+def test_what_a_receiver_said(body: bytes, words: str) -> None:
+    """It is short and on one line, without any part of the target's URL."""
+    assert failures.said(body, ("json://u:p@h.test/CANARY%2Fabc?mode=yes",)) == words
 
 
 def test_the_exceptions_of_an_attempt() -> None:

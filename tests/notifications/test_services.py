@@ -72,6 +72,56 @@ def test_the_message_tells_the_truth(proxy: TlsProxy, service: str, text_format:
         assert markup not in found
 
 
+GONE = "the address does not exist, or no longer: create a new one in the service, and set it as the URL"
+SLACK_BOT = "slack://xoxb-1234-1234-4ddbc191d40ee098cbaae6f3523ada2d/#general"
+PUSHOVER = f"pover://{'u' * 30}@{'t' * 30}"
+
+
+UNAUTHORIZED = "it does not accept the credentials: correct those in the target's URL"
+FORBIDDEN = "it forbids this: correct the credentials in the target's URL, or what the service lets them do"
+# The URL and its host, the answer's status and body, and the reason.
+REFUSALS: list[tuple[str, str, int, bytes, str]] = [
+    (SLACK_BOT, "slack.com", 200, b'{"ok": false, "error": "not_in_channel"}', "200 (OK): not_in_channel"),
+    (SLACK, "hooks.slack.com", 404, b"no_service", f"404 (Not Found): no_service; {GONE}"),
+    (SLACK, "hooks.slack.com", 502, b"<html>Bad gateway</html>", "502 (Bad Gateway)"),
+    (
+        *(TELEGRAM, "api.telegram.org", 400),
+        b'{"ok":false,"error_code":400,"description":"Bad Request: chat not found"}',
+        "400 (Bad Request): Bad Request: chat not found",
+    ),
+    (
+        *(PUSHOVER, "api.pushover.net", 400),
+        b'{"user":"invalid","errors":["user identifier is invalid"],"status":0}',
+        "400 (Bad Request): user identifier is invalid",
+    ),
+    (
+        *(TEAMS, "prod-1.logic.azure.com", 401),
+        b'{"error":{"code":"DirectApi","message":"The key is\\nwrong."}}',
+        f"401 (Unauthorized): The key is wrong; {UNAUTHORIZED}",
+    ),
+    (
+        *(PAGERDUTY, "events.pagerduty.com", 400),
+        b'{"message": "Event object is invalid", "errors": ["\'dedup\' is"]}',
+        "400 (Bad Request): Event object is invalid: 'dedup' is",
+    ),
+    (
+        *(DISCORD, "discord.com", 403),
+        b'{"message": "Missing\\u001b[31m Access to ' + b"a" * 68 + b'", "code": 50001}',
+        f"403 (Forbidden): Missing [31m Access to ...; {FORBIDDEN}",
+    ),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_the_reason_of_the_receiver_is_told(
+    proxy: TlsProxy, monkeypatch: pytest.MonkeyPatch, refusal: tuple[str, str, int, bytes, str]
+) -> None:
+    """In its own words, cleaned, with what to do about it where that is known."""
+    url, host, status, body, reason = refusal
+    monkeypatch.setitem(proxy.answers, host, (status, body))
+    assert Direct(url).send(message()).reason == f"it answered {reason}"
+
+
 WORKFLOW = "https://prod-1.logic.azure.com:443/workflows/643e69f83c8944/triggers/manual/paths/invoke"
 
 
@@ -150,8 +200,8 @@ def test_mails_of_an_event_are_a_thread() -> None:
 @pytest.mark.parametrize(
     ("reply", "reason", "failure"),
     [
-        ("554 Message rejected", "it answered 554", Failure.REFUSED),
-        ("451 Try later", "the connection failed", Failure.TARGET),
+        ("554 Message\trejected", "it answered 554: Message rejected", Failure.REFUSED),
+        ("451 Try later", "it answered 451: Try later", Failure.TARGET),
     ],
 )
 def test_a_mail_server_refuses_the_content(reply: str, reason: str, failure: Failure) -> None:

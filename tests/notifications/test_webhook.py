@@ -86,6 +86,14 @@ def test_answers_count_as_those_of_any_target(
     assert found == Delivery(failure is None, reason, failure or Failure.TARGET)
 
 
+def test_the_reason_of_the_receiver_is_told(receiver: Receiver) -> None:
+    """Without the secrets of the URL and of the headers."""
+    receiver.mood, receiver.answer = 400, b'{"message": "abc may not post to /events?x=1: no such scope"}'
+    assert hook(receiver).send(message()).reason == (
+        "it answered 400 (Bad Request): ... may not post to /...?x=...: no such scope"
+    )
+
+
 def test_what_follows_the_status_is_not_read() -> None:
     """An answer that breaks off is one."""
     with serving(then_hang_up(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n")) as server:
