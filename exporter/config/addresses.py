@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -18,6 +18,19 @@ NO_URL = "is not a valid URL; write it like mailto://user:password@example.com"
 _SCHEME = re.compile(r"([A-Za-z0-9][A-Za-z0-9+.-]{0,19})://")
 # The parameter in which Apprise also accepts a password.
 _PASSWORD = re.compile(r"[?&]pass(word)?=[^&]", re.IGNORECASE)
+# What is left around a URL that was copied from text, and is part of none; an apostrophe may be within one.
+_QUOTES = {
+    **dict.fromkeys(
+        "\"'\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb\u2039\u203a", "a quotation mark"
+    ),
+    "`": "a backtick",
+    "<": "an angle bracket",
+    ">": "an angle bracket",
+}
+_AFTER_URL = _QUOTES | {",": "a comma", ";": "a semicolon"}
+_CONTROL = "contains a line break or another control character; remove it"
+_WRITTEN = "@ as %40, : as %3A, / as %2F, ? as %3F, # as %23, & as %26 and ; as %3B"
+_ENCODE = f"in user names, passwords and tokens write {_WRITTEN}"
 _SECRET_HEADER = re.compile("auth|cookie|key|secret|token", re.IGNORECASE)
 # For most services the first part of the URL is a token; for these it is a server's name.
 _WITH_HOST = frozenset(
@@ -126,10 +139,74 @@ def resolve(
                 found.append(address)
     for name, url in zip(names_of_extra(extra), extra, strict=True):
         with mistakes:
-            if not url.strip():
-                raise ConfigurationError(f"--notify: URL {name.removeprefix('notify-')} is empty")
-            found.append(Address(name, url.strip()))
+            address = Address(name, url.strip())
+            if not address.url:
+                raise ConfigurationError(f"{address.place} is empty")
+            if fault := fault_of(address.url):
+                raise ConfigurationError(f"{address.place}: {fault}")
+            found.append(address)
     return tuple(found)
+
+
+def fault_of(url: str) -> str:
+    """Return why a URL, or one of several separated by spaces, would not be used as it was meant, or "".
+
+    Apprise takes quotation marks as part of a token, and what follows a reserved character in a password as
+    the server's name or as a path.
+    """
+    for place, letter, known in (("begins", url[:1], _QUOTES), ("ends", url[-1:], _AFTER_URL)):
+        if letter in known:
+            return f"{place} with {known[letter]}; remove it"
+    for letter in url:
+        if letter in _QUOTES and letter != "'":
+            return f"contains {_QUOTES[letter]}; remove it, or write {quote(letter)} if it belongs there"
+        if not letter.isprintable():
+            return _CONTROL
+    return next(filter(None, map(_fault_of_parts, re.split(r"[\s,]+(?=[A-Za-z0-9+.-]+://)", url))), "")
+
+
+def _fault_of_parts(url: str) -> str:
+    scheme, _, rest = url.lower().partition("://")
+    # https://www.rfc-editor.org/rfc/rfc3986#appendix-B
+    authority, path, query, fragment = re.findall(r"([^/?#]*)([^?#]*)([^#]*)(.*)", rest)[0]
+    given, at, _ = authority.rpartition("@")
+    if "@" in given:
+        return f"has more than one @ before the server's name; {_ENCODE}"
+    if given.count(":") > 1:
+        return f"has more than one : before the @; {_ENCODE}"
+    if ";" in given + path and not scheme.startswith("http"):
+        return f"has a ; before the parameters, and what follows it may be lost; {_ENCODE}"
+    beyond = path + fragment + ("" if scheme.startswith("mailto") else query)
+    if scheme in _WITH_HOST and not at and ":" in authority and "@" in beyond:
+        return f"has an @ after the server's name, which may be part of a password; {_ENCODE}"
+    return ""
+
+
+def _fault_of_value(value: str, before: str, after: str) -> str:
+    """Return why a variable's value cannot stand in a URL between two texts, without repeating it, or "".
+
+    It must not end the part of the URL that it is in. A value that begins the URL may contain all parts.
+    """
+    if not before.strip():
+        return ""
+    if any(not letter.isprintable() for letter in value):
+        return _CONTROL
+    if any(letter in value for letter in _QUOTES if letter != "'"):
+        return "contains quotation marks or angle brackets; remove them, or write them in percent-encoding"
+    beyond = before.partition("://")[2]
+    if "?" in beyond:
+        reserved = "&#"
+    elif "/" in beyond:
+        # Services have channels like #general.
+        value, reserved = value.removeprefix("#"), "?#;"
+    elif "@" in re.split("[/?#]", after)[0]:
+        is_pair = beyond == "" and after.startswith("@") and value.count(":") == 1
+        reserved = "/?#@;[]" + ("" if is_pair else ":")
+    else:
+        reserved = "?#;" if after.strip() else ""
+    if set(reserved) & set(value):
+        return f"contains a character that is reserved in this part of a URL; in it write {_WRITTEN}"
+    return ""
 
 
 def variables(settings: Config) -> frozenset[str]:
@@ -225,21 +302,35 @@ def _url_in_file(path: str, keys: Keys, file: YamlFile) -> str:
     if len(lines) != 1:
         what = "is empty" if not lines else "has more than one URL"
         raise file.error(keys, f"the file {what}; it must contain one Apprise URL")
+    if fault := fault_of(lines[0]):
+        raise file.error(keys, f"the URL in the file {fault}")
     return lines.pop()
 
 
-def _expanded(url: str, keys: Keys, file: YamlFile, environ: Mapping[str, str]) -> str:
-    mistakes = Mistakes()
-    for name in _VARIABLE.findall(url):
+def _expanded(text: str, keys: Keys, file: YamlFile, environ: Mapping[str, str]) -> str:
+    """Return a URL, or the value of a header, with the values of its variables."""
+    mistakes, is_url = Mistakes(), "headers" not in keys
+    for found in _VARIABLE.finditer(text):
+        name = found[1]
         with mistakes:
             # In a shell's syntax for a default, ${NAME:-URL}, the default is a secret, too.
             if not _NAME.fullmatch(name):
                 raise file.error(keys, "${...} must contain only the name of a variable; use ${NAME}")
-            if not environ.get(name):
+            if not (value := environ.get(name)):
                 remedy = "set it, or use url_file" if keys[-1] == "url" else "set it"
                 raise file.error(keys, f"the environment has no variable {quoted(name)}; {remedy}")
+            if is_url:
+                fault = _fault_of_value(value, text[: found.start()], text[found.end() :])
+            else:
+                fault = "" if value.isprintable() else _CONTROL
+            if fault:
+                raise file.error(keys, f"the value of the variable {quoted(name)} {fault}")
     mistakes.check()
-    return _VARIABLE.sub(lambda found: environ[found[1]], url).strip()
+    result = _VARIABLE.sub(lambda found: environ[found[1]], text).strip()
+    if is_url and (fault := fault_of(result)):
+        whole = _VARIABLE.fullmatch(text.strip())
+        raise file.error(keys, f"the value of the variable {quoted(whole[1])} {fault}" if whole else fault)
+    return result
 
 
 def _refuse_url(text: str, keys: Keys, file: YamlFile, wanted: str) -> None:

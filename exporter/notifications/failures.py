@@ -187,7 +187,7 @@ def of_status(status: int, words: str = "", retry_after: str = "") -> Delivery:
     known = status in set(HTTPStatus)
     reason = f"it answered {status} ({HTTPStatus(status).phrase})" if known else f"it answered {status}"
     if words:
-        reason += f": {words}".rstrip(".")
+        reason += ": " + re.sub(r"(?<!\.)\.$", "", words)
     if 300 <= status < 400:
         reason += ", a redirect, which is not followed; correct the target's URL"
     elif status in _REMEDIES:

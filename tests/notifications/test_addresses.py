@@ -107,6 +107,156 @@ def test_targets_that_are_refused(tmp_path: Path, target: str, message: str) -> 
     assert CANARY not in str(caught.value)
 
 
+SERVICES = (
+    f"slack://T1JJ3T3L2/A1BRTD4JD/{CANARY}",
+    f"discord://417421629812345678/{CANARY}",
+    f"tgram://123456789:AAEhBOweik6ad9r_{CANARY}/12315544",
+    f"mailto://oncall:{CANARY}@gmail.com",
+    f"pagerduty://{CANARY}@{CANARY}",
+    f"ntfys://ntfy.example.com/{CANARY}",
+    f"json://u:{CANARY}@h.test/",
+    f"https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/{CANARY}",
+)
+
+
+@pytest.mark.parametrize(
+    ("around", "fault"),
+    [
+        ('"{}"', "begins with a quotation mark; remove it"),
+        ("'{}'", "begins with a quotation mark; remove it"),
+        ("\u201c{}\u201d", "begins with a quotation mark; remove it"),
+        ("\u201e{}\u201c", "begins with a quotation mark; remove it"),
+        ("{}'", "ends with a quotation mark; remove it"),
+        ("`{}`", "begins with a backtick; remove it"),
+        ("<{}>", "begins with an angle bracket; remove it"),
+        ("{},", "ends with a comma; remove it"),
+        ("{};", "ends with a semicolon; remove it"),
+        (
+            "{}\N{LATIN SMALL LETTER A}>b",
+            "contains an angle bracket; remove it, or write %3E if it belongs there",
+        ),
+        ("{}\nabc", "contains a line break or another control character; remove it"),
+    ],
+)
+def test_what_is_left_around_a_url_is_refused(tmp_path: Path, around: str, fault: str) -> None:
+    """Of every service, wherever the URL comes from; a token would be sent with it."""
+    secret = tmp_path / "secret"
+    for url in SERVICES:
+        wrong = around.format(url)
+        places = {
+            "url: '${U}'": f"url: the value of the variable 'U' {fault}",
+            "webhook: '${U}'": f"webhook: the value of the variable 'U' {fault}",
+        }
+        if "\n" not in wrong:
+            literal = "url: '{}'".format(wrong.replace("'", "''"))
+            places |= {
+                f"url_file: {secret}": f"url_file: the URL in the file {fault}",
+                literal: f"url: {fault}",
+            }
+        secret.write_text(wrong)
+        for target, problem in places.items():
+            if target.startswith("webhook") and not wrong.startswith("http"):
+                continue
+            with pytest.raises(ConfigurationError) as caught:
+                plan(tmp_path, f"notifications: {{targets: [{{name: a, {target}}}]}}", U=wrong)
+            assert str(caught.value) == f"{tmp_path / 'c.yml'}:1: notifications.targets[0].{problem}"
+        with pytest.raises(ConfigurationError) as caught:
+            plan(tmp_path, "", (wrong,))
+        assert str(caught.value) == f"--notify: URL 1: {fault}"
+
+
+RESERVED = (
+    "contains a character that is reserved in this part of a URL; in it write @ as %40, : as %3A, / as %2F, "
+    "? as %3F, # as %23, & as %26 and ; as %3B"
+)
+LINE_BREAK = "contains a line break or another control character; remove it"
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "fault"),
+    [
+        *(("url: 'json://u:${V}@h.test'", f"a{letter}{CANARY}", RESERVED) for letter in "/?#@;:[]"),
+        *(("url: 'mailto://${V}:p@h.test'", f"a{letter}{CANARY}", RESERVED) for letter in "@:/"),
+        *(("webhook: 'https://u:${V}@h.test'", f"a{letter}{CANARY}", RESERVED) for letter in "@/?#"),
+        ("url: 'json://${V}@h.test'", f"u:a:{CANARY}", RESERVED),
+        ("url: 'slack://a/b/${V}/'", f"{CANARY}?x", RESERVED),
+        ("url: 'slack://a/b/${V}/'", f"{CANARY}#x", RESERVED),
+        ("url: 'slack://${V}/b/c'", f"{CANARY}?x", RESERVED),
+        ("url: 'mailto://h.test?pass=${V}'", f"a&to={CANARY}", RESERVED),
+        ("url: 'json://u:${V}@h.test'", f"{CANARY}\n", LINE_BREAK),
+        (
+            "url: 'json://u:${V}@h.test'",
+            f'"{CANARY}"',
+            "contains quotation marks or angle brackets; remove them, or write them in percent-encoding",
+        ),
+        (
+            "webhook: 'https://h.test', headers: {X: 'Bearer ${V}'}",
+            *(f"{CANARY}\n", LINE_BREAK),
+        ),
+    ],
+)
+def test_a_value_that_leaves_its_part_of_the_url_is_refused(
+    tmp_path: Path, target: str, value: str, fault: str
+) -> None:
+    """No password decides to which host a message goes; the error names the variable, not the value."""
+    with pytest.raises(ConfigurationError) as caught:
+        plan(tmp_path, f"notifications: {{targets: [{{name: a, {target}}}]}}", V=value)
+    assert str(caught.value).endswith(f": the value of the variable 'V' {fault}")
+    assert CANARY not in str(caught.value)
+
+
+ENCODE = "in user names, passwords and tokens write @ as %40"
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        (f"mailto://u:a@{CANARY}@h.test", "has more than one @ before the server's name"),
+        (f"json://u:a:{CANARY}@h.test", "has more than one : before the @"),
+        (f"json://u:a;{CANARY}@h.test", "has a ; before the parameters, and what follows it may be lost"),
+        (
+            f"ntfy://h.test/{CANARY};{CANARY}",
+            "has a ; before the parameters, and what follows it may be lost",
+        ),
+        (f"json://h.test/ ntfy://u:a@{CANARY}@h.test/a", "has more than one @ before the server's name"),
+        *(
+            (
+                f"json://u:1{letter}{CANARY}@h.test",
+                "has an @ after the server's name, which may be part of a password",
+            )
+            for letter in "/?#"
+        ),
+    ],
+)
+def test_reserved_characters_in_a_password_are_refused(tmp_path: Path, url: str, fault: str) -> None:
+    """Also where the URL is one text, as far as it can be known."""
+    with pytest.raises(ConfigurationError) as caught:
+        plan(tmp_path, "", (url,))
+    assert str(caught.value).startswith(f"--notify: URL 1: {fault}; {ENCODE}")
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "value"),
+    [
+        ("json://u:${V}@h.test", "a%40b%2F%3B'!$&()*+,=~-._%"),
+        ("json://${V}@h.test", "user:password"),
+        ("slack://${V}", f"T1JJ3T3L2/A1BRTD4JD/{CANARY}/#general"),
+        (f"slack://T1JJ3T3L2/A1BRTD4JD/{CANARY}/${{V}}", "#general"),
+        ("tgram://${V}/12315544", f"123456789:AAEhBOweik6ad9r_{CANARY}"),
+        ("mailto://u:p@h.test?to=${V}", "a@example.com,b@example.com"),
+        ("${V}?to=a@example.com", "mailto://u:p@h.test"),
+        ("${V}", " json://h.test/, json://i.test/\n"),
+        ("json://${V}:8080/a?x=1;2", "h.test"),
+    ],
+)
+def test_values_that_stay_in_their_part(tmp_path: Path, url: str, value: str) -> None:
+    """They are used as they are."""
+    expected = url.replace("${V}", value).strip()
+    found = plan(tmp_path, f"notifications: {{targets: [{{name: a, url: '{url}'}}]}}", V=value)
+    assert found.addresses["a"].url == expected
+
+
 @pytest.mark.parametrize(
     ("urls", "message"),
     [
