@@ -18,9 +18,12 @@ def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
     mistakes = Mistakes()
     for file in files:
         with mistakes:
-            loaded, _ = planning.load(file, Overrides(), (), os.environ)
+            loaded, plan = planning.load(file, Overrides(), (), os.environ)
             for keys, text in advice(loaded.config):
                 click.echo(f"warning: {loaded.file.error(keys, text)}", err=True)
+            for name, count in plan.services.items():
+                what = "service" if count == 1 else "services"
+                click.echo(f"{file}: target {name}: {count} {what} with the {plan.addresses[name].label}")
             click.echo(f"{file}: ok")
     if web_config_file is not None:
         with mistakes:

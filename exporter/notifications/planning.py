@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from exporter import files
 from exporter.clock import SystemClock
 from exporter.config import Overrides, Route, Templates, loading, state_directory
 from exporter.config.addresses import Address, names_of_extra, variables
@@ -49,7 +50,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     Messages for a target that is not in ``addresses``, as it is no longer configured, stay queued until they
     are too old. ``storage`` is Apprise's directory. ``marker`` begins all titles. ``node`` is this VM's name
-    in Kubernetes. ``backlogs`` is filled by `check`; until then, messages wait.
+    in Kubernetes. ``backlogs`` is filled by `check`; until then, messages wait. ``services`` is, too: the
+    number of services with a target's tag.
     """
 
     routes: Sequence[Route] = ()
@@ -63,6 +65,7 @@ class Plan(msgspec.Struct, frozen=True):
     watch_after: float = math.inf
     watch_targets: Sequence[str] = ()
     backlogs: dict[str, Backlog] = msgspec.field(default_factory=dict)
+    services: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def blind_after(self) -> float:
@@ -247,6 +250,7 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
         else:
             plan.backlogs[name] = Backlog.EACH if address.webhook else Backlog.DIGEST
     not_taken: dict[str, int] = {}
+    included: list[Path] = []
     for name, future in asked.items():
         address, found = plan.addresses[name], _checked(future)
         if found.problem:
@@ -254,8 +258,12 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
         elif found.failure:
             log.warning(_UNCHECKED, extra={"what": f"target {name}", "reason": found.failure})
         plan.backlogs[name] = found.backlog
-        if address.apprise_config is not None and found.not_taken:
-            not_taken[address.apprise_config[0]] = found.not_taken
+        if address.apprise_config is not None:
+            plan.services[name] = found.services
+            included += map(Path, found.included)
+            if found.not_taken:
+                not_taken[address.apprise_config[0]] = found.not_taken
+    files.warn(included)
     for path, count in not_taken.items():
         extra = {"path": path, "count": count}
         log.warning("file contains services that Apprise does not accept", extra=extra)

@@ -11,16 +11,18 @@ _FORMATS = "https://github.com/caronc/apprise/wiki/config"
 _TOKEN = re.compile(r"\{(\w+)\}")
 
 
-def refusal(address: Address) -> str:
-    """Return why Apprise does not accept an address, and the remedy."""
-    from apprise import Apprise, AppriseConfig
+def refusal(address: Address, *, has_services: bool = False) -> str:
+    """Return why Apprise does not accept an address, and the remedy.
+
+    ``has_services`` is whether it accepts any service of the address's file.
+    """
+    from apprise import Apprise
 
     if address.apprise_config is not None:
         where = "notifications.apprise_config"
-        found = AppriseConfig(paths=address.apprise_config[0]).services()
         missing = f"{where} has no service with this tag that Apprise accepts; add it there"
         unread = f"Apprise accepts no service in the file of {where}; see {_FORMATS}"
-        return missing if found else unread
+        return missing if has_services else unread
     scheme, separator, _ = address.label.partition("://")
     if not separator:
         return NO_URL

@@ -11,7 +11,8 @@ from typing import Any
 
 from exporter.config.addresses import Address
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered, Severity
-from exporter.notifications import failures
+from exporter.notifications import apprisefile, failures
+from exporter.notifications.apprisefile import AppriseFile
 from exporter.notifications.failures import CONNECT_SECONDS, READ_SECONDS
 from exporter.notifications.limits import Limits
 from exporter.notifications.protocol import Checked
@@ -229,17 +230,14 @@ class AppriseTarget:
         return Delivery(False, reason, worst.failure, services=services, retry_after=retry_after)
 
 
-def _plugins(address: Address, storage: str) -> list[Any]:
-    """Return Apprise's plugin objects for an address; none if Apprise does not accept it.
-
-    ``storage`` is the directory for the data of services with incidents; "" keeps it in memory.
-    """
-    from apprise import Apprise, AppriseAsset, AppriseConfig
+def _asset(storage: str) -> Any:
+    """Return Apprise's settings; ``storage`` is the directory for services with incidents, "" for memory."""
+    from apprise import AppriseAsset
 
     # Apprise's texts may contain a URL, so they do not reach this process' handlers.
     logging.getLogger(_APPRISE_LOGGER).propagate = False
     # Without its own time limit Apprise sends on the calling thread.
-    asset = AppriseAsset(
+    return AppriseAsset(
         app_id=_SENDER,
         app_desc=_SENDER,
         async_mode=False,
@@ -250,29 +248,46 @@ def _plugins(address: Address, storage: str) -> list[Any]:
         # A redirect would send the message, and headers with secrets, to another host.
         http_redirects=False,
     )
+
+
+def _plugins(address: Address, storage: str) -> list[Any]:
+    """Return Apprise's plugin objects for an address; none if Apprise does not accept it."""
+    asset = _asset(storage)
+    if address.apprise_config is not None:
+        path, tag = address.apprise_config
+        return _tagged(apprisefile.read(path, asset).plugins, tag)
+    return _added(address.url, asset)
+
+
+def _added(urls: str | Sequence[Any], asset: Any) -> list[Any]:
+    from apprise import Apprise
+
     apprise = Apprise(asset=asset)
-    if address.apprise_config is None:
-        return list(apprise) if apprise.add(address.url) else []
-    path, tag = address.apprise_config
-    apprise.add(AppriseConfig(paths=path, asset=asset))
+    return list(apprise) if apprise.add(urls) else []
+
+
+def _tagged(plugins: Sequence[Any], tag: str) -> list[Any]:
+    from apprise import Apprise
+
+    apprise = Apprise()
+    apprise.add(plugins)
     return list(apprise.find(tag=tag))
 
 
 def check(address: Address) -> Checked:
     """Return the result of checking an address with Apprise."""
-    found = [Service(plugin, address.url) for plugin in _plugins(address, "")]
-    if not found:
-        return Checked(refusal(address))
+    asset, file = _asset(""), AppriseFile()
+    if address.apprise_config is not None:
+        path, tag = address.apprise_config
+        file = apprisefile.read(path, asset)
+        if file.problem:
+            return Checked(file.problem)
+        plugins = _tagged(file.plugins, tag)
+    else:
+        plugins = _added(address.url, asset)
+    if not plugins:
+        return Checked(refusal(address, has_services=bool(file.plugins)))
+    found = [Service(plugin, address.url) for plugin in plugins]
     backlogs = {Backlog.LAST if service.has_incidents else Backlog.DIGEST for service in found}
     backlog = backlogs.pop() if len(backlogs) == 1 else Backlog.EACH
-    not_taken = _not_taken(address.apprise_config[0]) if address.apprise_config else 0
-    return Checked(backlog=backlog, not_taken=not_taken)
-
-
-def _not_taken(path: str) -> int:
-    """Return how many services of a file Apprise does not accept; it logs one error for each."""
-    from apprise import AppriseConfig, LogCapture
-
-    with LogCapture(level=logging.ERROR) as errors:  # type: ignore[no-untyped-call]
-        AppriseConfig(paths=path).services()
-        return len(errors.getvalue().splitlines())
+    return Checked(backlog=backlog, services=len(found), not_taken=file.not_taken, included=file.included)

@@ -122,3 +122,19 @@ def test_the_command(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "exporter", "check-config", *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, text in done.stdout + done.stderr) == (status, True)
+
+
+def test_the_services_of_a_tag_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With those of included files, so that a loss shows."""
+    (tmp_path / "more").write_text("oncall=json://h/1\noncall,chat=json://h/2\n")
+    (tmp_path / "apprise").write_text("include ./more\noncall=json://h/3\n")
+    targets = "[{name: a, tag: oncall}, {name: b, tag: chat}]"
+    assert (
+        check(tmp_path, f"notifications: {{apprise_config: {tmp_path / 'apprise'}, targets: {targets}}}") == 0
+    )
+    file = tmp_path / "exporter.yml"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{file}: target a: 3 services with the tag oncall",
+        f"{file}: target b: 1 service with the tag chat",
+        f"{file}: ok",
+    ]

@@ -325,6 +325,59 @@ def test_tags_of_an_apprise_file(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         plan(tmp_path, f"notifications: {{apprise_config: {tmp_path / 'missing.yml'}}}")
 
 
+CANNOT = "the file cannot be read"
+FURTHER = "includes further files, which is not possible there; include them in"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("a.yml", "include: missing.yml", f"FOLDER/missing.yml: {CANNOT}: No such file or directory"),
+        ("a.cfg", "include .", f"FOLDER: {CANNOT}: it is not a regular file"),
+        ("a.cfg", "include ./large", f"FOLDER/large: {CANNOT}: it has more than 64 KiB"),
+        ("a.cfg", "include ./binary", f"FOLDER/binary: {CANNOT}: it is not text"),
+        (
+            "a.cfg",
+            "\n include nested",
+            "FOLDER/a.cfg:2: Apprise takes this for tags; write include ./ before",
+        ),
+        ("a.cfg", "include ./fifo", f"FOLDER/fifo: {CANNOT}: it is not a regular file"),
+        ("a.cfg", "include ./nested", f"FOLDER/nested: {FURTHER} FOLDER/a.cfg"),
+        ("a.cfg", "include a.cfg", f"FOLDER/a.cfg: {FURTHER} FOLDER/a.cfg"),
+        (
+            "a.cfg",
+            "include wrong.yml",
+            "FOLDER/wrong.yml:3: is not valid YAML: expected ',' or '}'",
+        ),
+        (
+            "a.yml",
+            f"include: ['HTTPS://u:{CANARY}@h.test/x']",
+            "FOLDER/a.yml: includes a 'https' address; only local files can be included",
+        ),
+        ("a.cfg", f"\nx = json://h.test/{CANARY},", "FOLDER/a.cfg:2: the URL ends with a comma; remove it"),
+        (
+            "a.yml",
+            f"urls:\n- json://h.test/{CANARY}`: [{{tag: x}}]\n- json://h.test/,",
+            "FOLDER/a.yml:2: urls[0]: the URL ends with a backtick; remove it",
+        ),
+    ],
+)
+def test_faults_of_apprise_files(tmp_path: Path, name: str, content: str, fault: str) -> None:
+    """A file that loses services is refused; nothing is fetched, and reading is bounded."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "large").write_text("x=json://h.test\n" * 5000)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "nested").write_text("include ./large\nx=json://h.test\n")
+    (tmp_path / "wrong.yml").write_text("urls:\n- {a: {{ b }}\n")
+    (tmp_path / name).write_text(content)
+    text = f"notifications: {{apprise_config: {tmp_path / name}, targets: [{{name: a, tag: x}}]}}"
+    with pytest.raises(ConfigurationError) as caught:
+        plan(tmp_path, text)
+    place = f"{tmp_path / 'c.yml'}:1: notifications.targets[0].tag: "
+    assert str(caught.value).startswith(place + fault.replace("FOLDER", str(tmp_path)))
+    assert CANARY not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("file", "tag", "place"),
     [
@@ -348,11 +401,16 @@ def test_services_of_a_file_that_are_not_taken_are_warned_of(
     monkeypatch.setattr(planning, "SenderProcess", SenderProcess)
     file = tmp_path / "apprise.yml"
     wrong = "".join(f"  - {scheme}://{CANARY}: [{{tag: x}}]\n" for scheme in ("slack", "foo"))
-    file.write_text(f"urls:\n  - json://h/: [{{tag: [x, y]}}]\n{wrong}")
+    more = tmp_path / "more"
+    more.write_text("x=json://i/\n")
+    file.write_text(f"include: more\nurls:\n  - json://h/: [{{tag: [x, y]}}]\n{wrong}")
     file.chmod(0o600)
     targets = "[{name: a, tag: x}, {name: b, tag: y}]"
-    assert list(plan(tmp_path, f"notifications: {{apprise_config: {file}, targets: {targets}}}").addresses)
-    (record,) = caplog.records
+    found = plan(tmp_path, f"notifications: {{apprise_config: {file}, targets: {targets}}}")
+    assert found.services == {"a": 2, "b": 1}
+    readable, record = caplog.records
+    assert readable.getMessage() == "file with secrets is readable by all users"
+    assert vars(readable)["path"] == more
     assert record.getMessage() == "file contains services that Apprise does not accept"
     assert (vars(record)["path"], vars(record)["count"]) == (str(file), 2)
     assert CANARY not in caplog.text

@@ -105,6 +105,27 @@ def test_a_file_that_was_edited(tmp_path: Path, receiver: Receiver) -> None:
     assert [request.path for request in receiver.requests] == ["/old", "/new"]
 
 
+def test_included_files(tmp_path: Path, receiver: Receiver) -> None:
+    """Services of included files get messages, whatever the format: relative files are next to the first."""
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "text.cfg").write_text(f"oncall=json://{receiver.authority}/text\n")
+    (tmp_path / "two words.yaml").write_text(f"urls: [json://{receiver.authority}/yaml: {{tag: oncall}}]\n")
+    absolute = tmp_path / "absolute"
+    absolute.write_text(f"oncall,other=json://{receiver.authority}/absolute\n")
+    yaml = f"include: [more/text.cfg, 'file://{tmp_path}/two%20words.yaml', {absolute}]\nurls: []\n"
+    text = f"include more/text.cfg\ninclude two words.yaml\ninclude {absolute}\n"
+    for name, content in (("main.yml", yaml), ("main.cfg", text)):
+        file = tmp_path / name
+        file.write_text(content)
+        target = Direct(Address("a", apprise_config=(str(file), "oncall")))
+        assert target.backlog is Backlog.DIGEST
+        found = target.send(MESSAGE)
+        assert (found.delivered, len(found.services)) == (True, 3)
+    assert sorted(request.path for request in receiver.requests) == sorted(
+        ["/text", "/yaml", "/absolute"] * 2
+    )
+
+
 def urls(authority: str) -> Sequence[str]:
     """Return URLs with a secret in every place where one can be."""
     return (
