@@ -232,6 +232,7 @@ class App:
             self._options.config_file, self._options.overrides, self._options.notify, os.environ, mistakes
         )
         mistakes.check()
+        loaded.warn()
         return loaded
 
     def _fresh(self) -> tuple[Loaded, Plan]:

@@ -41,10 +41,14 @@ class Mistakes:
         self.problems += error.problems
         return True
 
+    def in_order(self) -> list[str]:
+        """Return the collected problems, each once, by their lines."""
+        return sorted(dict.fromkeys(self.problems), key=_line)
+
     def check(self) -> None:
         """Raise the collected problems, each once, by their lines, as a ConfigurationError."""
         if self.problems:
-            raise ConfigurationError(*sorted(dict.fromkeys(self.problems), key=_line))
+            raise ConfigurationError(*self.in_order())
 
 
 def _line(problem: str) -> int:

@@ -15,20 +15,35 @@ from exporter.web import webfile
 
 def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
     """Print every mistake in the files, and settings without effect; return the exit status."""
-    mistakes = Mistakes()
-    for file in files:
+    checked = [_check(file) for file in files]
+    if web_config_file is not None:
+        mistakes = Mistakes()
         with mistakes:
-            loaded, plan = planning.load(file, Overrides(), (), os.environ)
-            for keys, text in advice(loaded.config):
-                click.echo(f"warning: {loaded.file.error(keys, text)}", err=True)
+            webfile.load(web_config_file)
+        checked.append(_report(web_config_file, mistakes))
+    return 0 if all(checked) else 1
+
+
+def _check(file: Path) -> bool:
+    """Print what is wrong in a file, then what is doubtful; return whether nothing is wrong."""
+    mistakes = Mistakes()
+    with mistakes, planning.opened(file, Overrides(), (), os.environ, mistakes) as (loaded, plan, _):
+        if not mistakes.problems:
             for name, count in plan.services.items():
                 what = "service" if count == 1 else "services"
                 click.echo(f"{file}: target {name}: {count} {what} with the {plan.addresses[name].label}")
-            click.echo(f"{file}: ok")
-    if web_config_file is not None:
-        with mistakes:
-            webfile.load(web_config_file)
-            click.echo(f"{web_config_file}: ok")
-    for problem in mistakes.problems:
+        is_valid = _report(file, mistakes)
+        loaded.warn()
+        for keys, text in advice(loaded.config) if is_valid else ():
+            click.echo(f"warning: {loaded.file.error(keys, text)}", err=True)
+        return is_valid
+    return _report(file, mistakes)
+
+
+def _report(file: Path, mistakes: Mistakes) -> bool:
+    """Print the mistakes in a file, or that there is none; return whether there is none."""
+    for problem in mistakes.in_order():
         click.echo(problem, err=True)
-    return 1 if mistakes.problems else 0
+    if not mistakes.problems:
+        click.echo(f"{file}: ok")
+    return not mistakes.problems

@@ -10,6 +10,7 @@ import click
 
 from exporter.commands import completion
 from exporter.config import IMDS_ADDRESS, Overrides, http_url, parse_endpoint, parse_poll_interval
+from exporter.config.checks import fault_of_name
 from exporter.errors import may_be_secret, quoted
 from exporter.timefmt import parse_duration
 
@@ -39,12 +40,28 @@ def _exporter_url(text: str) -> str:
     return text.rstrip("/")
 
 
+class Flag(click.Option):
+    """A flag that is also an environment variable, which errors about its value name."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        is_variable = ctx is not None and (
+            ctx.get_parameter_source(self.name or "") is click.core.ParameterSource.ENVIRONMENT
+        )
+        return str(self.envvar) if is_variable else super().get_error_hint(ctx)
+
+
+def _instance_name(text: str) -> str:
+    if fault := fault_of_name(text):
+        raise ValueError(fault)
+    return text
+
+
 DURATION = Parsed("duration", parse_duration)
 
 
 def flag(name: str, **settings: Any) -> click.Option:
     word = name.removeprefix("--").replace(".", "_").replace("-", "_")
-    return click.Option([name, word], envvar=f"SCHEDULED_EVENTS_{word.upper()}", **settings)
+    return Flag([name, word], envvar=f"SCHEDULED_EVENTS_{word.upper()}", **settings)
 
 
 def listen_address(default: str) -> click.Option:
@@ -53,7 +70,7 @@ def listen_address(default: str) -> click.Option:
 
 
 def log_level(default: str) -> click.Option:
-    levels = click.Choice(["debug", "info", "warning", "error"])
+    levels = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
     help_text = "Only log messages of this level or above."
     return flag("--log.level", type=levels, default=default, show_default=True, help=help_text)
 
@@ -68,6 +85,7 @@ def common(endpoint: str = IMDS_ADDRESS) -> tuple[click.Option, ...]:
         ),
         flag(
             "--instance.name",
+            type=Parsed("name", _instance_name),
             metavar="NAME",
             help="Name of this VM in the Resources of events.  [default: from IMDS]",
         ),
@@ -89,7 +107,7 @@ WEB_CONFIG = flag(
 )
 LOG_FORMAT = flag(
     "--log.format",
-    type=click.Choice(["logfmt", "json"]),
+    type=click.Choice(["logfmt", "json"], case_sensitive=False),
     default="logfmt",
     show_default=True,
     help="Format of log lines.",

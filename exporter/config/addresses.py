@@ -40,6 +40,9 @@ _WITH_HOST = frozenset(
 )
 
 
+_NOTIFY = "SCHEDULED_EVENTS_NOTIFY"
+
+
 class NotifyUrls(tuple[str, ...]):
     """The URLs of ``--notify``, which are secrets."""
 
@@ -53,7 +56,8 @@ class Address(msgspec.Struct, frozen=True):
     """The address of one target: an Apprise URL, path and tag of an Apprise file, or the URL of a webhook.
 
     The URL and the headers are secrets; only the ``label`` may be shown. ``keys`` is its place in the
-    configuration file, empty for ``--notify``. Without any address, the rendered message is returned.
+    configuration file, empty for ``--notify``; ``flag`` is the flag or variable then. Without any address,
+    the rendered message is returned.
     """
 
     target: str
@@ -62,6 +66,7 @@ class Address(msgspec.Struct, frozen=True):
     webhook: str = ""
     headers: dict[str, str] = {}
     keys: Keys = ()
+    flag: str = "--notify"
 
     @property
     def label(self) -> str:
@@ -73,7 +78,7 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def place(self) -> str:
         """The target as an error names it without a configuration file."""
-        return f"--notify: URL {self.target.removeprefix('notify-')}"
+        return f"{self.flag}: URL {self.target.removeprefix('notify-')}"
 
     def __repr__(self) -> str:
         return f"<{self.target}: {self.label}>"
@@ -137,9 +142,10 @@ def resolve(
         with mistakes:
             if address := _address(target, place, apprise_config, file, environ):
                 found.append(address)
+    is_variable = list(extra) == environ.get(_NOTIFY, "").split()
     for name, url in zip(names_of_extra(extra), extra, strict=True):
         with mistakes:
-            address = Address(name, url.strip())
+            address = Address(name, url.strip(), flag=_NOTIFY if is_variable else "--notify")
             if not address.url:
                 raise ConfigurationError(f"{address.place} is empty")
             if fault := fault_of(address.url):

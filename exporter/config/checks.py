@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from exporter.config import Config, Hook, Notifications, Target
 from exporter.config.kubernetes import DRAIN
 from exporter.config.match import Match, Whom, Window
@@ -25,7 +27,10 @@ _NOT_URLS = (
     ("kubernetes", "node"),
     ("kubernetes", "service_account"),
 )
-_NOT_EXPANDED = (*_NOT_URLS, ("notifications", "apprise_config"), ("web", "external_url"))
+# Where variables are replaced, or are for the program that a hook runs.
+_EXPANDED = ("url", "webhook", "headers", "command")
+# In a template ${{ is a dollar sign before an expression.
+_VARIABLE = re.compile(r"\$\{(?!\{)")
 _NO_VARIABLE = "has a ${...}, which is replaced in addresses and headers of targets only; write the value"
 
 
@@ -36,9 +41,8 @@ def findings(config: Config) -> Iterator[Finding]:
     for section, key in _NOT_URLS:
         if "://" in getattr(getattr(config, section), key):
             yield (section, key), "is a URL, which is not possible here"
-    for section, key in _NOT_EXPANDED:
-        if "${" in getattr(getattr(config, section), key):
-            yield (section, key), _NO_VARIABLE
+    for keys in _unexpanded(config, ()):
+        yield keys, _NO_VARIABLE
     labels: dict[str, str] = {}
     for index, tag in enumerate(config.metrics.tags):
         first = labels.setdefault(label := tag_label(tag), tag)
@@ -64,6 +68,23 @@ def unknown_types(config: Config) -> Iterator[Finding]:
                 known = f"did you mean {near}?" if near else f"known are {', '.join(_KNOWN_TYPES)}"
                 fault = f"{quoted(event_type)} is not a known event type; {known}"
                 yield (*place, "event_types", index), fault
+
+
+def _unexpanded(value: object, place: Keys) -> Iterator[Keys]:
+    """Yield the places of variables that stay as they are written."""
+    if isinstance(value, str):
+        if _VARIABLE.search(value):
+            yield place
+    elif isinstance(value, msgspec.Struct):
+        for field in msgspec.structs.fields(value):
+            if field.name not in _EXPANDED:
+                yield from _unexpanded(getattr(value, field.name), (*place, field.encode_name))
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _unexpanded(inner, (*place, key))
+    elif isinstance(value, tuple):
+        for index, inner in enumerate(value):
+            yield from _unexpanded(inner, (*place, index))
 
 
 def fault_of_name(name: str) -> str:
@@ -95,8 +116,22 @@ def _notifications(settings: Notifications) -> Iterator[Finding]:
 
 def _known_targets(place: Keys, names: Sequence[str], known: Sequence[str]) -> Iterator[Finding]:
     for number, name in enumerate(names):
-        if name not in known:
-            yield (*place, number), f"{quoted(name)} is not a target; {_there_are(known)}"
+        if fault := _unknown(name, "a target", known):
+            yield (*place, number), fault
+
+
+def _unknown(name: str, kind: str, known: Sequence[str]) -> str:
+    """Return the fault of a name that is not known, "" if it is, or may be that of an item without one."""
+    if name in known:
+        return ""
+    from difflib import get_close_matches
+
+    named = [one for one in known if one.strip()]
+    near = next(iter(get_close_matches(name, named)), None)
+    if near is None and named != list(known):
+        return ""
+    shown = f"did you mean {quoted(near)}?" if near else _there_are(named)
+    return f"{quoted(name)} is not {kind}; {shown}"
 
 
 def _target(place: Keys, target: Target, apprise_config: str) -> Iterator[Finding]:
@@ -107,8 +142,6 @@ def _target(place: Keys, target: Target, apprise_config: str) -> Iterator[Findin
         yield place, "has no address; set one of url, url_file, tag or webhook"
     elif target.tag and not apprise_config:
         yield (*place, "tag"), "requires the file that defines it; set notifications.apprise_config"
-    if "${" in target.url_file:
-        yield (*place, "url_file"), _NO_VARIABLE
     if target.webhook and target.templates is not None:
         yield (*place, "templates"), "has no effect on a webhook, which gets the event itself; remove the key"
     yield from _headers(place, target)
@@ -143,8 +176,8 @@ def _approval(config: Config) -> Iterator[Finding]:
             if name == DRAIN and name not in known:
                 fault = f"{DRAIN} never succeeds; set kubernetes.drain.enabled to true and mode to drain"
                 yield (*place, "require_hooks", number), fault
-            elif name not in known:
-                yield (*place, "require_hooks", number), f"{quoted(name)} is not a hook; {_there_are(known)}"
+            elif fault := _unknown(name, "a hook", known):
+                yield (*place, "require_hooks", number), fault
 
 
 def _never_applies(place: Keys, match: Match) -> Iterator[Finding]:

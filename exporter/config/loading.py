@@ -50,6 +50,14 @@ class Loaded(NamedTuple):
             return self.file.error(address.keys, problem)
         return ConfigurationError(f"{address.place}: {problem}")
 
+    def warn(self) -> None:
+        """Log what is doubtful; the caller reports mistakes before it."""
+        # It may be a typo, or a type that Azure added.
+        for keys, doubt in unknown_types(self.config):
+            log.warning("unknown event type", extra={"problem": str(self.file.error(keys, doubt))})
+        path = None if self.file.path == Path() else self.file.path
+        secret_files.warn(addresses.secret_files(self.config.notifications, path))
+
 
 def read(
     file: Path | None,
@@ -58,13 +66,9 @@ def read(
     environ: Mapping[str, str],
     mistakes: Mistakes,
 ) -> Loaded:
-    """Load a configuration with its targets, and log warnings; errors are added to ``mistakes``."""
+    """Load a configuration with its targets; errors are added to ``mistakes``."""
     settings, parsed = load_parsed(file, overrides, mistakes)
     found = addresses.resolve(settings.notifications, urls, parsed, environ, mistakes)
-    # It may be a typo, or a type that Azure added.
-    for keys, doubt in unknown_types(settings):
-        log.warning("unknown event type", extra={"problem": str(parsed.error(keys, doubt))})
-    secret_files.warn(addresses.secret_files(settings.notifications, file))
     loaded = Loaded(settings, parsed, found, urls)
     for address in found:
         # Apprise would find it out, but only once its process has started.
@@ -85,7 +89,7 @@ def load_parsed(path: Path | None, overrides: Overrides, mistakes: Mistakes) -> 
     file = yamlfile.read(path) if path is not None else YamlFile()
     config = _checked(file, mistakes)
     if fault := fault_of_name(overrides.instance_name or ""):
-        raise ConfigurationError(f"instance.name: {fault}")
+        mistakes.problems.append(f"instance.name: {fault}")
     return msgspec.structs.replace(
         config,
         imds=_replace(config.imds, endpoint=overrides.imds_endpoint, poll_interval=overrides.poll_interval),
@@ -114,21 +118,14 @@ def _checked(file: YamlFile, mistakes: Mistakes) -> Config:
 
 def _follows(place: Keys, faulty: Sequence[Keys]) -> bool:
     """Return whether a finding may exist only because a faulty value was left out or replaced."""
-    if "require_hooks" in place and any(
-        _may_name(keys, ("hooks",)) or keys[0] == "kubernetes" for keys in faulty
-    ):
+    hooks, targets, tags = ("hooks",), ("notifications", "targets"), ("notifications", "apprise_config")
+    if "require_hooks" in place and any(keys == hooks or keys[0] == "kubernetes" for keys in faulty):
         return True
-    targets, tags = ("notifications", "targets"), ("notifications", "apprise_config")
-    if "targets" in place[2:-1] and any(_may_name(keys, targets) for keys in faulty):
+    if "targets" in place[2:-1] and targets in faulty:
         return True
     if place[-1:] == ("tag",) and tags in faulty:
         return True
     return any(keys[: len(place)] == place[: len(keys)] for keys in faulty)
-
-
-def _may_name(faulty: Keys, items: Keys) -> bool:
-    """Return whether a faulty value may contain the name of one of these items."""
-    return faulty[: len(items)] == items and (len(faulty) <= len(items) + 1 or faulty[-1] == "name")
 
 
 def convert(file: YamlFile, kind: type[T]) -> T:

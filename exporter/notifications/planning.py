@@ -243,16 +243,16 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
     Mistakes are an invalid template, or an address that Apprise does not accept. What could not be checked is
     logged.
     """
-    mistakes, asked = Mistakes(), {}
+    mistakes = Mistakes()
+    # Of targets with the same name, each is checked.
+    asked = [(one, sender.ask(CheckTarget(one))) for one in loaded.addresses if one.url or one.apprise_config]
     for name, address in plan.addresses.items():
-        if address.url or address.apprise_config:
-            asked[name] = sender.ask(CheckTarget(address))
-        else:
+        if not address.url and not address.apprise_config:
             plan.backlogs[name] = Backlog.EACH if address.webhook else Backlog.DIGEST
     not_taken: dict[str, int] = {}
     included: list[Path] = []
-    for name, future in asked.items():
-        address, found = plan.addresses[name], _checked(future)
+    for address, future in asked:
+        name, found = address.target, _checked(future)
         if found.problem:
             mistakes.problems += loaded.error(address, found.problem).problems
         elif found.failure:
@@ -263,7 +263,8 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
             included += map(Path, found.included)
             if found.not_taken:
                 not_taken[address.apprise_config[0]] = found.not_taken
-    files.warn(included)
+    if not mistakes.problems:
+        files.warn(included)
     for path, count in not_taken.items():
         extra = {"path": path, "count": count}
         log.warning("file contains services that Apprise does not accept", extra=extra)
@@ -273,20 +274,29 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
 
 @contextlib.contextmanager
 def opened(
-    file: Path | None, overrides: Overrides, urls: Sequence[str], environ: Mapping[str, str]
+    file: Path | None,
+    overrides: Overrides,
+    urls: Sequence[str],
+    environ: Mapping[str, str],
+    mistakes: Mistakes | None = None,
 ) -> Iterator[tuple[Loaded, Plan, SenderProcess]]:
     """Load a configuration, check targets and templates, and lend the process that did.
+
+    Errors are added to ``mistakes`` if it is given, and the caller logs the warnings.
 
     Raises:
         ConfigurationError: something is wrong; with file and line where there is one.
     """
-    mistakes = Mistakes()
+    is_strict = mistakes is None
+    mistakes = Mistakes() if mistakes is None else mistakes
     loaded = loading.read(file, overrides, urls, environ, mistakes)
     plan, clock = plan_of(loaded), SystemClock()
     sender = SenderProcess(clock, Health(clock), environment(environ, variables(loaded.config)))
     try:
         mistakes.problems += check(loaded, plan, sender).problems
-        mistakes.check()
+        if is_strict:
+            mistakes.check()
+            loaded.warn()
         yield loaded, plan, sender
     finally:
         sender.stop()

@@ -119,6 +119,37 @@ def test_how_commands_log(monkeypatch: pytest.MonkeyPatch, words: str, style: st
         main(words.split())
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("SCHEDULED_EVENTS_LOG_LEVEL", "loud", "'loud' is not one of 'debug', 'info', 'warning', 'error'."),
+        ("SCHEDULED_EVENTS_POLL_INTERVAL", "1 day", "'1 day' is not a valid duration; write it like 500ms,"),
+        ("SCHEDULED_EVENTS_IMDS_ENDPOINT", "imds", "is not a valid URL; write a URL without path, like"),
+        ("SCHEDULED_EVENTS_INSTANCE_NAME", "vm ", "begins or ends with a space; remove it"),
+        ("SCHEDULED_EVENTS_WEB_ENABLE_LIFECYCLE", "perhaps", "'perhaps' is not a valid boolean."),
+    ],
+)
+def test_errors_name_the_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str, fault: str
+) -> None:
+    """A value of the environment is named by its variable, one of the command line by its flag."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(["run"])
+    assert f"Invalid value for {name}: {fault}" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(["run", "--log.format", "xml"])
+    assert "Invalid value for '--log.format': 'xml'" in capsys.readouterr().err
+
+
+def test_the_log_level_in_capitals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what many other programs take."""
+    monkeypatch.setenv("SCHEDULED_EVENTS_LOG_LEVEL", "INFO")
+    monkeypatch.setattr("exporter.logs.configure", lambda *how: sys.exit(" ".join(how)))
+    with pytest.raises(SystemExit, match=r"^info json$"):
+        main(["run", "--log.format", "JSON"])
+
+
 @pytest.mark.parametrize("name", main.commands)
 def test_help_lines_are_sentences(name: str) -> None:
     """Each explanation of a flag begins with a capital letter and ends with a full stop or a default."""

@@ -137,8 +137,9 @@ def test_an_unknown_event_type_is_taken_and_warned_of(
     file.write_text(
         f"metrics:\n  resources: true\nin_service: {{match: {{event_types: [Freeze, {word}]}}}}\n"
     )
-    settings = loading.read(file, Overrides(), (), {}, Mistakes()).config
-    assert settings.in_service.match.event_types == ("Freeze", word)
+    loaded = loading.read(file, Overrides(), (), {}, Mistakes())
+    loaded.warn()
+    assert loaded.config.in_service.match.event_types == ("Freeze", word)
     (record,) = caplog.records
     assert record.__dict__["problem"] == (
         f"{file}:3: in_service.match.event_types[1]: '{word}' is not a known event type; {hint}"

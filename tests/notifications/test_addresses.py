@@ -270,6 +270,10 @@ def test_flags_that_are_refused(tmp_path: Path, urls: tuple[str, ...], message: 
     with pytest.raises(ConfigurationError) as caught:
         plan(tmp_path, "", urls)
     assert without_page(str(caught.value)) == message
+    with pytest.raises(ConfigurationError) as caught:
+        plan(tmp_path, "", urls, SCHEDULED_EVENTS_NOTIFY=" ".join(urls))
+    if all(map(str.strip, urls)):
+        assert without_page(str(caught.value)) == message.replace("--notify", "SCHEDULED_EVENTS_NOTIFY")
 
 
 @pytest.mark.parametrize(
