@@ -168,7 +168,12 @@ def fault_of(url: str) -> str:
             return f"contains {_QUOTES[letter]}; remove it, or write {quote(letter)} if it belongs there"
         if not letter.isprintable():
             return _CONTROL
-    return next(filter(None, map(_fault_of_parts, re.split(r"[\s,]+(?=[A-Za-z0-9+.-]+://)", url))), "")
+    return next(filter(None, map(_fault_of_parts, separate(url))), "")
+
+
+def separate(urls: str) -> list[str]:
+    """Return the URLs in a text, which may have several, separated by spaces or commas."""
+    return re.split(r"[\s,]+(?=[A-Za-z0-9+.-]+://)", urls)
 
 
 def _fault_of_parts(url: str) -> str:

@@ -249,27 +249,33 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
     for name, address in plan.addresses.items():
         if not address.url and not address.apprise_config:
             plan.backlogs[name] = Backlog.EACH if address.webhook else Backlog.DIGEST
-    not_taken: dict[str, int] = {}
-    included: list[Path] = []
-    for address, future in asked:
-        name, found = address.target, _checked(future)
+    results = [(address, _checked(future)) for address, future in asked]
+    for address, found in results:
         if found.problem:
             mistakes.problems += loaded.error(address, found.problem).problems
         elif found.failure:
-            log.warning(_UNCHECKED, extra={"what": f"target {name}", "reason": found.failure})
-        plan.backlogs[name] = found.backlog
+            what = {"what": f"target {address.target}", "reason": found.failure}
+            log.warning(_UNCHECKED, extra=what)
+        plan.backlogs[address.target] = found.backlog
         if address.apprise_config is not None:
-            plan.services[name] = found.services
-            included += map(Path, found.included)
-            if found.not_taken:
-                not_taken[address.apprise_config[0]] = found.not_taken
-    if not mistakes.problems:
-        files.warn(included)
-    for path, count in not_taken.items():
-        extra = {"path": path, "count": count}
-        log.warning("file contains services that Apprise does not accept", extra=extra)
+            plan.services[address.target] = found.services
     _check_templates(loaded, sender, mistakes)
+    if not mistakes.problems:
+        _warn(loaded, results)
     return mistakes
+
+
+def _warn(loaded: Loaded, results: Sequence[tuple[Address, Checked]]) -> None:
+    """Log what is doubtful about targets."""
+    files.warn(Path(name) for _, found in results for name in found.included)
+    for address, found in results:
+        for doubt in found.doubts:
+            log.warning("unknown parameter", extra={"problem": str(loaded.error(address, doubt))})
+    not_taken = {one.apprise_config[0]: found.not_taken for one, found in results if one.apprise_config}
+    for path, count in not_taken.items():
+        if count:
+            extra = {"path": path, "count": count}
+            log.warning("file contains services that Apprise does not accept", extra=extra)
 
 
 @contextlib.contextmanager

@@ -65,9 +65,10 @@ class Sending(msgspec.Struct, frozen=True, tag="sending"):
 class Checked(msgspec.Struct, frozen=True, omit_defaults=True, tag="checked"):
     """The result of a check: ``problem`` is what is wrong, with the remedy.
 
-    ``gap`` is why a template fails if Azure leaves something out. ``services`` is the number of
-    services behind an address, ``not_taken`` that of those in its Apprise file that Apprise does not accept,
-    and ``included`` are the files that it includes. ``failure`` is why there is no result.
+    ``gap`` is why a template fails if Azure leaves something out. ``services`` is the number of services
+    behind an address. ``not_taken`` is the number of those in its Apprise file that Apprise does not accept,
+    and ``included`` are the files that this file includes. ``doubts`` are about parameters of its URL.
+    ``failure`` is why there is no result.
     """
 
     problem: str = ""
@@ -76,6 +77,7 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True, tag="checked"):
     services: int = 0
     not_taken: int = 0
     included: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     failure: str = ""
 
 

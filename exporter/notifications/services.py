@@ -4,12 +4,15 @@ import hashlib
 import logging
 import queue
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
-from exporter.config.addresses import Address
+from exporter.config.addresses import Address, separate
+from exporter.errors import quoted
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered, Severity
 from exporter.notifications import apprisefile, failures
 from exporter.notifications.apprisefile import AppriseFile
@@ -290,4 +293,23 @@ def check(address: Address) -> Checked:
     found = [Service(plugin, address.url) for plugin in plugins]
     backlogs = {Backlog.LAST if service.has_incidents else Backlog.DIGEST for service in found}
     backlog = backlogs.pop() if len(backlogs) == 1 else Backlog.EACH
-    return Checked(backlog=backlog, services=len(found), not_taken=file.not_taken, included=file.included)
+    return Checked(
+        backlog=backlog,
+        services=len(found),
+        not_taken=file.not_taken,
+        included=file.included,
+        doubts=tuple(_misspelt(address.url, plugins)),
+    )
+
+
+def _misspelt(urls: str, plugins: Sequence[Any]) -> Iterator[str]:
+    """Yield each parameter that a service ignores, and the one that is likely to be meant."""
+    parts = separate(urls)
+    # In an address as the service shows it, parameters are the service's own.
+    for url, plugin in zip(parts, plugins, strict=True) if len(parts) == len(plugins) else ():
+        known = [*plugin.template_args, *plugin.template_tokens]
+        for pair in () if url.lower().startswith("http") else url.partition("?")[2].split("&"):
+            name = unquote(pair.partition("=")[0]).lower()
+            near = next(iter(get_close_matches(name, known)), name)
+            if name not in known and near != name and name[:1] not in ("+", "-", ":"):
+                yield f"the service has no parameter {quoted(name)}; did you mean {near}?"

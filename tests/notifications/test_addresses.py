@@ -420,6 +420,18 @@ def test_services_of_a_file_that_are_not_taken_are_warned_of(
     assert CANARY not in caplog.text
 
 
+def test_misspelt_parameters_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Apprise ignores them without a word; the warning says which is likely to be meant."""
+    url = (
+        "mailto://u:p@h.test?too=a@h.test&formatt=text&from=b@h.test&Mode=ssl&+Too=x json://i.test?x=1&-too=1"
+    )
+    native = f"https://discord.com/api/webhooks/123456789012345678/{'a' * 68}?formatt=text"
+    plan(tmp_path, f"notifications: {{targets: [{{name: a, url: '{url}'}}]}}", (native,))
+    problems = [vars(one)["problem"] for one in caplog.records if one.getMessage() == "unknown parameter"]
+    place = f"{tmp_path / 'c.yml'}:1: notifications.targets[0].url: the service has no parameter"
+    assert problems == [f"{place} 'too'; did you mean to?", f"{place} 'formatt'; did you mean format?"]
+
+
 def test_what_cannot_be_checked_is_no_mistake(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
