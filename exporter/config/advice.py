@@ -2,20 +2,26 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from exporter.config import Config, Mode, Rule
+from msgspec.structs import replace
+
+from exporter.config import Config, Hook, Mode, Rule
 from exporter.config.checks import Finding
 from exporter.config.match import STATUSES_AT, Match, Whom
 from exporter.config.yamlfile import Keys
 from exporter.errors import program, quoted
-from exporter.model.events import EVENT_STATUSES, STARTED
-from exporter.model.lifecycle import Transition
+from exporter.model.events import EVENT_STATUSES, SCHEDULED, STARTED
+from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.timefmt import format_duration
 
 # Transitions of an event that has not been approved yet.
 _BEFORE_APPROVAL = {Transition.ADVISED, Transition.SCHEDULED, Transition.UPDATED, Transition.IMMINENT}
+
+# At these a hook may begin what is to be undone at the end.
+_BEGINNINGS = {Transition.SCHEDULED, Transition.IMMINENT, Transition.STARTED}
+_INTERPRETERS = ("bash", "cmd", "env", "powershell", "pwsh", "python", "python3", "sh", "sudo")
 
 _REMEDY = "for the time shortly before the start, add {} to events.imminent and use transitions: [imminent]"
 
@@ -29,6 +35,7 @@ def advice(config: Config) -> Iterator[Finding]:
         yield ("notifications", "watch", "after"), problem
     yield from _routes(config)
     yield from _rules(config)
+    yield from _undone(config.hooks)
     for index, hook in enumerate(config.hooks):
         yield from _match(("hooks", index, "match"), hook.match, config)
         if hook.command and (reason := _not_executable(hook.command[0])):
@@ -58,6 +65,75 @@ def _match(place: Keys, match: Match, config: Config) -> Iterator[Finding]:
     if transitions is not None or all(threshold > bound for threshold in config.events.imminent):
         remedy = _REMEDY.format(format_duration(bound))
         yield (*place, "max_notice"), f"is compared only when a transition happens; {remedy}"
+
+
+def _undone(hooks: Sequence[Hook]) -> Iterator[Finding]:
+    """Warn of what a hook begins, and another one undoes at some ends of the event only.
+
+    A hook without transitions tells them apart itself.
+    """
+    beginning = [one for one in hooks if _BEGINNINGS & set(one.match.transitions or ())]
+    for index, hook in enumerate(hooks):
+        undoing = _undoing(hook, hooks, beginning) if hook in beginning else []
+        is_late = set(hook.match.transitions or ()) <= {Transition.STARTED, *ENDINGS}
+        left: dict[str, list[Transition]] = {}
+        for event_type in (hook.match.event_types or ("",)) if undoing else ():
+            match = replace(hook.match, event_types=(event_type,) if event_type else None)
+            for end in (Transition.COMPLETED,) if is_late else ENDINGS:
+                if not any(_runs(one.match, match, end) for one in undoing):
+                    left.setdefault(event_type, []).append(end)
+        if left:
+            kinds = " or ".join(left)
+            what = f"an event of type {kinds}" if kinds else "an event"
+            how = " or ".join(end for end in ENDINGS if any(end in missing for missing in left.values()))
+            names = " and ".join(quoted(one.name) for one in undoing)
+            reason = f"{names} may not run then; if it is to undo it, widen its match"
+            yield ("hooks", index), f"what it begins may stay where {what} is {how}: {reason}"
+
+
+def _undoing(hook: Hook, hooks: Sequence[Hook], beginning: Sequence[Hook]) -> list[Hook]:
+    """Return the hooks that are likely to undo what a hook begins.
+
+    These are hooks of its program that run at an end. If there is none, they are those that run at ends only
+    and match all that it matches, or nothing that any hook begins.
+    """
+    ends = [one for one in hooks if not set(ENDINGS).isdisjoint(one.match.transitions or ENDINGS)]
+    if own := [one for one in ends if _program(one.command) == _program(hook.command)]:
+        return own
+    programs = {_program(one.command) for one in beginning}
+    found = []
+    for one in ends:
+        if set(one.match.transitions or Transition) <= set(ENDINGS) and _program(one.command) not in programs:
+            undone = [other for other in beginning if _covers(_lasting(one.match), _lasting(other.match))]
+            if hook in undone or not (undone or _differing(one.match, hook.match)):
+                found.append(one)
+    return found
+
+
+def _lasting(match: Match) -> Match:
+    """Return a match without what is different at the beginning and at the end of an event."""
+    return replace(match, transitions=None, statuses=None, windows=None, min_notice=None, max_notice=None)
+
+
+def _runs(undoing: Match, beginning: Match, end: Transition) -> bool:
+    """Return whether a hook certainly runs at the end of an event for which another ran at its beginning."""
+    # The time of the end is not known before, nor is the notice then.
+    is_timed = (undoing.windows, undoing.min_notice, undoing.max_notice) != (None, None, None)
+    status = STARTED if end is Transition.COMPLETED else SCHEDULED
+    return (
+        not is_timed
+        and end in (undoing.transitions or ENDINGS)
+        and status in (undoing.statuses or EVENT_STATUSES)
+        and _covers(_lasting(undoing), _lasting(beginning))
+    )
+
+
+def _program(command: Sequence[str]) -> str:
+    """Return the program of a hook: of a shell or another interpreter, what it runs."""
+    words = [word for word in command if not word.startswith("-")]
+    while len(words) > 1 and Path(words[0]).stem in _INTERPRETERS:
+        words.pop(0)
+    return words[0] if words else ""
 
 
 def _rules(config: Config) -> Iterator[Finding]:
@@ -154,13 +230,20 @@ def _apart(hook: Match, rule: Match) -> str:
         return "it runs for none of the transitions before the approval"
     if hook.statuses is not None and "Scheduled" not in hook.statuses:
         return "it runs for no Scheduled event"
-    for field in ("event_types", "event_sources"):
-        ours, theirs = getattr(hook, field), getattr(rule, field)
-        if ours is not None and theirs is not None and not set(ours) & set(theirs):
-            return f"they have no {field} in common"
+    if field := _differing(hook, rule):
+        return f"they have no {field} in common"
     pairs = ((hook, rule), (rule, hook))
     if any((one.min_duration or 0) > _most(other.max_duration) for one, other in pairs):
         return "they have no duration in common"
+    return ""
+
+
+def _differing(one: Match, other: Match) -> str:
+    """Return the key of two matches whose values have nothing in common, or ""."""
+    for field in ("event_types", "event_sources"):
+        ours, theirs = getattr(one, field), getattr(other, field)
+        if ours is not None and theirs is not None and not set(ours) & set(theirs):
+            return field
     return ""
 
 

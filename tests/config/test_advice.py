@@ -67,6 +67,87 @@ def test_what_cannot_act(tmp_path: Path, text: str, key: str, problem: str) -> N
     assert warning.endswith(f": {key}: {problem}")
 
 
+PAIR = """\
+hooks:
+  - {name: out, command: [/bin/sh, -e, PROGRAM, out], match: {%s}}
+  - {name: back, command: [/bin/ls, back], match: {%s}}
+"""
+STAYS = "what it begins may stay where"
+BACK = "'back' may not run then; if it is to undo it, widen its match"
+ALL_ENDS = "transitions: [completed, cancelled, vanished]"
+
+
+@pytest.mark.parametrize(
+    ("begins", "undoes", "where"),
+    [
+        ("transitions: [scheduled]", "transitions: [completed]", "an event is cancelled or vanished"),
+        ("transitions: [started]", "transitions: [cancelled]", "an event is completed"),
+        (
+            *(
+                "transitions: [scheduled], event_types: [Reboot, Freeze]",
+                f"{ALL_ENDS}, event_types: [Reboot]",
+            ),
+            "an event of type Freeze is completed or cancelled or vanished",
+        ),
+        (
+            *("transitions: [imminent]", f"{ALL_ENDS}, statuses: [Started]"),
+            "an event is cancelled or vanished",
+        ),
+        *(
+            (
+                "transitions: [scheduled, started]",
+                f"{ALL_ENDS}, {key}",
+                "an event is completed or cancelled or vanished",
+            )
+            for key in (
+                "windows: [{days: [sun]}]",
+                "max_notice: 1h",
+                "min_duration: 9s",
+                "event_sources: [User]",
+            )
+        ),
+        ("transitions: [scheduled], target: any", ALL_ENDS, "an event is completed or cancelled or vanished"),
+    ],
+)
+def test_what_a_hook_begins_and_none_undoes(tmp_path: Path, begins: str, undoes: str, where: str) -> None:
+    """A hook that runs at fewer ends than another had beginnings is a warning, whatever its program."""
+    for program in ("/bin/ls", "/bin/cat"):
+        text = PAIR.replace("PROGRAM", program) % (begins, undoes)
+        found = [one for one in warnings(tmp_path, text) if STAYS in one]
+        assert [one.partition(":2: ")[2] for one in found] == [f"hooks[0]: {STAYS} {where}: {BACK}"]
+
+
+@pytest.mark.parametrize(
+    ("begins", "undoes"),
+    [
+        ("transitions: [scheduled], event_types: [Reboot], min_duration: 9s", ALL_ENDS),
+        ("transitions: [started], windows: [{days: [sun]}]", "transitions: [completed]"),
+        ("transitions: [scheduled]", ""),
+        ("", "transitions: [completed]"),
+        ("transitions: [updated]", "transitions: [completed]"),
+        ("transitions: [scheduled]", "transitions: [started]"),
+    ],
+)
+def test_what_a_hook_begins_and_another_undoes(tmp_path: Path, begins: str, undoes: str) -> None:
+    """There is no warning, nor where nothing is undone at all."""
+    for program in ("/bin/ls", "/bin/cat"):
+        text = PAIR.replace("PROGRAM", program) % (begins, undoes)
+        assert not [one for one in warnings(tmp_path, text) if STAYS in one]
+
+
+def test_what_is_undone_for_another_hook(tmp_path: Path) -> None:
+    """A hook that undoes all of what one begins has nothing to do with what others do."""
+    pair = PAIR.replace("PROGRAM", "/bin/cat") % (
+        ("event_types: [Reboot], transitions: [scheduled]"),
+        (f"event_types: [Reboot], {ALL_ENDS}"),
+    )
+    others = "- {name: log, command: [/bin/true], match: {transitions: [scheduled, imminent]}}\n"
+    thaw = "- {name: thaw, command: [/bin/df], match: {event_types: [Freeze], transitions: [completed]}}"
+    assert not [one for one in warnings(tmp_path, f"{pair}  {others}") if STAYS in one]
+    drain = "- {name: drain, command: [/bin/cat], match: {event_types: [Reboot], transitions: [scheduled]}}\n"
+    assert not [one for one in warnings(tmp_path, f"hooks:\n{drain}{thaw}") if STAYS in one]
+
+
 @pytest.mark.parametrize(
     ("match", "reason"),
     [
