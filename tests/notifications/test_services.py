@@ -122,6 +122,12 @@ def test_the_reason_of_the_receiver_is_told(
     assert Direct(url).send(message()).reason == f"it answered {reason}"
 
 
+DIRECT = "/powerautomate/automations/direct"
+POWER = f"default0123456789ab.cd.environment.api.powerplatform.com:443{DIRECT}"
+INVOKE = (
+    "/workflows/0a1b2c3d4e5f/triggers/manual/paths/invoke"
+    "?api-version=1&sp=%2Ftriggers%2Fmanual%2Frun&sv=1.0&sig=aB3-_dEfGhIjKlMnOpQrStUvWxYz0123456789abcde"
+)
 WORKFLOW = "https://prod-1.logic.azure.com:443/workflows/643e69f83c8944/triggers/manual/paths/invoke"
 
 
@@ -130,6 +136,7 @@ WORKFLOW = "https://prod-1.logic.azure.com:443/workflows/643e69f83c8944/triggers
     [
         (f"https://discord.com/api/webhooks/123456789012345678/{'a' * 68}", "123456789012345678/" + "a" * 68),
         (f"{WORKFLOW}?api-version=2016-06-01&sig=signature12345678901234567890", "643e69f83c8944/triggers/"),
+        *((f"https://{POWER}{cu}{INVOKE}", f"{DIRECT}{cu}{INVOKE}") for cu in ("", "/cu/26")),
         ("https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ", "T1JJ3T3L2/A1BRT"),
         (f"{SLACK} {DISCORD}", "T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"),
     ],
