@@ -75,8 +75,6 @@ class Service:
         for key, seconds in (("socket_connect_timeout", connect), ("socket_read_timeout", READ_SECONDS)):
             if getattr(plugin, key) == getattr(type(plugin), key):
                 setattr(plugin, key, seconds)
-        # Only at this level does Apprise log what a receiver answered, and the exception of a mail.
-        logging.getLogger(_APPRISE_LOGGER).setLevel(logging.DEBUG)
         plugin.request_rate_per_sec = 0
         # The caller retries, on its own schedule.
         plugin.retry = 0
@@ -129,6 +127,8 @@ class Service:
         self._set_fields(rendered)
         if self.name == _PAGER_DUTY:
             title, body, body_format = "", rendered.title, "text"
+        # Only at this level does Apprise log what a receiver answered, and the exception of a mail.
+        logging.getLogger(_APPRISE_LOGGER).setLevel(logging.DEBUG)
         with failures.handled_by(_APPRISE_LOGGER) as errors:
             result = self._sending.notify(
                 body=body,
