@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import overload
 
 from exporter.errors import quoted
@@ -38,6 +39,7 @@ def parse_number(text: str) -> float:
 _UNITS = {"y": 31_536_000.0, "w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 # Longer ones would exceed the range of datetimes.
 _LONGEST = 100 * _UNITS["y"]
+_LONGEST_RETRY_AFTER = 300.0
 # Compiled on first use, as many starts need no durations.
 _FORM = "(?a)" + "".join(rf"(?:(\d+){unit})?" for unit in _UNITS)
 
@@ -73,3 +75,19 @@ def parse_duration(value: object) -> float:
     if seconds > _LONGEST:
         raise ValueError(f"{quoted(text)} is too long; write at most 100y")
     return seconds
+
+
+def parse_retry_after(value: str, now: datetime) -> float | None:
+    """Return the seconds to wait by the header ``Retry-After``, at most 300; None if it cannot be read.
+
+    It is a number of seconds or a date: https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3
+    """
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), _LONGEST_RETRY_AFTER)
+    try:
+        at = parsedate_to_datetime(text)
+        seconds = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds()
+    except (ValueError, OverflowError):
+        return None
+    return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER)

@@ -12,7 +12,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from exporter.config import API_VERSIONS, AUTO, DISCOVER
 from exporter.errors import ImdsError, PollOutcome, cause, one_line
 from exporter.imds.refusals import EVENTS_PATH, INSTANCE_PATH, remedy
 from exporter.model.vm import VirtualMachine, decode_instance
+from exporter.timefmt import parse_retry_after
 from exporter.transport import Answer, LargeAnswerError, Request, Transport
 from exporter.work import Backoff
 
@@ -50,7 +51,6 @@ _ASK_AGAIN_SECONDS = 24 * 3600.0
 _UNKNOWN_VERSION = (400, 404)
 # More would use up the requests that all programs on this VM share.
 _MOST_VERSIONS_ASKED = 5
-_LONGEST_RETRY_AFTER = 300.0
 _RETRY_AFTER = (429, 503)
 # A command does not wait any longer in silence.
 _COMMAND_PATIENCE = 10.0
@@ -324,7 +324,7 @@ class ImdsClient:
         message += (f": {excerpt}" if excerpt else "") + (f"; {advice}" if advice else "")
         wait = 0.0
         if answer.status in _RETRY_AFTER:
-            wait = _retry_after(answer.header(b"retry-after"), self._clock.now())
+            wait = parse_retry_after(answer.header(b"retry-after"), self._clock.now()) or 0.0
         reason = PollOutcome.THROTTLED if answer.status == 429 else PollOutcome.HTTP_ERROR
         return ImdsError(reason, message, answer.status, retry_after=wait, newest_versions=versions)
 
@@ -340,19 +340,6 @@ def _newest_versions(body: bytes) -> Sequence[str]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ()
     return [one for one in named if isinstance(one, str) and re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", one)]
-
-
-def _retry_after(value: str, now: datetime) -> float:
-    """Return the seconds, at most 300, of a header Retry-After (RFC 9110, 10.2.3); 0 if it is unusable."""
-    text = value.strip()
-    if re.fullmatch("[0-9]+", text):
-        return min(float(text), _LONGEST_RETRY_AFTER)
-    try:
-        at = parsedate_to_datetime(text)
-        seconds = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds()
-    except (ValueError, OverflowError):
-        return 0.0
-    return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER)
 
 
 def asked_again(request: Callable[[], T], clock: Clock) -> T:

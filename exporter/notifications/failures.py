@@ -19,7 +19,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -30,6 +29,7 @@ import urllib3
 
 from exporter.errors import one_line, scrubbed
 from exporter.model.messages import Delivery, Failure
+from exporter.timefmt import parse_retry_after
 
 if TYPE_CHECKING:
     from apprise.logger import NotifyLogEntry
@@ -72,7 +72,6 @@ _REMEDIES = {
 }
 # https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3 and https://www.rfc-editor.org/rfc/rfc6585#section-4
 _WITH_RETRY_AFTER = (429, 503)
-_MOST_WAIT = 300.0
 _LONGEST_HEADER = 256
 # Of an answer, what is looked at, as of most plugins' log; and what is shown if it is plain text.
 _MOST_BODY = 2000
@@ -192,27 +191,10 @@ def of_status(status: int, words: str = "", retry_after: str = "") -> Delivery:
         reason += ", a redirect, which is not followed; correct the target's URL"
     elif status in _REMEDIES:
         reason += f"; {_REMEDIES[status]}"
-    wait = seconds_of(retry_after, datetime.now(UTC)) if status in _WITH_RETRY_AFTER else None
+    wait = parse_retry_after(retry_after, datetime.now(UTC)) if status in _WITH_RETRY_AFTER else None
     return Delivery(
         False, reason, Failure.REFUSED if status in _REFUSED else Failure.TARGET, retry_after=wait
     )
-
-
-def seconds_of(retry_after: str, now: datetime) -> float | None:
-    """Return the seconds to wait by the header ``Retry-After``, at most 300; None if it cannot be read.
-
-    It is a number of seconds or a date: https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3
-    """
-    text = retry_after.strip()
-    if text.isascii() and text.isdigit():
-        # Of a longer one, any number is beyond the limit.
-        return min(float(text[:10]), _MOST_WAIT)
-    try:
-        found = parsedate_to_datetime(text)
-        at = found if found.tzinfo else found.replace(tzinfo=UTC)
-        return min(max((at - now).total_seconds(), 0.0), _MOST_WAIT)
-    except (ValueError, OverflowError):
-        return None
 
 
 def said(body: bytes, secrets: Sequence[str]) -> str:

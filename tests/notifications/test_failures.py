@@ -11,6 +11,7 @@ import urllib3
 
 from exporter.model.messages import Delivery, Failure
 from exporter.notifications import failures
+from exporter.timefmt import parse_retry_after
 
 CONNECTION = requests.ConnectionError
 
@@ -100,7 +101,7 @@ def test_a_status_says_whose_fault_it_is() -> None:
 )
 def test_the_time_to_wait(header: str, seconds: float | None) -> None:
     """It is in seconds or a date, and at most five minutes."""
-    assert failures.seconds_of(header, datetime(2026, 3, 4, 22, tzinfo=UTC)) == seconds
+    assert parse_retry_after(header, datetime(2026, 3, 4, 22, tzinfo=UTC)) == seconds
 
 
 def test_only_answers_that_ask_to_wait_do() -> None:
