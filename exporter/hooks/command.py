@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from exporter import errors
 from exporter.clock import Clock
-from exporter.hooks.process import Process, start
-from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.hooks.process import LeftBehind, Process, start
+from exporter.model.jobs import CommandResult, HookOutcome, ProcessIdentity
 from exporter.systemd import ALIVE_SECONDS
 from exporter.timefmt import format_duration
 
@@ -66,13 +66,19 @@ class Command(msgspec.Struct, frozen=True):
 
 
 def run(
-    command: Command, *, output: Callable[[str], None], stop: threading.Event, clock: Clock
+    command: Command,
+    *,
+    output: Callable[[str], None],
+    stop: threading.Event,
+    clock: Clock,
+    started: Callable[[ProcessIdentity], None] = lambda _: None,
 ) -> CommandResult:
     """Run a command to its end, or to its time limit, or until ``stop`` is set; any number at once.
 
     ``output`` is called with each line of standard output and standard error, on this thread; its exceptions
-    are raised here after the command has been killed. A command that cannot be started has failed. After a
-    stop this returns within `GRACE_SECONDS` + `KILLED_SECONDS` + `LINGER_SECONDS`.
+    are raised here after the command has been killed. ``started`` is called with the identity of the command,
+    where the system has one. A command that cannot be started has failed. After a stop this returns within
+    `GRACE_SECONDS` + `KILLED_SECONDS` + `LINGER_SECONDS`.
     """
     begun = clock.monotonic()
     if stop.is_set():
@@ -87,12 +93,37 @@ def run(
     lines = Lines(output)
     supervisor = _Supervisor(process, lines, clock)
     try:
+        identity = process.identity()
+        if identity is not None:
+            started(identity)
         return replace(supervisor.result(command, stop, begun), output=lines.end())
     except BaseException:
         supervisor.end_at_once()
         raise
     finally:
         process.close()
+
+
+def end_left_behind(command: ProcessIdentity, clock: Clock) -> bool | None:
+    """End the group of a command whose exporter was killed while it ran, as at its time limit.
+
+    Return whether it has ended, or None if it had before.
+    """
+    group = LeftBehind(command)
+    if not group.alive():
+        return None
+
+    def ended_within(seconds: float) -> bool:
+        until = clock.monotonic() + seconds
+        while (is_alive := group.alive()) and clock.monotonic() < until:
+            time.sleep(_TICK_SECONDS)
+        return not is_alive
+
+    group.ask_to_end()
+    if ended_within(GRACE_SECONDS):
+        return True
+    group.kill()
+    return ended_within(KILLED_SECONDS)
 
 
 class _Supervisor:
@@ -105,7 +136,7 @@ class _Supervisor:
 
     def result(self, command: Command, stop: threading.Event, begun: float) -> CommandResult:
         deadline = begun + command.timeout
-        while not self._process.exited():
+        while (status := self._process.status()) is None:
             late = self._clock.monotonic() >= deadline
             if late or stop.is_set():
                 how = self._end()
@@ -117,7 +148,6 @@ class _Supervisor:
             self._listen()
         seconds = self._clock.monotonic() - begun
         self._linger()
-        status = self._process.status()
         if status == 0:
             return CommandResult(HookOutcome.SUCCEEDED, status, seconds, status_in_words(status))
         stopped = stop.wait(_TOLD_LATER_SECONDS if status in _BY_SIGTERM else 0)
@@ -174,10 +204,8 @@ class _Supervisor:
             self._listening = False
 
 
-def status_in_words(status: int | None) -> str:
+def status_in_words(status: int) -> str:
     """Return how a process ended: ``exit status 3``, ``killed by SIGSEGV``."""
-    if status is None:
-        return "its exit status was lost: the exporter was started with SIGCHLD ignored"
     if status >= 0:
         return f"exit status {status}"
     name = f"signal {-status}"

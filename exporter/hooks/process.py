@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from exporter.model.jobs import ProcessIdentity
+
 _CHUNK_BYTES = 65536
 
 if sys.platform == "win32":
@@ -51,12 +53,16 @@ if sys.platform == "win32":
             except BrokenPipeError:
                 return b""
 
-        def exited(self) -> bool:
-            return self._popen.poll() is not None
+        def status(self) -> int | None:
+            return self._popen.poll()
 
         def alive(self) -> bool:
             """Return whether the command itself still runs; the rest of the job gets no grace period."""
-            return not self.exited()
+            return self.status() is None
+
+        def identity(self) -> ProcessIdentity | None:
+            """Return None: a command that outlives its exporter is not found again."""
+            return None
 
         def ask_to_end(self) -> None:
             """Send Ctrl-Break, which reaches console programs if this process has a console."""
@@ -68,15 +74,27 @@ if sys.platform == "win32":
                 with contextlib.suppress(OSError):
                     self._popen.kill()
 
-        def status(self) -> int | None:
-            return self._popen.poll()
-
         def close(self) -> None:
             """Close the output and the handle of the job, whose processes continue."""
             self._output.close()
             if self._job:
                 self._kernel.CloseHandle(self._job)
                 self._job = None
+
+    class LeftBehind:
+        """Nothing: no `Process` here has an identity."""
+
+        def __init__(self, command: ProcessIdentity) -> None:
+            """Find nothing."""
+
+        def alive(self) -> bool:
+            return False
+
+        def ask_to_end(self) -> None:
+            """Do nothing."""
+
+        def kill(self) -> None:
+            """Do nothing."""
 
     def start(
         argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
@@ -121,8 +139,6 @@ else:
         def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
             self._popen = popen
             self._output = output
-            self._ended = False
-            self._status: int | None = None
             self._selector = selectors.PollSelector()
             self._selector.register(output, selectors.EVENT_READ)
 
@@ -132,61 +148,55 @@ else:
                 return None
             return os.read(self._output.fileno(), _CHUNK_BYTES)
 
-        def exited(self) -> bool:
-            """Return whether the command itself has ended; processes that it started may continue."""
-            if not self._ended:
-                try:
-                    pid, status = os.waitpid(self._popen.pid, os.WNOHANG)
-                except ChildProcessError:
-                    # If SIGCHLD is ignored, which can be inherited, the kernel drops the status. Popen.poll()
-                    # would return 0, as if the command had succeeded.
-                    self._ended = True
-                else:
-                    if pid:
-                        self._ended, self._status = True, os.waitstatus_to_exitcode(status)
-                if self._ended:
-                    # Popen must not wait for the process again.
-                    self._popen.returncode = self._status or 0
-            return self._ended
+        def status(self) -> int | None:
+            """Return the exit status, or minus the number of the signal that ended it; None while it runs.
+
+            Processes that it started may continue after that.
+            """
+            return self._popen.poll()
 
         def alive(self) -> bool:
             """Return whether the command or another process of its group still runs."""
-            if not self.exited():
-                return True
-            try:
-                os.killpg(self._popen.pid, 0)
-            except ProcessLookupError:
-                return False
-            except PermissionError:
-                return True
-            # The group has members, but a zombie that its parent has not reaped yet has ended.
-            states = _states(self._popen.pid)
-            return states is None or any(state not in _ENDED for state in states)
+            return self.status() is None or _is_alive(self._popen.pid)
+
+        def identity(self) -> ProcessIdentity | None:
+            """Return what a later exporter recognizes the command by; None on a system without it."""
+            return _identity(self._popen.pid)
 
         def ask_to_end(self) -> None:
             """Send SIGTERM to the whole group, and continue stopped processes, so that they can react."""
-            self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)
+            # While the group has members, no other group can have its number.
+            if self.alive():
+                _ask_to_end(self._popen.pid)
 
         def kill(self) -> None:
-            self._signal(signal.SIGKILL)
-
-        def status(self) -> int | None:
-            """Return the exit status, or minus the number of the signal that ended it; None if unknown."""
-            return self._status if self.exited() else None
+            if self.alive():
+                _signal(self._popen.pid, signal.SIGKILL)
 
         def close(self) -> None:
             """Close the output; processes that still write to it get an error."""
             self._output.close()
             # A command that could not be killed must not remain a zombie when it ends.
-            if not self.exited():
+            if self.status() is None:
                 threading.Thread(target=self._popen.wait, name="reaper", daemon=True).start()
 
-        def _signal(self, number: signal.Signals) -> None:
-            # While the group has members, no other group can have its number.
-            if self.alive():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._popen.pid, number)
+    class LeftBehind:
+        """The process group of a command whose exporter was killed while the command ran."""
+
+        def __init__(self, command: ProcessIdentity) -> None:
+            """Find the group; if the command has ended, what it started may continue, and is not touched."""
+            self._group = command.pid if _identity(command.pid) == command else None
+
+        def alive(self) -> bool:
+            return self._group is not None and _is_alive(self._group)
+
+        def ask_to_end(self) -> None:
+            if self._group is not None and self.alive():
+                _ask_to_end(self._group)
+
+        def kill(self) -> None:
+            if self._group is not None and self.alive():
+                _signal(self._group, signal.SIGKILL)
 
     def start(
         argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
@@ -224,6 +234,39 @@ else:
             if int(proc.joinpath("self", "oom_score_adj").read_text()) < 0:
                 proc.joinpath(str(pid), "oom_score_adj").write_text("0")
 
+    def _identity(pid: int) -> ProcessIdentity | None:
+        """Return the identity of a process, see proc(5); None if it has ended, or there is no /proc."""
+        with contextlib.suppress(OSError, ValueError):
+            fields = _stat(pid)
+            if fields[0] not in _ENDED:
+                boot = _PROC.joinpath("sys", "kernel", "random", "boot_id").read_text().strip()
+                return ProcessIdentity(pid, int(fields[19]), boot)
+        return None
+
+    def _stat(pid: int | str) -> list[str]:
+        """Return the fields of a process from its state on, the third."""
+        return _PROC.joinpath(str(pid), "stat").read_bytes().rpartition(b")")[2].decode().split()
+
+    def _is_alive(group: int) -> bool:
+        """Return whether a process of a group still runs."""
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        # The group has members, but a zombie that its parent has not reaped yet has ended.
+        states = _states(group)
+        return states is None or any(state not in _ENDED for state in states)
+
+    def _ask_to_end(group: int) -> None:
+        _signal(group, signal.SIGTERM)
+        _signal(group, signal.SIGCONT)
+
+    def _signal(group: int, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
+
     def _states(group: int) -> list[str] | None:
         """Return the states of a group's processes, see proc(5); None on a system without them."""
         if not _PROC.joinpath("self", "stat").exists():
@@ -233,9 +276,9 @@ else:
             # Processes may end at any moment.
             with contextlib.suppress(OSError, ValueError):
                 if folder.name.isdigit():
-                    state, _, its_group, *_ = folder.joinpath("stat").read_bytes().rpartition(b")")[2].split()
+                    state, _, its_group, *_ = _stat(folder.name)
                     if int(its_group) == group:
-                        states.append(state.decode())
+                        states.append(state)
         return states
 
     @contextlib.contextmanager

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -13,10 +14,10 @@ from exporter.hooks import planning
 from exporter.inbox import Inbox
 from exporter.metrics import Metrics
 from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, HookOutcome, Job, hook_failure
+from exporter.model.jobs import CommandResult, HookOutcome, Job, ProcessIdentity, hook_failure
 from exporter.model.lifecycle import Occurrence
 from exporter.state.jobs import HookJobs
-from exporter.state.queues import JobKey
+from exporter.state.queues import JobKey, Record
 from exporter.tracing import Tracer
 from exporter.work import Loop
 
@@ -79,14 +80,15 @@ class HookRunner:
             self._busy.add(event)
         try:
             for key, record in self._jobs.first(event, 1):
-                self._run(key, record.work)
+                self._run(key, record)
         finally:
             with self._lock:
                 self._busy.discard(event)
         return 0.0
 
-    def _run(self, key: JobKey, job: Job | None) -> None:
-        hook = self._hooks.get(key.name)
+    def _run(self, key: JobKey, record: Record[Job]) -> None:
+        obstacle = self._end_last_run(key, record.process) if record.process is not None else ""
+        job, hook = record.work, self._hooks.get(key.name)
         if job is None or hook is None:
             if job is not None:
                 log.warning("pending hook is no longer configured", extra=_facts(job))
@@ -98,7 +100,10 @@ class HookRunner:
         facts = _facts(job) | {"attempt": attempt}
         log.info("hook started", extra=facts)
         begun = self._clock.now()
-        result = self._execute(hook, job, attempt, facts)
+        if obstacle:
+            result = CommandResult(HookOutcome.FAILED, None, 0.0, obstacle)
+        else:
+            result = self._execute(key, hook, job, attempt, facts)
         if result.stopped:
             log.warning("hook interrupted; it runs again after the next start", extra=facts)
             return
@@ -117,7 +122,21 @@ class HookRunner:
         failure = hook_failure(job.key, (job.hook, job.sequence), result.outcome, now, reason=reason)
         self._inbox.put(replace(failure, instance=job.instance))
 
-    def _execute(self, hook: Hook, job: Job, attempt: int, facts: Mapping[str, object]) -> CommandResult:
+    def _end_last_run(self, key: JobKey, process: ProcessIdentity) -> str:
+        """End what goes on if the exporter was killed; return why the hook cannot run, or ""."""
+        from exporter.hooks.command import end_left_behind
+
+        facts = {"hook": key.name, "event_id": key.lane, "pid": process.pid}
+        ended = end_left_behind(process, self._clock)
+        if ended:
+            log.warning("hook of an exporter that was killed has been ended", extra=facts)
+        if ended is not False:
+            return ""
+        return f"not begun: process {process.pid}, its run before the exporter was killed, cannot be ended"
+
+    def _execute(
+        self, key: JobKey, hook: Hook, job: Job, attempt: int, facts: Mapping[str, object]
+    ) -> CommandResult:
         # Imported on first use: most VMs have no hooks.
         from exporter.hooks.command import Command, run
 
@@ -127,6 +146,7 @@ class HookRunner:
             output=lambda line: log.info("hook output", extra={**facts, "line": line}),
             stop=self._stop,
             clock=self._clock,
+            started=partial(self._jobs.note_process, key),
         )
 
 

@@ -77,6 +77,17 @@ class CommandResult(msgspec.Struct, frozen=True):
     output: str = ""
 
 
+class ProcessIdentity(msgspec.Struct, frozen=True):
+    """A process, told from a later one of the same number.
+
+    ``started`` is when that was, in the kernel's ticks since the boot, of which ``boot`` is the id.
+    """
+
+    pid: int
+    started: int
+    boot: str
+
+
 class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     at: UtcTime

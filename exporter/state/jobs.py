@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.clock import HOUR, Clock, Moment, moment, renewed, seconds_since
-from exporter.model.jobs import Finding, HookOutcome, Job, Span, UtcTime, hook_failure
+from exporter.model.jobs import Finding, HookOutcome, Job, ProcessIdentity, Span, UtcTime, hook_failure
 from exporter.model.lifecycle import HISTORY, Life, Transition
 from exporter.state.journal import Journal, Transaction
 from exporter.state.queues import BoundedTable, JobKey, Queue, Record, Spans, W
@@ -142,6 +142,13 @@ class HookJobs(Jobs[Job]):
                 return 0
             transaction.put(self, key, begun := replace(record, attempts=record.attempts + 1))
         return begun.attempts
+
+    def note_process(self, key: JobKey, process: ProcessIdentity) -> None:
+        """Record which process a job has started, so that it can be ended if the exporter is killed."""
+        with self._journal.transaction() as transaction:
+            record = self.entries.get(key)
+            if record is not None and record.done is None:
+                transaction.put(self, key, replace(record, process=process))
 
     def finish(
         self, key: JobKey, outcome: HookOutcome | None, at: datetime, spans: Sequence[Span] = ()

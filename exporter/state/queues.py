@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from exporter.clock import Moment
-from exporter.model.jobs import Span, SpanEvent
+from exporter.model.jobs import ProcessIdentity, Span, SpanEvent
 from exporter.state.journal import Journal, K, Table, Transaction, V
 
 log = logging.getLogger(__name__)
@@ -77,9 +77,10 @@ class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
     """The state of a job; ``work`` is None once it is done, or if it cannot be read.
 
     ``done`` is when it ended, None while it is pending or running; ``attempts`` counts how often it was
-    started. The rest is for messages. ``services`` are those behind a target that have the message, while
-    others do not. ``queued`` is since when it waits, None if that is unknown. ``incident`` is the key of the
-    incident that it may have opened, once it is done, "" for none.
+    started. ``process`` is the command of a hook that was started last. The rest is for messages. ``services``
+    are those behind a target that have the message, while others do not. ``queued`` is since when it waits,
+    None if that is unknown. ``incident`` is the key of the incident that it may have opened, once it is done,
+    "" for none.
     """
 
     work: W | None = None
@@ -89,6 +90,7 @@ class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
     services: tuple[str, ...] = ()
     queued: Moment | None = None
     incident: str = ""
+    process: ProcessIdentity | None = None
 
 
 class Queue(BoundedTable[JobKey, Record[W]]):

@@ -1,10 +1,11 @@
 import logging
+from collections.abc import Callable
 
 import pytest
 
 from exporter.hooks.command import Command
 from exporter.hooks.runner import MOST_AT_ONCE
-from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.model.jobs import CommandResult, HookOutcome, ProcessIdentity
 from exporter.state.queues import MOST_BYTES
 from tests.bench import Bench, Build
 from tests.bench.bench import SUCCEEDED
@@ -42,6 +43,41 @@ def test_hooks_of_an_event_run_in_order(build: Build, caplog: pytest.LogCaptureF
     told = [vars(record) for record in caplog.records if record.getMessage() == "transition"]
     details = [one["detail"] for one in told if one["transition"] == "hook_failed"]
     assert details == ["hook b failed: exit status 3"] * 2
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_run_that_outlived_its_exporter(
+    build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, ended: bool
+) -> None:
+    """It is ended before the hook runs again; if it cannot be, the hook fails instead of running twice."""
+    command = ProcessIdentity(4711, 1, "it")
+    found: list[ProcessIdentity] = []
+
+    def end(process: ProcessIdentity, _: object) -> bool:
+        found.append(process)
+        return ended
+
+    def interrupted(*_: object, started: Callable[[ProcessIdentity], None], **__: object) -> CommandResult:
+        started(command)
+        bench.app._pipeline.hooks.begin_stop()
+        return CommandResult(HookOutcome.FAILED, None, 0.0, "killed", stopped=True)
+
+    monkeypatch.setattr("exporter.hooks.command.end_left_behind", end)
+    bench = build("hooks: [{name: a, command: [a]}]")
+    with monkeypatch.context() as patch:
+        patch.setattr("exporter.hooks.command.run", interrupted)
+        bench.show(raw_event())
+    assert found == []
+    bench.kill()
+    bench.advance(1)
+    assert found == [command]
+    assert [one.environment["EVENT_ATTEMPT"] for one in bench.commands] == (["2"] if ended else [])
+    assert bench.metric("hooks_total", hook="a", outcome="succeeded" if ended else "failed") == 1
+    warnings = caplog.messages.count("hook of an exporter that was killed has been ended")
+    assert warnings == (1 if ended else 0)
+    reasons = [vars(one)["reason"] for one in caplog.records if one.getMessage() == "hook ended"]
+    failed = ["not begun: process 4711, its run before the exporter was killed, cannot be ended"]
+    assert reasons == ([] if ended else failed)
 
 
 def test_a_hook_that_is_removed(build: Build, caplog: pytest.LogCaptureFixture) -> None:

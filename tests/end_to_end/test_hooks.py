@@ -70,6 +70,25 @@ def test_a_stop_waits_for_no_hook(setting: Bench) -> None:
     assert [line["level"] for line in lines] == ["warning", "warning"]
 
 
+def test_an_exporter_that_is_killed(setting: Bench) -> None:
+    """The next one ends what the hook of the killed one still does before the hook runs again."""
+    note = 'echo "begin $EVENT_ATTEMPT" >> "$HERE/notes"'
+    setting.configure(hook("drain", f'{note}; [ "$EVENT_ATTEMPT" != 1 ] || {{ sleep 600 & sleep 600; }}'))
+    with setting.running() as process:
+        setting.tell(event())
+        eventually(lambda: setting.notes() == ["begin 1"])
+        state = setting.folder / "state"
+        eventually(lambda: any(b'"process":' in file.read_bytes() for file in state.iterdir()))
+        process.kill()
+        process.wait()
+    assert len(setting.left()) == 3
+    with setting.running():
+        eventually(lambda: setting.count("drain", "succeeded") == 1)
+        assert (setting.notes(), setting.left()) == (["begin 1", "begin 2"], [])
+    (told,) = setting.log("hook of an exporter that was killed has been ended")
+    assert told["hook"] == "drain"
+
+
 def test_a_service_manager_ends_hooks_too(setting: Bench) -> None:
     """A stop that sends SIGTERM to all processes at once, as systemd's does: what that ended runs again."""
     setting.configure(hook("hangs", NOTE + '; [ "$EVENT_ATTEMPT" = 2 ] || sleep 600'))

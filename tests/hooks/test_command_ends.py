@@ -1,15 +1,20 @@
+import contextlib
 import os
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace
 
+from exporter.clock import SystemClock
 from exporter.hooks import command, process
 from exporter.model.jobs import HookOutcome
 from tests.end_to_end.program import eventually
-from tests.hooks.support import kill, marked, nothing_leaks, printed, python, ran, shell
+from tests.hooks.support import MARK, kill, marked, nothing_leaks, printed, python, ran, shell
 
 IGNORING = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 # Two generations below the command, all ignoring SIGTERM, each with the pipe open.
@@ -114,13 +119,78 @@ def test_what_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
 def test_survivors_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no signal reaches still runs, as a program with other rights (setuid) does after its parent."""
     started = process.start(shell("exec > /dev/null 2>&1; sleep 600 & exit"), b"", {}, os.environ)
-    eventually(started.exited)
+    eventually(lambda: started.status() is not None)
     with monkeypatch.context() as patch:
         patch.setattr(os, "killpg", Mock(side_effect=PermissionError))
         assert started.alive()
     started.kill()
     eventually(lambda: not started.alive())
     started.close()
+
+
+@pytest.fixture
+def abandoned() -> Iterator[Callable[[str], process.Process]]:
+    """Return a function that starts a command without looking after it, as after a kill of the exporter."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(code: str) -> process.Process:
+            mark = {MARK: f"{os.getpid()}-abandoned"}
+            begun = process.start(shell(code), b"", mark, os.environ)
+            stack.callback(begun.close)
+            stack.callback(begun.kill)
+            assert begun.read(30) == b"ready\n"
+            return begun
+
+        yield begin
+
+
+@pytest.mark.usefixtures("short_grace")
+@pytest.mark.parametrize("trap", ["trap '' TERM", ":"], ids=["ignores SIGTERM", "usual"])
+def test_what_a_killed_exporter_left_is_ended(abandoned: Callable[[str], process.Process], trap: str) -> None:
+    """All of its group, by SIGKILL if need be; there is nothing to end afterwards."""
+    left = abandoned(f"{trap}; sleep 600 & echo ready; while :; do sleep 0.01; done")
+    identity = left.identity()
+    assert identity is not None
+    assert command.end_left_behind(identity, SystemClock()) is True
+    assert not left.alive()
+    assert command.end_left_behind(identity, SystemClock()) is None
+
+
+@pytest.mark.parametrize("change", [{"started": 1}, {"boot": "another"}], ids=["recycled", "after a reboot"])
+def test_another_process_of_the_same_number_lives_on(
+    abandoned: Callable[[str], process.Process], change: dict[str, Any]
+) -> None:
+    """It is told apart by its start and the boot."""
+    left = abandoned("echo ready; sleep 600 & exec sleep 600")
+    identity = left.identity()
+    assert identity is not None
+    assert command.end_left_behind(replace(identity, **change), SystemClock()) is None
+    assert left.status() is None
+
+
+def test_what_a_command_that_has_ended_left_lives_on(abandoned: Callable[[str], process.Process]) -> None:
+    """As with an exporter that was not killed, it may be a daemon."""
+    left = abandoned("sleep 600 & echo ready; wait")
+    identity = left.identity()
+    assert identity is not None
+    kill([identity.pid])
+    eventually(lambda: left.status() is not None)
+    assert command.end_left_behind(identity, SystemClock()) is None
+    assert left.alive()
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_what_cannot_be_ended(
+    abandoned: Callable[[str], process.Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller learns that it goes on, as a program with other rights (setuid) does."""
+    monkeypatch.setattr(command, "KILLED_SECONDS", 0.1)
+    left = abandoned("echo ready; exec sleep 600")
+    identity = left.identity()
+    assert identity is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", Mock(side_effect=PermissionError))
+        assert command.end_left_behind(identity, SystemClock()) is False
 
 
 def test_a_daemon_with_its_own_output_lives_on() -> None:
@@ -218,15 +288,13 @@ class Ended:
         assert seconds >= 0
         return self._output.pop(0) if self._output else None
 
-    def exited(self) -> bool:
-        return True
-
-    alive = exited
+    def alive(self) -> bool:
+        return False
 
     def nothing(self) -> None:
         """Do nothing."""
 
-    ask_to_end = kill = close = nothing
+    identity = ask_to_end = kill = close = nothing
 
     def status(self) -> int:
         return 0
