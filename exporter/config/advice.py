@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from exporter.config import Config, Hook, Mode, Rule
 from exporter.config.checks import Finding
+from exporter.config.kubernetes import DRAIN
 from exporter.config.match import STATUSES_AT, Match, Whom
 from exporter.config.yamlfile import Keys
 from exporter.errors import program, quoted
-from exporter.model.events import EVENT_STATUSES, SCHEDULED, STARTED
+from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, SCHEDULED, STARTED
 from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.timefmt import format_duration
 
@@ -216,10 +217,22 @@ def _not_executable(command: str) -> str:
 def _required(place: Keys, rule: Rule, config: Config) -> Iterator[Finding]:
     """Warn of hooks that cannot run for what a rule approves, so that it waits forever."""
     hooks = {hook.name: hook.match for hook in config.hooks}
+    if config.kubernetes.drain.evicts:
+        hooks[DRAIN] = config.kubernetes.drain.match
     for number, name in enumerate(rule.require_hooks if rule.action == "approve" else ()):
         match = hooks.get(name)
         if match is not None and (reason := _apart(match, rule.match)):
             yield (*place, number), f"the hook {quoted(name)} never runs for what the rule matches: {reason}"
+        elif name == DRAIN and (spared := _spared(config.kubernetes.drain.match, rule.match)):
+            remedy = "add them to kubernetes.drain.match.event_types, or name the others in the rule's match"
+            yield (*place, number), f"the Node is never drained for {', '.join(spared)}; {remedy}"
+
+
+def _spared(drain: Match, rule: Match) -> list[str]:
+    """Return the event types that a rule matches and the drain does not."""
+    drained = {kind.strip().lower() for kind in drain.event_types or ()}
+    kinds = rule.event_types if rule.event_types is not None else EVENT_TYPES
+    return [kind for kind in kinds if drained and kind.strip().lower() not in drained]
 
 
 def _apart(hook: Match, rule: Match) -> str:

@@ -27,6 +27,10 @@ NO_EVENT = "no event has one of these"
 ROUTE = "notifications.routes[1].match"
 
 
+DRAINED = "kubernetes: {drain: {enabled: true, match: {%s}}}\n"
+AFTER_DRAIN = RULE.replace("[drain]", "[kubernetes.drain]")
+
+
 def warnings(folder: Path, text: str) -> list[str]:
     file = folder / "exporter.yml"
     file.write_text(text)
@@ -242,3 +246,23 @@ def test_a_rule_that_never_decides(tmp_path: Path, first: str, second: str, neve
     )
     found = warnings(tmp_path, f"approval: {{mode: dry_run, rules: [{rules}]}}")
     assert any("never decides" in warning for warning in found) is never
+
+
+@pytest.mark.parametrize(
+    ("drain", "rule", "problem"),
+    [
+        ("event_types: [Reboot]", "event_types: [Reboot]", ""),
+        ("", "event_types: [Freeze]", ""),
+        ("event_types: [Reboot]", "event_types: [Reboot, Freeze, Redeploy]", "Freeze, Redeploy"),
+        ("event_types: [Reboot, Redeploy, Preempt, Terminate]", "event_sources: [User]", "Freeze"),
+        ("event_types: [Reboot]", "event_types: [Freeze]", "event_types in common"),
+        ("event_sources: [Platform]", "event_sources: [User]", "event_sources in common"),
+    ],
+)
+def test_a_drain_that_is_required_but_never_begins(
+    tmp_path: Path, drain: str, rule: str, problem: str
+) -> None:
+    """A rule that waits for a drain of the Node for a type that is never drained waits forever."""
+    found = warnings(tmp_path, DRAINED % drain + AFTER_DRAIN % rule)
+    assert len(found) == (1 if problem else 0)
+    assert all("approval.rules[0].require_hooks[0]: " in one and problem in one for one in found)
