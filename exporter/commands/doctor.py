@@ -69,6 +69,8 @@ def findings(
         yield examine.state(config.state_directory(settings))
     elif not any(problem.startswith(unwritable) for problem in status.problems):
         yield Finding(OK, "state", f"the exporter writes to {in_use.state_directory}")
+    if status is None or status.kubernetes is None:
+        yield from examine.kubernetes(settings.kubernetes, os.environ)
 
 
 def ask(url: str) -> tuple[Status | None, Sequence[Finding]]:

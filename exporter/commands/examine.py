@@ -6,7 +6,7 @@ import shutil
 import socket
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
@@ -19,8 +19,10 @@ from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.config import AUTO
 from exporter.config.addresses import Address
+from exporter.config.kubernetes import Kubernetes
 from exporter.errors import ConfigurationError, ExporterError, ImdsError
 from exporter.imds.client import NEWEST_API_VERSION, ImdsClient, asked_again, endpoint_of
+from exporter.kubernetes import desired
 from exporter.model.events import normal_name
 from exporter.model.vm import VirtualMachine
 from exporter.state.directory import refuse_unsafe
@@ -188,6 +190,21 @@ def state(directory: Path) -> Finding:
         return Finding(WARNING, "state", f"{present} has {free // 1024**2} MiB free; make room")
     text = "can be written" if present == directory else "does not exist yet and can be created"
     return Finding(OK, "state", f"{directory} {text}")
+
+
+def kubernetes(settings: Kubernetes, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Tell how to remove marks of a Node that no exporter knows of, or may change, any more."""
+    name = settings.node_name(environ)
+    if not name:
+        if settings == Kubernetes() and "KUBERNETES_SERVICE_HOST" not in environ:
+            return
+        text = "no Node is configured; set kubernetes.node or NODE_NAME for its conditions and drain"
+    elif settings.conditions or settings.drain.enabled or Path(settings.service_account, "token").exists():
+        return
+    else:
+        text = f"nothing is wanted of the Node {name}, and there is no service account to change it with"
+    remedy = "if an earlier configuration had it marked, remove that with"
+    yield Finding(OK, "kubernetes", f"{text}; {remedy}: {'; '.join(desired.unmarking(name or 'NAME'))}")
 
 
 def host(address: Address) -> Finding:

@@ -3,10 +3,9 @@
 Source: https://kubernetes.io/docs/reference/kubernetes-api/ and "Accessing the Kubernetes API from a Pod".
 """
 
-import contextlib
 import ssl
+import time
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -17,21 +16,27 @@ from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.errors import cause, one_line
 from exporter.files import read_text
-from exporter.kubernetes.objects import KubernetesError, Node, Pod, PodList
-from exporter.transport import Request, Transport
+from exporter.kubernetes.objects import KubernetesError, Node, Nothing, Pod, PodList, TooLargeError
+from exporter.transport import LargeAnswerError, Request, Transport
 
 T = TypeVar("T")
 
 MOST_AT_ONCE = 10
 # An attempt and the pause after it are at most 5 s together.
 TIMEOUT_SECONDS = 4.0
-# etcd stores at most 1.5 MiB for each object.
-_LIMIT_BYTES = 32 * 1024 * 1024
+# etcd stores at most 1.5 MiB for each object, whose JSON may be a few times as long.
+_LIMIT_BYTES = 4 * 1024 * 1024
 _PODS_PER_PAGE = 20
+# Of one list. The usual limits are 110 or 250 pods for each Node.
+_MOST_PAGES = 1000
+_LIST_SECONDS = 30.0
 _MOST_SHOWN_BYTES = 1000
 _METHODS = {"get": "GET", "list": "GET", "patch": "PATCH", "create": "POST"}
-_MERGE = "application/merge-patch+json"
-_STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+_MERGE = {"Content-Type": "application/merge-patch+json"}
+_STRATEGIC_MERGE = {"Content-Type": "application/strategic-merge-patch+json"}
+_JSON = "application/json"
+# https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
+_ONLY_METADATA = {"Accept": f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 
 
 class _Status(msgspec.Struct):
@@ -45,6 +50,18 @@ class Client:
         """``service_account`` is the directory of ``token`` and ``ca.crt``, which may change at any time."""
         self._directory = Path(service_account)
         self._environ = environ
+        self._transport = self._new_transport()
+        # Reduced while pages are too large.
+        self.pods_per_page = _PODS_PER_PAGE
+
+    @property
+    def has_account(self) -> bool:
+        """Whether there is an API server and a service account to ask it with, as in most pods."""
+        return self._transport is not None and (self._directory / "token").exists()
+
+    def forget(self) -> None:
+        """Ask for pages of the usual size again."""
+        self.pods_per_page = _PODS_PER_PAGE
 
     def node(self, name: str) -> Node:
         """Return a Node; as all methods do, raise KubernetesError if there is no usable answer."""
@@ -52,21 +69,53 @@ class Client:
 
     def patch_node(self, name: str, patch: Mapping[str, Any]) -> Node:
         """Change metadata and spec of a Node; with a ``resourceVersion`` only if it is still that one."""
-        return self._ask("patch nodes", f"/api/v1/nodes/{quote(name)}", Node, patch, media_type=_MERGE)
+        return self._ask("patch nodes", f"/api/v1/nodes/{quote(name)}", Node, patch, headers=_MERGE)
 
     def patch_node_status(self, name: str, patch: Mapping[str, Any]) -> Node:
         """Change the status of a Node; conditions are merged by their type."""
         path = f"/api/v1/nodes/{quote(name)}/status"
-        return self._ask("patch nodes/status", path, Node, patch, media_type=_STRATEGIC_MERGE)
+        return self._ask("patch nodes/status", path, Node, patch, headers=_STRATEGIC_MERGE)
 
     def pods(self, node: str) -> Iterator[Pod]:
-        query = {"fieldSelector": f"spec.nodeName={node}", "limit": str(_PODS_PER_PAGE)}
-        while True:
-            page = self._ask("list pods", f"/api/v1/pods?{urlencode(query)}", PodList)
-            yield from page.items
-            if not page.metadata.following:
+        """Yield each pod of a Node once.
+
+        Where a page is too large, the list begins anew with smaller ones, as all pages of a list must be
+        asked for alike. Of a pod that alone is too large only the metadata is read.
+        """
+        known: set[tuple[str, str, str]] = set()
+        following, until = "", time.monotonic() + _LIST_SECONDS
+        for _ in range(_MOST_PAGES):
+            if time.monotonic() >= until:
+                break
+            try:
+                page = self._page(node, following)
+            except TooLargeError:
+                if self.pods_per_page > 1:
+                    self.pods_per_page, following = max(self.pods_per_page // 4, 1), ""
+                    continue
+                page = self._page(node, following, _ONLY_METADATA)
+            except KubernetesError as error:
+                if error.status is None:
+                    # It may have been too large to come in time.
+                    self.pods_per_page = max(self.pods_per_page // 4, 1)
+                raise
+            for pod in (item.pod for item in page.items):
+                identity = pod.namespace, pod.name, pod.uid
+                if identity not in known:
+                    known.add(identity)
+                    yield pod
+            following = page.metadata.following
+            if not following:
                 return
-            query["continue"] = page.metadata.following
+        raise KubernetesError(
+            "list pods", None, f"the list has no end within {_MOST_PAGES} pages and {_LIST_SECONDS:g} s"
+        )
+
+    def _page(self, node: str, following: str, headers: Mapping[str, str] | None = None) -> PodList:
+        query = {"fieldSelector": f"spec.nodeName={node}", "limit": str(self.pods_per_page)}
+        if following:
+            query["continue"] = following
+        return self._ask("list pods", f"/api/v1/pods?{urlencode(query)}", PodList, headers=headers)
 
     def evict(self, pod: Pod, grace: int | None, timeout: float) -> None:
         """Evict a pod, with its own grace period or that of ``grace`` seconds.
@@ -74,27 +123,26 @@ class Client:
         The status of an error is 429 if a PodDisruptionBudget does not allow it now, 404 if the pod is gone,
         and 409 if there is another one of that name.
         """
-        meta = pod.metadata
-        options: dict[str, Any] = {"preconditions": {"uid": meta.uid}}
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
             "deleteOptions": options,
         }
-        path = f"/api/v1/namespaces/{quote(meta.namespace)}/pods/{quote(meta.name)}/eviction"
-        self._ask("create pods/eviction", path, dict, eviction, timeout=timeout)
+        path = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}/eviction"
+        self._ask("create pods/eviction", path, Nothing, eviction, timeout=timeout)
 
     def create_event(self, event: Mapping[str, Any]) -> None:
         """Create an Event; the status of an error is 409 if there is one of that name."""
         path = f"/api/v1/namespaces/{quote(event['metadata']['namespace'])}/events"
-        self._ask("create events", path, dict, event)
+        self._ask("create events", path, Nothing, event)
 
     def close(self) -> None:
         """Close the connections: idle ones now, the others after use. Later requests open new ones."""
-        with contextlib.suppress(ValueError):
+        if self._transport is not None:
             self._transport.close()
 
     def _ask(
@@ -104,13 +152,15 @@ class Client:
         kind: type[T],
         content: Mapping[str, Any] | None = None,
         *,
-        media_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT_SECONDS,
     ) -> T:
         try:
             method = _METHODS[call.partition(" ")[0]]
-            request = self._prepared(method, path, content, media_type)
-            status, body, _ = self._transport.send(request, timeout)
+            request, transport = self._prepared(method, path, content, headers or {})
+            status, body, _ = transport.send(request, timeout)
+        except LargeAnswerError as error:
+            raise TooLargeError(call, None, str(error)) from error
         except TimeoutError as error:
             raise KubernetesError(call, None, f"no answer within {timeout:g} s") from error
         except Exception as error:
@@ -128,26 +178,28 @@ class Client:
         raise KubernetesError(call, status, f"status {status}: {words}{one_line(reason)}")
 
     def _prepared(
-        self, method: str, path: str, content: Mapping[str, Any] | None, media_type: str
-    ) -> Request:
+        self, method: str, path: str, content: Mapping[str, Any] | None, special: Mapping[str, str]
+    ) -> tuple[Request, Transport]:
         headers = {
+            "Accept": _JSON,
             "Authorization": f"Bearer {self._read('token').strip()}",
-            "Accept": "application/json",
             "Accept-Encoding": "identity",
             "User-Agent": f"{PROGRAM}/{__version__}",
+            **special,
         }
         data = None
         if content is not None:
-            headers["Content-Type"] = media_type
+            headers.setdefault("Content-Type", _JSON)
             path += f"?fieldManager={PROGRAM}"
             data = msgspec.json.encode(content)
-        return Request(method, self._transport.endpoint + path, headers, data)
+        if self._transport is None:
+            raise ValueError("KUBERNETES_SERVICE_HOST and _PORT are not set; run the exporter in a pod")
+        return Request(method, self._transport.endpoint + path, headers, data), self._transport
 
-    @cached_property
-    def _transport(self) -> Transport:
+    def _new_transport(self) -> Transport | None:
         host, port = (self._environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
         if not host or not port:
-            raise ValueError("KUBERNETES_SERVICE_HOST and _PORT are not set; run the exporter in a pod")
+            return None
         server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
         return Transport(server, limit=_LIMIT_BYTES, tls=self._tls)
 

@@ -1,6 +1,8 @@
 """What the Node should be, as a pure function of the lives, the configuration, what it is, and the time."""
 
+import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,6 +23,9 @@ EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 PLANNED = "MaintenancePlanned"
 IN_PROGRESS = "MaintenanceInProgress"
 
+_NOTHING = "no scheduled event of this VM"
+# Of a condition with another event, see `description`.
+_DESCRIBED = re.compile(r".+ \S+, (not before \S+|NotBefore unknown), duration .+", re.DOTALL)
 # Tells our label from that of others, who set it to "true" or "".
 _LABEL = "scheduled-events-exporter"
 _FACTS = tuple(f"{PREFIX}{name}" for name in ("type", "event-id", "not-before", "duration"))
@@ -93,9 +98,40 @@ def conditions(node: Node, lives: Iterable[Life], now: datetime) -> Patch:
     return {"status": {"conditions": changed}} if changed else {}
 
 
+def without_conditions(node: Node) -> Patch:
+    """Return the changes that delete the conditions of this program, which it knows by their messages."""
+    ours = [
+        {"$patch": "delete", "type": one.type}
+        for one in node.status.conditions
+        if one.type in (PLANNED, IN_PROGRESS)
+        and (one.message == _NOTHING or _DESCRIBED.fullmatch(one.message))
+    ]
+    return {"status": {"conditions": ours}} if ours else {}
+
+
+def is_marked(node: Node) -> bool:
+    """Return whether this program has marked the Node in any way."""
+    return bool(_unmarked(node) or annotations(node, ()) or without_conditions(node))
+
+
+def unmarking(node: str) -> list[str]:
+    """Return the commands that remove all marks of a Node, for where this program cannot."""
+    name = shlex.quote(node)
+    deleted = [{"$patch": "delete", "type": kind} for kind in (PLANNED, IN_PROGRESS)]
+    patch = shlex.quote(json.dumps({"status": {"conditions": deleted}}))
+    ours = f"--field-selector=metadata.name={name} --selector={EXCLUDED}={_LABEL}"
+    return [
+        f"kubectl uncordon {name}",
+        f"kubectl taint node {name} {TAINT}-",
+        f"kubectl annotate node {name} {' '.join(f'{key}-' for key in (CORDONED, *_FACTS))}",
+        f"kubectl label nodes {ours} {EXCLUDED}-",
+        f"kubectl patch node {name} --subresource=status --type=strategic --patch={patch}",
+    ]
+
+
 def _message(lives: Sequence[Life]) -> str:
     if not lives:
-        return "no scheduled event of this VM"
+        return _NOTHING
     more = f" (and {len(lives) - 1} more)" if len(lives) > 1 else ""
     return description(lives[0]) + more
 
@@ -186,6 +222,8 @@ def _marked(node: Node, wanted: Sequence[Life], drain: Drain) -> Patch:
         metadata["annotations"] = changed
     if drain.exclude_from_load_balancers and EXCLUDED not in node.metadata.labels:
         metadata["labels"] = {EXCLUDED: _LABEL}
+    elif not drain.exclude_from_load_balancers and node.metadata.labels.get(EXCLUDED) == _LABEL:
+        metadata["labels"] = {EXCLUDED: None}
     if not node.spec.unschedulable:
         spec["unschedulable"] = True
     if not any(taint.items() <= one.items() for one in node.spec.taints):

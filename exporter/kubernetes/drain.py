@@ -8,14 +8,16 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 from exporter.config.kubernetes import Drain
-from exporter.kubernetes.client import MOST_AT_ONCE, TIMEOUT_SECONDS, Client
-from exporter.kubernetes.desired import deadline
+from exporter.kubernetes.client import MOST_AT_ONCE, TIMEOUT_SECONDS
+from exporter.kubernetes.desired import deadline, drained_by_others, next_begin, own_lives, to_drain
 from exporter.kubernetes.events import eviction_event
-from exporter.kubernetes.objects import KubernetesError, Pod
+from exporter.kubernetes.keeper import COMPARE_SECONDS, UNKNOWN_SECONDS, Keeper
+from exporter.kubernetes.objects import KubernetesError, Metadata, Node, Pod
 from exporter.kubernetes.reports import Reports
 from exporter.metrics import EvictionOutcome
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life
+from exporter.model.views import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,8 @@ _LOOK_SECONDS = 2.0
 _LAST_SECONDS = 1.0
 # So that pods that use up their grace period are seen to be gone before the deadline.
 _MARGIN_SECONDS = 5.0
+# The API server's default.
+_UNKNOWN_GRACE_SECONDS = 30
 _MOST_LOGGED = 50
 
 
@@ -40,167 +44,269 @@ class Selection(NamedTuple):
 
 
 class Drainer:
-    """Drains one Node; used by one thread, except for `doing` and `stopping`."""
+    """Drains the Node of a `Keeper`; used by one thread, except for `doing` and `stop`.
 
-    def __init__(self, client: Client, node: str, settings: Drain, reports: Reports) -> None:
-        self._client = client
-        self._node = node
+    The newest snapshot decides about each request: an event may be cancelled, postponed or start at any time.
+    """
+
+    def __init__(
+        self, keeper: Keeper, settings: Drain, reports: Reports, snapshot: Callable[[], Snapshot]
+    ) -> None:
+        self._client = keeper.client
+        self._name = keeper.name
+        self._keeper = keeper
         self._settings = settings
         self._reports = reports
+        self._calls = reports.calls()
         self._clock = reports.clock
+        self._snapshot = snapshot
+        # As last read; None before.
+        self._node: Node | None = None
         self._begun: dict[str, datetime] = {}
         # Why pods are still there, and the pods that an Event or a log line is about, by their UIDs.
         self._reasons: dict[str, str] = {}
         self._noted: set[str] = set()
         self._fresh: list[Pod] = []
+        self._halted = False
+        self._stopping = False
         self.doing = ""
-        self.stopping = False
 
-    def forget(self) -> None:
-        """Forget the last drain; call it while there is none."""
-        self._begun, self._reasons, self._noted, self.doing = {}, {}, set(), ""
+    def stop(self) -> None:
+        """Send no more evictions; safe from any thread."""
+        self._stopping = True
 
-    def step(self, lives: Sequence[Life], instance: str, obstacle: str) -> float | None:
-        """Evict what can be, unless there is an ``obstacle``; return the seconds until the next call."""
-        pending = self._pending(lives)
-        delay = self._drain(pending, instance, obstacle) if pending else None
-        self._conclude(lives, instance)
-        return delay
+    def close(self) -> None:
+        """Clear the problems; call it instead of any further step."""
+        self._calls.close()
 
-    def miss(self, lives: Sequence[Life], instance: str, reason: str) -> None:
-        """Take note that nothing could be done for these events."""
-        if self._pending(lives):
+    def step(self) -> float:
+        """Evict the pods that can be, and record outcomes; return the seconds until the next step."""
+        self._calls.begin()
+        lives = own_lives(self._snapshot())
+        if lives is None:
+            return UNKNOWN_SECONDS
+        if not lives:
+            self._forget()
+            return self._calls.end(COMPARE_SECONDS, complete=True)
+        try:
+            self._node = self._client.node(self._name)
+        except KubernetesError as error:
+            self._calls.report(error)
+            self._miss(str(error))
+            return self._calls.end(COMPARE_SECONDS, complete=False)
+        wanted = self._wanted()
+        delay, complete = None, True
+        if wanted:
+            delay, complete = self._drain(wanted, self._node)
+        else:
+            self._forget()
+            self._reports.withdraw(lives)
+        begins = next_begin(lives, self._node, self._settings, self._clock.now())
+        until = (begins - self._clock.now()).total_seconds() if begins is not None else COMPARE_SECONDS
+        delay = min(COMPARE_SECONDS, until, COMPARE_SECONDS if delay is None else delay)
+        return self._calls.end(delay, complete=complete)
+
+    def _forget(self) -> None:
+        """Forget the last drain, if there is none now."""
+        self._begun, self._reasons, self._noted, self._fresh, self.doing = {}, {}, set(), [], ""
+        self._client.forget()
+
+    def _miss(self, reason: str) -> None:
+        """Take note that the API server could not be asked to do what should be done."""
+        self._node = self._node or self._keeper.node
+        if self._node is None and self._settings.skip_node_labels:
+            return
+        wanted = self._wanted()
+        self._note_begin(wanted)
+        if _pending(wanted, self._clock.now()):
             self.doing = reason
-        self._conclude(lives, instance)
+        self._conclude()
 
-    def _pending(self, lives: Sequence[Life]) -> list[Life]:
-        """Return the events whose deadline has not passed; note since when the Node is drained for each."""
+    def _wanted(self) -> list[Life]:
+        """Return the events that the Node is to be drained for, by the newest snapshot."""
+        lives = own_lives(self._snapshot())
+        node = self._node or Node(Metadata(self._name))
+        return to_drain(lives or (), node, self._settings, self._clock.now())
+
+    def _note_begin(self, wanted: Iterable[Life]) -> None:
+        """Note since when the Node is drained for each event."""
         now = self._clock.now()
-        self._begun = {life.key: self._begun.get(life.key, now) for life in lives}
-        return [life for life in lives if (until := deadline(life)) is None or now < until]
+        self._begun = {life.key: self._begun.get(life.key, now) for life in wanted}
 
-    def _conclude(self, lives: Sequence[Life], instance: str) -> None:
+    def _conclude(self) -> None:
         """Record that the drain failed for events whose deadline has passed."""
-        for life in lives if self._settings.evicts else ():
-            begun, until = self._begun[life.key], deadline(life)
+        for life in self._wanted() if self._settings.evicts else ():
+            begun, until = self._begun.get(life.key), deadline(life)
             # What began after the deadline, such as after a restart, did not try.
-            if until is not None and begun < until <= self._clock.now():
-                self._reports.record(life, instance, HookOutcome.FAILED, begun, self.doing)
+            if begun is not None and until is not None and begun < until <= self._clock.now():
+                self._reports.record(life, self._instance, HookOutcome.FAILED, begun, self.doing)
 
-    def _drain(self, lives: Sequence[Life], instance: str, obstacle: str) -> float | None:
-        self._until = min((at for life in lives if (at := deadline(life)) is not None), default=None)
-        found = select(self._client.pods(self._node), self._settings, self._until)
+    @property
+    def _instance(self) -> str:
+        return self._snapshot().instance or ""
+
+    def _drain(self, wanted: Sequence[Life], node: Node) -> tuple[float | None, bool]:
+        """Return the seconds until the next look at the pods, if any, and whether this one saw them all."""
+        self._note_begin(wanted)
+        delay, complete = None, True
+        if _pending(wanted, self._clock.now()):
+            found, error = self._select()
+            complete = error is None
+            delay = self._work_on(found, error, node, wanted)
+        self._conclude()
+        return delay, complete
+
+    def _select(self) -> tuple[Selection, KubernetesError | None]:
+        """Return what is known of the pods, and the error that cut their list short."""
+        pods: list[Pod] = []
+        error: KubernetesError | None = None
+        try:
+            pods.extend(self._client.pods(self._name))
+        except KubernetesError as caught:
+            self._calls.report(caught)
+            error = caught
+        return select(pods, self._settings, _until(_pending(self._wanted(), self._clock.now()))), error
+
+    def _work_on(
+        self, found: Selection, error: KubernetesError | None, node: Node, lives: Sequence[Life]
+    ) -> float | None:
         self._note_kept(found.kept)
+        others = drained_by_others(node)
+        obstacle = f"waiting for the drain by the owner of the taint {others}" if others else ""
+        if not (others or node.spec.unschedulable or self._settings.mode == "dry_run"):
+            obstacle = "waiting until the Node is cordoned"
         if self._settings.mode == "dry_run":
             self._pretend(found.evictable)
         elif not obstacle:
             self._evict_all(found.evictable, lives)
-        self.doing = self._describe(found, obstacle)
-        if not found.evictable and not found.terminating:
-            for life in lives if self._settings.evicts else ():
-                begun = self._begun[life.key]
-                self._reports.record(life, instance, HookOutcome.SUCCEEDED, begun, "no pod is left")
+        if error is not None:
+            obstacle = "; ".join(filter(None, [obstacle, str(error)]))
+        self.doing = self._describe(found, obstacle, is_whole=error is None)
+        if not (found.evictable or found.terminating or error):
+            for life in _pending(self._wanted(), self._clock.now()) if self._settings.evicts else ():
+                if life.key in self._begun:
+                    begun = self._begun[life.key]
+                    self._reports.record(life, self._instance, HookOutcome.SUCCEEDED, begun, "no pod is left")
             return None
-        refused = any(self._reasons.get(pod.metadata.uid) for pod in found.evictable)
-        return self._pause(_RETRY_SECONDS if refused else _LOOK_SECONDS)
+        refused = any(self._reasons.get(pod.uid) for pod in found.evictable)
+        return self._pause(_RETRY_SECONDS if refused or error else _LOOK_SECONDS)
 
     def _pause(self, pause: float) -> float:
         """Return the seconds until the next look: the last one is just before the deadline."""
-        left = self._left()
+        left = self._left(self._wanted())
         if left is None:
             return pause
         return min(pause, left - _LAST_SECONDS) if left > _LAST_SECONDS else _LAST_SECONDS
 
-    def _left(self) -> float | None:
-        return None if self._until is None else (self._until - self._clock.now()).total_seconds()
+    def _left(self, wanted: Iterable[Life]) -> float | None:
+        """Return the seconds until the next deadline; None if there is none."""
+        now = self._clock.now()
+        until = _until(_pending(wanted, now))
+        return None if until is None else (until - now).total_seconds()
 
-    def _may_send(self) -> bool:
-        left = self._left()
-        return not (self.stopping or self._halted or (left is not None and left <= _LAST_SECONDS))
+    def _may_send(self, wanted: Sequence[Life], left: float | None) -> bool:
+        is_late = left is not None and left <= _LAST_SECONDS
+        return bool(_pending(wanted, self._clock.now())) and not (self._stopping or self._halted or is_late)
 
     def _evict_all(self, pods: Iterable[Pod], lives: Sequence[Life]) -> None:
         self._halted, self._fresh = False, []
         _in_parallel(self._evict, pods)
         # After all evictions, as every second may count for those.
         at = self._clock.now()
-        events = [eviction_event(pod, self._node, lives, at) for pod in self._fresh]
+        events = [eviction_event(pod, self._name, lives, at) for pod in self._fresh]
         _in_parallel(self._create_event, events)
 
     def _evict(self, pod: Pod) -> None:
-        if not self._may_send():
+        wanted = self._wanted()
+        left = self._left(wanted)
+        if not self._may_send(wanted, left):
             return
-        left = self._left()
-        period, uid = grace(pod, self._settings, left), pod.metadata.uid
+        period = grace(pod, self._settings, left)
         try:
             self._client.evict(pod, period, min(TIMEOUT_SECONDS, left or TIMEOUT_SECONDS))
         except KubernetesError as error:
             if error.status not in (404, 409):
                 self._refused(pod, error)
         else:
-            self._reasons.pop(uid, None)
+            self._reasons.pop(pod.uid, None)
             self._reports.metrics.evicted(EvictionOutcome.EVICTED)
-            log.info("pod evicted", extra={"pod": pod.name, "grace_seconds": period or pod.grace})
-            if uid not in self._noted:
-                self._noted.add(uid)
+            seconds = pod.grace if period is None else period
+            log.info("pod evicted", extra={"pod": pod.full_name, "grace_seconds": seconds})
+            if pod.uid not in self._noted:
+                self._noted.add(pod.uid)
                 self._fresh.append(pod)
 
     def _refused(self, pod: Pod, error: KubernetesError) -> None:
         by_budget = error.status == 429
         self._reports.metrics.evicted(EvictionOutcome.REFUSED if by_budget else EvictionOutcome.FAILED)
         if not by_budget:
-            self._reports.report(error)
+            self._calls.report(error)
         # Without any answer, the others would wait for one, too.
         self._halted = self._halted or error.status is None
         reason = str(error).removeprefix(f"{error.call}: ")
-        if self._reasons.get(pod.metadata.uid) != reason:
-            log.warning("pod not evicted; trying again", extra={"pod": pod.name, "reason": reason})
-        self._reasons[pod.metadata.uid] = reason
+        if self._reasons.get(pod.uid) != reason:
+            log.warning("pod not evicted; trying again", extra={"pod": pod.full_name, "reason": reason})
+        self._reasons[pod.uid] = reason
 
     def _create_event(self, event: dict[str, object]) -> None:
-        if not self._may_send():
+        wanted = self._wanted()
+        # That of a pod which was evicted before the event was cancelled is still created.
+        if self._stopping or (wanted and not self._may_send(wanted, self._left(wanted))):
             return
         try:
             self._client.create_event(event)
         except KubernetesError as error:
             self._halted = self._halted or error.status is None
             if error.status != 409:
-                self._reports.report(error)
+                self._calls.report(error)
 
     def _pretend(self, pods: Iterable[Pod]) -> None:
         for pod in self._unnoted(pods):
             self._reports.metrics.evicted(EvictionOutcome.DRY_RUN)
-            log.info("dry run: pod would be evicted", extra={"pod": pod.name})
+            log.info("dry run: pod would be evicted", extra={"pod": pod.full_name})
 
     def _note_kept(self, pods: Iterable[Pod]) -> None:
         if fresh := self._unnoted(pods):
-            shown = names((pod.name for pod in fresh), most=_MOST_LOGGED)
+            shown = names((pod.full_name for pod in fresh), most=_MOST_LOGGED)
             log.warning("pods without a controller are not evicted", extra={"pods": shown})
 
     def _unnoted(self, pods: Iterable[Pod]) -> list[Pod]:
         """Return the pods that this is called with for the first time."""
-        fresh = [pod for pod in pods if pod.metadata.uid not in self._noted]
-        self._noted.update(pod.metadata.uid for pod in fresh)
+        fresh = [pod for pod in pods if pod.uid not in self._noted]
+        self._noted.update(pod.uid for pod in fresh)
         return fresh
 
-    def _describe(self, found: Selection, obstacle: str) -> str:
-        evicted = {pod.metadata.uid for pod in self._fresh}
+    def _describe(self, found: Selection, obstacle: str, *, is_whole: bool) -> str:
+        evicted = {pod.uid for pod in self._fresh}
         reasons = {
-            pod.name: "terminating" if pod.metadata.uid in evicted else self._reasons.get(pod.metadata.uid)
+            pod.full_name: "terminating" if pod.uid in evicted else self._reasons.get(pod.uid)
             for pod in found.evictable
-        } | {pod.name: "terminating" for pod in found.terminating}
+        } | {pod.full_name: "terminating" for pod in found.terminating}
         left = [f"{name} ({reason})" if reason else name for name, reason in reasons.items()]
         number = "1 pod is left" if len(left) == 1 else f"{len(left)} pods are left"
-        parts = [f"{number}: {names(left)}" if left else "no pod is left"]
+        if not is_whole:
+            number = f"at least {number}"
+        parts = [f"{number}: {names(left)}"] if left else ["no pod is left"] if is_whole else []
         if found.kept:
-            parts.append(f"without a controller, not evicted: {names(pod.name for pod in found.kept)}")
+            parts.append(f"without a controller, not evicted: {names(pod.full_name for pod in found.kept)}")
         return "; ".join([*parts, *filter(None, [obstacle])])
+
+
+def _pending(lives: Iterable[Life], now: datetime) -> list[Life]:
+    """Return the events whose deadline has not passed."""
+    return [life for life in lives if (until := deadline(life)) is None or now < until]
+
+
+def _until(lives: Iterable[Life]) -> datetime | None:
+    """Return the first of their deadlines; None if there is none."""
+    return min((at for life in lives if (at := deadline(life)) is not None), default=None)
 
 
 def select(pods: Iterable[Pod], drain: Drain, until: datetime | None) -> Selection:
     """Sort the pods; one that terminates already, but would end later than ``until``, is evicted again."""
     evictable, terminating, kept = [], [], []
     for pod in pods:
-        ends = pod.metadata.deletion_timestamp
+        ends = pod.ends
         if pod.stays:
             continue
         if ends is not None and (until is None or ends <= until):
@@ -214,7 +320,8 @@ def select(pods: Iterable[Pod], drain: Drain, until: datetime | None) -> Selecti
 
 def grace(pod: Pod, drain: Drain, left: float | None) -> int | None:
     """Return the grace period in seconds, at most what is ``left``, if known; None for the pod's own."""
-    seconds = int(drain.pod_grace_period) or pod.grace
+    usual = _UNKNOWN_GRACE_SECONDS if pod.grace is None else pod.grace
+    seconds = int(drain.pod_grace_period) or usual
     if left is not None:
         # With 0 the API server forgets the pod while its containers still run.
         seconds = min(seconds, max(int(left - min(_MARGIN_SECONDS, left / 5)), 1))

@@ -51,11 +51,10 @@ def node_event(node: Node, identity: str, life: Life, record: TransitionRecord) 
 
 
 def eviction_event(pod: Pod, node: str, lives: Sequence[Life], at: datetime) -> dict[str, Any]:
-    meta = pod.metadata
     return _event(
-        {"kind": "Pod", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid},
-        (meta.namespace, node),
-        identity=(meta.name, meta.uid),
+        {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
+        (pod.namespace, node),
+        identity=(pod.name, pod.uid),
         at=at,
         type="Normal",
         reason="ScheduledEventEviction",

@@ -1,14 +1,12 @@
 """The parts of Nodes and pods that the exporter reads, and the error of calls."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from exporter.config import PROGRAM
 from exporter.errors import ExporterError
-
-_MIRROR = "kubernetes.io/config.mirror"
 
 
 class KubernetesError(ExporterError):
@@ -20,37 +18,46 @@ class KubernetesError(ExporterError):
         self.status = status
 
 
+class TooLargeError(KubernetesError):
+    """The answer is larger than what is read."""
+
+
 class _Object(msgspec.Struct, frozen=True, rename="camel"):
     pass
 
 
-class OwnerReference(_Object, frozen=True):
-    kind: str = ""
-    controller: bool = False
+class _Field(msgspec.Struct, frozen=True):
+    """A nested field whose contents are of no interest."""
+
+
+class _SpecFields(msgspec.Struct, frozen=True):
+    unschedulable: _Field | None = msgspec.field(name="f:unschedulable", default=None)
+
+
+class _Fields(msgspec.Struct, frozen=True):
+    spec: _SpecFields = msgspec.field(name="f:spec", default=_SpecFields())
 
 
 class ManagedFields(_Object, frozen=True):
-    """The fields that one client set, as nested keys such as ``f:spec``."""
+    """Which client, a ``manager``, set ``spec.unschedulable``; the other fields that it set are not kept."""
 
     manager: str = ""
-    fields_v1: dict[str, Any] | None = msgspec.field(name="fieldsV1", default=None)
+    fields_v1: _Fields = msgspec.field(name="fieldsV1", default=_Fields())
 
     @property
     def cordons(self) -> bool:
         """Whether the client set ``spec.unschedulable``."""
-        spec = (self.fields_v1 or {}).get("f:spec")
-        return isinstance(spec, dict) and "f:unschedulable" in spec
+        return self.fields_v1.spec.unschedulable is not None
 
 
 class Metadata(_Object, frozen=True):
+    """The metadata of a Node."""
+
     name: str
     uid: str = ""
-    namespace: str = ""
     resource_version: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    deletion_timestamp: datetime | None = None
-    owner_references: tuple[OwnerReference, ...] = ()
     managed_fields: tuple[ManagedFields, ...] = ()
 
 
@@ -83,6 +90,45 @@ class Node(_Object, frozen=True):
         return any(one.cordons and one.manager != PROGRAM for one in self.metadata.managed_fields)
 
 
+class Pod(NamedTuple):
+    """What a drain needs to know of a pod. A tenant determines the size of the rest, which is not kept.
+
+    ``grace`` is its grace period in seconds, None if that is not known. It ``stays`` if it belongs to the
+    Node: pods of DaemonSets, and mirrors of the kubelet's own. It ``is_replaced`` if nothing is lost with
+    it: a controller replaces it, or it has ended. It terminates, and ``ends`` then, unless that is None.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    grace: int | None = 30
+    stays: bool = False
+    is_replaced: bool = False
+    ends: datetime | None = None
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class OwnerReference(_Object, frozen=True):
+    kind: str = ""
+    controller: bool = False
+
+
+class PodAnnotations(msgspec.Struct, frozen=True):
+    mirror: str | None = msgspec.field(name="kubernetes.io/config.mirror", default=None)
+
+
+class PodMetadata(_Object, frozen=True):
+    name: str
+    uid: str = ""
+    namespace: str = ""
+    annotations: PodAnnotations = PodAnnotations()
+    deletion_timestamp: datetime | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
 class PodSpec(_Object, frozen=True):
     termination_grace_period_seconds: int = 30
 
@@ -91,32 +137,26 @@ class PodStatus(_Object, frozen=True):
     phase: str = ""
 
 
-class Pod(_Object, frozen=True):
-    metadata: Metadata
-    spec: PodSpec = PodSpec()
+class PodItem(_Object, frozen=True):
+    """A pod of a list; ``spec`` is None where only metadata was asked for."""
+
+    metadata: PodMetadata
+    spec: PodSpec | None = None
     status: PodStatus = PodStatus()
 
     @property
-    def name(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
-    @property
-    def grace(self) -> int:
-        return self.spec.termination_grace_period_seconds
-
-    @property
-    def stays(self) -> bool:
-        """Whether it belongs to the Node: pods of DaemonSets, and mirrors of the kubelet's own."""
-        return self._controller == "DaemonSet" or _MIRROR in self.metadata.annotations
-
-    @property
-    def is_replaced(self) -> bool:
-        """Whether nothing is lost with it: a controller replaces it, or it has ended."""
-        return bool(self._controller) or self.status.phase in ("Succeeded", "Failed")
-
-    @property
-    def _controller(self) -> str:
-        return next((owner.kind for owner in self.metadata.owner_references if owner.controller), "")
+    def pod(self) -> Pod:
+        meta, spec = self.metadata, self.spec
+        controller = next((owner.kind for owner in meta.owner_references if owner.controller), "")
+        return Pod(
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            grace=spec.termination_grace_period_seconds if spec is not None else None,
+            stays=controller == "DaemonSet" or meta.annotations.mirror is not None,
+            is_replaced=bool(controller) or self.status.phase in ("Succeeded", "Failed"),
+            ends=meta.deletion_timestamp,
+        )
 
 
 class ListMetadata(msgspec.Struct, frozen=True):
@@ -126,5 +166,9 @@ class ListMetadata(msgspec.Struct, frozen=True):
 
 
 class PodList(msgspec.Struct, frozen=True):
-    items: tuple[Pod, ...] = ()
+    items: tuple[PodItem, ...] = ()
     metadata: ListMetadata = ListMetadata()
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """An answer whose contents are of no interest."""

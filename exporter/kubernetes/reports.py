@@ -1,7 +1,9 @@
 """Where the loop reports: results of the drain like those of hooks, and problems of the API server."""
 
 import logging
-from collections.abc import Iterable
+import math
+import threading
+from collections.abc import Container, Iterable
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -19,12 +21,15 @@ from exporter.model.views import event_view
 from exporter.state.jobs import HookJobs
 from exporter.state.queues import JobKey
 from exporter.tracing import Tracer
+from exporter.work import Backoff
 
 log = logging.getLogger(__name__)
 
+_LONGEST_RETRY_SECONDS = 5.0
+
 
 class Reports:
-    """Records how drains end and which calls fail; outlives a configuration."""
+    """Records how drains end, and which calls of which loop fail; outlives a configuration."""
 
     def __init__(
         self, jobs: HookJobs, metrics: Metrics, tracer: Tracer, inbox: Inbox, *, health: Health, clock: Clock
@@ -34,10 +39,7 @@ class Reports:
         self._jobs = jobs
         self._tracer = tracer
         self._inbox = inbox
-        self._health = health
-        # The calls that have failed, and those that did since `begin`.
-        self._known: set[str] = set()
-        self._current: set[str] = set()
+        self._problems = Problems(health)
 
     def record(self, life: Life, instance: str, outcome: HookOutcome, begun: datetime, reason: str) -> None:
         """Record the outcome for a life, unless it is known, or the drain has succeeded already."""
@@ -75,23 +77,76 @@ class Reports:
         """Forget the outcomes for these lives: pods may run on the Node again."""
         self._jobs.withdraw([life.key for life in lives], DRAIN)
 
-    @property
-    def is_failing(self) -> bool:
-        return bool(self._current)
+    def calls(self) -> "Calls":
+        """Return where a loop reports the calls that it makes."""
+        return Calls(self._problems, self.clock)
+
+
+class Problems:
+    """The calls that fail, each with the loops that make it: a problem is over once none of them has it."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._lock = threading.Lock()
+        self._loops: dict[str, set[Calls]] = {}
+
+    def report(self, loop: "Calls", error: KubernetesError) -> None:
+        with self._lock:
+            if loop.is_closed:
+                return
+            self._loops.setdefault(error.call, set()).add(loop)
+            self._health.report(DegradedReason.KUBERNETES_FAILING, str(error), error.call)
+
+    def clear(self, loop: "Calls", failed: Container[str] = ()) -> None:
+        """Clear the problems of a loop with all calls but those that have ``failed`` again."""
+        with self._lock:
+            for call, loops in self._loops.items():
+                if call not in failed and loops:
+                    loops.discard(loop)
+                    if not loops:
+                        self._health.clear(DegradedReason.KUBERNETES_FAILING, call)
+
+
+class Calls:
+    """The calls of one loop: which of them fail, and when to try again; for one step at a time."""
+
+    def __init__(self, problems: Problems, clock: Clock) -> None:
+        self._problems = problems
+        self._clock = clock
+        # One Node and one server, so there is no jitter.
+        self._backoff = Backoff(
+            clock, early=math.inf, early_longest=_LONGEST_RETRY_SECONDS, chance=lambda: 0.0
+        )
+        # Those that have failed since `begin`.
+        self._failed: set[str] = set()
+        self._began = clock.monotonic()
+        self.is_closed = False
 
     def begin(self) -> None:
-        self._current = set()
+        self._failed = set()
+        self._began = self._clock.monotonic()
 
     def report(self, error: KubernetesError) -> None:
-        self._current.add(error.call)
-        self._known.add(error.call)
-        self._health.report(DegradedReason.KUBERNETES_FAILING, str(error), error.call)
+        """Report a failed call; safe from any thread."""
+        self._failed.add(error.call)
+        self._problems.report(self, error)
 
-    def end(self) -> None:
-        """Clear the problems with calls that have not failed since `begin`; call it if all were made."""
-        for call in self._known - self._current:
-            self._health.clear(DegradedReason.KUBERNETES_FAILING, call)
-        self._known = set(self._current)
+    def end(self, delay: float, *, complete: bool) -> float:
+        """Return the seconds until the next step, of which there are ``delay`` if nothing has failed.
+
+        If all calls were made (``complete``), the problems with those that have not failed are over.
+        """
+        if complete:
+            self._problems.clear(self, self._failed)
+        if self._failed:
+            return min(delay, self._backoff.failed(self._clock.monotonic() - self._began))
+        self._backoff.succeeded()
+        return delay
+
+    def close(self) -> None:
+        """Clear all problems, and ignore those of calls that are still in progress."""
+        self.is_closed = True
+        self._problems.clear(self)
 
 
 def _sequence(life: Life) -> int:

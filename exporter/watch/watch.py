@@ -254,9 +254,12 @@ class Watch:
         traced = self._tracer.compose(told)
         self._store.record(step, messages, jobs, traced)
         note_dropped(self._store, self._metrics)
+        before = [life.event for life in self.snapshot.current]
         self._publish(step.known)
-        if step.occurrences:
+        if step.occurrences or [life.event for life in self.snapshot.current] != before:
+            # Also for what is told later, such as a second postponement within a minute.
             self._node.wake()
+        if step.occurrences:
             self._notifier.wake()
             self._tracer.wake()
         if jobs:

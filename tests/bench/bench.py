@@ -138,9 +138,13 @@ class Bench:
 
     def show(self, *events: dict[str, Any], wait: float = 1.0) -> None:
         """Make IMDS list these events (see `tests.builders.raw_event`), and advance the clock."""
+        self.announce(*events)
+        self.advance(wait)
+
+    def announce(self, *events: dict[str, Any]) -> None:
+        """Make IMDS list these events from the next poll on."""
         self._incarnation += 1
         self.simulator.set_document(body(*events, incarnation=self._incarnation))
-        self.advance(wait)
 
     def outage(self, seconds: float) -> None:
         """Make IMDS answer with errors for some time, and then recover."""

@@ -15,6 +15,7 @@ from exporter.commands.examine import Finding, Level
 from exporter.config import Overrides
 from exporter.config.addresses import NotifyUrls
 from exporter.health import DegradedReason
+from exporter.kubernetes.desired import unmarking
 from exporter.model.messages import Delivery
 from exporter.model.views import TargetView
 from exporter.notifications import planning
@@ -26,6 +27,7 @@ from tests.end_to_end.program import command, eventually, exporter, free_port, g
 from tests.http_server import Connection, Request, answer, serving
 from tests.web.support import served, site, snapshot
 
+PROJECT = Path(__file__).parent.parent.parent
 OK, WARNING, FAILURE = Level
 ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test/SeCrEt'}]}\n"
 UNCOMPARED = "could not be compared with that of IMDS; see the output of timedatectl"
@@ -201,6 +203,36 @@ def test_an_older_imds(tmp_path: Path) -> None:
         result = found(asked(imds.url, tmp_path), HandClock())
     assert result["name"] == Finding(OK, "name", "a, from IMDS")
     assert result["clock"] == Finding(OK, "clock", "agrees with that of IMDS")
+
+
+@pytest.mark.parametrize(
+    ("text", "pod", "node"),
+    [
+        ("", False, None),
+        ("", True, "NAME"),
+        ("{node: '', conditions: false}", False, "NAME"),
+        ("{node: vmss00, conditions: false, service_account: /nowhere}", False, "vmss00"),
+        ("{node: vmss00}", True, None),
+    ],
+)
+def test_marks_of_a_node_that_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, node: str | None, *, pod: bool
+) -> None:
+    """Where no exporter can remove them, the commands for it are shown; documentation has the same."""
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    file = tmp_path / "exporter.yml"
+    file.write_text(f"kubernetes: {text}")
+    with SimulatorServer(Simulator()) as imds:
+        result = found(asked(imds.url, tmp_path, config_file=file)).get("kubernetes")
+    assert (result is not None) is (node is not None)
+    if result is not None:
+        commands = unmarking(node or "")
+        assert (result.level, result.message.partition("with: ")[2]) == (OK, "; ".join(commands))
+        documented = "".join((PROJECT / "docs" / "kubernetes.md").read_text().replace("\\\n", "").split())
+        assert all("".join(one.replace(node or "", "NAME").split()) in documented for one in commands)
 
 
 def test_who_is_not_scraped(build: Build) -> None:

@@ -42,10 +42,25 @@ class Api:
         self.down = False
         # Called after the Node was read, as others change it at any time.
         self.meanwhile: Callable[[], None] = lambda: None
+        # Called when an eviction is asked for.
+        self.evicting: Callable[[], None] = lambda: None
+        # How many pods a page has at most, and how many were asked for; and whether the list has no end.
+        self.page = 1
+        self.limits: list[int] = []
+        self.endless = False
 
-    def pod(self, name: str, kind: str = "ReplicaSet", grace: int = 30, **metadata: Any) -> None:
+    def pod(
+        self, name: str, kind: str = "ReplicaSet", grace: int = 30, size: int = 0, **metadata: Any
+    ) -> None:
+        """Create a pod whose JSON has about ``size`` bytes, as variables and the fields of their manager."""
         meta = {"name": name, "namespace": "default", "uid": name} | (owned(kind) if kind else {}) | metadata
-        self.pods[name] = {"metadata": meta, "spec": {"terminationGracePeriodSeconds": grace}, "status": {}}
+        spec: dict[str, Any] = {"terminationGracePeriodSeconds": grace}
+        if size:
+            names = [f"A{number}" for number in range(size // 63)]
+            spec["containers"] = [{"name": "it", "env": [{"name": name} for name in names]}]
+            fields: dict[str, Any] = {f'k:{{"name":"{name}"}}': {"f:name": {}} for name in names}
+            meta["managedFields"] = [{"manager": "kubectl", "fieldsV1": {"f:spec": fields}}]
+        self.pods[name] = {"metadata": meta, "spec": spec, "status": {}}
 
     def end(self) -> None:
         """End the pods that terminate, as the kubelet does."""
@@ -64,7 +79,9 @@ class Api:
                 return one["status"], one["reason"], one["message"]
         return None
 
-    def answer(self, method: str, path: str, query: Mapping[str, list[str]], content: Any) -> tuple[int, Any]:
+    def answer(
+        self, method: str, path: str, query: Mapping[str, list[str]], content: Any, accept: str = ""
+    ) -> tuple[int, Any]:
         parts = path.split("/")[3:]
         if parts[0] == "nodes":
             call = ("get" if method == "GET" else "patch") + " nodes" + ("/status" if parts[2:] else "")
@@ -75,6 +92,8 @@ class Api:
         self.calls.append(call)
         if call in self.refused:
             return self.refused[call], {"message": f"cannot {call}"}
+        if parts[0] == "nodes" and parts[1] != NODE:
+            return 404, {"message": f"{parts[1]} not found"}
         if call == "get nodes":
             found = json.loads(json.dumps(self.node))
             self.meanwhile()
@@ -82,19 +101,26 @@ class Api:
         if call.startswith("patch"):
             return self._patch(call, content)
         if call == "list pods":
-            # In pages of one.
-            assert (query["fieldSelector"], query["limit"]) == ([f"spec.nodeName={NODE}"], ["20"])
-            names, token = sorted(self.pods), query.get("continue", ["0"])[0]
-            index = int(token)
-            more = {"continue": str(index + 1)} if index + 1 < len(names) else {}
-            return 200, {"metadata": more, "items": [self.pods[name] for name in names[index : index + 1]]}
+            assert query["fieldSelector"] == [f"spec.nodeName={NODE}"]
+            return 200, self._listed(int(query["limit"][0]), query.get("continue", ["0"])[0], accept)
         return self._create(call, parts, content)
+
+    def _listed(self, limit: int, token: str, accept: str) -> dict[str, Any]:
+        self.limits.append(limit)
+        first, names = int(token), sorted(self.pods)
+        after = first + min(limit, self.page)
+        more = {"continue": str(after)} if after < len(names) or self.endless else {}
+        found = [self.pods[name] for name in names[first:after]]
+        if "as=PartialObjectMetadataList" in accept:
+            found = [{"metadata": pod["metadata"]} for pod in found]
+        return {"metadata": more, "items": found}
 
     def _patch(self, call: str, content: Any) -> tuple[int, Any]:
         if call == "patch nodes/status":
-            fresh = {one["type"]: one for one in content["status"]["conditions"]}
-            old = {one["type"]: one for one in self.node["status"]["conditions"]}
-            self.node["status"]["conditions"] = list((old | fresh).values())
+            known = {one["type"]: one for one in self.node["status"]["conditions"]}
+            known |= {one["type"]: one for one in content["status"]["conditions"]}
+            left = [one for one in known.values() if one.get("$patch") != "delete"]
+            self.node["status"]["conditions"] = left
             return 200, self.node
         version = self.node["metadata"]["resourceVersion"]
         if content["metadata"].pop("resourceVersion") != version:
@@ -111,6 +137,7 @@ class Api:
             self.events[name] = content
             return 201, content
         name = parts[3]
+        self.evicting()
         if name not in self.pods or content["deleteOptions"]["preconditions"]["uid"] != name:
             return 404, {"message": "not found"}
         if name in self.protected:
@@ -147,7 +174,8 @@ def served(api: Api, folder: Path) -> Iterator[dict[str, str]]:
         url = urlsplit(request.path)
         assert request.headers["authorization"] == f"Bearer {(folder / 'token').read_text()}"
         content = request.json if request.body else None
-        status, found = api.answer(request.method, url.path, parse_qs(url.query), content)
+        accept = request.headers["accept"]
+        status, found = api.answer(request.method, url.path, parse_qs(url.query), content, accept)
         connection.send(answer(json.dumps(found).encode(), f"{status} Status"))
 
     authority = trustme.CA()

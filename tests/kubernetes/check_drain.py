@@ -21,6 +21,10 @@ from tests.kubernetes.rig import NAMESPACE, PODS, Kubelet, Rig
 
 DRAIN = "kubernetes.drain"
 NUMBERS = itertools.count(1)
+CHART_SETTINGS = (
+    *("events", str(CHART), "--namespace", NAMESPACE, "--set"),
+    "image.registry=registry.example.com,drain.enabled=true,drain.excludeFromLoadBalancers=true",
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -29,10 +33,7 @@ pytestmark = pytest.mark.timeout(300)
 def kubernetes() -> Iterator[Cluster]:
     with cluster() as found:
         found.create("/api/v1/namespaces", "Namespace", {"metadata": {"name": NAMESPACE}})
-        settings = (
-            "image.registry=registry.example.com,drain.enabled=true,drain.excludeFromLoadBalancers=true"
-        )
-        found.helm("install", "events", str(CHART), "--namespace", NAMESPACE, "--set", settings)
+        found.helm("install", *CHART_SETTINGS)
         kubelet = Kubelet(found)
         kubelet.start()
         yield found
@@ -285,6 +286,30 @@ def test_a_dry_run(rig: Rig) -> None:
         eventually(lambda: 'pod_evictions_total{outcome="dry_run"} 1.0' in get(f"{rig.bench.url}/metrics"))
         assert rig.bench.log("dry run: node would be changed")
         assert (rig.is_cordoned, rig.evictions(), "web" in rig.pods) == (False, [], True)
+
+
+def test_marks_that_are_no_longer_wanted(rig: Rig) -> None:
+    """Without the drain, the chart's account may take them back, but set none."""
+    rig.configure(exclude_from_load_balancers=True)
+    with rig.running():
+        rig.announce(600)
+        eventually(lambda: rig.is_cordoned and rig.condition("MaintenancePlanned")["status"] == "True")
+    without = [one.replace("drain.enabled=true", "drain.enabled=false") for one in CHART_SETTINGS]
+    rig.cluster.helm("upgrade", *without)
+    try:
+        settings = {"node": rig.name, "service_account": str(rig.account), "conditions": False}
+        rig.bench.configure(kubernetes=settings)
+        with rig.running():
+            # The API server takes a moment to see the new policy.
+            eventually(lambda: not rig.is_cordoned, within=60)
+            eventually(lambda: rig.condition("MaintenancePlanned")["status"] is None, within=10)
+        assert not any("exclude-from" in label for label in rig.node["metadata"]["labels"])
+        cordon = {"spec": {"unschedulable": True}}
+        token = (rig.account / "token").read_text()
+        with pytest.raises(AssertionError, match="only annotations"):
+            rig.cluster.ask("PATCH", f"/api/v1/nodes/{rig.name}", cordon, token=token)
+    finally:
+        rig.cluster.helm("upgrade", *CHART_SETTINGS)
 
 
 @pytest.mark.parametrize(

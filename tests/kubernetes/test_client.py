@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from exporter.kubernetes.client import Client
-from exporter.kubernetes.objects import KubernetesError, Metadata, Pod
+from exporter.kubernetes.objects import KubernetesError, Pod
 from tests.http_server import Connection, Request, Respond, answer, serving, then_hang_up
 from tests.imds.test_client_hostile import tls
 
@@ -37,7 +37,7 @@ def test_an_answer_that_drips(tmp_path: Path, drops: bytes) -> None:
 
     with client(tmp_path, respond) as found:
         with pytest.raises(KubernetesError, match=r"^create pods/eviction: no answer within 0\.5 s$"):
-            found.evict(Pod(Metadata("web", namespace="default")), None, 0.5)
+            found.evict(Pod("default", "web", "it"), None, 0.5)
         assert not whole
 
 

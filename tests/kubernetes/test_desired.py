@@ -80,7 +80,7 @@ def test_events_of_the_last_hour() -> None:
 )
 def test_a_grace_period_ends_before_not_before(left: float | None, seconds: int | None) -> None:
     """It leaves 5 s, or a fifth of the time if that is less; 1 s is the least, and 30 s are the pod's own."""
-    assert grace(Pod(Metadata("web")), Drain(), left) == seconds
+    assert grace(Pod("default", "web", "it"), Drain(), left) == seconds
 
 
 def test_five_pods_are_named() -> None:

@@ -1,9 +1,11 @@
 """The whole program beside an API server with one Node, with a clock that is moved by hand."""
 
 import contextlib
+import itertools
 import json
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from email.utils import format_datetime
@@ -293,13 +295,13 @@ def test_a_postponement(start: Start) -> None:
     api.end()
     bench.advance(5)
     assert (bench.metric("hooks_total", **SUCCEEDED), bench.approved) == (2, [REBOOT_ID])
-    bench.show(reboot(bench, 3600), wait=35)
+    bench.show(reboot(bench, 3600), wait=2)
     assert TAINT not in api.taints()
     bench.show(reboot(bench, 620), wait=18)
     assert TAINT not in api.taints()
     bench.advance(3)
     assert TAINT in api.taints()
-    bench.show(reboot(bench, 3600), wait=35)
+    bench.show(reboot(bench, 3600), wait=2)
     assert TAINT not in api.taints()
     bench.show(reboot(bench, 3600, EventStatus="Started"), wait=3)
     assert TAINT in api.taints()
@@ -351,7 +353,7 @@ def test_evictions_that_end_early(
     bench, _ = start(prepare=lambda api: [*map(api.pod, many)], conditions=False)
     if stops:
         asked.side_effect = lambda *_: bench.app._pipeline.node.stop(0)
-    bench.show(reboot(bench), wait=3)
+    bench.show(reboot(bench))
     assert 1 <= asked.call_count <= MOST_AT_ONCE
 
 
@@ -441,13 +443,180 @@ def test_two_events(start: Start) -> None:
     assert api.taints() == {}
 
 
-def test_a_drain_that_is_switched_off(start: Start) -> None:
-    """A reload that leaves nothing to do for Kubernetes undoes what was done to the Node."""
-    bench, api = start(conditions=False)
+def marks(api: Api) -> object:
+    """Return all that this program has marked on the Node."""
+    conditions = [kind for kind in ("MaintenancePlanned", "MaintenanceInProgress") if api.condition(kind)]
+    label = api.node["metadata"].get("labels", {}).get(EXCLUDED)
+    return conditions, api.annotations(), api.taints(), api.node["spec"].get("unschedulable"), label
+
+
+UNMARKED: object = ([], {}, {}, None, None)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["reload", "restart"])
+def test_marks_that_are_no_longer_wanted(start: Start, *, restarts: bool) -> None:
+    """They are taken back, each by the key that does not want it any more, also by a new process."""
+    bench, api = start("exclude_from_load_balancers: true")
+
+    def configure(**keys: Any) -> None:
+        section = yaml.safe_load(bench.file.read_text())["kubernetes"]
+        drain = section["drain"] | keys.pop("drain", {})
+        text = json.dumps({"kubernetes": section | keys | {"drain": drain}})
+        if restarts:
+            bench.restart(text)
+        else:
+            bench.reload(text)
+        bench.advance(2)
+
+    bench.show(reboot(bench), wait=2)
+    assert api.node["metadata"]["labels"] == {EXCLUDED: "scheduled-events-exporter"}
+    configure(drain={"exclude_from_load_balancers": False})
+    assert api.node["metadata"]["labels"] == {}
+    theirs = {"type": "MaintenancePlanned", "status": "True", "reason": "it", "message": "by others"}
+    api.node["status"]["conditions"].append({"type": "Theirs", "status": "True"})
+    configure(conditions=False)
+    assert ([*api.annotations()], [*api.taints()]) == (["cordoned"], [TAINT])
+    assert (api.condition("MaintenancePlanned"), api.condition("MaintenanceInProgress")) == (None, None)
+    api.node["status"]["conditions"].append(theirs)
+    configure(drain={"mode": "dry_run"})
+    assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
+    assert theirs in api.node["status"]["conditions"]
+    configure(conditions=True, drain={"mode": "drain"})
+    assert api.taints() == {TAINT: "Reboot"}
+    configure(conditions=False, drain={"enabled": False})
+    assert marks(api) == UNMARKED
+    asked = len(api.calls)
+    bench.advance(120)
+    assert (len(api.calls), bench.api("problems"), bench.api("kubernetes")) == (asked, [], None)
+    assert {one["type"] for one in api.node["status"]["conditions"]} == {"Ready", "Theirs"}
+
+
+@pytest.mark.parametrize("name", ["", "other"])
+def test_a_node_that_is_left(start: Start, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Where a reload names no Node or another one, the marks of the old one are taken back."""
+    bench, api = start()
+    monkeypatch.delenv("NODE_NAME")
+    section = yaml.safe_load(bench.file.read_text())["kubernetes"]
+
+    def named(node: str) -> str:
+        return json.dumps({"kubernetes": section | {"node": node}})
+
+    bench.restart(named(NODE))
     bench.show(reboot(bench), wait=2)
     assert api.taints() == {TAINT: "Reboot"}
-    bench.reload(bench.file.read_text().replace("true", "false"))
-    assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
+    api.down = True
+    bench.reload(named(name))
+    bench.advance(2)
+    assert bench.api("problems")[0].startswith("kubernetes_failing: get nodes: ")
+    bench.reload()
+    api.down = False
+    bench.advance(6)
+    assert marks(api) == UNMARKED
+    others = ["kubernetes_failing: get nodes: status 404: other not found"]
+    assert bench.api("problems") == (others if name else [])
+    bench.reload(named(NODE))
+    bench.advance(2)
+    assert (api.taints(), bench.api("problems")) == ({TAINT: "Reboot"}, [])
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_node_that_may_not_be_read(start: Start, caplog: pytest.LogCaptureFixture, status: int) -> None:
+    """Where nothing is wanted of it, that is no problem: a pod may have NODE_NAME for its messages alone."""
+    bench, api = start(None, prepare=lambda api: api.refused.update({"get nodes": status}), conditions=False)
+    bench.advance(60)
+    assert (api.calls, bench.api("problems")) == (["get nodes"], [])
+    assert caplog.messages.count("marks of an earlier configuration cannot be looked for") == 1
+
+
+def postponed(bench: Bench) -> list[dict[str, Any]]:
+    return [reboot(bench, 3600)]
+
+
+def started(bench: Bench) -> list[dict[str, Any]]:
+    return [reboot(bench, EventStatus="Started", NotBefore="")]
+
+
+@pytest.mark.parametrize("change", [lambda _: [], postponed, started], ids=["over", "postponed", "started"])
+def test_an_event_that_changes_during_evictions(
+    start: Start, change: Callable[[Bench], list[dict[str, Any]]]
+) -> None:
+    """No eviction follows the new document, and the Node does not wait for those in progress."""
+    many = [f"web-{number:02}" for number in range(60)]
+    bench, api = start("before: 10m", prepare=lambda api: [*map(api.pod, many)])
+    lock, seen = threading.Lock(), threading.Event()
+    marked: list[tuple[dict[str, str], object]] = []
+
+    def evicting() -> None:
+        with lock:
+            if not marked:
+                bench.announce(*change(bench))
+                bench.clock.pass_seconds(1)
+                bench.loops.turn("poller")
+                bench.loops.turn("kubernetes")
+                marked.append((api.taints(), (api.condition("MaintenanceInProgress") or [""])[0]))
+                seen.set()
+        seen.wait(30)
+
+    api.evicting = evicting
+    bench.show(reboot(bench, 590), wait=3)
+    is_started = change is started
+    assert marked == [({TAINT: "Reboot"} if is_started else {}, str(is_started))]
+    assert 1 <= len(api.graces) <= MOST_AT_ONCE
+    assert bench.metric("hooks_total", **SUCCEEDED) == 0
+
+
+LARGE = 1_700_000
+
+
+def test_pods_that_are_large(start: Start) -> None:
+    """Smaller pages are asked for until they fit, and all are evicted; the next drain begins as usual."""
+    large = [f"large-{number}" for number in range(5)]
+
+    def prepare(api: Api) -> None:
+        api.page = 20
+        for name in large:
+            api.pod(name, size=LARGE)
+
+    bench, api = start(prepare=prepare, conditions=False)
+    bench.show(reboot(bench), wait=1)
+    assert (set(api.graces), bench.api("problems")) == ({*large, "web"}, [])
+    assert [size for size, _ in itertools.groupby(api.limits)] == [20, 5, 1]
+    api.end()
+    bench.advance(5)
+    assert bench.metric("hooks_total", **SUCCEEDED) == 1
+    bench.show(wait=2)
+    bench.show(reboot(bench), wait=2)
+    assert api.limits[-1] == 20
+
+
+@pytest.mark.parametrize(("seconds", "grace"), [(20, 15), (900, 30)])
+def test_a_pod_that_alone_is_too_large(start: Start, seconds: float, grace: int) -> None:
+    """Its metadata suffices to evict it, with a grace period as its own is not known; so are all others."""
+    bench, api = start(prepare=lambda api: api.pod("huge", size=5_000_000, managedFields=[]))
+    api.pods["huge"]["metadata"].pop("managedFields")
+    api.pods["huge"]["spec"]["containers"] *= 3
+    bench.show(reboot(bench, seconds), wait=1)
+    assert set(api.graces) == {"huge", "web"}
+    assert grace - 2 <= (api.graces["huge"] or 0) <= grace
+    assert "default/huge (terminating)" in bench.api("kubernetes")["drain"]
+    assert bench.api("problems") == []
+
+
+def test_a_list_without_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a problem, but the pods that it has are evicted; the drain does not succeed."""
+    monkeypatch.setattr("exporter.kubernetes.client._MOST_PAGES", 10)
+    bench, api = start("", APPROVE, prepare=lambda api: setattr(api, "endless", True))
+    bench.show(reboot(bench), wait=2)
+    endless = "list pods: the list has no end within 10 pages and 30 s"
+    assert bench.api("problems") == [f"kubernetes_failing: {endless}"]
+    assert bench.api("kubernetes")["drain"] == f"at least 1 pod is left: default/web (terminating); {endless}"
+    assert set(api.graces) == {"web"}
+    api.pods.clear()
+    bench.advance(6)
+    assert (bench.api("kubernetes")["drain"], bench.approved) == (endless, [])
+    api.endless = False
+    bench.advance(6)
+    assert (bench.api("problems"), bench.approved) == ([], [REBOOT_ID])
 
 
 def test_events_of_others(start: Start) -> None:
