@@ -77,10 +77,10 @@ class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
     """The state of a job; ``work`` is None once it is done, or if it cannot be read.
 
     ``done`` is when it ended, None while it is pending or running; ``attempts`` counts how often it was
-    started. ``process`` is the command of a hook that was started last. The rest is for messages. ``services``
-    are those behind a target that have the message, while others do not. ``queued`` is since when it waits,
-    None if that is unknown. ``incident`` is the key of the incident that it may have opened, once it is done,
-    "" for none.
+    started. ``process`` is the command of a hook that was started last. The rest is for messages.
+    ``services`` are those behind a target that have the message, while others do not. ``queued`` is since
+    when it waits, None if that is unknown. ``incident`` is the key of the incident that it may have opened,
+    once it is done, "" for none.
     """
 
     work: W | None = None
