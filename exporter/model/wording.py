@@ -3,6 +3,9 @@
 Effects are worded after Azure's pages on Scheduled Events ("Event type", "DurationInSeconds").
 """
 
+import re
+import shlex
+import sys
 from datetime import UTC, datetime, timedelta
 
 _EFFECTS = {
@@ -14,7 +17,24 @@ _EFFECTS = {
     "SpotRebalanceRecommendation": "Azure may evict this Spot VM soon. Nothing is scheduled yet.",
 }
 _UNKNOWN_EFFECT = "This exporter does not know this type of event; see Azure's documentation."
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_.:/=+-]+")
+# What one of Windows' shells expands inside double quotes, or what ends them: in PowerShell typographic
+# quotes do, and a backslash before the last quote makes it part of the word.
+_EXPANDED = re.compile('["$`%!\u201c-\u201f]|\\\\$')
 _REQUESTERS = {"Platform": "Azure (Platform)", "User": "a user of the subscription (User)"}
+
+
+def command_line(*words: str, windows: bool = sys.platform == "win32") -> str:
+    """Return a command to paste into a shell, in which every word is an argument and nothing else.
+
+    On Windows that holds for PowerShell and for cmd.exe, which have no common way to write some characters:
+    these become ``?``.
+    """
+    return " ".join(map(_windows_word, words)) if windows else shlex.join(words)
+
+
+def _windows_word(word: str) -> str:
+    return word if _PLAIN_WORD.fullmatch(word) else f'"{_EXPANDED.sub("?", word)}"'
 
 
 def printable(text: str) -> str:
@@ -62,21 +82,27 @@ def relative(at: datetime | None, now: datetime) -> str:
     return f"in {duration(ahead)}" if ahead > 0 else f"{duration(-ahead)} ago"
 
 
-def roughly(ahead: timedelta) -> str:
-    """Return a time span in one unit, without seconds: ``under 1 min``, ``15 min``, ``3 h``, ``6 days``."""
-    minutes, hours, days = (round(ahead / timedelta(**{unit: 1})) for unit in ("minutes", "hours", "days"))
-    if minutes < 1:
-        return "under 1 min"
+def roughly(span: timedelta) -> str:
+    """Return a time span in one unit, rounded: ``19 s``, ``15 min``, ``3 h``, ``6 days``."""
+    seconds = round(span.total_seconds())
+    minutes, hours, days = (round(span / timedelta(**{unit: 1})) for unit in ("minutes", "hours", "days"))
+    if seconds < 120:
+        return f"{seconds} s"
     if minutes < 120:
         return f"{minutes} min"
     return f"{hours} h" if hours < 48 else f"{days} days"
 
 
-def utc(at: object) -> str:
-    """Return an aware time as ``2026-03-04 22:15:00 UTC``, ``unknown`` for None, anything else unchanged."""
+def stamp(at: object) -> str:
+    """Return an aware time in its own zone, ``2026-03-04 22:15:00 UTC``; see `utc` for anything else."""
     if isinstance(at, datetime):
-        return at.astimezone(UTC).isoformat(sep=" ", timespec="seconds").replace("+00:00", " UTC")
+        return f"{at.replace(tzinfo=None).isoformat(sep=' ', timespec='seconds')} {at.tzname()}"
     return "unknown" if at is None else str(at)
+
+
+def utc(at: object) -> str:
+    """Return an aware time in UTC, ``unknown`` for None, anything else unchanged."""
+    return stamp(at.astimezone(UTC) if isinstance(at, datetime) else at)
 
 
 def effect(event_type: str) -> str:

@@ -8,7 +8,7 @@ from exporter.model.events import Target, normal_name
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
-from exporter.model.wording import duration, impact, relative, requester, utc
+from exporter.model.wording import command_line, duration, impact, relative, requester, stamp
 from exporter.notifications.styles import Style
 from exporter.notifications.words import headline
 
@@ -20,7 +20,8 @@ _FIELDS = {
     "resources": "VMs",
     "description": "description",
 }
-_PROJECT = "https://github.com/azure-scheduled-events-exporter/azure-scheduled-events-exporter"
+_PROGRAM = "azure-scheduled-events-exporter"
+_PROJECT = f"https://github.com/{_PROGRAM}/{_PROGRAM}"
 _RUNBOOKS = f"{_PROJECT}/blob/main/alerts/runbooks"
 _RUNBOOK_OF = {
     "started": "ScheduledEventStarted",
@@ -28,9 +29,18 @@ _RUNBOOK_OF = {
     "hook_failed": "ScheduledEventHookFailed",
     "blind": "ScheduledEventsBlind",
 }
+_VANISHED = f"{_PROJECT}/blob/main/docs/events.md#gone-outcome-unknown"
+# What shows whether an event happened whose start was not seen. A VM that still runs was neither evicted nor
+# deleted.
+_CHECK = "whether the VM restarted (uptime, on Windows systeminfo)"
+_CHECKS = {
+    "Freeze": "whether the workload noticed a pause of the VM",
+    "Redeploy": f"{_CHECK}, and whether its ephemeral disks are empty",
+    "Preempt": "",
+    "Terminate": "",
+}
 # The states of an approval in which the event waits for a person or for NotBefore.
 _WAITS = ("hold", "limited", "failed")
-_APPROVE = "azure-scheduled-events-exporter approve"
 
 
 class Fact(NamedTuple):
@@ -69,6 +79,8 @@ def _runbook(message: AnyMessage) -> str:
     is_pending = (
         isinstance(message, Message) and message.event.ended is None and message.event.target is Target.SELF
     )
+    if message.transition is Transition.VANISHED:
+        return _VANISHED
     default = "ScheduledEventPending" if is_pending else ""
     name = _RUNBOOK_OF.get(message.transition.value, default)
     return f"{_RUNBOOKS}/{name}.md" if name else ""
@@ -88,7 +100,11 @@ def _whom(message: AnyMessage) -> Iterator[Fact]:
 def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
     event, own = message.event, normal_name(message.instance or "")
     yield from _whom(message)
+    if message.transition is Transition.ADVISED:
+        yield Fact("Status", event.status)
     yield Fact("Reason", message.detail)
+    if message.transition is Transition.VANISHED and event.target is Target.SELF:
+        yield Fact("To check", _CHECKS.get(event.type, _CHECK))
     for change in message.changes:
         yield Fact("Changed", _change(change))
     yield from _coming(message, now) if event.ended is None else _ending(event, event.ended, now)
@@ -101,12 +117,17 @@ def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
 
 
 def _approval(event: EventView) -> Iterator[Fact]:
-    """Yield how to approve an event that waits for it; one of a user does, whatever the configuration."""
+    """Yield what approved an event, or how to approve one that waits for it.
+
+    An event that a user requested waits for it, whatever the configuration.
+    """
     pending = event.ended is None and event.is_scheduled and event.target is Target.SELF
-    state, reason = event.approval.state, event.approval.reason
+    state, rule, reason = event.approval.state, event.approval.rule, event.approval.reason
+    if state == "approved" and rule:
+        yield Fact("Approved by", f"rule {rule}")
     if pending and (state in _WAITS or (state is None and event.source == "User")):
         yield Fact("Approval", f"on hold: {reason}" if reason else "")
-        yield Fact("To start it now", f"{_APPROVE} {event.id}")
+        yield Fact("To start it now", command_line(_PROGRAM, "approve", event.id))
 
 
 def _watch_facts(message: WatchMessage, now: datetime) -> Iterator[Fact]:
@@ -140,7 +161,7 @@ def _started(event: EventView, now: datetime, seen: datetime | None) -> Fact:
     """Return when the event started, or when that was first known if it was not observed."""
     if event.started is not None:
         return Fact("Started", _moment(event.started, now))
-    return Fact("Started", f"already under way at {utc(event.since(Transition.STARTED) or seen)}")
+    return Fact("Started", f"already under way at {stamp(event.since(Transition.STARTED) or seen)}")
 
 
 def _ending(event: EventView, ended: datetime, now: datetime) -> Iterator[Fact]:
@@ -148,27 +169,29 @@ def _ending(event: EventView, ended: datetime, now: datetime) -> Iterator[Fact]:
     if event.started is not None or event.since(Transition.STARTED) is not None:
         yield _started(event, now, None)
     elif event.not_before is not None:
-        yield Fact("Was due", utc(event.not_before))
-    if event.impact_seconds is None:
-        yield Fact("Closed", f"noticed {_moment(ended, now)}")
+        yield Fact("Was due", stamp(event.not_before))
+    if event.impact_seconds is not None:
+        yield Fact("Ended", f"{_moment(ended, now)}, {duration(event.impact_seconds)} after it started")
+    elif event.started is not None or event.outcome is Transition.VANISHED:
+        yield Fact("Ended", f"{stamp(ended)} or before")
     else:
-        yield Fact("Closed", f"{_moment(ended, now)}, {duration(event.impact_seconds)} after it started")
+        yield Fact("Ended", f"{stamp(ended)} or shortly before")
 
 
 def digest_line(message: AnyMessage, now: datetime) -> str:
     """Return a message as a line of a digest: time, headline and changes."""
     if isinstance(message, WatchMessage):
-        return f"{utc(message.at)}: {headline(message, now)}"
+        return f"{stamp(message.at)}: {headline(message, now)}"
     event = message.event
     whom = _names(event.resources) or message.instance or "this VM"
     others = " (other VMs)" if event.target is Target.OTHER else ""
     is_coming = event.not_before is not None and event.ended is None
-    start = f", not before {utc(event.not_before)}" if is_coming else ""
+    start = f", not before {stamp(event.not_before)}" if is_coming else ""
     if event.ended is not None and event.outcome is not message.transition:
-        start = f", over since {utc(event.ended)}"
+        start = f", over since {stamp(event.ended)}"
     changes = "".join(f"; {_change(change)}" for change in message.changes)
     happened = message.transition.value.replace("_", " ")
-    return f"{utc(message.at)} {happened}: {event.type} for {whom}{others}{start}{changes} ({event.id})"
+    return f"{stamp(message.at)} {happened}: {event.type} for {whom}{others}{start}{changes} ({event.id})"
 
 
 def _names(resources: Sequence[object]) -> str:
@@ -188,11 +211,11 @@ def _value(field: str, value: object) -> str:
     if field == "duration_seconds" and (value is None or isinstance(value, int)):
         return impact(value)
     if value is None or isinstance(value, datetime):
-        return utc(value)
+        return stamp(value)
     if isinstance(value, list | tuple):
         return _names(value) or "none"
     return f'"{value}"' if value else "none"
 
 
 def _moment(at: datetime, now: datetime) -> str:
-    return f"{utc(at)}, {relative(at, now)}"
+    return f"{stamp(at)}, {relative(at, now)}"

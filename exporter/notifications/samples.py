@@ -60,6 +60,8 @@ def _sample(transition: Transition, vm: VirtualMachine, now: datetime, event_typ
     ended = transition in ENDINGS
     begun = transition in (Transition.STARTED, Transition.COMPLETED)
     started = now - timedelta(minutes=10 if ended else 0) if begun else None
+    first_seen = (started or now) - (_NOTICE if begun or ended else timedelta(0))
+    announced = (TransitionRecord(Transition.SCHEDULED, first_seen),) if begun else ()
     status = "Advisory" if transition is Transition.ADVISED else SCHEDULED
     event = EventView(
         id=SAMPLE_ID,
@@ -72,11 +74,11 @@ def _sample(transition: Transition, vm: VirtualMachine, now: datetime, event_typ
         description="This is a test message.",
         not_before=None if begun else now + _NOTICE,
         duration_seconds=9,
-        first_seen=(started or now) - (_NOTICE if begun or ended else timedelta(0)),
+        first_seen=first_seen,
         started=started,
         ended=now if ended else None,
         outcome=transition if ended else None,
-        transitions=(TransitionRecord(transition, now),),
+        transitions=(*announced, TransitionRecord(transition, now)),
     )
     changes = tuple(_changes(event, now))[:1] if transition is Transition.UPDATED else ()
     detail = "hook sample failed: exit status 1" if transition is Transition.HOOK_FAILED else ""

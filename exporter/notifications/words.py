@@ -1,8 +1,9 @@
-"""The sentences of a message: its headline and explanation."""
+"""The sentences of a message: its headline and explanation. Times are written in their own zone."""
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 
-from exporter.model.events import REBALANCE, Target
+from exporter.model.events import EVENT_TYPES, REBALANCE, Target
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
@@ -11,49 +12,89 @@ from exporter.model.wording import duration, effect, roughly
 # A phone's lock screen shows about this much of a title.
 TITLE_LENGTH = 60
 _SHORTEST_NAME = 12
+_SHORTEST_TYPE = 12
 _NAMELESS = "this VM"
 _ENDED = {
     Transition.COMPLETED: "The event is over: Azure no longer lists it.",
     Transition.CANCELLED: "Azure no longer plans the event. It did not start.",
     Transition.VANISHED: "Azure no longer lists the event. Its outcome was not seen; it may have happened.",
 }
+# What the title says of a field that changed.
+_CHANGED = {"duration_seconds": "impact", "resources": "VMs", "description": "description"}
+# In a title, a shorter time left is worth more than the time of day.
+_URGENT = timedelta(hours=1)
 
 
 def headline(message: AnyMessage, now: datetime, room: int = TITLE_LENGTH) -> str:
     """Return the message in one line: ``Reboot scheduled: vm_0 at 22:15 UTC (15 min)``.
 
-    With the severity it fits ``room``: the time left is omitted, and a long VM name shortened in its middle.
+    With the severity it fits ``room``. If necessary, it has only one of the time of day and the time left
+    (the latter if that is less than an hour), and a long VM name is shortened in its middle.
     """
     room -= len(f"[{message.severity}] ")
     if isinstance(message, WatchMessage):
-        if message.transition is WatchChange.BLIND:
-            what, when, left = "Blind: scheduled events of ", f" unknown for {_outage(message)}", ""
-        else:
-            what, when, left = "Recovered: scheduled events of ", " known again", ""
+        begins, ends = _of_watch(message)
     else:
-        what, (when, left) = _what(message), _when(message, now)
+        begins, ends = list(_begins(message)), _ends(message, now)
     name = _subject(message)
-    if len(what) + len(name) + len(when) + len(left) > room:
-        left = ""
-    return f"{what}{_shortened(name, room - len(what) - len(when))}{when}{left}"
+    for begin in begins:
+        for end in ends:
+            if len(begin) + len(name) + len(end) <= room:
+                return f"{begin}{name}{end}"
+    for begin in begins:
+        left = room - len(begin) - len(ends[-1])
+        if left >= _SHORTEST_NAME:
+            return f"{begin}{_shortened(name, left)}{ends[-1]}"
+    return _shortened(f"{begins[-1]}{_shortened(name, _SHORTEST_NAME)}{ends[-1]}", room)
 
 
-def _what(message: Message) -> str:
-    event = message.event
-    if message.transition is Transition.HOOK_FAILED:
+def _of_watch(message: WatchMessage) -> tuple[Sequence[str], Sequence[str]]:
+    if message.transition is WatchChange.BLIND:
+        return ["Blind: events of "], [f" unknown for {_outage(message)}", " unknown"]
+    return ["Recovered: events of "], [" known again"]
+
+
+def _begins(message: Message) -> Iterator[str]:
+    """Yield what stands before the VM's name, from the longest form."""
+    kind = message.event.type
+    yield from _what(message, kind)
+    if kind not in EVENT_TYPES and len(kind) > _SHORTEST_TYPE:
+        yield from _what(message, _shortened(kind, _SHORTEST_TYPE))
+
+
+def _what(message: Message, kind: str) -> Iterator[str]:
+    event, transition = message.event, message.transition
+    if transition is Transition.HOOK_FAILED:
         begun = event.since(Transition.STARTED) is not None
         phase = "after" if event.ended is not None else "during" if begun else "before"
-        return f"Hook failed {phase} {event.type}: "
-    return f"{event.type} {message.transition.value}: "
+        yield f"Hook failed {phase} {kind}: "
+        yield f"{kind} hook failed: "
+    elif transition is Transition.VANISHED:
+        yield f"{kind} gone, outcome unknown: "
+    else:
+        if transition is Transition.UPDATED:
+            yield f"{kind} {_change(message)}: "
+        yield f"{kind} {transition.value}: "
 
 
-def _shortened(name: str, room: int) -> str:
-    room = max(room, _SHORTEST_NAME)
-    if len(name) <= room:
-        return name
+def _change(message: Message) -> str:
+    """Return what an update is, in two words or three: by how much the start moved, or else what changed."""
+    by_field = {change.field: change for change in message.changes}
+    if (start := by_field.get("not_before")) is not None:
+        if isinstance(start.old, datetime) and isinstance(start.new, datetime):
+            moved = start.new - start.old
+            return f"{'postponed' if moved > timedelta(0) else 'moved up'} {roughly(abs(moved))}"
+        return "has a start" if isinstance(start.new, datetime) else "lost its start"
+    names = [name for field, name in _CHANGED.items() if field in by_field]
+    return f"{', '.join(names)} changed" if names else message.transition.value
+
+
+def _shortened(text: str, room: int) -> str:
+    if len(text) <= room:
+        return text
     # Names of one scale set differ at their ends.
     head = (room - 3) // 2
-    return f"{name[:head]}...{name[head + 3 - room :]}"
+    return f"{text[:head]}...{text[head + 3 - room :]}"
 
 
 def _subject(message: AnyMessage) -> str:
@@ -66,44 +107,51 @@ def _subject(message: AnyMessage) -> str:
     return f"other VM {others[0]}" if len(others) == 1 else f"{len(others)} other VMs"
 
 
-def _when(message: Message, now: datetime) -> tuple[str, str]:
-    """Return when the event happens or happened, and the time left."""
+def _ends(message: Message, now: datetime) -> Sequence[str]:
+    """Return what stands after the VM's name, from the longest form: when, and how far off that is."""
     event = message.event
     is_hook = message.transition is Transition.HOOK_FAILED
     if event.ended is not None and event.outcome is not message.transition and not is_hook:
-        return f", over since {_clock(event.ended, now)}", ""
+        return [f", over since {_clock(event.ended, now)}"]
     if event.ended is not None or event.is_started:
-        return f" at {_clock(message.at, now)}", ""
+        return ["" if message.transition is Transition.VANISHED else _at(message.at, now), ""]
     if message.transition is Transition.APPROVED:
-        return ", may start at any moment", ""
+        return [", may start at any moment", ", may start now"]
+    return _start(event, now)
+
+
+def _start(event: EventView, now: datetime) -> Sequence[str]:
+    if event.type == REBALANCE:
+        # A recommendation starts nothing, and its type takes most of the room.
+        return [""]
     if event.not_before is None:
-        return ", start unknown" if event.not_before_unreadable else " at any moment", ""
-    clock = _clock(event.not_before, now)
+        return [", start unknown" if event.not_before_unreadable else " at any moment", ""]
     if event.not_before <= now:
-        return f", was due {clock}", ""
-    return f" at {clock}", f" ({roughly(event.not_before - now)})"
+        return [f", was due {_clock(event.not_before, now)}"]
+    at, left = _at(event.not_before, now), event.not_before - now
+    return [f"{at} ({roughly(left)})", f" in {roughly(left)}" if left < _URGENT else at]
+
+
+def _at(at: datetime, now: datetime) -> str:
+    """Return a time of day, ``" at 22:15 UTC"``, or with the date of another day, ``", 5 Mar 22:15 UTC"``."""
+    return f"{', ' if _is_far(at, now) else ' at '}{_clock(at, now)}"
 
 
 def _clock(at: datetime, now: datetime) -> str:
-    at = at.astimezone(UTC)
-    day = "" if abs(at - now) < timedelta(hours=20) else f"{at.day} {at:%b} "
-    return f"{day}{at:%H:%M} UTC"
+    day = f"{at.day} {at:%b} " if _is_far(at, now) else ""
+    return f"{day}{at:%H:%M %Z}"
+
+
+def _is_far(at: datetime, now: datetime) -> bool:
+    """Return whether a time of day alone could be taken for that of another day."""
+    return abs(at - now) >= timedelta(hours=20)
 
 
 def explanation(message: AnyMessage) -> str:
     """Return the consequences for the VMs, in one to three sentences."""
     if isinstance(message, WatchMessage):
         return _watch_explanation(message)
-    event, transition = message.event, message.transition
-    meaning = _meaning(event)
-    if transition is Transition.HOOK_FAILED:
-        meaning = f"A hook for this event failed: what it prepares or restores may not be done. {meaning}"
-    if transition is Transition.ADVISED and event.type != REBALANCE:
-        meaning = f"Azure lists the event as {event.status} and has not scheduled it. {meaning}"
-    if transition is Transition.APPROVED:
-        meaning = f"This exporter approved the event: Azure may start it before the planned time. {meaning}"
-    if transition is Transition.COMPLETED and event.target is Target.SELF:
-        meaning += _pause(event)
+    event, meaning = message.event, _meaning(message)
     if event.target is Target.OTHER:
         if event.ended is not None:
             return f"{meaning} This VM was not affected."
@@ -115,10 +163,37 @@ def explanation(message: AnyMessage) -> str:
     return meaning
 
 
-def _meaning(event: EventView) -> str:
+def _meaning(message: Message) -> str:
+    """Return the consequences for a VM that the event affects."""
+    event, transition = message.event, message.transition
+    meaning = _ENDED[event.outcome] if event.outcome in _ENDED else effect(event.type)
     if event.changed_to:
-        return f"Azure changed the type of the event from {event.type} to {event.changed_to}; it goes on."
-    return _ENDED[event.outcome] if event.outcome in _ENDED else effect(event.type)
+        meaning = f"Azure changed the type of the event from {event.type} to {event.changed_to}; it goes on."
+    if transition is Transition.HOOK_FAILED:
+        lack = "back in service" if event.ended is not None else "prepared"
+        return f"A hook failed; the VM may not be {lack}. {meaning}"
+    if transition is Transition.APPROVED:
+        return f"This exporter approved the event: Azure may start it before the planned time. {meaning}"
+    if transition is Transition.ADVISED and event.type != REBALANCE and event.outcome is None:
+        return _if_scheduled(event.type, meaning)
+    if transition is Transition.STARTED and _is_sudden(event):
+        return f"{meaning} Azure gave no notice."
+    if transition is Transition.COMPLETED and event.target is Target.SELF:
+        return meaning + _pause(event)
+    return meaning
+
+
+def _if_scheduled(event_type: str, meaning: str) -> str:
+    if event_type not in EVENT_TYPES:
+        return f"Not scheduled yet. {meaning}"
+    first, _, rest = meaning.partition(" ")
+    return f"Not scheduled yet; if it is, {first if first == 'Azure' else first.lower()} {rest}"
+
+
+def _is_sudden(event: EventView) -> bool:
+    """Return whether the exporter watched the start, and Azure had not announced the event before."""
+    announced = (Transition.SCHEDULED, Transition.ADVISED)
+    return event.started is not None and all(event.since(transition) is None for transition in announced)
 
 
 def _pause(event: EventView) -> str:

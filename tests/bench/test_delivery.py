@@ -109,7 +109,7 @@ def test_an_incident_that_waited(build: Build, not_taken: Delivery) -> None:
     bench.reload()
     bench.show(*events("a", "over"))
     bench.show(*events("a", DurationInSeconds=9))
-    bench.sender().answer = lambda one: not_taken if one.resolves or "updated" in one.title else OK
+    bench.sender().answer = lambda one: not_taken if one.resolves or "changed" in one.title else OK
     bench.advance(900)
     assert (told(bench), bench.metric("notifications_pending")) == (["a"], 0)
     assert bench.metric("notifications_total", outcome="refused") == (0 if not_taken.delivered else 3)
@@ -597,7 +597,7 @@ def test_the_order_of_one_document(build: Build) -> None:
         moved = near | {"NotBefore": (bench.clock.now() + timedelta(minutes=5)).isoformat()}
         bench.show(moved, *events(f"new {number}", EventType="Preempt"), wait=5)
         assert [title.split()[2].rstrip(":") for title in bench.sender().titles[-3:]] == [
-            "updated",
+            "moved",
             "imminent",
             "scheduled",
         ]

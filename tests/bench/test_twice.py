@@ -46,7 +46,8 @@ def test_two_messages(build: Build) -> None:
     bench.show(first, second, wait=QUIET)
     counted = [f"notification{name}" for name in ("s_total", "_delay_seconds_count", "s_pending")]
     assert [bench.metric(counted[0], outcome="delivered"), *map(bench.metric, counted[1:])] == [2, 2, 0]
-    assert [one.title for one in bench.sent()] == ["[INFO] Freeze scheduled: WestNO_0 at 6 Mar 22:00 UTC"] * 2
+    title = "[INFO] Freeze scheduled: WestNO_0, 6 Mar 22:00 UTC (2 days)"
+    assert [one.title for one in bench.sent()] == [title] * 2
 
 
 def test_two_approvals(build: Build) -> None:

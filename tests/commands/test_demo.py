@@ -122,5 +122,5 @@ def test_messages_are_in_simulated_time() -> None:
     titles = [one.rendered.title for one in found if isinstance(one, Delivery) and one.rendered]
     assert titles == [
         "[WARNING] Reboot scheduled: vm_0 at 22:25 UTC (15 min)",
-        "(demo) [WARNING] Reboot scheduled: vm_0 at 22:25 UTC",
+        "(demo) [WARNING] Reboot scheduled: vm_0 in 15 min",
     ]

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from exporter.model.events import EVENT_TYPES, Target
 from exporter.model.lifecycle import Change, Transition, TransitionRecord
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
+from exporter.model.views import ApprovalView
 from exporter.model.vm import VirtualMachine
 from tests.builders import FREEZE_ID
 from tests.clocks import NOW
@@ -116,6 +117,15 @@ def _odd_events() -> Iterator[tuple[str, AnyMessage, datetime]]:
     )
     yield "late, and the event is over", replace(reboot, event=over), later
     yield "a week of notice", of(Transition.SCHEDULED, "Redeploy", not_before=NOW + timedelta(days=6.9)), NOW
+    sudden = of(Transition.STARTED, "Reboot", transitions=(TransitionRecord(Transition.STARTED, NOW),))
+    yield "no notice", sudden, NOW
+    held = ApprovalView("hold", None, "no rule matches")
+    yield "waits for an approval", replace(reboot, event=replace(reboot.event, approval=held)), NOW
+    yield (
+        "approved by a rule",
+        of(Transition.APPROVED, "Freeze", approval=ApprovalView("approved", "short-freeze", "")),
+        NOW,
+    )
     yield "a user's event", of(Transition.SCHEDULED, "Reboot", source="User"), NOW
     yield (
         "other VMs",
@@ -148,6 +158,17 @@ def _odd_ends() -> Iterator[tuple[str, AnyMessage, datetime]]:
         of(Transition.COMPLETED, "Reboot", started=None, impact_seconds=None, transitions=noticed),
         NOW,
     )
+    for heading, seconds in (("postponed", -23), ("moved up", 86_400)):
+        later = NOW + timedelta(days=2)
+        changes = (Change("not_before", later + timedelta(seconds=seconds), later),)
+        yield heading, replace(of(Transition.UPDATED, "Redeploy", not_before=later), changes=changes), NOW
+    for field, old, new in (
+        ("duration_seconds", None, 90),
+        ("resources", ("web_0",), ("web_0", "web_1")),
+        ("description", "", "The host is being repaired."),
+    ):
+        changed = replace(of(Transition.UPDATED, "Reboot"), changes=(Change(field, old, new),))
+        yield f"another {field}", changed, NOW
     yield (
         "everything changed",
         replace(

