@@ -92,11 +92,15 @@ class Child:
             return Delivery(True, count=count, rendered=rendered, remarks=remarks)
         target = self._target(request)
         found = target.open()
-        limit = min((service.body_limit for service in found), default=None)
-        with_facts = any(service.shows_facts for service in found)
-        rendered, count, remarks = self.renderer.render(request, limit, with_facts=with_facts)
+        # A digest has the same messages for each service.
+        shared = services.shared([service.room for service in found]) if request.is_digest else None
+        made = [
+            self.renderer.render(request, shared or service.room, with_facts=service.shows_facts)
+            for service in found
+        ]
+        _, count, remarks = made[0] if found else self.renderer.render(request)
         self._answer(number, Sending())
-        delivery = target.send(found, rendered, request.services)
+        delivery = target.send(found, [one for one, *_ in made], request.services)
         target.close(found)
         return msgspec.structs.replace(delivery, count=count, remarks=remarks)
 

@@ -23,7 +23,8 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
 
     ``failed`` is whether sending has failed before, ``attempts`` how often it may have ended the process.
     ``services`` are those behind the target that have the message already. ``marker`` begins the title.
-    ``is_plain`` is true if the user's templates must not be used. ``storage`` is Apprise's directory.
+    ``timezone`` is that of times in the message. ``is_plain`` is true if the user's templates must not be
+    used. ``storage`` is Apprise's directory.
     """
 
     address: Address
@@ -31,6 +32,7 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     now: UtcTime
     templates: Templates = Templates()
     exporter_url: str = ""
+    timezone: str = "UTC"
     storage: str = ""
     marker: str = ""
     is_digest: bool = False

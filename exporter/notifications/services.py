@@ -13,10 +13,11 @@ from urllib.parse import unquote
 
 from exporter.config.addresses import Address, separate
 from exporter.errors import quoted
-from exporter.model.messages import Backlog, Delivery, Failure, Rendered, Severity
+from exporter.model.messages import Backlog, Delivery, Failure, Rendered, Severity, TextFormat
 from exporter.notifications import apprisefile, failures
 from exporter.notifications.apprisefile import AppriseFile
 from exporter.notifications.failures import CONNECT_SECONDS, READ_SECONDS
+from exporter.notifications.fitting import Room
 from exporter.notifications.limits import Limits
 from exporter.notifications.protocol import Checked
 from exporter.notifications.refusals import refusal
@@ -24,7 +25,10 @@ from exporter.notifications.refusals import refusal
 # The only service that uses the connect timeout for the response, too.
 _MAIL = "E-Mail"
 _PAGER_DUTY = "Pager Duty"
-_LIMIT_MARGIN = 100
+# Nothing that Apprise writes for a character is longer, such as ``&quot;`` or ``</li>`` and a line end.
+_MOST_GROWTH = 10
+# Apprise converts white space between the items of a list into empty lines of a mail's part in plain text.
+_BETWEEN_ITEMS = re.compile(r"(?<=<ul>)\s+(?=<li>)|(?<=</li>)\s+(?=<li>|</ul>)")
 _NOTIFY_TYPES = {
     Severity.INFO: "info",
     Severity.SUCCESS: "success",
@@ -79,10 +83,12 @@ class Service:
         # The caller retries, on its own schedule.
         plugin.retry = 0
         if plugin.overflow_mode == type(plugin).overflow_mode:
-            plugin.overflow_mode = "split"
+            # What `excess` measures fits. If it should not, half a message is better than a second one.
+            plugin.overflow_mode = "truncate"
         self._plugin = plugin
         given = (type(plugin).parse_url(url) or {}) if url else {}
-        self.body_limit = max(int(plugin.body_maxlen) - _LIMIT_MARGIN, _LIMIT_MARGIN)
+        formats: tuple[TextFormat, ...] = ("html", "markdown", "text")
+        self.room = Room(self._excess, [one for one in formats if plugin.resolve_format(one) == one])
         # Services with arbitrary headers have it: json, xml, form, mail and the like.
         headers: Any = getattr(plugin, "headers", None)
         self._own_headers = headers if isinstance(headers, dict) else None
@@ -114,6 +120,37 @@ class Service:
         if self.name == _PAGER_DUTY:
             self._pager = (plugin.source, plugin.click, dict(plugin.details))
 
+    def _excess(self, title: str, body: str, text_format: TextFormat) -> int:
+        """Return by how many characters a message is too long; 0 or less if it fits into one request.
+
+        They are counted as the service gets them: in its format, with its markup, and with a title that is
+        part of the body. Apprise counts in the same way, in ``NotifyBase``.
+        """
+        plugin, room = self._plugin, int(self._plugin.body_maxlen)
+        if self.name == _PAGER_DUTY:
+            # It gets the title alone; the facts have fields of their own.
+            return len(title) - room
+        most_lines = int(plugin.body_max_line_count)
+        if body and not most_lines and _MOST_GROWTH * (len(title) + len(body)) < room:
+            return _MOST_GROWTH * (len(title) + len(body)) - room
+        shown = str(plugin.resolve_format(text_format).value)
+        if title and plugin.title_maxlen > 0 and plugin.overflow_amalgamate_title:
+            room -= min(len(title) + plugin.overflow_max_display_count_width, plugin.title_maxlen)
+        text = self._with_title(title, body, text_format, shown)
+        hidden = sum(map(len, text.splitlines()[most_lines:])) if most_lines else 0
+        length = max(len(text), len(plugin.dialect_convert(text, shown)))
+        return length + hidden + int(plugin.overflow_buffer) - room
+
+    def _with_title(self, title: str, body: str, text_format: TextFormat, shown: str) -> str:
+        """Return a body in the service's format, with the title if the service has no field for it."""
+        body = _converted(text_format, shown, body)
+        if not title or self._plugin.title_maxlen > 0:
+            return body
+        title, tag = _converted(text_format, shown, title), self._plugin.default_html_tag_id
+        if shown == "html":
+            return f"<{tag}>{title}</{tag}><br />\r\n{body}"
+        return f"# {title}\n{body}" if shown == "markdown" else f"{title}\r\n{body}"
+
     def send(self, rendered: Rendered) -> Delivery:
         """Make one attempt on this thread, however long the service takes."""
         if rendered.only_closes and not self.has_incidents:
@@ -125,8 +162,12 @@ class Service:
             return Delivery(delivered=True, skipped=True)
         title, body, body_format = rendered.title, rendered.body, rendered.format
         self._set_fields(rendered)
-        if self.name == _PAGER_DUTY:
-            title, body, body_format = "", rendered.title, "text"
+        if self.name == _PAGER_DUTY or not body:
+            title, body, body_format = "", title, "text"
+        elif self.name == _MAIL and body_format == "markdown":
+            body_format = self._plugin.resolve_format(body_format).value
+            # Apprise makes the part in plain text of the other one.
+            body = _BETWEEN_ITEMS.sub("", _converted("markdown", body_format, body))
         # Only at this level does Apprise log what a receiver answered, and the exception of a mail.
         logging.getLogger(_APPRISE_LOGGER).setLevel(logging.DEBUG)
         with failures.handled_by(_APPRISE_LOGGER) as errors:
@@ -158,7 +199,7 @@ class Service:
             source, click, details = self._pager
             plugin.source = source if not _is_default(plugin, "source", source) else rendered.source or source
             plugin.click = click or rendered.link or None
-            plugin.details = dict(rendered.facts) | details
+            plugin.details = _joined(rendered.facts) | details
 
     def _opens(self, notify_type: str) -> bool:
         """Return whether a service with a memory opens an incident for a message of this type."""
@@ -170,6 +211,26 @@ def _is_default(plugin: Any, field: str, value: Any) -> bool:
     """Return whether the value of a plugin's field is its default."""
     declared = plugin.template_args.get(field) or plugin.template_tokens.get(field) or {}
     return value in (None, "", declared.get("default"))
+
+
+def shared(rooms: Sequence[Room]) -> Room:
+    """Return what every one of several services accepts."""
+    return Room(lambda *parts: max(room.excess(*parts) for room in rooms))
+
+
+def _converted(text_format: str, shown: str, text: str) -> str:
+    """Return a text in another format, as Apprise converts it."""
+    from apprise.conversion import convert_between
+
+    return str(convert_between(text_format, shown, text))  # type: ignore[no-untyped-call]
+
+
+def _joined(facts: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return facts by label, with the texts of one label in one."""
+    found: dict[str, str] = {}
+    for label, text in facts:
+        found[label] = f"{found[label]}; {text}" if label in found else text
+    return found
 
 
 def _mail_headers(rendered: Rendered) -> dict[str, str]:
@@ -205,14 +266,15 @@ class AppriseTarget:
         if services and all(service.is_reusable for service in services):
             self._idle.put(services)
 
-    def send(self, found: Sequence[Service], rendered: Rendered, had: Sequence[str]) -> Delivery:
-        """Send to the opened services that are not in ``had``, in parallel and within 66 s."""
+    def send(self, found: Sequence[Service], rendered: Sequence[Rendered], had: Sequence[str]) -> Delivery:
+        """Send to each of the opened services that are not in ``had``, in parallel and within 66 s."""
         names = {f"{number} {service.identity}": service for number, service in enumerate(found)}
         missing = {name: service for name, service in names.items() if name not in had}
         if not found:
             return Delivery(False, "Apprise does not take its URL any more")
         attempt = partial(failures.attempt, self._limits)
-        sends = [partial(service.send, rendered) for service in missing.values()]
+        messages = dict(zip(names, rendered, strict=True))
+        sends = [partial(service.send, messages[name]) for name, service in missing.items()]
         if len(sends) > 1:
             with ThreadPoolExecutor(len(sends)) as pool:
                 tried = list(pool.map(attempt, sends))

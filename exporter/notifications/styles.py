@@ -5,7 +5,7 @@ Backslashes are not used, because a service that shows plain text would show the
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Self, TypeVar
@@ -27,7 +27,7 @@ _LONGEST_BY_FIELD = {
 }
 # Most texts of a message, such as the names of this VM, are also in the next one.
 _KEPT_TEXTS = 256
-_UNCHANGED = (Enum, bool, int, float, datetime)
+_UNCHANGED = (Enum, bool, int, float)
 _CUT = "..."
 M = TypeVar("M", Message, WatchMessage, AnyMessage)
 # Slack reads <!channel>, <#C1> and <https://a|b> even inside code; Discord reads <t:1> and the like.
@@ -103,9 +103,9 @@ class Style:
         """Return a sentence of ours, which may contain data, in this format."""
         return text
 
-    def body(self, head: str, lines: Sequence[str]) -> str:
-        """Return a paragraph and a list, both of which are already in this format."""
-        return "\n".join([head, "", *lines])
+    def body(self, paragraphs: Sequence[str], lines: Sequence[str], end: str = "") -> str:
+        """Return paragraphs, a list, and a last paragraph, which are all in this format; "" is omitted."""
+        return "\n\n".join(filter(None, [*paragraphs, "\n".join(lines), end]))
 
 
 class TitleStyle(Style):
@@ -135,8 +135,8 @@ class MarkdownStyle(Style):
         # An autolink that is converted to plain text still shows the URL.
         return f"<{url}>"
 
-    def body(self, head: str, lines: Sequence[str]) -> str:
-        return super().body(head, [f"- {line}" for line in lines])
+    def body(self, paragraphs: Sequence[str], lines: Sequence[str], end: str = "") -> str:
+        return super().body(paragraphs, [f"- {line}" for line in lines], end)
 
 
 class HtmlStyle(Style):
@@ -152,9 +152,11 @@ class HtmlStyle(Style):
     def text(self, text: str) -> str:
         return Markup.escape(text)
 
-    def body(self, head: str, lines: Sequence[str]) -> str:
-        items = "".join(f"<li>{line}</li>\n" for line in lines)
-        return f"<p>{head}</p>\n<ul>\n{items}</ul>"
+    def body(self, paragraphs: Sequence[str], lines: Sequence[str], end: str = "") -> str:
+        # A mail's part in plain text, into which this is converted, would have white space between items.
+        items = "".join(f"<li>{line}\n</li>" for line in lines)
+        parts = [f"<p>{part}</p>" if part else "" for part in (*paragraphs, end)]
+        return "\n".join(filter(None, [*parts[:-1], items and f"<ul>{items}</ul>", parts[-1]]))
 
 
 @lru_cache(_KEPT_TEXTS)
@@ -167,24 +169,34 @@ TITLE = TitleStyle()
 STYLES: dict[TextFormat, Style] = {"markdown": MarkdownStyle(), "text": Style(), "html": HtmlStyle()}
 
 
-def cleaned(message: M, style: Style) -> M:
-    """Return the message with every text in it made safe in this style."""
-    found: M = _cleaned(message, style, style.longest)
+def cleaned(message: M, style: Style, zone: tzinfo = UTC) -> M:
+    """Return the message with every text in it made safe in this style, and every time in a zone."""
+    found: M = _cleaned(message, style, style.longest, zone)
     return found
 
 
-def _cleaned(value: Any, style: Style, most: int) -> Any:
+def in_zone(at: datetime, zone: tzinfo) -> datetime:
+    """Return a time in a zone; the first and the last ones that datetimes can represent stay as they are."""
+    try:
+        return at.astimezone(zone)
+    except (OverflowError, ValueError):
+        return at
+
+
+def _cleaned(value: Any, style: Style, most: int, zone: tzinfo) -> Any:
+    if isinstance(value, datetime):
+        return in_zone(value, zone)
     if isinstance(value, msgspec.Struct):
         texts = {
-            name: _cleaned(field, style, _LONGEST_BY_FIELD.get(name, most))
+            name: _cleaned(field, style, _LONGEST_BY_FIELD.get(name, most), zone)
             for name in value.__struct_fields__
             # Most fields are empty, or not text.
             if (field := getattr(value, name)) and not isinstance(field, _UNCHANGED)
         }
         return msgspec.structs.replace(value, **texts)
     if isinstance(value, list | tuple):
-        return tuple(_cleaned(item, style, most) for item in value)
+        return tuple(_cleaned(item, style, most, zone) for item in value)
     if isinstance(value, dict):
-        return {style.data(str(name)): _cleaned(item, style, most) for name, item in value.items()}
+        return {style.data(str(name)): _cleaned(item, style, most, zone) for name, item in value.items()}
     unchanged = value is None or isinstance(value, _UNCHANGED)
     return value if unchanged else style.data(str(value), most)

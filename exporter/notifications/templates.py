@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from exporter.errors import scrubbed
 from exporter.model.lifecycle import Change, TransitionRecord
 from exporter.model.messages import Message
 from exporter.model.views import ApprovalView, EventView
-from exporter.model.wording import duration, printable, relative, utc
+from exporter.model.wording import duration, printable, relative, stamp, utc
 from exporter.notifications import words
 from exporter.notifications.facts import Fact, facts
 from exporter.notifications.limits import Limits, TimeLimitError
@@ -78,9 +78,9 @@ _FIELDS_BY_NAME = {"event": EventView.__struct_fields__, "vm": VM_FIELDS}
 def variables(message: Message, now: datetime, style: Style, exporter_url: str) -> dict[str, Any]:
     """Return the values of `NAMES` for a message at ``now``; all text is safe in the format.
 
-    ``time_left`` is in whole seconds; times are aware and in UTC.
+    ``time_left`` is in whole seconds; times are aware and in the zone of ``now``.
     """
-    shown = cleaned(message, style)
+    shown = cleaned(message, style, now.tzinfo or UTC)
     urls = {"portal_url": message.vm.portal_url, "exporter_url": exporter_url}
     vm = {name: text for name, text in asdict(shown.vm).items() if name in VM_FIELDS}
     start = message.event.not_before
@@ -89,7 +89,7 @@ def variables(message: Message, now: datetime, style: Style, exporter_url: str) 
         "transition": message.transition,
         "instance": shown.instance or None,
         "vm": Vm(id=shown.vm.vm_id, **(vm | urls | {"tags": Tags(shown.vm.tags)})),
-        "at": message.at,
+        "at": shown.at,
         "now": now,
         "time_left": round(max(0.0, (start - now).total_seconds())) if start else 0,
         "severity": message.severity,
@@ -276,7 +276,7 @@ def _relative(context: Context, at: datetime | None) -> str:
 
 def _shown(value: object) -> object:
     if value is None or isinstance(value, datetime):
-        return utc(value)
+        return stamp(value)
     return ", ".join(map(str, value)) if isinstance(value, tuple | list) else value
 
 

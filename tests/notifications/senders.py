@@ -17,6 +17,7 @@ from exporter.notifications.child import Child
 from exporter.notifications.protocol import Checked, CheckTarget, Request, Send, request_of
 from exporter.notifications.sender import SenderProcess
 from tests.clocks import NOW
+from tests.notifications.renderers import characters
 
 OK = Delivery(delivered=True)
 
@@ -67,7 +68,7 @@ class MemorySender(SenderProcess):
 
     def render(self, request: Send, limit: int | None) -> tuple[Rendered, int, dict[str, str]]:
         """Return what the target gets, of how many messages, and why templates failed."""
-        return self.child.renderer.render(request, limit)
+        return self.child.renderer.render(request, characters(limit))
 
     def _answer(self, request: Request) -> Delivery | Checked:
         if self._is_real or not isinstance(request, Send | CheckTarget):

@@ -1,6 +1,6 @@
 import html
 import shlex
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -170,6 +170,27 @@ def test_a_late_html_document_stays_a_document(seconds: float, note: str) -> Non
     renderer = Renderer(Templates(body="<html><BODY class=x>own</BODY></html>", format="html"))
     found = renderer.render(message(), NOW + timedelta(seconds=seconds)).body
     assert found == f"<html><BODY class=x>{note}own</BODY></html>"
+
+
+def test_times_in_another_zone() -> None:
+    """All times of a message are in one zone, each with the abbreviation of its day."""
+    found = Renderer(timezone="Europe/Berlin").render(
+        message(
+            Transition.UPDATED,
+            not_before=datetime(2026, 3, 29, 12, tzinfo=UTC),
+            changes=(Change("not_before", NOT_BEFORE, datetime(2026, 3, 29, 12, tzinfo=UTC)),),
+        ),
+        NOW + timedelta(minutes=1),
+    )
+    assert found.title == "[WARNING] Reboot postponed 25 days: vm_0, 29 Mar 14:00 CEST"
+    assert "UTC" not in found.body
+    assert found.body.startswith("This happened at 2026-03-04 23:00:00 CET, 1 min ago.")
+    assert "start 2026-03-04 23:15:00 CET -> 2026-03-29 14:00:00 CEST" in found.body
+    digest, _ = Renderer(timezone="Europe/Berlin").digest([message()], NOW)
+    assert "2026-03-04 23:00:00 CET scheduled: Reboot" in digest.body
+    own = Templates(body="{{ event.not_before }} {{ at.hour }} {{ event.not_before | utc }}", format="text")
+    written = Renderer(own, timezone="Europe/Berlin").render(message(), NOW).body
+    assert written == "2026-03-04 23:15:00 CET 23 2026-03-04 22:15:00 UTC"
 
 
 BLIND = WatchMessage(

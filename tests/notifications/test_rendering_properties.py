@@ -21,7 +21,10 @@ TEMPLATES: dict[TextFormat, str] = {
     "text": "{{ event.description }}\n{{ changes }}",
     "html": '<b>{{ event.description }}</b><i title="{{ event.id }}">{{ event.resources }}</i>',
 }
-OURS = [Renderer(Templates(format=text_format)) for text_format in TEMPLATES]
+OURS = [
+    Renderer(Templates(format=text_format), timezone=zone)
+    for text_format, zone in zip(TEMPLATES, ("UTC", "America/St_Johns", "Pacific/Kiritimati"), strict=True)
+]
 TITLE = "{{ event.type }} {{ event.description }}"
 THEIRS = [Renderer(Templates(body=text, title=TITLE, format=form)) for form, text in TEMPLATES.items()]
 

@@ -3,19 +3,23 @@
 import json
 import re
 from collections.abc import Iterator
+from html import unescape
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from apprise import Apprise
 from msgspec.structs import replace
 
 from exporter.config import Templates
-from exporter.model.lifecycle import Transition
+from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import Delivery, Failure, Message, Rendered, Severity, TextFormat
+from exporter.model.views import ApprovalView
+from exporter.notifications.fitting import CUT
 from exporter.notifications.services import Service
 from tests.builders import REBOOT_ID
 from tests.http_server import Request
-from tests.notifications.golden_cases import VM
+from tests.notifications.golden_cases import EXPORTER_URL, VM, of
 from tests.notifications.messages import message
 from tests.notifications.receivers import Receiver, TlsProxy, mail_receiver
 from tests.notifications.senders import Direct
@@ -32,6 +36,11 @@ ANSWERS = {
     "discord.com": (204, b""),
     "prod-1.logic.azure.com": (202, b""),
     "events.pagerduty.com": (202, b"{}"),
+    "api.pushover.net": (200, b'{"status": 1}'),
+    "ntfy.sh": (200, b"{}"),
+    "api.twilio.com": (201, b"{}"),
+    "api.d7networks.com": (200, b"{}"),
+    "sns.us-east-1.amazonaws.com": (200, b"<a/>"),
 }
 HOSTILE = '<b>bold</b> & "quoted" *_`x`_* [a](http://evil.test) @everyone <!channel> {{ 7919 * 7919 }}'
 FORMATS: tuple[TextFormat, ...] = ("markdown", "text", "html")
@@ -53,7 +62,7 @@ def texts(requests: list[Request]) -> str:
         else:
             yield str(value)
 
-    text = "\n".join("\n".join(leaves(json.loads(request.body))) for request in requests)
+    text = "\0".join("\0".join(leaves(json.loads(request.body))) for request in requests)
     return re.sub(r"\\([^\w\s])", r"\1", text)
 
 
@@ -151,16 +160,87 @@ def test_urls_as_the_services_show_them(proxy: TlsProxy, url: str, path: str) ->
 @pytest.mark.parametrize("text_format", FORMATS)
 @pytest.mark.parametrize("service", [name for name in SERVICES if name != "pagerduty"])
 def test_long_messages_are_cut_not_refused(proxy: TlsProxy, service: str, text_format: TextFormat) -> None:
-    """What a service does not take whole arrives as far as it takes it, and says that it was cut.
-
-    Where escapes make it longer again, Apprise sends what is left as further messages.
-    """
+    """What a service does not take whole arrives as far as it takes it, as one message that says so."""
     many = tuple(f"vm_{number:04}_of_a_rather_long_name" for number in range(2000))
     long = Templates(format=text_format, body="{{ event.id }}\n{{ event.resources | join(' ') }}")
     assert Direct(SERVICES[service], templates=long).send(message(resources=many)).delivered
-    assert len(proxy.requests) <= 3
+    assert len(proxy.requests) == 1
     assert REBOOT_ID in texts(proxy.requests)
-    assert "cut" in texts(proxy.requests)
+    assert CUT in texts(proxy.requests)
+
+
+# With the characters that Apprise's plugin sends in a request, without the title if it has a field for it.
+SMALL = {
+    "pushover": (f"pover://{'u' * 30}@{'t' * 30}", 1024),
+    "teams": (TEAMS, 1000),
+    "discord": (DISCORD, 2000),
+    "telegram": (TELEGRAM, 4096),
+    "ntfy": ("ntfys://ntfy.sh/topic", 7800),
+    "twilio": (f"twilio://AC{'a' * 32}:{'b' * 32}@15551231234/15551231235", 160),
+    "d7": ("d7sms://token@15551231234", 160),
+    "sns": (f"sns://AKIAABCDEFGHIJKLMNOP/{'k' * 40}/us-east-1/15551231234", 160),
+}
+LINKS = ("https://portal.azure.com/", "https://vm-0.example.com:9843/", "alerts/runbooks/Scheduled")
+
+
+def told(request: Request) -> str:
+    """Return the longest text of a request, which is the body."""
+    if request.body[:1] != b"{":
+        return max((text for _, text in parse_qsl(request.body.decode())), key=len)
+    return max(texts([request]).split("\0"), key=len)
+
+
+@pytest.mark.parametrize("text_format", FORMATS)
+@pytest.mark.parametrize("service", SMALL)
+def test_a_message_is_one_request(proxy: TlsProxy, service: str, text_format: TextFormat) -> None:
+    """Each arrives with its event and, where there is room, all links and what to do; the rest gives way."""
+    url, limit = SMALL[service]
+    target = Direct(url, templates=Templates(format=text_format), exporter_url=EXPORTER_URL)
+    long = "Größe & <b>: the host is being repaired, and " * 12
+    waits = ApprovalView("hold", None, "no rule matches")
+    sent = [
+        *(of(transition, "Redeploy") for transition in (Transition.STARTED, Transition.UPDATED)),
+        of(Transition.SCHEDULED, "Reboot", description=long, approval=waits),
+        replace(of(Transition.HOOK_FAILED, "Reboot"), detail=long),
+    ]
+    for number, one in enumerate(sent, start=1):
+        assert target.send(one).delivered
+        assert len(proxy.requests) == number
+        shown = unescape(told(proxy.requests[-1]))
+        assert len(told(proxy.requests[-1])) <= limit
+        assert one.event.id in shown.replace("\\", "")
+        if limit >= 1000:
+            assert all(link in shown.replace("\\", "") for link in LINKS)
+            assert one.event.approval != waits or "scheduled-events-exporter approve" in shown.replace(
+                "\\", ""
+            )
+        assert (CUT in shown) <= ("Standard_D4s_v5" not in shown)
+
+
+def test_of_facts_the_static_ones_give_way(proxy: TlsProxy) -> None:
+    """A push keeps what happens and says that it was shortened; a mail beside it is whole."""
+    with mail_receiver() as mailbox:
+        mail = f"mailto://127.0.0.1:{mailbox.port}/?from=azse@example.com&to=ops@example.com"
+        target = Direct(f"{SMALL['pushover'][0]} {mail}", exporter_url=EXPORTER_URL)
+        assert target.send(of(Transition.SCHEDULED, "Reboot", description="repair " * 70)).delivered
+    (request,) = proxy.requests
+    shown, whole = told(request), mailbox.mails[0].get_body(("plain",))
+    assert whole is not None
+    assert shown.endswith(f"\n\n{CUT}")
+    assert "Description: repair repair" in shown
+    assert all(link in shown for link in LINKS)
+    assert "VM size" not in shown
+    assert "Computer name" not in shown
+    assert CUT not in whole.get_content()
+    assert "VM size" in whole.get_content()
+
+
+def test_pagerduty_gets_all_changes(proxy: TlsProxy) -> None:
+    """Several facts with one label are one detail."""
+    changes = (Change("duration_seconds", None, 9), Change("description", "", "Repair."))
+    assert Direct(PAGERDUTY).send(replace(message(Transition.UPDATED), changes=changes)).delivered
+    details = proxy.requests[0].json["payload"]["custom_details"]
+    assert details["Changed"] == 'impact unknown duration -> about 9 s; description none -> "Repair."'
 
 
 def test_pagerduty_gets_what_it_has_fields_for(proxy: TlsProxy) -> None:
@@ -234,6 +314,7 @@ def test_mail(text_format: TextFormat) -> None:
     assert plain is not None
     for fact in ("This VM: vm_0", f"Event: Reboot {REBOOT_ID}", "Exporter: https://vm_0.example.com/"):
         assert ("" if text_format == "text" else "- ") + fact in plain.get_content().splitlines()
+    assert plain.get_content().strip().splitlines().count("") == 1
     assert "22:15:00 UTC" in plain.get_content()
     assert "Größe" in plain.get_content()
     if html is not None:
@@ -242,20 +323,19 @@ def test_mail(text_format: TextFormat) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "connect", "read", "overflow", "limit"),
+    ("url", "connect", "read", "overflow"),
     [
-        ("ntfy://host.test/topic", 5, 60, "split", 7700),
-        ("json://host.test/?cto=1&rto=2&overflow=truncate&retry=3", 1, 2, "truncate", 32668),
-        ("mailto://host.test/?from=a@a.test&to=b@b.test", 60, 60, "split", 32668),
-        ("d7sms://token@15551231234", 5, 60, "split", 100),
+        ("ntfy://host.test/topic", 5, 60, "truncate"),
+        ("json://host.test/?cto=1&rto=2&overflow=split&retry=3", 1, 2, "split"),
+        ("mailto://host.test/?from=a@a.test&to=b@b.test", 60, 60, "truncate"),
     ],
 )
-def test_limits(url: str, connect: float, read: float, overflow: str, limit: int) -> None:
-    """A slow receiver is waited for, as it may have the message; what the URL says comes first."""
+def test_what_the_url_says_comes_first(url: str, connect: float, read: float, overflow: str) -> None:
+    """A slow receiver is waited for, as it may have the message, unless the URL says otherwise."""
     plugin: Any = Apprise.instantiate(url)
-    service = Service(plugin, url)
+    Service(plugin, url)
     assert (plugin.socket_connect_timeout, plugin.socket_read_timeout) == (connect, read)
-    assert (plugin.overflow_mode, service.body_limit) == (overflow, limit)
+    assert plugin.overflow_mode == overflow
     assert (plugin.request_rate_per_sec, plugin.retry) == (0, 0)
 
 
