@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from exporter.config.kubernetes import Kubernetes
-from exporter.config.match import Match
+from exporter.config.match import Match, Zone
 from exporter.config.values import Duration, parsed
 from exporter.errors import quoted
 from exporter.timefmt import parse_duration
@@ -189,6 +189,7 @@ class Notifications(msgspec.Struct, frozen=True):
     routes: tuple[Route, ...] = ()
     watch: WatchNotices = WatchNotices()
     templates: Templates = Templates()
+    timezone: Zone = "UTC"
     retry_for: Positive = 24 * 3600
 
 

@@ -58,6 +58,7 @@ class Plan(msgspec.Struct, frozen=True):
     addresses: Mapping[str, Address] = {}
     templates: Mapping[str, Templates] = {}
     exporter_url: str = ""
+    timezone: str = "UTC"
     storage: str = ""
     marker: str = ""
     node: str = ""
@@ -85,6 +86,7 @@ class Plan(msgspec.Struct, frozen=True):
             now,
             templates=self.templates.get(target, Templates()),
             exporter_url=self.exporter_url,
+            timezone=self.timezone,
             storage=self.storage,
             marker=self.marker,
         )
@@ -229,6 +231,7 @@ def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = Fal
         addresses=addresses,
         templates={name: own.get(name) or notifications.templates for name in addresses},
         exporter_url=settings.web.external_url,
+        timezone=notifications.timezone,
         storage=str(state_directory(settings) / _STORAGE) if keep_state else "",
         node=settings.kubernetes.node_name(os.environ),
         retry_for=notifications.retry_for,

@@ -258,6 +258,9 @@ ROWS = {
     "notifications.targets[].templates.format": Row(
         text_format, NOTIFY, "markdown", OWN % "format: html", "html"
     ),
+    "notifications.timezone": Row(
+        title, NOTIFY, TITLE, notify("timezone: Europe/Berlin"), TITLE.replace("22:15 UTC", "23:15 CET")
+    ),
     "notifications.retry_for": Row(given_up, NOTIFY, 0, notify("retry_for: 1m"), 1),
     "approval.mode": Row(approved_after(5), "", [0], APPROVE, [2]),
     "approval.leader": edited(approved_after(5), SECOND + APPROVE, [0], ("rules", "leader: any, rules"), [2]),
