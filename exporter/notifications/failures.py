@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import requests
 import urllib3
+from requests.utils import get_environ_proxies, select_proxy
 
 from exporter.errors import one_line, scrubbed
 from exporter.model.messages import Delivery, Failure
@@ -61,6 +62,8 @@ _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], str, Failure], ...] = (
     ((requests.ConnectTimeout, TimeoutError), "it cannot be reached in time", Failure.TARGET),
     ((requests.ConnectionError, OSError, smtplib.SMTPException), "the connection failed", Failure.TARGET),
 )
+# What `http.client` says of a proxy's answer to CONNECT.
+_TUNNEL = re.compile(r"\bTunnel connection failed: ([1-5][0-9][0-9])\b")
 _STATUS = re.compile(r"\berror=([1-5][0-9][0-9])\b")
 _DETAILS = re.compile(r"Response Details:\s+(.*)", re.DOTALL)
 _GONE = "the address does not exist, or no longer: create a new one in the service, and set it as the URL"
@@ -262,9 +265,10 @@ def of_errors(
             return Delivery(False, f"it answered {error.smtp_code}{words}", failure)
         if isinstance(error, smtplib.SMTPServerDisconnected) and isinstance(error.__context__, TimeoutError):
             return Delivery(False, _NO_ANSWER, Failure.UNANSWERED)
+    proxy = _proxy(chain)
     for kinds, reason, failure in _MEANINGS:
         if any(isinstance(error, kinds) for error in chain):
-            return Delivery(False, reason + words, failure)
+            return Delivery(False, proxy or reason + words, failure)
     return Delivery(False, otherwise)
 
 
@@ -277,6 +281,28 @@ def _smtp_words(error: BaseException) -> bytes:
         answer = next(iter(error.recipients.values()))[1]
     found = answer if isinstance(answer, bytes) else answer.encode(errors="replace")
     return b" ".join(found.split())
+
+
+def _proxy(chain: Sequence[BaseException]) -> str:
+    """Return what is wrong with the proxy, named without its password; "" if it is not the proxy."""
+    failed = next((error for error in chain if isinstance(error, requests.exceptions.ProxyError)), None)
+    if failed is None:
+        return ""
+    target = str(failed.request.url) if failed.request is not None else ""
+    proxy = urlsplit(str(select_proxy(target, get_environ_proxies(target)) or ""))
+    # Without what stands before the host.
+    name = f"the proxy {proxy.scheme}://{proxy.netloc.rpartition('@')[2]}" if proxy.hostname else "the proxy"
+    if any(isinstance(error, ConnectionRefusedError) for error in chain):
+        return f"{name} refuses connections"
+    if any(isinstance(error, socket.gaierror) for error in chain):
+        return f"{name} cannot be found: its name cannot be resolved"
+    answered = next((found for error in chain if (found := _TUNNEL.search(str(error)))), None)
+    if answered is None:
+        return f"{name} fails"
+    status = int(answered[1])
+    return f"{name} answered {status}" + (
+        f" ({HTTPStatus(status).phrase})" if status in set(HTTPStatus) else ""
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

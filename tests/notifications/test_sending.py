@@ -13,6 +13,7 @@ from exporter.model.lifecycle import Transition
 from exporter.model.messages import Backlog, Delivery, Message
 from exporter.notifications.services import AppriseTarget
 from tests.builders import REBOOT_ID
+from tests.end_to_end.program import free_port
 from tests.notifications.messages import message
 from tests.notifications.receivers import Receiver, http_receiver
 from tests.notifications.renderers import LIMITS
@@ -54,6 +55,31 @@ def test_redirects_are_not_followed(receiver: Receiver) -> None:
     reason = "it answered 302 (Found), a redirect, which is not followed; correct the target's URL"
     assert found == Delivery(delivered=False, reason=reason)
     assert receiver.requests == []
+
+
+def test_a_proxy_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong is the proxy, not the target, and its password is not shown."""
+
+    def reason(authority: str, url: str) -> str:
+        for name in ("https_proxy", "HTTPS_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, f"http://user:{CANARY}@{authority}")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        return Direct(url).send(MESSAGE).reason
+
+    hook = Address("a", webhook="https://receiver.test/")
+    closed = f"127.0.0.1:{free_port()}"
+    for target in (
+        "jsons://receiver.test/",
+        "ntfy://receiver.test/topic",
+        "slack://T1JJ3T3L2/A1BRTD4JD/TIia",
+    ):
+        assert reason(closed, target) == f"the proxy http://{closed} refuses connections"
+    monkeypatch.setenv("https_proxy", f"http://user:{CANARY}@{closed}")
+    assert Direct(hook).send(MESSAGE).reason == f"the proxy http://{closed} refuses connections"
+    with http_receiver(407) as proxy:
+        words = f"the proxy http://{proxy.authority} answered 407 (Proxy Authentication Required)"
+        assert reason(proxy.authority, "jsons://receiver.test/") == words
 
 
 @pytest.mark.parametrize(
