@@ -25,6 +25,7 @@ from exporter.imds.client import NEWEST_API_VERSION, ImdsClient, asked_again, en
 from exporter.kubernetes import desired
 from exporter.model.events import normal_name
 from exporter.model.vm import VirtualMachine
+from exporter.model.wording import command_line
 from exporter.state.directory import refuse_unsafe
 from exporter.timefmt import rfc3339
 from exporter.web.api import Status
@@ -142,11 +143,13 @@ def _spot(vm: VirtualMachine) -> Finding:
 
 def _terminate(vm: VirtualMachine) -> Finding:
     """Name the command that shows whether deletions are announced, which IMDS does not know."""
-    where = f"--resource-group {vm.resource_group or 'GROUP'} --name {vm.scale_set or vm.name or 'NAME'}"
-    profile = "scheduledEventsProfile.terminateNotificationProfile"
-    command = f"az vm show {where} --query {profile}"
+    profile, kind = "scheduledEventsProfile.terminateNotificationProfile", "vm"
     if vm.scale_set:
-        command = f"az vmss show {where} --query virtualMachineProfile.{profile}"
+        profile, kind = f"virtualMachineProfile.{profile}", "vmss"
+    command = command_line(
+        *("az", kind, "show", "--resource-group", vm.resource_group or "GROUP"),
+        *("--name", vm.scale_set or vm.name or "NAME", "--query", profile),
+    )
     text = (
         f"off unless the VM or its scale set enables them, which IMDS does not report; check with: {command}"
     )

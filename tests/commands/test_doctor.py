@@ -18,6 +18,7 @@ from exporter.health import DegradedReason
 from exporter.kubernetes.desired import unmarking
 from exporter.model.messages import Delivery
 from exporter.model.views import TargetView
+from exporter.model.wording import command_line
 from exporter.notifications import planning
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import Bench, Build
@@ -334,7 +335,7 @@ def test_without_imds(tmp_path: Path) -> None:
 )
 def test_the_clock(tmp_path: Path, date: str, seconds: int, level: Level, words: str) -> None:
     """The finding has the difference to the clock of IMDS, and the remedy; the VM is described, too."""
-    vm = b'{"compute": {"name": "a", "priority": "Spot", "resourceGroupName": "g"}}'
+    vm = b'{"compute": {"name": "a", "priority": "Spot", "resourceGroupName": "g;sh"}}'
     with serving(answer(vm if date else b"{}", headers=f"Date: {date}\r\n" * bool(date))) as imds:
         clock = HandClock(NOW + timedelta(seconds=seconds))
         result = found(asked(imds.url, tmp_path), clock)
@@ -345,7 +346,10 @@ def test_the_clock(tmp_path: Path, date: str, seconds: int, level: Level, words:
         "--resource-group GROUP --name NAME --query",
     )
     if date:
-        spot, query = "a Spot VM, which Azure can evict (Preempt)", "--resource-group g --name a --query"
+        spot, query = (
+            "a Spot VM, which Azure can evict (Preempt)",
+            f"--resource-group {command_line('g;sh')} --name a --query",
+        )
     assert result["spot"].message.startswith(spot)
     assert f"check with: az vm show {query} scheduledEv" in result["terminate notifications"].message
 
