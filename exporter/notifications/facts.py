@@ -64,6 +64,7 @@ def facts(
         Fact("Location", vm.location and f"{vm.location}{vm.zone and f', zone {vm.zone}'}"),
         Fact("Scale set", vm.scale_set),
         Fact("VM size", vm.size),
+        Fact("Tags", ", ".join(f"{name}: {value}" for name, value in vm.tags.items() if value)),
         Fact("Azure portal", portal_url and style.link(portal_url)),
     ]
     runbook = _runbook(message)

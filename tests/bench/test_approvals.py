@@ -64,6 +64,24 @@ def test_why_an_event_is_held(
     assert bench.approved == []
 
 
+def test_an_approval_in_messages_and_in_the_api(build: Build) -> None:
+    """A message about it names the rule; it is shown also once approvals are off, and no other one is."""
+    tags = "metrics: {tags: [Environment, cost-center]}\n"
+    body = "'{{ vm.tags.Environment }}; {% for fact in facts %}{{ fact.label }}={{ fact.text }} {% endfor %}'"
+    notify = f"notifications: {{targets: [{{name: a, url: 'json://a.test'}}], templates: {{body: {body}}}}}\n"
+    bench = build(tags + notify + APPROVE)
+    bench.show(raw_event(), wait=60)
+    scheduled, approved = [one.body for one in bench.sent("a")]
+    assert approved.startswith("demo; ")
+    assert "Approved by=rule x" in approved
+    assert "Tags=Environment: demo" in scheduled
+    assert approval(bench) == {"state": "approved", "rule": "x", "reason": "this exporter approved it"}
+    bench.reload(OFF)
+    bench.show(raw_event(), raw_event(EventId=REBOOT_ID))
+    assert approval(bench)["state"] == "approved"
+    assert set(approval(bench, 1).values()) == {None}
+
+
 def test_reloads(build: Build) -> None:
     """A rule that comes with a reload approves what is pending; one that goes is neither tried nor shown."""
     bench = build(HOLD)
