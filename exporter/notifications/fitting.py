@@ -30,7 +30,7 @@ _MOST_SHRINKAGE = 4
 # The facts in the order in which they are kept; those that are not listed are the same in every message about
 # this VM. The texts of the last ones may be long, and are cut.
 _ORDER = (
-    *("Event", "To start it now", "To check"),
+    *("Event", "To start it now", "To check", "Changed to"),
     *("Starts", "Started", "Was due", "Ended", "Last valid answer", "Recovered"),
     *("Runbook", "Exporter", "Azure portal", "This VM", "Seen by", "Host name"),
     *("Reason", "Changed", "Last error", "Approved by", "Approval", "Expected impact", "Status"),

@@ -71,6 +71,8 @@ def _what(message: Message, kind: str) -> Iterator[str]:
         yield f"{kind} hook failed: "
     elif transition is Transition.VANISHED:
         yield f"{kind} gone, outcome unknown: "
+    elif transition is Transition.CANCELLED and event.changed_to:
+        yield f"{kind} became {_shortened(event.changed_to, _SHORTEST_TYPE)}: "
     else:
         if transition is Transition.UPDATED:
             yield f"{kind} {_change(message)}: "
@@ -114,7 +116,8 @@ def _ends(message: Message, now: datetime) -> Sequence[str]:
     if event.ended is not None and event.outcome is not message.transition and not is_hook:
         return [f", over since {_clock(event.ended, now)}"]
     if event.ended is not None or event.is_started:
-        return ["" if message.transition is Transition.VANISHED else _at(message.at, now), ""]
+        is_outcome = message.transition is Transition.VANISHED or event.changed_to
+        return ["" if is_outcome else _at(message.at, now), ""]
     if message.transition is Transition.APPROVED:
         return [", may start at any moment", ", may start now"]
     return _start(event, now)
@@ -168,7 +171,10 @@ def _meaning(message: Message) -> str:
     event, transition = message.event, message.transition
     meaning = _ENDED[event.outcome] if event.outcome in _ENDED else effect(event.type)
     if event.changed_to:
-        meaning = f"Azure changed the type of the event from {event.type} to {event.changed_to}; it goes on."
+        meaning = (
+            f"Azure changed the event from {event.type} to {event.changed_to}. "
+            f"A new message about the {event.changed_to} follows, if this target gets those."
+        )
     if transition is Transition.HOOK_FAILED:
         lack = "back in service" if event.ended is not None else "prepared"
         return f"A hook failed; the VM may not be {lack}. {meaning}"
