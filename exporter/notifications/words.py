@@ -120,10 +120,11 @@ def _ends(message: Message, now: datetime) -> Sequence[str]:
         return ["" if is_outcome else _at(message.at, now), ""]
     if message.transition is Transition.APPROVED:
         return [", may start at any moment", ", may start now"]
-    return _start(event, now)
+    return _start(message, now)
 
 
-def _start(event: EventView, now: datetime) -> Sequence[str]:
+def _start(message: Message, now: datetime) -> Sequence[str]:
+    event = message.event
     if event.type == REBALANCE:
         # A recommendation starts nothing, and its type takes most of the room.
         return [""]
@@ -132,7 +133,10 @@ def _start(event: EventView, now: datetime) -> Sequence[str]:
     if event.not_before <= now:
         return [f", was due {_clock(event.not_before, now)}"]
     at, left = _at(event.not_before, now), event.not_before - now
-    return [f"{at} ({roughly(left)})", f" in {roughly(left)}" if left < _URGENT else at]
+    if left < _URGENT:
+        return [f"{at} ({roughly(left)})", f" in {roughly(left)}"]
+    # Of an update, what changed is worth more than a time far ahead.
+    return [f"{at} ({roughly(left)})", at, *([""] if message.transition is Transition.UPDATED else [])]
 
 
 def _at(at: datetime, now: datetime) -> str:
@@ -172,7 +176,7 @@ def _meaning(message: Message) -> str:
     meaning = _ENDED[event.outcome] if event.outcome in _ENDED else effect(event.type)
     if event.changed_to:
         meaning = (
-            f"Azure changed the event from {event.type} to {event.changed_to}. "
+            f"Azure changed the type of the event from {event.type} to {event.changed_to}. "
             f"A new message about the {event.changed_to} follows, if this target gets those."
         )
     if transition is Transition.HOOK_FAILED:

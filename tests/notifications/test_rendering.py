@@ -63,6 +63,19 @@ def test_what_a_title_has_room_for(instance: str, minutes: float, rest: str) -> 
     assert title(message(instance=instance, not_before=due)) == f"[WARNING] Reboot scheduled: {rest}"
 
 
+def test_what_changed_is_in_the_title() -> None:
+    """If there is no room for it beside a long name, the start that is far ahead gives way."""
+    due = NOW + timedelta(days=2)
+    moved = (Change("not_before", due - timedelta(seconds=23), due),)
+    for instance, rest in (
+        ("vm_0", "vm_0, 6 Mar 22:00 UTC"),
+        ("v" * 24, "v" * 24),
+        ("v" * 50, "vvvvvvvvvvvv..."),
+    ):
+        found = title(message(Transition.UPDATED, instance=instance, changes=moved, not_before=due))
+        assert found.startswith(f"[WARNING] Reboot postponed 23 s: {rest}")
+
+
 def test_a_hook_that_fails_during_the_event() -> None:
     """The title says whether anything can still be prepared."""
     begun = (TransitionRecord(Transition.STARTED, NOW),)

@@ -86,10 +86,10 @@ def _comparable(life: ProgramLife) -> Line:
 
 
 def _transition(title: re.Match[str]) -> str:
-    """Return the transition of a title: an update says what changed, and ``vanished`` is ``gone``."""
+    """Return the transition of a title: an update says what changed, ``vanished`` is ``gone``."""
     if title["hook"] or title["word"] == "hook":
         return "hook_failed"
-    word = "vanished" if title["word"] == "gone" else title["word"]
+    word = {"gone": "vanished", "became": "cancelled"}.get(title["word"], title["word"])
     return word if word in set(Transition) else "updated"
 
 
