@@ -1,5 +1,6 @@
 """From a change at IMDS to the message in a receiver; many messages; what having targets costs."""
 
+import os
 import random
 import statistics
 import tempfile
@@ -11,6 +12,7 @@ from benchmarks import process
 from benchmarks.figure import Figure
 from benchmarks.running import Running, cpu_seconds, resident_mib, running
 from tests.builders import raw_event
+from tests.end_to_end.program import children, proportional
 from tests.notifications.receivers import Receiver, http_receiver
 
 CHANGES = 8
@@ -64,26 +66,32 @@ def _storm(templates: str, what: str, most: float = 8) -> Generator[Figure, None
             exporter.simulator.set_document({"DocumentIncarnation": 1, "Events": events})
             _until(lambda: len(receiver.requests) == MANY * TARGETS)
             seconds = time.monotonic() - begun
-            pids = [exporter.pid, *_children(exporter.pid)]
-            memory = sum(map(resident_mib, pids))
+            memory = sum(map(proportional, _family(exporter.pid)))
             used = [now - then for now, then in zip(_cpu_seconds(exporter.pid), before, strict=True)]
     title = f"{MANY} messages to each of {TARGETS} json:// targets{what}"
     yield Figure(title, seconds, "s", 15)
     yield Figure("- CPU time of the exporter", used[0], "s")
     yield Figure("- CPU time of the sender process", used[1], "s")
     yield Figure("- CPU time of both", sum(used), "s", most)
-    yield Figure("- resident memory of both", memory, "MiB", 160)
+    yield Figure("- proportional memory of both", memory, "MiB", 160)
     return sum(used)
 
 
 def _cpu_seconds(pid: int) -> tuple[float, float]:
     """Return the CPU time of an exporter and of its sender process."""
-    return cpu_seconds(pid), sum(map(cpu_seconds, _children(pid)))
+    exporter, *others = _family(pid)
+    return cpu_seconds(exporter), sum(map(_with_ended, others))
 
 
-def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for file in tasks for child in file.read_text().split()]
+def _with_ended(pid: int) -> float:
+    """Return the CPU seconds of a process and of its children that have ended (proc_pid_stat(5))."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _family(pid: int) -> list[int]:
+    """Return a process with all its descendants."""
+    return [pid, *(one for child in children(pid) for one in _family(child))]
 
 
 def _message(exporter: Running, receiver: Receiver, number: int) -> float:

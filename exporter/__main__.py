@@ -9,11 +9,11 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or the sender process (see `exporter.notifications.sender`)."""
-    if sys.argv[1:] == ["sender-process"]:
-        from exporter.notifications import child
+    """Run the command line, or the sender process (see `exporter.notifications.pool`)."""
+    if sys.argv[1:2] == ["sender-process"]:
+        from exporter.notifications import pool
 
-        child.main()
+        pool.main()
     if sys.argv[1:2] == ["run"]:
         _leave_first_process()
         _prepare_signals()

@@ -194,14 +194,12 @@ class Failure(StrEnum):
 
     ``TARGET``: the target cannot be reached, or accepts nothing now; other messages would fail, too.
     ``REFUSED``: the target rejects this message, and would reject it later, too. ``UNANSWERED``: the message
-    was sent completely, but there was no answer; it may have been delivered. ``ENDED``: the sender process
-    ended meanwhile, possibly because of this message, which may have been delivered.
+    was sent, but its result is unknown; it may have been delivered.
     """
 
     TARGET = "target"
     REFUSED = "refused"
     UNANSWERED = "unanswered"
-    ENDED = "ended"
 
 
 class Backlog(StrEnum):
@@ -222,9 +220,8 @@ class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, tag="delivery"):
     ``skipped`` is true if there was nothing to send, as for the end of an incident that was never opened.
     ``count`` is how many of the messages a digest contains. ``services`` are those behind the target that
     have the message. ``rendered`` is the message if the target has no address. ``remarks`` are failures of
-    the user's templates, by the key of the template. ``attempts`` is how often the message
-    ended the sender process, or 1. ``retry_after`` is for how many seconds the target asks to be left alone
-    (the header Retry-After of RFC 9110), None if it does not.
+    the user's templates, by the key of the template. ``retry_after`` is for how many seconds the target asks
+    to be left alone (the header Retry-After of RFC 9110), None if it does not.
     """
 
     delivered: bool
@@ -235,5 +232,4 @@ class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, tag="delivery"):
     services: tuple[str, ...] = ()
     rendered: Rendered | None = None
     remarks: dict[str, str] = {}
-    attempts: int = 1
     retry_after: float | None = None

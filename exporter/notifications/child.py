@@ -1,7 +1,7 @@
-"""The sender process: renders and sends messages for the exporter, which talks to it through two pipes.
+"""A child of the sender process: it renders and sends the messages of one target, one after the other.
 
-Jinja2, Apprise and what receivers answer are here, so that their memory is limited, and so that a template or
-a receiver can end this process but not the exporter. It ends with its standard input.
+The kernel limits the memory and the CPU time that plugins, the user's templates and the answers of receivers
+take. It ends when the sender process closes its standard input, or kills it.
 """
 
 import contextlib
@@ -9,88 +9,64 @@ import os
 import signal
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from msgspec.structs import replace
 
 from exporter.model.messages import Delivery, Failure
 from exporter.notifications import failures, protocol, services, webhook
-from exporter.notifications.limits import Limits, bound_answers
-from exporter.notifications.protocol import CheckTarget, Ready, Request, Result, Send, Sending
+from exporter.notifications.protocol import Announcement, Checked, CheckTarget, Request, Send, Sending, Sent
 from exporter.notifications.rendering import Renderer
 from exporter.notifications.services import AppriseTarget
 
-_MOST_DATA = 72 * 2**20
-# Stacks count as data.
+# For one request. The kernel counts whole seconds, so that it may be one more.
+CPU_SECONDS = 2
+# Beyond what the child inherits. A message takes 5 MiB.
+_MOST_DATA = 16 * 2**20
+# Stacks of threads count as data.
 _STACK_BYTES = 256 * 1024
-# More than there is room for.
-_MOST_THREADS = 1000
-# Under memory pressure the kernel is to end this process rather than the exporter.
-_OOM_SCORE = 500
+# After the limit of the sender process, in case that it was killed.
+_LONGEST_SECONDS = 120
 
 
 class Child:
-    """Answers requests, each on a thread that works on no other."""
+    """Does what requests say; ``announce`` is told of each step, on any thread."""
 
-    def __init__(self, output: BinaryIO) -> None:
-        self._output = output
-        self._lock, self._checking = threading.Lock(), threading.Lock()
-        self._limits = Limits()
-        self.renderer = Renderer(self._limits)
+    def __init__(self, announce: Callable[[Announcement], None]) -> None:
+        self._announce = announce
+        self.renderer = Renderer(announce)
         self._targets: dict[bytes, AppriseTarget] = {}
         # Keep requests from replacing a target's ``Authorization`` header by the host's entry in ~/.netrc. A
         # file that does not exist is not parsed for each message.
         os.environ["NETRC"] = f"{os.devnull}/none"
 
-    def serve(self, requests: BinaryIO) -> None:
-        """Answer requests until there are no more."""
-        # Starting a thread for each request would cost a tenth of sending a message.
-        pool = ThreadPoolExecutor(_MOST_THREADS)
-        # The first one exists before there may be no room for it.
-        pool.submit(int).result()
-        self._answer(0, Ready())
-        while (frame := protocol.read(requests)) is not None:
-            # If there is no room for another thread, the request waits for one of the others.
-            with contextlib.suppress(RuntimeError):
-                pool.submit(self._answer_one, *frame)
-
-    def _answer(self, number: int, result: Result) -> None:
-        with self._lock:
-            protocol.write(self._output, number, result)
-
-    def _answer_one(self, number: int, data: msgspec.Raw) -> None:
+    def result(self, request: Request) -> Checked | Delivery:
+        """Return the result of a request; every exception is one, too."""
         try:
-            self._answer(number, self.result(number, protocol.request_of(data)))
-        except MemoryError:
-            self._answer(number, Delivery(False, "it takes too much memory", Failure.UNANSWERED))
-        except Exception as error:  # noqa: BLE001  # the exporter would wait; the text may have a URL
-            self._answer(number, Delivery(False, f"{type(error).__name__} in the sender process"))
-
-    def result(self, number: int, request: Request) -> Result:
-        """Do what a request says; a message is announced as being sent before it is."""
-        if isinstance(request, Send):
-            return self._send(number, request)
-        if isinstance(request, CheckTarget):
-            # The exporter has read its configuration, and Apprise's file, again.
-            self._targets.clear()
-            # What Apprise logs about a file is counted.
-            with self._checking:
+            if isinstance(request, Send):
+                return self._send(request)
+            if isinstance(request, CheckTarget):
                 return services.check(request.address)
-        return self.renderer.templates.check(request.key, request.templates)
+            return self.renderer.check(request.key, request.templates)
+        except MemoryError:
+            return Delivery(False, "it takes too much memory", Failure.UNANSWERED)
+        except Exception as error:  # noqa: BLE001  # the exporter would wait; the text may have a URL
+            return Delivery(False, f"{type(error).__name__} in the sender process")
 
-    def _send(self, number: int, request: Send) -> Delivery:
+    def _send(self, request: Send) -> Delivery:
         address = request.address
         if address.webhook:
-            self._answer(number, Sending())
-            send = partial(webhook.send, address, request.messages[-1], request.traceparent)
-            return failures.attempt(self._limits, send)
+            self._announce(Sending())
+            return failures.attempt(lambda: webhook.send(address, request.messages[-1], request.traceparent))
         if not address.url and not address.apprise_config:
             rendered, count, remarks = self.renderer.render(request)
             return Delivery(True, count=count, rendered=rendered, remarks=remarks)
-        target = self._target(request)
+        key = msgspec.json.encode((address, request.storage))
+        target = self._targets.setdefault(key, AppriseTarget(address, request.storage))
         found = target.open()
         # A digest has the same messages for each service.
         shared = services.shared([service.room for service in found]) if request.is_digest else None
@@ -99,45 +75,46 @@ class Child:
             for service in found
         ]
         _, count, remarks = made[0] if found else self.renderer.render(request)
-        self._answer(number, Sending())
-        delivery = target.send(found, [one for one, *_ in made], request.services)
-        target.close(found)
-        return msgspec.structs.replace(delivery, count=count, remarks=remarks)
-
-    def _target(self, request: Send) -> AppriseTarget:
-        key = msgspec.json.encode((request.address, request.storage))
-        return self._targets.setdefault(key, AppriseTarget(request.address, request.storage, self._limits))
+        self._announce(Sending(count))
+        sent = [one for one, *_ in made]
+        delivery = target.send(found, sent, request.services, lambda name: self._announce(Sent(name)))
+        return replace(delivery, count=count, remarks=remarks)
 
 
-def main() -> None:
-    """Run the sender process."""
-    _separate()
-    # Plugins may print; the answers go through a descriptor of their own.
-    output = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+def serve(requests: BinaryIO, results: BinaryIO) -> None:
+    """Answer requests until there are no more."""
+    lock = threading.Lock()
+
+    def write(content: object) -> None:
+        with lock:
+            results.write(protocol.line(0, content))
+            results.flush()
+
+    child = Child(write)
+    _limit_data()
+    while (frame := protocol.read(requests)) is not None:
+        _limit_time()
+        write(child.result(protocol.request_of(frame[1])))
+
+
+def _limit_data() -> None:
+    """Limit the memory of this process; on Windows, and if the system forbids it, there is no limit."""
     threading.stack_size(_STACK_BYTES)
-    bound_answers()
-    failures.note_headers()
-    with contextlib.suppress(OSError):
-        Child(output).serve(sys.stdin.buffer)
-    # Attempts in progress do not keep it.
-    os._exit(0)
-
-
-def _separate() -> None:
-    """Set limits, and ignore the signals that are for the exporter, which ends this process itself.
-
-    On Windows, and if the system forbids it, there are no limits.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
     if sys.platform != "win32":
         import resource
 
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        for kind, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, _MOST_DATA)):
-            with contextlib.suppress(OSError, ValueError):
-                resource.setrlimit(kind, (most, most))
-        file = Path("/proc/self/oom_score_adj")
         with contextlib.suppress(OSError, ValueError):
-            file.write_text(str(min(int(file.read_text()) + _OOM_SCORE, 1000)))
+            pages = int(Path("/proc/self/statm").read_text().split()[5])
+            most = pages * resource.getpagesize() + _MOST_DATA
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _limit_time() -> None:
+    """Limit the time of the next request: the kernel ends this process after it."""
+    if sys.platform != "win32":
+        import resource
+
+        seconds = int(time.process_time()) + 1 + CPU_SECONDS
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        signal.alarm(_LONGEST_SECONDS)

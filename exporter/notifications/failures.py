@@ -34,7 +34,6 @@ from exporter.timefmt import parse_retry_after
 
 if TYPE_CHECKING:
     from apprise.logger import NotifyLogEntry
-from exporter.notifications.limits import AnswerTooLargeError, Limits, TimeLimitError
 
 # The message is at fault: too large, or malformed for the service.
 _REFUSED = frozenset({400, 413, 414, 415, 422, 431})
@@ -44,11 +43,10 @@ _MAIL_REFUSED = 500
 # Apprise's timeouts are 4 s, and 15 s for mail, when a slow receiver may already have the message.
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 60.0
-_SEND_SECONDS = 66.0
 _NO_ANSWER = "it did not answer in time"
 # The types of exceptions with their meaning, the most specific first.
 _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], str, Failure], ...] = (
-    ((AnswerTooLargeError, MemoryError), "its answer is too large", Failure.UNANSWERED),
+    ((MemoryError,), "its answer is too large", Failure.UNANSWERED),
     ((requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError), _NO_ANSWER, Failure.UNANSWERED),
     ((ConnectionRefusedError,), "it refuses connections", Failure.TARGET),
     ((socket.gaierror,), "its name cannot be resolved", Failure.TARGET),
@@ -83,13 +81,10 @@ _LONG_PART = 6
 _SEPARATORS = re.compile(r"[/:@?&=#,;\s]+")
 
 
-def attempt(limits: Limits, send: Callable[[], Delivery]) -> Delivery:
-    """Return the result of an attempt; it may take 66 s, and every exception is a failure."""
+def attempt(send: Callable[[], Delivery]) -> Delivery:
+    """Return the result of an attempt; every exception is a failure."""
     try:
-        with limits.limited(_SEND_SECONDS):
-            return send()
-    except TimeLimitError:
-        return Delivery(False, f"it did not answer within {_SEND_SECONDS:g} s", Failure.UNANSWERED)
+        return send()
     except Exception as error:  # noqa: BLE001  # of any service; its text may have the URL
         return of_errors([error], f"{type(error).__name__} in the sender process")
 
@@ -265,6 +260,9 @@ def of_errors(
             return Delivery(False, f"it answered {error.smtp_code}{words}", failure)
         if isinstance(error, smtplib.SMTPServerDisconnected) and isinstance(error.__context__, TimeoutError):
             return Delivery(False, _NO_ANSWER, Failure.UNANSWERED)
+        # What it raises for too many headers has no type of its own; a lost connection has.
+        if type(error) is http.client.HTTPException or isinstance(error, http.client.LineTooLong):
+            return Delivery(False, "its answer is too large", Failure.UNANSWERED)
     proxy = _proxy(chain)
     for kinds, reason, failure in _MEANINGS:
         if any(isinstance(error, kinds) for error in chain):

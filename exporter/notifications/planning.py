@@ -329,21 +329,24 @@ def _checked(future: "Future[Delivery | Checked]") -> Checked:
 
 
 def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) -> None:
-    """Check each template; one after the other, so that one that ends the process is known."""
+    """Check each template."""
     notifications = loaded.config.notifications
     places: dict[Keys, Templates] = {("notifications", "templates"): notifications.templates}
     for index, target in enumerate(notifications.targets):
         if target.templates is not None:
             places["notifications", "targets", index, "templates"] = target.templates
-    for place, templates in places.items():
-        for key in ("title", "body"):
-            if not getattr(templates, key).strip():
-                continue
-            found = _checked(sender.ask(CheckTemplate(key, templates)))
-            if found.problem:
-                mistakes.problems += loaded.file.error((*place, key), found.problem).problems
-            elif found.failure:
-                log.warning(_UNCHECKED, extra={"what": dotted((*place, key)), "reason": found.failure})
-            elif found.gap:
-                extra = {"key": dotted((*place, key)), "reason": found.gap, "remedy": _GAP_REMEDY}
-                log.warning("a template fails where Azure leaves something out", extra=extra)
+    asked = {
+        (*place, key): sender.ask(CheckTemplate(key, templates))
+        for place, templates in places.items()
+        for key in ("title", "body")
+        if getattr(templates, key).strip()
+    }
+    for keys, future in asked.items():
+        found = _checked(future)
+        if found.problem:
+            mistakes.problems += loaded.file.error(keys, found.problem).problems
+        elif found.failure:
+            log.warning(_UNCHECKED, extra={"what": dotted(keys), "reason": found.failure})
+        elif found.gap:
+            extra = {"key": dotted(keys), "reason": found.gap, "remedy": _GAP_REMEDY}
+            log.warning("a template fails where Azure leaves something out", extra=extra)

@@ -1,5 +1,9 @@
-"""The messages between the exporter and its sender process: lines of JSON, each a number and the content."""
+"""The messages between the exporter, its sender process and the children of that: lines of JSON.
 
+Each line is a number and the content; answers have the number of their request.
+"""
+
+import sys
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -12,19 +16,15 @@ from exporter.model.messages import AnyMessage, Backlog, Delivery
 
 # The first argument with which this program runs as the sender process.
 COMMAND = "sender-process"
-# A template's limits in CPU time and characters.
-CPU_SECONDS = 1
-MOST_CHARACTERS = 2**20
-_LONGEST_LINE = 64 * 2**20
+LONGEST_LINE = 64 * 2**20
 
 
 class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     """Render messages at ``now`` and send them: a digest of several, or the last one.
 
-    ``failed`` is whether sending has failed before, ``attempts`` how often it may have ended the process.
-    ``services`` are those behind the target that have the message already. ``marker`` begins the title.
-    ``timezone`` is that of times in the message. ``is_plain`` is true if the user's templates must not be
-    used. ``storage`` is Apprise's directory.
+    ``failed`` is whether sending has failed before. ``services`` are those behind the target that have the
+    message already. ``marker`` begins the title. ``timezone`` is that of times in the message. ``storage`` is
+    Apprise's directory.
     """
 
     address: Address
@@ -36,9 +36,7 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     storage: str = ""
     marker: str = ""
     is_digest: bool = False
-    is_plain: bool = False
     failed: bool = False
-    attempts: int = 0
     traceparent: str = ""
     services: tuple[str, ...] = ()
 
@@ -60,8 +58,22 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The process accepts requests."""
 
 
+class Rendering(msgspec.Struct, frozen=True, tag="rendering"):
+    """The user's template, ``title`` or ``body``, is being used; only a child announces it."""
+
+    key: str
+
+
 class Sending(msgspec.Struct, frozen=True, tag="sending"):
-    """From here on the message of this request may arrive."""
+    """From here on the ``count`` messages of this request may arrive."""
+
+    count: int = 1
+
+
+class Sent(msgspec.Struct, frozen=True, tag="sent"):
+    """One of several services behind a target has the message; only a child announces it."""
+
+    service: str
 
 
 class Checked(msgspec.Struct, frozen=True, omit_defaults=True, tag="checked"):
@@ -84,19 +96,27 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True, tag="checked"):
 
 
 Request = Send | CheckTarget | CheckTemplate
-Result = Ready | Sending | Checked | Delivery
+Announcement = Rendering | Sending | Sent
+Result = Ready | Announcement | Checked | Delivery
 request_of: Callable[[bytes | msgspec.Raw], Request] = msgspec.json.Decoder(Request).decode
 result_of: Callable[[bytes | msgspec.Raw], Result] = msgspec.json.Decoder(Result).decode
-_parts_of = msgspec.json.Decoder(tuple[int, msgspec.Raw]).decode
+parts_of: Callable[[bytes], tuple[int, msgspec.Raw]] = msgspec.json.Decoder(tuple[int, msgspec.Raw]).decode
 
 
-def write(file: IO[bytes], number: int, content: Any) -> None:
-    """Write a line."""
-    file.write(msgspec.json.encode((number, content)) + b"\n")
-    file.flush()
+def command() -> list[str]:
+    """Return how to start this program as the sender process, also if it is one executable."""
+    if getattr(sys, "frozen", False):
+        return [sys.executable, COMMAND]
+    # Without -P a module in the current directory would be run.
+    return [sys.executable, "-P", "-m", "exporter", COMMAND]
+
+
+def line(number: int, content: Any) -> bytes:
+    """Return the line for a request or an answer."""
+    return msgspec.json.encode((number, content)) + b"\n"
 
 
 def read(file: IO[bytes]) -> tuple[int, msgspec.Raw] | None:
     """Return the number and the content of the next line; None at the end, or if it is not complete."""
-    line = file.readline(_LONGEST_LINE)
-    return _parts_of(line) if line.endswith(b"\n") else None
+    found = file.readline(LONGEST_LINE)
+    return parts_of(found) if found.endswith(b"\n") else None

@@ -1,14 +1,13 @@
 """Rendering of messages: title and body, by the user's templates or ours, cut to the service's limit."""
 
-import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
-from functools import cached_property, partial
+from functools import partial
 from html import escape
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
@@ -19,20 +18,13 @@ from exporter.model.wording import count, relative, stamp
 from exporter.notifications import words
 from exporter.notifications.facts import digest_line, facts
 from exporter.notifications.fitting import BODY_TAG, Body, Room, fit_body, fit_facts, fit_title
-from exporter.notifications.limits import Limits
-from exporter.notifications.protocol import Send
+from exporter.notifications.protocol import Checked, Rendering, Send
 from exporter.notifications.samples import is_sample
 from exporter.notifications.styles import STYLES, TITLE, Style, cleaned, in_zone
-
-if TYPE_CHECKING:
-    from exporter.notifications.templates import TemplateThread
 
 # A message that is older than this contains the time of its transition.
 LATE_SECONDS = 5.0
 _FAILED = "; it could not be delivered before"
-# A text that was rendered for one target is used for others that get the message within the same 5 s.
-_KEPT_TEXTS = 64
-_KEPT_SECONDS = 5.0
 
 
 class Text(NamedTuple):
@@ -47,19 +39,17 @@ class Text(NamedTuple):
 
 
 class Renderer:
-    """Renders messages; thread-safe."""
+    """Renders messages; ``announce`` is told before a template of the user is used."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        # A template that loops must not hold up messages without it, so each set has a lock of its own.
-        self._kept: dict[Templates, tuple[threading.Lock, dict[object, Text]]] = {}
+    def __init__(self, announce: Callable[[Rendering], None] = lambda _: None) -> None:
+        self._announce = announce
 
-    @cached_property
-    def templates(self) -> "TemplateThread":
-        """The thread of the user's templates; Jinja2 is imported with the first of them."""
-        from exporter.notifications.templates import TemplateThread
+    def check(self, key: str, templates: Templates) -> Checked:
+        """Compile the template ``title`` or ``body``, and render it for messages of every kind."""
+        # With Jinja2.
+        from exporter.notifications.templates import check
 
-        return TemplateThread(self._limits)
+        return check(key, templates)
 
     def render(
         self, request: Send, room: Room | None = None, *, with_facts: bool = False
@@ -74,12 +64,12 @@ class Renderer:
         if request.is_digest:
             return (*_digest(request, room), {})
         message = request.messages[-1]
-        text = self._text(request, message)
+        text = self._written(request, message)
         for text_format in room.formats if room else ():
             if isinstance(text.body, str) or _is_whole(request, text, room):
                 break
             request = replace(request, templates=replace(request.templates, format=text_format))
-            text = self._text(request, message)
+            text = self._written(request, message)
         rendered = replace(
             _fitted(request, text.title, text.body, message.severity, room),
             traceparent=request.traceparent,
@@ -91,18 +81,6 @@ class Renderer:
             source=message.instance or "",
         )
         return rendered, len(request.messages), text.remarks
-
-    def _text(self, request: Send, message: AnyMessage) -> Text:
-        content = repr(replace(message, target="", incident="", only_closes=False))
-        settings = (request.exporter_url, request.marker, request.timezone, request.is_plain, request.failed)
-        key = (content, settings, request.now.timestamp() // _KEPT_SECONDS)
-        lock, texts = self._kept.setdefault(request.templates, (threading.Lock(), {}))
-        with lock:
-            if key not in texts:
-                texts[key] = self._written(request, message)
-                if len(texts) > _KEPT_TEXTS:
-                    del texts[next(iter(texts))]
-            return texts[key]
 
     def _written(self, request: Send, message: AnyMessage) -> Text:
         now, style, zone = request.now, STYLES[request.templates.format], _zone(request.timezone)
@@ -125,12 +103,13 @@ class Renderer:
     def _by_template(self, key: str, request: Send, message: Message, remarks: dict[str, str]) -> str:
         """Return the text of the user's template; "" if there is none, or it fails."""
         templates = request.templates
-        if request.is_plain or not getattr(templates, key).strip():
+        if not getattr(templates, key).strip():
             return ""
-        from exporter.notifications.templates import TemplateError
+        from exporter.notifications.templates import TemplateError, render
 
+        self._announce(Rendering(key))
         try:
-            return self.templates.render(key, templates, message, request.now, request.exporter_url)
+            return render(key, templates, message, request.now, request.exporter_url)
         except TemplateError as error:
             remarks[key] = str(error)
             return ""

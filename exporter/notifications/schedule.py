@@ -26,7 +26,7 @@ SLOW_SECONDS = 2.0
 MOST_ATTEMPTS = 3
 MOST_ATTEMPTS_CRITICAL = 6
 # After these a message may have arrived. It is due again as soon as another message has been delivered.
-_UNCERTAIN = {Failure.UNANSWERED, Failure.ENDED}
+_UNCERTAIN = {Failure.UNANSWERED}
 # The pauses before retries. After the last attempt a message is given up.
 _PAUSES = {Failure.REFUSED: (10.0, 50.0)} | dict.fromkeys(_UNCERTAIN, (20.0, 300.0))
 MOST_ATTEMPTS_FOR_ONE = 3
@@ -162,8 +162,8 @@ class Schedule:
         took = self._clock.monotonic() - attempt.begun
         asked = min(retry_after, LONGEST_RETRY_AFTER)
         lives = {life for life, _ in ids[:count]}
-        # The message that is refused, or that ends the sender process, is found among single ones.
-        is_split = attempt.digest and failure in (Failure.REFUSED, Failure.ENDED)
+        # The message that is refused is found among single ones.
+        is_split = attempt.digest and failure is Failure.REFUSED
         if attempt.digest:
             self._digest = ids[:count]
             if is_split or self._accepts_singles:

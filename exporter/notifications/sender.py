@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -17,20 +16,17 @@ from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
 from exporter.model.messages import Delivery, Failure
 from exporter.notifications import protocol
-from exporter.notifications.protocol import CPU_SECONDS, Checked, CheckTemplate, Ready, Request, Send, Sending
+from exporter.notifications.protocol import Checked, Ready, Request, Send, Sending
 from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 600.0
-_TICK_SECONDS = 1.0
-# In a longer gap between two looks the VM was frozen, or the machine busy.
-_LONGEST_TICK = 2.0
-# A request that has not come so far, or ended, hangs. Sending itself is limited to 66 s of activity.
-_PREPARE_SECONDS = 20.0
-_SEND_SECONDS = 150.0
-# A request that has ended the process so often is given up.
-_MOST_ENDS = 3
+_TICK_SECONDS = 10.0
+# While it works on requests it answers more often: its children end after 86 s.
+_SILENT_SECONDS = 300.0
+# After so many starts that failed, checks have no result.
+_MOST_STARTS = 3
 _STOP_SECONDS = 1.0
 _STOPPING = "the exporter is stopping"
 _ENDED = "the sender process ended"
@@ -46,18 +42,11 @@ _PASSED = re.compile(
 
 
 class _Asked(msgspec.Struct):
-    """A request, its result, how often it ended the process, and how much time it has left."""
+    """A request and its result; ``is_sending`` is whether its message may have been sent."""
 
     request: Request
     future: "Future[Delivery | Checked]"
-    ends: int = 0
     is_sending: bool = False
-    left: float = _PREPARE_SECONDS
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether it may have ended the process."""
-        return self.ends > 0 or (isinstance(self.request, Send) and self.request.attempts > 0)
 
 
 class SenderProcess:
@@ -68,13 +57,14 @@ class SenderProcess:
         self._health = health
         self._environ = environ
         self._lock = threading.Lock()
+        # Requests are written in the order of their numbers, outside of the other lock.
         self._writing = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready = False
         self._number = 0
-        self._waiting: dict[int, _Asked] = {}
-        self._under_way: dict[int, _Asked] = {}
-        self._start_at = self._ticked = self._used = clock.monotonic()
+        self._asked: dict[int, _Asked] = {}
+        self._unwritten: list[int] = []
+        self._start_at = self._heard = clock.monotonic()
         self._backoff = Backoff(clock)
         self._loop = Loop("sender process", self._step)
 
@@ -85,16 +75,19 @@ class SenderProcess:
             if self._loop.stopping:
                 future.set_result(_unknown(request, _STOPPING))
                 return future
+            if not self._asked:
+                self._heard = self._clock.monotonic()
             self._number += 1
-            self._waiting[self._number] = _Asked(request, future)
+            self._asked[self._number] = _Asked(request, future)
+            self._unwritten.append(self._number)
         self._loop.start()
-        self._hand_over()
+        self._write()
         return future
 
     def prepare(self) -> None:
         """Start the process, so that the next message need not wait for it."""
         with self._lock:
-            self._used = self._clock.monotonic()
+            self._heard = self._clock.monotonic()
         self._loop.start()
         self._loop.wake()
 
@@ -105,60 +98,49 @@ class SenderProcess:
         self._loop.join(_STOP_SECONDS)
         with self._lock:
             process, self._process = self._process, None
-            left = [*self._waiting.values(), *self._under_way.values()]
-            self._waiting, self._under_way = {}, {}
+            left, self._asked = self._asked, {}
         if process is not None:
             process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_SECONDS)
-        for asked in left:
+        for asked in left.values():
             asked.future.set_result(_unknown(asked.request, _STOPPING))
 
-    def _hand_over(self) -> None:
-        """Write the requests that may go ahead to the process, or start one."""
+    def _write(self) -> None:
+        """Write the requests that wait, if the process is ready."""
         with self._writing:
-            while (found := self._next()) is not None:
-                process, number, asked = found
+            while True:
+                with self._lock:
+                    process = self._process
+                    if process is None or not self._is_ready or not self._unwritten:
+                        break
+                    number = self._unwritten.pop(0)
+                    asked = self._asked.get(number)
                 # If it has ended, its end is noticed by the thread that reads its results.
                 with contextlib.suppress(OSError, ValueError):
-                    if process.stdin is not None:
-                        protocol.write(process.stdin, number, asked.request)
+                    if process.stdin is not None and asked is not None:
+                        process.stdin.write(protocol.line(number, asked.request))
+                        process.stdin.flush()
         self._loop.wake()
-
-    def _next(self) -> "tuple[subprocess.Popen[bytes], int, _Asked] | None":
-        with self._lock:
-            if self._process is None or not self._is_ready:
-                return None
-            # Only one of those that may have ended the process at a time, so that no other is given up.
-            is_suspected = any(asked.is_suspect for asked in self._under_way.values())
-            for number, asked in self._waiting.items():
-                if not (is_suspected and asked.is_suspect):
-                    self._under_way[number] = self._waiting.pop(number)
-                    return self._process, number, asked
-            return None
 
     def _step(self) -> float | None:
         now = self._clock.monotonic()
         with self._lock:
-            elapsed, self._ticked = min(now - self._ticked, _LONGEST_TICK), now
-            for asked in self._under_way.values():
-                asked.left -= elapsed
-            is_hanging = any(asked.left < 0 for asked in self._under_way.values())
-            process, is_needed = self._process, bool(self._waiting or self._under_way)
-            if is_needed:
-                self._used = now
-            is_idle = now - self._used >= _IDLE_SECONDS and not is_needed
+            process, is_needed = self._process, bool(self._asked)
+            silent = now - self._heard
+            is_idle = not is_needed and silent >= _IDLE_SECONDS
             if is_idle:
                 self._process, self._is_ready = None, False
         if process is None:
             return None if is_idle else self._start(now)
-        if is_hanging:
+        if is_idle:
+            if process.stdin is not None:
+                process.stdin.close()
+            return None
+        if is_needed and silent >= _SILENT_SECONDS:
             log.warning("the sender process hangs and is replaced")
             process.kill()
-        elif is_idle and process.stdin is not None:
-            process.stdin.close()
-            return None
-        return _TICK_SECONDS if is_needed else _IDLE_SECONDS - (now - self._used)
+        return _TICK_SECONDS if is_needed else _IDLE_SECONDS - silent
 
     def _start(self, now: float) -> float:
         if now < self._start_at:
@@ -166,7 +148,7 @@ class SenderProcess:
         paths = os.pathsep.join(filter(None, sys.path))
         try:
             process = subprocess.Popen(  # noqa: S603  # this program itself
-                command(),
+                protocol.command(),
                 env={**self._environ, "PYTHONPATH": paths, "MALLOC_ARENA_MAX": "2"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -176,7 +158,7 @@ class SenderProcess:
         except OSError as error:
             return self._not_started(error.strerror or type(error).__name__)
         with self._lock:
-            self._process = process
+            self._process, self._heard = process, now
         threading.Thread(target=self._read, args=[process], name="sender results", daemon=True).start()
         return _TICK_SECONDS
 
@@ -185,12 +167,12 @@ class SenderProcess:
         self._start_at = self._clock.monotonic() + pause
         problem = f"the sender process cannot be started: {reason}"
         self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, "sender process")
-        if self._backoff.failures >= _MOST_ENDS:
+        if self._backoff.failures >= _MOST_STARTS:
             # A check is not worth waiting for; messages are.
             with self._lock:
-                checks = [n for n, asked in self._waiting.items() if not isinstance(asked.request, Send)]
-                given_up = [self._waiting.pop(number) for number in checks]
-            for asked in given_up:
+                checks = {n: one for n, one in self._asked.items() if not isinstance(one.request, Send)}
+                self._asked = {n: one for n, one in self._asked.items() if n not in checks}
+            for asked in checks.values():
                 asked.future.set_result(_unknown(asked.request, problem))
         return pause
 
@@ -204,78 +186,47 @@ class SenderProcess:
         self._ended(process)
 
     def _take(self, number: int, result: protocol.Result) -> None:
-        if isinstance(result, Ready):
-            with self._lock:
+        with self._lock:
+            self._heard = self._clock.monotonic()
+            asked = self._asked.get(number)
+            if isinstance(result, Ready):
                 self._is_ready = True
+            elif isinstance(result, Sending) and asked is not None:
+                asked.is_sending = True
+            elif isinstance(result, Delivery | Checked):
+                self._asked.pop(number, None)
+        if isinstance(result, Ready):
             self._backoff.succeeded()
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, "sender process")
-        elif isinstance(result, Sending):
-            with self._lock:
-                if (asked := self._under_way.get(number)) is not None:
-                    asked.is_sending, asked.left = True, _SEND_SECONDS
-            return
-        else:
-            with self._lock:
-                asked = self._under_way.pop(number, None)
-                self._used = self._clock.monotonic()
-            if asked is not None:
-                asked.future.set_result(result)
-        self._hand_over()
+            self._write()
+        elif isinstance(result, Delivery | Checked) and asked is not None:
+            asked.future.set_result(result)
 
     def _ended(self, process: "subprocess.Popen[bytes]") -> None:
         """Repeat the requests of a process that has ended, unless their messages were being sent."""
-        is_endless = sys.platform != "win32" and process.returncode == -signal.SIGPROF
         with self._lock:
             if self._process is not process:
                 return
             was_ready, self._process, self._is_ready = self._is_ready, None, False
-            under_way, self._under_way = self._under_way, {}
-            results = []
-            for number, asked in under_way.items():
-                asked.ends += 1
-                asked.left = _PREPARE_SECONDS
-                if (result := _after_end(asked, is_endless=is_endless)) is not None:
-                    results.append((asked, result))
-                else:
-                    self._waiting[number] = asked
+            sending = {number: asked for number, asked in self._asked.items() if asked.is_sending}
+            self._asked = {number: asked for number, asked in self._asked.items() if number not in sending}
+            self._unwritten = list(self._asked)
+            requests = len(self._asked) + len(sending)
         if was_ready:
-            extra = {"status": process.returncode, "requests": len(under_way)}
-            log.warning("the sender process ended", extra=extra)
+            log.warning(
+                "the sender process ended", extra={"status": process.returncode, "requests": requests}
+            )
         else:
             self._not_started(f"it ended with status {process.returncode}")
         # Afterwards, so that the log has the cause before its consequences.
-        for asked, result in results:
-            asked.future.set_result(result)
+        for asked in sending.values():
+            asked.future.set_result(Delivery(False, _ENDED, Failure.UNANSWERED))
         self._loop.wake()
-
-
-def _after_end(asked: _Asked, *, is_endless: bool) -> Delivery | Checked | None:
-    """Return the result of a request whose process ended; None if it is to be repeated."""
-    request = asked.request
-    if isinstance(request, Send):
-        if asked.is_sending:
-            return Delivery(False, _ENDED, Failure.ENDED)
-        if asked.ends >= _MOST_ENDS:
-            return Delivery(False, f"{_ENDED} {_MOST_ENDS} times", Failure.ENDED, attempts=_MOST_ENDS)
-        # Whatever it was, it was not the built-in text.
-        asked.request = msgspec.structs.replace(request, is_plain=True)
-        return None
-    if is_endless and isinstance(request, CheckTemplate):
-        return Checked(f"takes more than {CPU_SECONDS} s of CPU time")
-    return _unknown(request, _ENDED) if asked.ends >= _MOST_ENDS else None
 
 
 def _unknown(request: Request, reason: str) -> Delivery | Checked:
     """Return the result of a request that has none."""
     return Delivery(False, reason) if isinstance(request, Send) else Checked(failure=reason)
-
-
-def command() -> list[str]:
-    """Return how to start this program as the sender process, also if it is one executable."""
-    if getattr(sys, "frozen", False):
-        return [sys.executable, protocol.COMMAND]
-    # Without -P a module in the current directory would be run.
-    return [sys.executable, "-P", "-m", "exporter", protocol.COMMAND]
 
 
 def environment(environ: Mapping[str, str], named: Collection[str]) -> dict[str, str]:

@@ -2,9 +2,8 @@
 
 import hashlib
 import logging
-import queue
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
 from functools import partial
@@ -18,7 +17,6 @@ from exporter.notifications import apprisefile, failures
 from exporter.notifications.apprisefile import AppriseFile
 from exporter.notifications.failures import CONNECT_SECONDS, READ_SECONDS
 from exporter.notifications.fitting import Room
-from exporter.notifications.limits import Limits
 from exporter.notifications.protocol import Checked
 from exporter.notifications.refusals import refusal
 
@@ -244,42 +242,47 @@ def _mail_headers(rendered: Rendered) -> dict[str, str]:
 
 
 class AppriseTarget:
-    """The services behind an address; for any number of threads."""
+    """The services behind an address."""
 
-    def __init__(self, address: Address, storage: str, limits: Limits) -> None:
+    def __init__(self, address: Address, storage: str) -> None:
         self._address = address
         self._storage = storage
-        self._limits = limits
-        # Each service is used by one thread at a time; parallel attempts open their own.
-        self._idle: queue.SimpleQueue[Sequence[Service]] = queue.SimpleQueue()
+        self._kept: Sequence[Service] = ()
 
     def open(self) -> Sequence[Service]:
-        """Return services for the use of one thread; none if Apprise does not accept the address."""
-        try:
-            return self._idle.get_nowait()
-        except queue.Empty:
-            found = _plugins(self._address, self._storage)
-            return [Service(plugin, self._address.url) for plugin in found]
+        """Return the services; none if Apprise does not accept the address."""
+        if not self._kept:
+            found = [Service(one, self._address.url) for one in _plugins(self._address, self._storage)]
+            if not all(service.is_reusable for service in found):
+                return found
+            self._kept = found
+        return self._kept
 
-    def close(self, services: Sequence[Service]) -> None:
-        """Keep services for their next use."""
-        if services and all(service.is_reusable for service in services):
-            self._idle.put(services)
-
-    def send(self, found: Sequence[Service], rendered: Sequence[Rendered], had: Sequence[str]) -> Delivery:
-        """Send to each of the opened services that are not in ``had``, in parallel and within 66 s."""
+    def send(
+        self,
+        found: Sequence[Service],
+        rendered: Sequence[Rendered],
+        had: Sequence[str],
+        sent: Callable[[str], None] = lambda _: None,
+    ) -> Delivery:
+        """Send to each service that is not in ``had``, in parallel; ``sent`` is called for each success."""
         names = {f"{number} {service.identity}": service for number, service in enumerate(found)}
         missing = {name: service for name, service in names.items() if name not in had}
         if not found:
             return Delivery(False, "Apprise does not take its URL any more")
-        attempt = partial(failures.attempt, self._limits)
         messages = dict(zip(names, rendered, strict=True))
-        sends = [partial(service.send, messages[name]) for name, service in missing.items()]
-        if len(sends) > 1:
-            with ThreadPoolExecutor(len(sends)) as pool:
-                tried = list(pool.map(attempt, sends))
+
+        def attempt(name: str) -> Delivery:
+            result = failures.attempt(partial(missing[name].send, messages[name]))
+            if result.delivered:
+                sent(name)
+            return result
+
+        if len(missing) > 1:
+            with ThreadPoolExecutor(len(missing)) as pool:
+                tried = list(pool.map(attempt, missing))
         else:
-            tried = [attempt(send) for send in sends]
+            tried = [attempt(name) for name in missing]
         results = dict(zip(missing, tried, strict=True))
         services = (*had, *(name for name, result in results.items() if result.delivered))
         failed = [(missing[name].name, one) for name, one in results.items() if not one.delivered]

@@ -5,12 +5,10 @@ Azure is always escaped for the format.
 """
 
 import re
-import threading
-import time
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -28,8 +26,7 @@ from exporter.model.views import ApprovalView, EventView
 from exporter.model.wording import duration, printable, relative, stamp, utc
 from exporter.notifications import words
 from exporter.notifications.facts import Fact, facts
-from exporter.notifications.limits import Limits, TimeLimitError
-from exporter.notifications.protocol import CPU_SECONDS, MOST_CHARACTERS, Checked
+from exporter.notifications.protocol import Checked
 from exporter.notifications.samples import variants
 from exporter.notifications.styles import STYLES, TITLE, HtmlStyle, Style, cleaned
 
@@ -46,11 +43,9 @@ _OBJECT = re.compile(r"'(?:exporter\.[\w.]*|__main__)\.(\w+) object'")
 _GAP = re.compile(r"\bNone\b|NoneType|has no element")
 # Unicode's categories Cc and Cs, except line feeds.
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-# Jinja2 and Python's compiler need more of it for nested templates than sending does.
-_STACK_BYTES = 4 * 2**20
+# Of what a template writes.
+_MOST_CHARACTERS = 2**20
 _SAMPLE_URL = "https://exporter.example.com/"
-# Of all samples of a check together: one that is nearly endless must not delay it. Usual ones take a tenth.
-_CHECK_CPU_SECONDS = 2
 
 
 class TemplateError(Exception):
@@ -147,88 +142,51 @@ class Template:
         try:
             text = self._compiled.render(values).strip()
         except MemoryError:
-            raise
+            raise TemplateError("takes too much memory") from None
         except Exception as error:
             raise TemplateError(_reason(error)) from error
-        if len(text) > MOST_CHARACTERS:
-            raise TemplateError(f"writes more than {MOST_CHARACTERS} characters")
+        if len(text) > _MOST_CHARACTERS:
+            raise TemplateError(f"writes more than {_MOST_CHARACTERS} characters")
         return text
 
 
-class TemplateThread:
-    """Renders templates on a thread of its own, one at a time, within the limits."""
+@lru_cache(maxsize=32)
+def _compiled(text: str, style: Style) -> Template:
+    return Template(text, style)
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._pool = ThreadPoolExecutor(1, "templates")
-        # Those that compile, and why the others are not tried again: without the exceptions, whose tracebacks
-        # would keep what a template has built.
-        self._templates: dict[tuple[str, str], Template | str] = {}
-        before = threading.stack_size(_STACK_BYTES)
-        self._pool.submit(int).result()
-        threading.stack_size(before)
 
-    def render(
-        self, key: str, templates: Templates, message: Message, now: datetime, exporter_url: str
-    ) -> str:
-        """Return the text of the template ``title`` or ``body`` for a message.
+def render(key: str, templates: Templates, message: Message, now: datetime, exporter_url: str) -> str:
+    """Return the text of the template ``title`` or ``body`` for a message.
 
-        Raises:
-            TemplateError: it does not compile, fails, or exceeds a limit, after which it is not tried again.
-        """
-        where = _where(key, templates)
-        style = TITLE if key == "title" else STYLES[templates.format]
+    Raises:
+        TemplateError: it does not compile, fails, or takes too much memory.
+    """
+    style = _style(key, templates)
+    template = _compiled(getattr(templates, key), style)
+    rendered = template.render(variables(message, now, style, exporter_url))
+    return printable(" ".join(rendered.split())) if key == "title" else _without_controls(rendered)
 
-        def work() -> str:
-            with self._limits.cpu(CPU_SECONDS):
-                template = self._templates.get(where) or Template(where[0], style)
-                if isinstance(template, str):
-                    raise TemplateError(template)
-                self._templates[where] = template
-                rendered = template.render(variables(message, now, style, exporter_url))
-                return (
-                    printable(" ".join(rendered.split())) if key == "title" else _without_controls(rendered)
-                )
 
+def check(key: str, templates: Templates) -> Checked:
+    """Compile a template, and render it for messages of every kind."""
+    try:
+        _compiled(getattr(templates, key), _style(key, templates))
+    except TemplateError as error:
+        return Checked(scrubbed(str(error)))
+    gap = ""
+    for case, message in variants():
         try:
-            return self._pool.submit(work).result()
+            render(key, templates, message, message.at, _SAMPLE_URL)
         except TemplateError as error:
-            self._templates.setdefault(where, str(error))
-            raise
-        except (TimeLimitError, MemoryError) as error:
-            is_late = isinstance(error, TimeLimitError)
-            reason = f"takes {f'more than {CPU_SECONDS} s of CPU time' if is_late else 'too much memory'}"
-            self._templates[where] = reason
-            raise TemplateError(reason) from error
-
-    def check(self, key: str, templates: Templates) -> Checked:
-        """Compile a template, and render it for messages of every kind."""
-        # It may have taken too long for one odd message, which does not make it invalid.
-        self._templates.pop(_where(key, templates), None)
-        gap, began = "", self._cpu_time()
-        for case, message in variants():
-            try:
-                self.render(key, templates, message, message.at, _SAMPLE_URL)
-            except TemplateError as error:
-                failed = isinstance(self._templates[_where(key, templates)], str)
-                problem = scrubbed(str(error) if failed else f"{error}; tried with {case}")
-                if failed or not _GAP.search(str(error)):
-                    return Checked(problem)
-                gap = gap or problem
-            if self._cpu_time() - began > _CHECK_CPU_SECONDS:
-                return Checked(
-                    f"takes more than {_CHECK_CPU_SECONDS} s of CPU time for the samples of a check"
-                )
-        return Checked(gap=gap)
-
-    def _cpu_time(self) -> float:
-        """Return the seconds of CPU time that rendering has taken so far."""
-        return self._pool.submit(time.thread_time).result()
+            problem = scrubbed(f"{error}; tried with {case}")
+            if not _GAP.search(str(error)):
+                return Checked(problem)
+            gap = gap or problem
+    return Checked(gap=gap)
 
 
-def _where(key: str, templates: Templates) -> tuple[str, str]:
-    """Return the text of a template and its format, which identify what is compiled."""
-    return getattr(templates, key), key if key == "title" else templates.format
+def _style(key: str, templates: Templates) -> Style:
+    return TITLE if key == "title" else STYLES[templates.format]
 
 
 def _without_controls(text: str) -> str:

@@ -32,7 +32,7 @@ _MOST_DIGEST_CHARACTERS = 2**20
 _IDLE_SECONDS = 60.0
 _ERROR_SECONDS = 20.0
 # Failures after which nobody knows whether the message arrived, or it never will: their number is limited.
-_LIMITED = (Failure.REFUSED, Failure.UNANSWERED, Failure.ENDED)
+_LIMITED = (Failure.REFUSED, Failure.UNANSWERED)
 
 
 class Attempt(NamedTuple):
@@ -153,7 +153,6 @@ class Worker:
             plan.request(self.target, messages, self._clock.now()),
             is_digest=turn.digest,
             failed=self._schedule.has_failed,
-            attempts=max(entry.attempts for entry in entries),
             traceparent=self._tracer.traceparent(traced) if traced else "",
             services=tuple(set.intersection(*(set(entry.services) for entry in entries))),
         )
@@ -236,13 +235,13 @@ class Worker:
         now, reason = self._clock.now(), delivery.reason
         self.view = replace(self.view, delivers=False, last_failure=now, last_error=reason)
         problem = f"target {self.target} ({attempt.plan.addresses[self.target].label}): {reason}"
-        is_refused = delivery.failure in (Failure.REFUSED, Failure.ENDED)
+        is_refused = delivery.failure is Failure.REFUSED
         lost: list[Waiting] = []
         # A refused digest is split: the target may reject only one of its messages.
         if delivery.failure in _LIMITED and not (is_refused and attempt.digest):
-            tried, count = attempt.entries[-1:] if is_refused else attempt.entries, delivery.attempts
-            lost = [one for one in tried if one.attempts + count >= MOST_ATTEMPTS_FOR_ONE]
-            self._outbox.note_attempt(self.target, tried, count)
+            tried = attempt.entries[-1:] if is_refused else attempt.entries
+            lost = [one for one in tried if one.attempts + 1 >= MOST_ATTEMPTS_FOR_ONE]
+            self._outbox.note_attempt(self.target, tried, 1)
         if lost:
             problem += f"; {len(lost)} given up after {MOST_ATTEMPTS_FOR_ONE} attempts"
         self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)

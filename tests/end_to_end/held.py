@@ -38,8 +38,8 @@ if __name__ == "__main__":
         # The first answer may take 150 s, from each of two API versions, and the facts about the VM 1 s.
         client._MARGIN_SECONDS = float(os.environ["HELD_POLL_SECONDS"]) - 301.0
     if "HELD_PYTHON" in os.environ:
-        from exporter.notifications import sender
+        from exporter.notifications import protocol
 
-        sender.command = lambda: [os.environ["HELD_PYTHON"]]
+        protocol.command = lambda: [os.environ["HELD_PYTHON"]]
     sys.addaudithook(_hold)
     main()

@@ -74,6 +74,12 @@ def resident(pid: int | str = "self", figure: str = "VmRSS") -> float:
     return int(status.partition(f"{figure}:")[2].split()[0]) / 1024
 
 
+def proportional(pid: int) -> float:
+    """Return the MiB of a process, of which it counts its share where others use the same (PSS)."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(rollup.partition("\nPss:")[2].split()[0]) / 1024
+
+
 def children(pid: int) -> list[int]:
     """Return the ids of the processes that the threads of a process have started."""
     files = Path(f"/proc/{pid}/task").glob("*/children")

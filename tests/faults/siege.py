@@ -1,7 +1,7 @@
 """Attacks on the running program with every feature on, each alone and all at once, in 160 MiB of memory.
 
 Where root may make a memory cgroup, the program, its sender process and its hooks run in one, so that the
-kernel would end what takes more. Everywhere, the memory that exporter and sender have resident is sampled.
+kernel would end what takes more. Everywhere, the memory of exporter and senders is sampled.
 
 SIEGE_SECONDS=20 python -m tests.faults.siege
 """
@@ -26,7 +26,7 @@ from typing import NamedTuple
 import bcrypt
 
 from tests.builders import body, raw_event
-from tests.end_to_end.program import eventually, resident
+from tests.end_to_end.program import children, eventually, proportional
 from tests.faults.attackers import attacked
 from tests.faults.running import Running, running
 from tests.http_server import Connection, Request, answer, serving
@@ -126,7 +126,10 @@ def caged() -> Iterator[Cage]:
 
 
 class Memory(threading.Thread):
-    """Samples what exporter and sender process have resident, and the state file, until `stop`."""
+    """Samples the memory of exporter and senders, and the state file, until `stop`.
+
+    What forked processes share counts once (PSS).
+    """
 
     def __init__(self, pid: int, state: Path) -> None:
         super().__init__(name="memory")
@@ -140,7 +143,7 @@ class Memory(threading.Thread):
         while not self._stopped.wait(_PAUSE):
             # A process that has ended has no figures.
             with contextlib.suppress(OSError, IndexError):
-                exporter, sender = resident(self._pid), sum(map(resident, _senders(self._pid)))
+                exporter, sender = proportional(self._pid), sum(map(proportional, _senders(self._pid)))
                 self.exporter, self.sender = max(self.exporter, exporter), max(self.sender, sender)
                 self.together = max(self.together, exporter + sender)
                 self.state = max(self.state, self._file.stat().st_size / 2**20)
@@ -152,18 +155,17 @@ class Memory(threading.Thread):
 
 
 def _senders(pid: int) -> list[int]:
-    """Return the children of a process that are sender processes."""
+    """Return the sender process of an exporter, and its children."""
     found = []
-    for path in Path("/proc").glob("[0-9]*"):
+    for child in children(pid):
         with contextlib.suppress(OSError):
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"sender-process" in (path / "cmdline").read_bytes():
-                found.append(int(path.name))
+            if b"sender-process" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found += [child, *children(child)]
     return found
 
 
 class Siege(NamedTuple):
-    """Figures of a siege: the most resident memory and the largest state file, both in MiB.
+    """Figures of a siege: the most memory and the largest state file, both in MiB.
 
     ``probe`` is the longest time of a probe, in seconds. ``is_caged`` is whether the kernel limited the
     memory, and ``kills`` how many sender processes it ended for it, which are started again.

@@ -9,11 +9,8 @@ from exporter.config.addresses import Address
 from exporter.model.messages import AnyMessage, Rendered
 from exporter.notifications import rendering
 from exporter.notifications.fitting import Room
-from exporter.notifications.limits import Limits
 from exporter.notifications.protocol import Checked, Send
-from exporter.notifications.templates import TemplateThread
-
-LIMITS = Limits()
+from exporter.notifications.templates import check
 
 
 def characters(limit: int | None) -> Room | None:
@@ -35,7 +32,7 @@ class Renderer:
         self._url = exporter_url
         self._marker = marker
         self._timezone = timezone
-        self._renderer = rendering.Renderer(LIMITS)
+        self._renderer = rendering.Renderer()
         self.remarks: dict[str, str] = {}
 
     def render(
@@ -74,4 +71,4 @@ class Renderer:
 def checked(**templates: Any) -> Checked:
     """Return the result of checking a template, ``title`` or ``body``."""
     (key,) = templates.keys() - {"format"}
-    return TemplateThread(LIMITS).check(key, Templates(**templates))
+    return check(key, Templates(**templates))

@@ -1,6 +1,5 @@
 """The sender process in memory: targets that keep their messages, and give the answers that a test sets."""
 
-import io
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import datetime
@@ -46,7 +45,7 @@ class MemorySender(SenderProcess):
         clock = SystemClock()
         super().__init__(clock, Health(clock), {})
         self.targets: dict[str, MemoryTarget] = {}
-        self.child = Child(io.BytesIO())
+        self.child = Child(lambda _: None)
         self.prepared = 0
         self._is_real = is_real
 
@@ -72,9 +71,7 @@ class MemorySender(SenderProcess):
 
     def _answer(self, request: Request) -> Delivery | Checked:
         if self._is_real or not isinstance(request, Send | CheckTarget):
-            result = self.child.result(0, request)
-            assert isinstance(result, Delivery | Checked)
-            return result
+            return self.child.result(request)
         target = self.target(request.address.target)
         if isinstance(request, CheckTarget):
             return Checked(backlog=target.backlog)
@@ -93,17 +90,17 @@ class Direct:
     def __init__(self, address: Address | str, **fields: Any) -> None:
         self._address = Address("oncall", url=address) if isinstance(address, str) else address
         self._fields = fields
-        self._child = Child(io.BytesIO())
+        self._child = Child(lambda _: None)
 
     def send(self, message: AnyMessage, now: datetime = NOW, **fields: Any) -> Delivery:
         """Send a message; ``fields`` are those of `Send`."""
-        result = self._child.result(0, Send(self._address, (message,), now, **(self._fields | fields)))
+        result = self._child.result(Send(self._address, (message,), now, **(self._fields | fields)))
         assert isinstance(result, Delivery)
         return result
 
     @property
     def backlog(self) -> Backlog:
         """What a check says."""
-        result = self._child.result(0, CheckTarget(self._address))
+        result = self._child.result(CheckTarget(self._address))
         assert isinstance(result, Checked)
         return result.backlog

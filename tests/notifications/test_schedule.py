@@ -54,7 +54,7 @@ class Desk:
             self._remove(ids)
             return
         self.schedule.failed(ids, len(ids), failure)
-        split = len(ids) > 1 and failure in (Failure.REFUSED, Failure.ENDED)
+        split = len(ids) > 1 and failure is Failure.REFUSED
         if failure is Failure.TARGET or split:
             return
         for one in ids:
@@ -136,7 +136,7 @@ def test_a_message_that_is_refused_holds_up_its_event_alone() -> None:
 
 @pytest.mark.parametrize(
     ("failure", "tries"),
-    [(Failure.REFUSED, [0, 10, 60]), (Failure.UNANSWERED, [0, 20, 320]), (Failure.ENDED, [0, 20, 320])],
+    [(Failure.REFUSED, [0, 10, 60]), (Failure.UNANSWERED, [0, 20, 320])],
 )
 def test_when_a_message_is_tried_again(failure: Failure, tries: list[float]) -> None:
     """Soon, once more, and then no more; later where it may have arrived."""

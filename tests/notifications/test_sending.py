@@ -16,7 +16,6 @@ from tests.builders import REBOOT_ID
 from tests.end_to_end.program import free_port
 from tests.notifications.messages import message
 from tests.notifications.receivers import Receiver, http_receiver
-from tests.notifications.renderers import LIMITS
 from tests.notifications.senders import Direct
 
 CANARY = "canary0123456789abcdef"
@@ -120,17 +119,6 @@ def test_a_tag_is_all_its_services(tmp_path: Path, receiver: Receiver) -> None:
         assert [request.path for request in receiver.requests] == ["/one", "/one"]
 
 
-def test_a_file_that_was_edited(tmp_path: Path, receiver: Receiver) -> None:
-    """A check, as at a reload, finds what is in Apprise's file now."""
-    file = tmp_path / "apprise.yml"
-    target = Direct(Address("a", apprise_config=(str(file), "oncall")))
-    for path in ("old", "new"):
-        file.write_text(f"urls:\n  - json://{receiver.authority}/{path}: [{{tag: oncall}}]\n")
-        assert target.backlog is Backlog.DIGEST
-        assert target.send(MESSAGE).delivered
-    assert [request.path for request in receiver.requests] == ["/old", "/new"]
-
-
 def test_included_files(tmp_path: Path, receiver: Receiver) -> None:
     """Services of included files get messages, whatever the format: relative files are next to the first."""
     (tmp_path / "more").mkdir()
@@ -213,9 +201,6 @@ def test_the_header_goes_with_services_that_take_headers(
     [("json://h.test/", "apprise", True), (OPSGENIE, "", True), (OPSGENIE, "apprise", False)],
 )
 def test_services_are_opened_once(tmp_path: Path, url: str, storage: str, is_kept: bool) -> None:
-    """They are kept for the next message, unless others write to their storage; others open more."""
-    target = AppriseTarget(Address("a", url=url), storage and str(tmp_path / storage), LIMITS)
-    first, second = target.open(), target.open()
-    assert first is not second
-    target.close(first)
-    assert (target.open() is first) is is_kept
+    """They are kept for the next message, unless others write to their storage."""
+    target = AppriseTarget(Address("a", url=url), storage and str(tmp_path / storage))
+    assert (target.open() is target.open()) is is_kept

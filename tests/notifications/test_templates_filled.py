@@ -1,5 +1,3 @@
-import time
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -139,26 +137,6 @@ def test_a_template_that_fails_later_gives_way_to_ours() -> None:
     assert set(renderer.remarks) == {"title", "body"}
     assert "division by zero" in renderer.remarks["body"]
     assert renderer.render(replace(message(), sequence=2), NOW).body == "mine"
-
-
-def test_a_template_that_takes_too_long_is_not_tried_again() -> None:
-    """The first message costs a second; others get the built-in text at once."""
-    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-    renderer = Renderer(Templates(body=loop))
-    ours = Renderer(Templates()).render(message(), NOW)
-    assert renderer.render(message(), NOW) == ours
-    began = time.thread_time()
-    assert renderer.render(replace(message(), sequence=2), NOW).body == ours.body
-    assert time.thread_time() - began < 0.5
-    assert renderer.remarks == {"body": "takes more than 1 s of CPU time"}
-
-
-def test_a_template_for_several_targets_is_rendered_once() -> None:
-    """The second target gets the text of the first, if it gets it at about the same time."""
-    renderer = Renderer(Templates(body="{{ now }}"))
-    first = renderer.render(message(), NOW)
-    assert renderer.render(message(), NOW + timedelta(seconds=4)).body == first.body
-    assert renderer.render(message(), NOW + timedelta(seconds=6)).body != first.body
 
 
 def test_a_template_that_says_nothing_gives_way_to_ours() -> None:
