@@ -95,9 +95,9 @@ class _Child(msgspec.Struct, eq=False):
 class Pool:
     """Gives requests to children and passes their results on."""
 
-    def __init__(self, output: IO[bytes], *, forks: bool = hasattr(os, "fork")) -> None:
+    def __init__(self, output: IO[bytes], *, forks: bool = sys.platform != "win32") -> None:
         self._output = output
-        self._start = _Fork if forks else _program
+        self._forks = forks
         self._streams: _Streams = _Selected() if forks else _Threaded()
         self._waiting: list[_Job] = []
         self._children: list[_Child] = []
@@ -173,7 +173,7 @@ class Pool:
                 return one
         if len(self._children) >= MOST_CHILDREN:
             return None
-        found = _Child(self._start(), lane)
+        found = _Child(_started(forks=self._forks), lane)
         self._children.append(found)
         self._streams.add(found, found.process.stdout)
         return found
@@ -285,34 +285,10 @@ def _without(request: Send, key: str) -> Send:
     return replace(request, templates=replace(request.templates, **{key: ""}))
 
 
-class _Fork:
-    """A child that is forked from this process."""
-
-    def __init__(self) -> None:
-        requests, self_writes = os.pipe()
-        self_reads, results = os.pipe()
-        self._pid = os.fork()
-        if not self._pid:
-            # Nothing of this process goes on in the child.
-            try:
-                _keep_only(requests, results)
-                _add_oom_score(_CHILD_OOM_SCORE)
-                child.serve(os.fdopen(requests, "rb"), os.fdopen(results, "wb"))
-            finally:
-                os._exit(0)
-        os.close(requests)
-        os.close(results)
-        self.stdin, self.stdout = os.fdopen(self_writes, "wb"), os.fdopen(self_reads, "rb", 0)
-
-    def kill(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
-
-    def wait(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-
-
-def _program() -> "subprocess.Popen[bytes]":
-    """Start a child as a program of its own."""
+def _started(*, forks: bool) -> _Process:
+    """Start a child: from this process, or as a program of its own."""
+    if sys.platform != "win32" and forks:
+        return _Fork()
     return subprocess.Popen(  # noqa: S603  # this program itself
         [*protocol.command(), _CHILD],
         stdin=subprocess.PIPE,
@@ -322,14 +298,41 @@ def _program() -> "subprocess.Popen[bytes]":
     )
 
 
-def _keep_only(*descriptors: int) -> None:
-    """Close all other descriptors; the ends of pipes would keep other children from noticing theirs."""
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    start = 3
-    for one in sorted(descriptors):
-        os.closerange(start, one)
-        start = one + 1
-    os.closerange(start, os.sysconf("SC_OPEN_MAX"))
+if sys.platform != "win32":
+
+    class _Fork:
+        """A child that is forked from this process."""
+
+        def __init__(self) -> None:
+            requests, self_writes = os.pipe()
+            self_reads, results = os.pipe()
+            self._pid = os.fork()
+            if not self._pid:
+                # Nothing of this process goes on in the child.
+                try:
+                    _keep_only(requests, results)
+                    _add_oom_score(_CHILD_OOM_SCORE)
+                    child.serve(os.fdopen(requests, "rb"), os.fdopen(results, "wb"))
+                finally:
+                    os._exit(0)
+            os.close(requests)
+            os.close(results)
+            self.stdin, self.stdout = os.fdopen(self_writes, "wb"), os.fdopen(self_reads, "rb", 0)
+
+        def kill(self) -> None:
+            os.kill(self._pid, signal.SIGKILL)
+
+        def wait(self) -> int:
+            return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+    def _keep_only(*descriptors: int) -> None:
+        """Close all other descriptors; the ends of pipes would keep other children from noticing theirs."""
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        start = 3
+        for one in sorted(descriptors):
+            os.closerange(start, one)
+            start = one + 1
+        os.closerange(start, os.sysconf("SC_OPEN_MAX"))
 
 
 class _Streams(Protocol):
