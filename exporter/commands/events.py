@@ -1,14 +1,17 @@
 """`events`: the current events, from the running exporter or from IMDS, once or repeatedly."""
 
+import base64
+import contextlib
 import ssl
 import threading
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import click
+import h11
 import msgspec
-import urllib3
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -16,17 +19,20 @@ from rich.text import Text
 from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.config import Config
-from exporter.errors import ExporterError, ImdsError, innermost
+from exporter.errors import ExporterError, ImdsError
 from exporter.imds.client import ImdsClient, asked_again, client_of
 from exporter.model.documents import decode_document
 from exporter.model.views import EventView, listed_view, urgency
 from exporter.model.wording import printable
 from exporter.timefmt import rfc3339
+from exporter.transport import Answer, LargeAnswerError, Request, Transport
 from exporter.web import api
 
 T = TypeVar("T")
 
 _SECONDS = 5.0
+# Twice what the state can hold.
+_MOST_BYTES = 32 * 1024**2
 _CORRECT = "pass its address as --exporter.url"
 _INSTEAD = "or pass --imds.endpoint http://169.254.169.254 to ask IMDS instead"
 
@@ -36,15 +42,18 @@ class NoExporterError(ExporterError):
 
 
 class RunningExporter:
-    """A client of a running exporter; its ``url`` contains neither user name nor password."""
+    """A client of a running exporter; its ``url`` contains neither user name nor password.
+
+    Each answer has 5 s and 32 MiB, because something else may listen on the port. Neither proxies nor
+    redirects are followed: by default requests go only to this VM.
+    """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         given, _, host = parts.netloc.rpartition("@")
         self.url = parts._replace(netloc=host).geturl()
-        self._headers = urllib3.make_headers(basic_auth=unquote(given)) if given else {}
-        # Neither proxies nor redirects are followed: by default requests go only to this VM.
-        self._pool = urllib3.PoolManager(timeout=urllib3.Timeout(total=_SECONDS), retries=False)
+        credentials = base64.b64encode(unquote(given).encode()).decode()
+        self._headers = {"Authorization": f"Basic {credentials}"} if given else {}
 
     def events(self) -> api.Events:
         return self._ask("/api/v1/events", api.Events)
@@ -53,38 +62,44 @@ class RunningExporter:
         return self._ask("/api/v1/status", api.Status)
 
     def _ask(self, path: str, kind: type[T]) -> T:
-        response = self._get(path)
-        if response.status == 401:
+        answer = self._get(path)
+        if answer.status == HTTPStatus.UNAUTHORIZED:
             what = "does not accept this" if self._headers else "requires a"
             raise ExporterError(
                 f"{self.url} {what} user name and password: pass http://USER:PASSWORD@HOST:PORT in the "
                 "environment variable SCHEDULED_EVENTS_EXPORTER_URL"
             )
-        if response.status != 200:
-            raise ExporterError(f"{self.url} answers with status {response.status}; {_CORRECT}")
+        if answer.status != HTTPStatus.OK:
+            raise ExporterError(f"{self.url} answers with status {answer.status}; {_CORRECT}")
         try:
-            return msgspec.json.decode(response.data, type=kind)
+            return msgspec.json.decode(answer.body, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ExporterError(f"{self.url} is not an exporter of this version; {_CORRECT}") from error
 
-    def _get(self, path: str) -> urllib3.BaseHTTPResponse:
+    def _get(self, path: str) -> Answer:
         try:
-            return self._pool.request("GET", self.url + path, headers=self._headers)
-        except urllib3.exceptions.SSLError as error:
-            failed = innermost(error)
-            why = f"does not speak TLS ({failed}); if it serves no TLS, pass --exporter.url http://HOST:PORT"
-            if isinstance(failed, ssl.SSLCertVerificationError):
-                why = (
-                    f"cannot be verified ({failed.verify_message}); name the host as its certificate does, "
-                    "or set SSL_CERT_FILE to the authority's certificate"
-                )
-            raise ExporterError(f"{self.url} {why}") from error
-        except urllib3.exceptions.ProtocolError as error:
+            with contextlib.closing(Transport(self.url, limit=_MOST_BYTES)) as transport:
+                return transport.send(Request("GET", self.url + path, self._headers), _SECONDS)
+        except ssl.SSLCertVerificationError as error:
             raise ExporterError(
-                f"{self.url} closed the connection; if the exporter serves TLS, pass "
+                f"{self.url} cannot be verified ({error.verify_message}); name the host as its certificate "
+                "does, or set SSL_CERT_FILE to the authority's certificate"
+            ) from error
+        except ssl.SSLError as error:
+            raise ExporterError(
+                f"{self.url} does not speak TLS ({error}); if it serves no TLS, pass --exporter.url "
+                "http://HOST:PORT"
+            ) from error
+        except LargeAnswerError as error:
+            raise ExporterError(f"{self.url} is not an exporter: {error}; {_CORRECT}") from error
+        except ConnectionRefusedError as error:
+            raise NoExporterError(f"no exporter answers at {self.url}") from error
+        except (ConnectionError, h11.RemoteProtocolError) as error:
+            raise ExporterError(
+                f"{self.url} closed the connection or does not speak HTTP; if the exporter serves TLS, pass "
                 "--exporter.url https://HOST:PORT"
             ) from error
-        except urllib3.exceptions.HTTPError as error:
+        except (OSError, ValueError, h11.LocalProtocolError) as error:
             raise NoExporterError(f"no exporter answers at {self.url}") from error
 
 

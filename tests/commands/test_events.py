@@ -20,7 +20,7 @@ from exporter.web import webfile
 from exporter.web.settings import WebSettings
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
 from tests.end_to_end.program import INTERRUPTIBLE, eventually, free_port
-from tests.http_server import Connection, Request, answer, serving
+from tests.http_server import Connection, Request, Respond, answer, dripping, endless, serving, then_hang_up
 from tests.web.certificates import Pki
 from tests.web.support import freeze, life, served, site, snapshot
 
@@ -235,6 +235,47 @@ def test_what_is_not_an_exporter_is_an_error(
         asked(other.url, capsys)
     assert not isinstance(caught.value, NoExporterError)
     assert "--imds.endpoint" in str(caught.value)
+
+
+def test_an_answer_that_never_ends_is_an_error() -> None:
+    """It is given up at 32 MiB; without a length, and with one that promises more."""
+    for head in (b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9000000000\r\n\r\n"):
+        with (
+            serving(endless(head, b"[")) as other,
+            pytest.raises(ExporterError, match=r"answer is over 32 MiB; pass its address as --exporter\.url"),
+        ):
+            RunningExporter(other.url).status()
+
+
+@pytest.mark.parametrize(
+    ("respond", "kind", "message"),
+    [
+        (dripping(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 10_000), NoExporterError, "no exporter answers at"),
+        (dripping(b"", b"HTTP/1.1 200 OK\r\nA: " + b"a" * 10_000), NoExporterError, "no exporter answers at"),
+        (then_hang_up(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"), ExporterError, "closed the conn"),
+        (then_hang_up(b""), ExporterError, "closed the connection"),
+        (then_hang_up(b"220 mail.example ESMTP\r\n"), ExporterError, "does not speak HTTP"),
+    ],
+)
+def test_whatever_sits_on_the_port_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, respond: Respond, kind: type[ExporterError], message: str
+) -> None:
+    """The limit is for the whole answer, however slowly it comes; every other end is named."""
+    monkeypatch.setattr(inspection, "_SECONDS", 0.5)
+    began = time.monotonic()
+    with serving(respond) as other, pytest.raises(ExporterError, match=message) as caught:
+        RunningExporter(other.url).status()
+    assert type(caught.value) is kind
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "url", ["exporter:9843", "http://a..b:9843", "http://127.0.0.1:99999", "http://a b/"]
+)
+def test_an_address_that_is_none_has_no_exporter(url: str) -> None:
+    """Shell completion takes the address from the environment, where no flag has checked it."""
+    with pytest.raises(NoExporterError, match="no exporter answers at"):
+        RunningExporter(url).events()
 
 
 def test_imds_is_asked_if_its_endpoint_is_given() -> None:
