@@ -10,12 +10,14 @@ from exporter.errors import ConfigurationError, Mistakes, may_be_secret
 
 Keys = tuple[str | int, ...]
 
-# PyYAML takes up to a minute for a mebibyte of brackets; real files have less than a tenth of this.
+# Of each, real files have less than a tenth. PyYAML takes up to a minute for a mebibyte of brackets; aliases
+# can unfold a few lines to endless data.
 _MOST_CHARACTERS = 256 * 1024
-# Nested aliases can expand a few lines to endless data.
-_MOST_VALUES = 100_000
+_MOST_VALUES = 20_000
+_DEEPEST = 32
 # More would not be read.
 MOST_MISTAKES = 100
+_TOO_DEEP = "is nested too deeply, or an anchor contains itself"
 _TAG = "tag:yaml.org,2002:"
 # In YAML 1.1 2020-07-01 is a date, 22:00 the number 1320 and 010 is 8; here they stay text.
 _PLAIN = {
@@ -51,7 +53,7 @@ class YamlFile:
         self.mistakes = Mistakes()
         self.faulty: list[Keys] = []
         self._lines: dict[Keys, int] = {}
-        self._values = 0
+        self._values = self._characters = 0
 
     def error(self, keys: Keys, message: str) -> ConfigurationError:
         """Return the error ``file:line: key: message``; for a key not in the file, with its parent's line."""
@@ -72,8 +74,10 @@ class YamlFile:
             raise ConfigurationError(
                 f"{self.path}:1: unfolds to more than {_MOST_VALUES} values; use fewer aliases"
             )
+        if len(keys) > _DEEPEST:
+            raise _invalid(self.path, node.start_mark.line + 1, _TOO_DEEP)
         if node.id == "scalar":
-            node.value = _whole(node, self.path)
+            node.value = self._text(node)
             plain = _PLAIN.get(node.tag)
             if plain and node.value[:1] in set("-+.0123456789") and not plain.fullmatch(node.value):
                 node.tag = f"{_TAG}str"
@@ -92,7 +96,7 @@ class YamlFile:
         line = node.start_mark.line + 1
         merges = node.tag == f"{_TAG}merge"
         if node.id == "scalar":
-            node.value = _whole(node, self.path)
+            node.value = self._text(node)
             if not merges:
                 # A key is a name even if YAML reads a number or, as in `on`, a boolean.
                 node.tag = f"{_TAG}str"
@@ -106,20 +110,24 @@ class YamlFile:
                 del self._lines[known]
         return str(node.value)
 
-
-def _whole(scalar: Any, path: Path) -> str:
-    """Join surrogate pairs, which JSON writes as two escapes and PyYAML does not join."""
-    text: str = scalar.value
-    line = scalar.start_mark.line + 1
-    if "\0" in text:
-        # No file, program, header or message can contain it.
-        raise ConfigurationError(f"{path}:{line}: contains a NUL character; remove it")
-    try:
-        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            f"{path}:{line}: contains half of a surrogate pair; write the whole character"
-        ) from error
+    def _text(self, scalar: Any) -> str:
+        """Join surrogate pairs, which JSON writes as two escapes and PyYAML does not join."""
+        text: str = scalar.value
+        place = f"{self.path}:{scalar.start_mark.line + 1}"
+        self._characters += len(text)
+        if self._characters > _MOST_CHARACTERS:
+            raise ConfigurationError(
+                f"{place}: unfolds to more than {_MOST_CHARACTERS} characters; use fewer aliases"
+            )
+        if "\0" in text:
+            # No file, program, header or message can contain it.
+            raise ConfigurationError(f"{place}: contains a NUL character; remove it")
+        try:
+            return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(
+                f"{place}: contains half of a surrogate pair; write the whole character"
+            ) from error
 
 
 def dotted(keys: Keys) -> str:
@@ -174,7 +182,7 @@ def parse(text: str, path: Path) -> YamlFile:
         line = text.count("\n", 0, error.position) + 1
         raise _invalid(path, line, f"the character U+{error.character:04X} is not allowed") from error
     except RecursionError as error:
-        raise _invalid(path, 1, "is nested too deeply, or an anchor contains itself") from error
+        raise _invalid(path, 1, _TOO_DEEP) from error
     except (ValueError, LookupError, AttributeError) as error:
         # PyYAML's error without a mark, as for !!bool 7, repeats the value, which may be a secret.
         raise _invalid(path, 1, "a value does not fit its tag") from error

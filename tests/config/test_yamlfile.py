@@ -1,3 +1,4 @@
+import tracemalloc
 from pathlib import Path
 from typing import Literal
 
@@ -149,7 +150,41 @@ def test_few_words_that_unfold_to_many(lines: list[str]) -> None:
     """Aliases of aliases and merges of merges end in an error, and soon."""
     with pytest.raises(ConfigurationError) as caught:
         convert("\n".join(lines))
-    assert str(caught.value) == "some.yml:1: unfolds to more than 100000 values; use fewer aliases"
+    assert str(caught.value) == "some.yml:1: unfolds to more than 20000 values; use fewer aliases"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            f"a: &a {'[' * 300}x{']' * 300}\nb: [{', '.join(['*a'] * 300)}]",
+            "is not valid YAML: is nested too deeply, or an anchor contains itself",
+        ),
+        (
+            f"a: &a {'[' * 30}x{']' * 30}\nb: [{', '.join(['*a'] * 680)}]",
+            "unfolds to more than 20000 values; use fewer aliases",
+        ),
+        (
+            "a: &a {? " + "é" * 1000 + f" : x}}\nb: [{', '.join(['*a'] * 1000)}]",
+            "unfolds to more than 262144 characters; use fewer aliases",
+        ),
+        (
+            f"a: &a {'x' * 20_000}\nb: [{', '.join(['*a'] * 1000)}]",
+            "unfolds to more than 262144 characters; use fewer aliases",
+        ),
+    ],
+)
+def test_what_aliases_may_take(text: str, message: str) -> None:
+    """Neither the depth nor the length of what is repeated makes a small file take much memory."""
+    convert("when: a")  # imports PyYAML
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigurationError) as caught:
+            convert(text)
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert str(caught.value) == f"some.yml:1: {message}"
 
 
 def test_how_many_values_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
