@@ -22,6 +22,7 @@ from exporter.commands.flags import (
     WEB_CONFIG,
     log_level,
     overrides,
+    refuse_bytes,
     serving,
     state_directory,
     without_secrets,
@@ -40,9 +41,12 @@ _TESTABLE = (*Transition, *WatchChange)
 class _Program(click.Group):
     """Turns our exceptions into one line and an exit status: 2 for configuration, 1 otherwise."""
 
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+    def make_context(
+        self, info_name: str | None, args: list[str], *rest: Any, **kwargs: Any
+    ) -> click.Context:
+        refuse_bytes(args, os.environ)
         try:
-            return super().make_context(*args, **kwargs)
+            return super().make_context(info_name, args, *rest, **kwargs)
         except click.UsageError as error:
             raise without_secrets(error) from None
 

@@ -128,6 +128,15 @@ def one_line(text: str) -> str:
     return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
 
 
+def is_encodable(text: str) -> bool:
+    """Return whether a text can be written as UTF-8; Python reads bytes that are not as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 # Letters and digits mixed, or a run of either that is longer than in names and numbers people write.
 _TOKEN = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}|\d{9,}|[^\W_]{24,}")
 _LONGEST = 60

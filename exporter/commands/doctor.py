@@ -66,7 +66,10 @@ def findings(
     yield from examine.imds(endpoint, version, settings.instance.name, status, clock)
     unwritable = f"{DegradedReason.STATE_UNWRITABLE}:"
     if status is None or in_use is None:
-        yield examine.state(config.state_directory(settings))
+        try:
+            yield examine.state(config.state_directory(settings))
+        except ConfigurationError as error:
+            yield Finding(FAILURE, "state", str(error))
     elif not any(problem.startswith(unwritable) for problem in status.problems):
         yield Finding(OK, "state", f"the exporter writes to {in_use.state_directory}")
     if status is None or status.kubernetes is None:

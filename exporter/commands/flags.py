@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import click
 from exporter.commands import completion
 from exporter.config import IMDS_ADDRESS, Overrides, http_url, parse_endpoint, parse_poll_interval
 from exporter.config.checks import fault_of_name
-from exporter.errors import may_be_secret, quoted
+from exporter.errors import is_encodable, may_be_secret, quoted
 from exporter.timefmt import parse_duration
 
 FILE = click.Path(path_type=Path)
@@ -208,6 +208,16 @@ SIMULATION = (
 def overrides(flags: dict[str, Any]) -> Overrides:
     names = ("imds_endpoint", "poll_interval", "instance_name", "state_directory")
     return Overrides(**{name: flags.get(name) for name in names})
+
+
+def refuse_bytes(args: Iterable[str], environ: Mapping[str, str]) -> None:
+    """Refuse what is not UTF-8: no JSON, trace or message could show it. Python reads it as surrogates."""
+    for text in args:
+        if not is_encodable(text):
+            raise click.UsageError(f"the argument {quoted(text)} is not UTF-8 text; choose another")
+    for name, text in environ.items():
+        if name.startswith("SCHEDULED_EVENTS_") and not is_encodable(text):
+            raise click.UsageError(f"the variable {name} is not UTF-8 text; choose another value")
 
 
 def without_secrets(error: click.UsageError) -> click.UsageError:

@@ -14,7 +14,7 @@ import msgspec
 from exporter.config.kubernetes import Kubernetes
 from exporter.config.match import Match, Zone
 from exporter.config.values import Duration, parsed
-from exporter.errors import quoted
+from exporter.errors import ConfigurationError, is_encodable, quoted
 from exporter.timefmt import parse_duration
 
 # The newest version that IMDS knows, see `exporter.imds.client`.
@@ -253,10 +253,21 @@ class Overrides(msgspec.Struct, frozen=True):
 
 
 def state_directory(config: Config) -> Path:
-    """Return the directory for the state: the configured one, systemd's, or the platform's default."""
+    """Return the directory for the state: the configured one, systemd's, or the platform's default.
+
+    Raises:
+        ConfigurationError: its path is not UTF-8 text, so that page and API could not show it.
+    """
     chosen = config.state.directory or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
-    if chosen:
-        return Path(chosen)
+    path = Path(chosen) if chosen else _default_directory()
+    if not is_encodable(str(path.absolute())):
+        raise ConfigurationError(
+            f"the path of the state directory, {str(path)!r}, is not UTF-8 text; set state.directory"
+        )
+    return path
+
+
+def _default_directory() -> Path:
     if sys.platform == "win32":
         base = Path(os.environ.get("PROGRAMDATA", r"C:\ProgramData"))
     elif os.geteuid() == 0:

@@ -1,3 +1,4 @@
+import os
 import re
 import subprocess
 import sys
@@ -67,6 +68,31 @@ def test_the_address_of_an_exporter_is_not_repeated(
     """The error has the correct form and does not repeat the text, which may contain a password."""
     message = error(monkeypatch, capsys, "events", "--exporter.url", text)
     assert message.endswith(": is not a valid URL; write it like http://127.0.0.1:9843")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="file names are text there")
+def test_what_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    """A path that page, API and messages could not show is an error, wherever it is given."""
+    path, shown = b"/nowhere/st\xffate", r"'/nowhere/st\udcffate'"
+    (tmp_path / "config.yml").write_text("notifications: {targets: [{name: a, url: json://localhost}]}")
+    for words, environ, message in (
+        ([b"run", b"--state.directory", path], {}, f"the argument {shown} is not UTF-8 text; choose another"),
+        ([b"approve", path], {}, f"the argument {shown} is not UTF-8 text; choose another"),
+        (
+            [b"run"],
+            {b"SCHEDULED_EVENTS_STATE_DIRECTORY": path},
+            "the variable SCHEDULED_EVENTS_STATE_DIRECTORY is not UTF-8 text; choose another value",
+        ),
+        (
+            [b"run", b"--config.file", os.fsencode(tmp_path / "config.yml")],
+            {b"STATE_DIRECTORY": path},
+            f"the path of the state directory, {shown}, is not UTF-8 text; set state.directory",
+        ),
+    ):
+        command = [os.fsencode(sys.executable), b"-m", b"exporter", *words]
+        done = subprocess.run(command, env={**os.environb, **environ}, capture_output=True, check=False)
+        assert (done.returncode, message in done.stderr.decode()) == (2, True), done.stderr.decode()
+        assert "Traceback" not in done.stderr.decode()
 
 
 def test_an_output_that_cannot_be_written() -> None:
