@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from email.utils import formatdate
 from functools import partial
@@ -35,9 +35,10 @@ _MOST_HANDSHAKES = 32  # in progress; each can take some 300 KiB
 class Server:
     """Serves an application on its own thread, from `start` until `stop`.
 
-    Once ``max_connections`` are open, a new connection replaces the one that has waited for its client the
-    longest. If none waits, the new one waits for up to a second; if all are trusted, it is closed. At most 32
-    TLS handshakes are in progress. A connection is trusted if its latest request was authenticated.
+    Once ``max_connections`` are open, a new connection replaces one that waits for its client: of the address
+    that has the most of them, the one that has waited the longest. If none waits, the new one waits for up to
+    a second; if all are trusted, it is closed. At most 32 TLS handshakes are in progress. A connection is
+    trusted if its latest request was authenticated.
     ``request_timeout`` covers the TLS handshake and the whole request, ``idle_timeout`` the time between
     requests, both in seconds. Bodies over 16 KiB are refused with 413. If the application raises an
     exception, the response is a 500.
@@ -70,8 +71,7 @@ class Server:
         self._opening: set[asyncio.Task[object]] = set()
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
         self._waiting: dict[Connection, None] = {}  # for the client; the longest wait comes first
-        # In progress, with the client's address; the oldest comes first.
-        self._handshakes: dict[Connection, str] = {}
+        self._handshakes: dict[Connection, None] = {}  # in progress, the oldest first
         self._bodies: dict[Connection, bytes] = {}  # that are being sent, the oldest first
 
     @property
@@ -154,9 +154,8 @@ class Server:
         """Return whether another connection can be accepted, for which an idle one is closed."""
         deadline = self._loop.time() + _BUSY_SECONDS
         while len(self._tasks) + len(self._opening) >= self._max_connections:
-            idle = next((one for one in self._waiting if not one.trusted), None)
-            if idle is not None:
-                self._drop(idle)
+            if idle := [one for one in self._waiting if not one.trusted]:
+                self._drop(_oldest_of_busiest(idle))
             elif self._opening:
                 await self._yield()
             elif len(self._waiting) == len(self._tasks) or self._loop.time() > deadline:
@@ -219,10 +218,9 @@ class Server:
     async def _shake_hands(self, connection: Connection, context: Callable[[], ssl.SSLContext]) -> None:
         """Switch to TLS; of too many handshakes, the oldest of the address that has the most is ended."""
         await connection.begins_tls()
-        self._handshakes[connection] = connection.peer
+        self._handshakes[connection] = None
         if len(self._handshakes) > _MOST_HANDSHAKES:
-            ((busiest, _),) = Counter(self._handshakes.values()).most_common(1)
-            self._drop(next(one for one, peer in self._handshakes.items() if peer == busiest))
+            self._drop(_oldest_of_busiest(self._handshakes))
         try:
             await connection.start_tls(context())
         finally:
@@ -293,3 +291,9 @@ class Server:
                 await connection.sent()
         except OSError as error:
             raise HangUpError from error
+
+
+def _oldest_of_busiest(connections: Collection[Connection]) -> Connection:
+    """Return the first connection of the address that has the most of them."""
+    ((busiest, _),) = Counter(one.peer for one in connections).most_common(1)
+    return next(one for one in connections if one.peer == busiest)

@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import logging
+import socket
 import ssl
 import threading
 import time
@@ -139,6 +140,18 @@ def test_a_scrape_among_silent_connections() -> None:
         silent = [stack.enter_context(connect(server)) for _ in range(600)]
         assert ask(server) == (200, b"GET 0")
         assert is_closed(silent[0])
+
+
+def test_room_is_made_by_the_address_that_takes_the_most() -> None:
+    """A client from elsewhere keeps its connection, although it has waited the longest."""
+    with serving(max_connections=3) as server, ExitStack() as stack:
+        address = ("127.0.0.1", server.port)
+        elsewhere = stack.enter_context(socket.create_connection(address, 30, ("127.0.0.2", 0)))
+        many = [stack.enter_context(connect(server)) for _ in range(10)]
+        for peer in many[:8]:
+            assert is_closed(peer)
+        elsewhere.sendall(GET)
+        assert answer(elsewhere)
 
 
 def test_room_is_made_by_those_that_rest() -> None:
