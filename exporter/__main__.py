@@ -16,6 +16,7 @@ def main() -> None:
         pool.main()
     if sys.argv[1:2] == ["run"]:
         _leave_first_process()
+        _write_no_core()
         _prepare_signals()
         _import_program()
         _keep_heap_small()
@@ -52,6 +53,17 @@ def _reap(child: int) -> None:
                 if ended[0] == child:
                     status = os.waitstatus_to_exitcode(ended[1])
                     os._exit(status if status >= 0 else 128 - status)
+
+
+def _write_no_core() -> None:
+    """Have the kernel write no core file of this process and its children: it would contain secrets.
+
+    Hooks may raise the limit for themselves.
+    """
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _prepare_signals() -> None:

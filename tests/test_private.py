@@ -1,5 +1,6 @@
 import contextlib
 import os
+import re
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from exporter import files as private
 from exporter.errors import ConfigurationError
 from exporter.health import DegradedReason
 from exporter.model.lifecycle import Known
+from tests.end_to_end.program import eventually, exporter, free_port
 from tests.state_support import StateFixture, nth_step, replay, unprivileged
 
 UMASKS = [0o000, 0o022, 0o077, 0o177, 0o777]
@@ -171,3 +173,14 @@ def test_a_file_of_a_configuration_is_bounded(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=message):
             private.read_text(path)
     assert len([*Path("/proc/self/fd").iterdir()]) == descriptors
+
+
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="limits are read from /proc")
+def test_no_core_file_is_written(tmp_path: Path) -> None:
+    """The program has none written, whatever the limit of who starts it: its memory contains secrets."""
+    prefix = ("sh", "-c", 'ulimit -c unlimited || ulimit -S -c "$(ulimit -H -c)"; exec "$@"', "sh")
+    log = tmp_path / "log"
+    with exporter("http://127.0.0.1:9", tmp_path, free_port(), log=log, prefix=prefix) as process:
+        eventually(lambda: "msg=started" in log.read_text())
+        limits = Path(f"/proc/{process.pid}/limits").read_text()
+    assert re.search(r"^Max core file size +0 ", limits, re.MULTILINE), limits
