@@ -34,8 +34,8 @@ from exporter.state.store import Store
 from exporter.systemd import Systemd, status
 from exporter.web.app import WebApp
 from exporter.web.exposition import Exposition
-from exporter.web.renewal import WebConfig
 from exporter.web.site import Site
+from exporter.web.webfile import WebConfig
 from exporter.work import Reloader, Watchdog
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from tests.hooks.support import printed
 SERVER = """
 import exporter.app, exporter.cli, exporter.web.page
 heavy = {
-    "apprise", "bcrypt", "cryptography", "difflib", "exporter.imds.discovery", "exporter.web.tls", "jinja2",
+    "apprise", "bcrypt", "cryptography", "difflib", "exporter.imds.discovery", "jinja2",
     "logging.config", "multiprocessing", "opentelemetry", "requests", "urllib3", "yaml", "zoneinfo",
 }
 """

@@ -131,11 +131,19 @@ class YamlFile:
 
 
 def dotted(keys: Keys) -> str:
-    """Return a place as text, ``targets[0].url``; of a key that may be a secret, only the length."""
+    """Return a place as text, ``targets[0].url``.
+
+    Of a key that may be a secret, only the length is shown, and of one with a colon only what precedes it: in
+    ``user:password: hash`` the password is part of the key.
+    """
     text = ""
     for key in keys:
-        shown = f"(a key of {len(key)} characters)" if isinstance(key, str) and may_be_secret(key) else key
-        text += f"[{key}]" if isinstance(key, int) else f".{shown}"
+        if isinstance(key, int):
+            text += f"[{key}]"
+            continue
+        name, colon, _ = key.partition(":")
+        shown = f"{name}:..." if colon else key
+        text += f".(a key of {len(key)} characters)" if may_be_secret(key) else f".{shown}"
     return text.removeprefix(".")
 
 
@@ -177,7 +185,8 @@ def parse(text: str, path: Path) -> YamlFile:
             # It may contain names of tags, anchors and aliases. After "expected" there are only PyYAML's own
             # names, as in "expected ']', but got '<scalar>'".
             problem = _QUOTED.sub("...", problem)
-        raise _invalid(path, mark.line + 1 if mark else 1, problem) from error
+        # PyYAML's error contains the line of the file, which may be a secret.
+        raise _invalid(path, mark.line + 1 if mark else 1, problem) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise _invalid(path, line, f"the character U+{error.character:04X} is not allowed") from error

@@ -18,8 +18,8 @@ from exporter.web import api
 from exporter.web.auth import Guard
 from exporter.web.exposition import Deflated
 from exporter.web.rendering import Renderer, TooManyRequestsError, scrape
-from exporter.web.settings import WebSettings
 from exporter.web.site import Site
+from exporter.web.webfile import WebSettings
 
 log = logging.getLogger(__name__)
 

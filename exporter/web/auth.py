@@ -15,7 +15,7 @@ from prometheus_client import Counter
 
 from exporter.clock import Clock
 from exporter.serving.http import Request, Response, text
-from exporter.web.settings import RateLimit, WebSettings
+from exporter.web.webfile import RateLimit, WebSettings
 
 log = logging.getLogger(__name__)
 

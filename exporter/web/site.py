@@ -20,7 +20,7 @@ from exporter.model.views import (
     WorkView,
 )
 from exporter.web.exposition import Exposition
-from exporter.web.settings import WebSettings
+from exporter.web.webfile import WebSettings
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):

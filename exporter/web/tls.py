@@ -2,13 +2,9 @@
 
 import ipaddress
 import logging
-import os
 import re
 import ssl
-import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +29,6 @@ _VERSIONS = {
     "TLS13": ssl.TLSVersion.TLSv1_3,
 }
 
-_CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
-
 _CLIENT_AUTH = {
     "NoClientCert": ssl.VerifyMode.CERT_NONE,
     "VerifyClientCertIfGiven": ssl.VerifyMode.CERT_OPTIONAL,
@@ -43,35 +37,25 @@ _CLIENT_AUTH = {
 # Python's ssl always verifies the certificate it requests; RequireClientCert is the toolkit's older name.
 _WITHOUT_CHECK = frozenset({"RequestClientCert", "RequireAnyClientCert", "RequireClientCert"})
 
-_TLS13_CIPHERS = frozenset(
-    {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
-)
-
-# tls.CipherSuites() of Go 1.19 to 1.25; the last four were removed in 1.22.
-_CIPHERS = {
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
-    "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
-    "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
-    "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
-    "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
+# Go can honour them, Python's ssl cannot, or only in part; with the remedies.
+_NOT_HERE = {
+    "cert": "write the certificate to a file, and name it as cert_file",
+    "key": "write the key to a file that only the exporter's user can read, and name it as key_file",
+    "client_ca": "write the certificates to a file, and name it as client_ca_file",
+    "cipher_suites": "leave it out for OpenSSL's defaults, or set min_version: TLS13",
+    "curve_preferences": "leave it out for OpenSSL's defaults",
 }
 
 
 class TlsSection(msgspec.Struct, frozen=True):
-    """``tls_server_config`` as written; "" and None mean that a key is absent."""
+    """``tls_server_config`` as written; "" and None mean that a key is absent.
 
-    cert: str | None = None
-    key: str | None = None
-    client_ca: str | None = None
+    Go ignores ``prefer_server_cipher_suites``, and so does this.
+    """
+
+    cert: Any = None
+    key: Any = None
+    client_ca: Any = None
     cert_file: str | None = None
     key_file: str | None = None
     client_ca_file: str | None = None
@@ -79,8 +63,8 @@ class TlsSection(msgspec.Struct, frozen=True):
     client_allowed_sans: list[str] | None = None
     min_version: str | None = None
     max_version: str | None = None
-    cipher_suites: list[str] | None = None
-    curve_preferences: list[str] | None = None
+    cipher_suites: Any = None
+    curve_preferences: Any = None
     prefer_server_cipher_suites: bool = True
 
 
@@ -91,7 +75,6 @@ class ContextBuilder:
         """``file`` is the file of the section, for errors."""
         self._file = file
         self._section = section
-        self._files: list[Path] = []
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     def build(self) -> tuple[ssl.SSLContext, tuple[Path, ...]]:
@@ -100,13 +83,13 @@ class ContextBuilder:
         Raises:
             ConfigurationError: a file is missing, the key does not match, a setting cannot be honoured.
         """
+        for key, remedy in _NOT_HERE.items():
+            if getattr(self._section, key):
+                raise self._error(key, f"is not supported by this exporter; {remedy}")
         self._versions()
-        self._ciphers()
-        self._curves()
-        self._certificate()
-        self._clients()
+        found = (*self._certificate(), *self._clients())
         self._context.set_alpn_protocols(["http/1.1"])
-        return self._context, tuple(self._files)
+        return self._context, found
 
     def _error(self, key: str, message: str) -> ConfigurationError:
         return self._file.error((_AT, key), message)
@@ -125,67 +108,31 @@ class ContextBuilder:
             warnings.simplefilter("ignore", DeprecationWarning)
             self._context.minimum_version = _VERSIONS[lowest]
             self._context.maximum_version = _VERSIONS[highest]
+        if _VERSIONS[lowest] < ssl.TLSVersion.TLSv1_2:
+            # OpenSSL 3 supports TLS 1.0 and 1.1 only at its lowest security level.
+            self._context.set_ciphers("DEFAULT:!aNULL:!eNULL:@SECLEVEL=0")
 
-    def _ciphers(self) -> None:
-        names = self._section.cipher_suites or []
-        for index, name in enumerate(names):
-            if name not in _CIPHERS and name not in _TLS13_CIPHERS:
-                keys = (_AT, "cipher_suites", index)
-                raise self._file.error(keys, "unknown cipher suite; Go's names of secure suites are known")
-        named13 = _TLS13_CIPHERS.intersection(names)
-        if named13 and named13 != _TLS13_CIPHERS and self._context.maximum_version == _VERSIONS["TLS13"]:
-            raise self._error(
-                "cipher_suites",
-                "TLS 1.3 suites cannot be chosen singly; name all three or none, or set max_version: TLS12",
-            )
-        older = [_CIPHERS[name] for name in names if name in _CIPHERS]
-        # OpenSSL 3 supports TLS 1.0 and 1.1 only at its lowest security level.
-        level = ["@SECLEVEL=0"] if self._context.minimum_version < _VERSIONS["TLS12"] else []
-        if older or level:
-            self._context.set_ciphers(":".join([*(older or ["DEFAULT", "!aNULL", "!eNULL"]), *level]))
-        if not self._section.prefer_server_cipher_suites:
-            self._context.options &= ~ssl.Options.OP_CIPHER_SERVER_PREFERENCE
-
-    def _curves(self) -> None:
-        names = self._section.curve_preferences or []
-        for index, name in enumerate(names):
-            if name not in _CURVES:
-                keys = (_AT, "curve_preferences", index)
-                raise self._file.error(keys, f"unknown curve; must be one of: {', '.join(_CURVES)}")
-        if len(names) > 1:
-            raise self._error(
-                "curve_preferences", "only one curve can be set here; name one, or leave it out for all"
-            )
+    def _certificate(self) -> tuple[Path, Path]:
+        for name in ("cert_file", "key_file"):
+            if not getattr(self._section, name):
+                raise self._error(name, f"is missing; TLS needs {name}")
+        cert = self._pem("cert_file", b"-----BEGIN CERTIFICATE-----", "certificate")
+        key = self._pem("key_file", b"PRIVATE KEY-----", "private key")
         try:
-            for name in names:
-                self._context.set_ecdh_curve(_CURVES[name])
-        except (ssl.SSLError, ValueError) as error:
-            # Debian's Python 3.11.2 supports only the older curves, although its OpenSSL has X25519.
-            raise self._error(
-                "curve_preferences", "this Python cannot set that curve; name CurveP256, or leave it out"
-            ) from error
+            self._context.load_cert_chain(cert, key, password=self._no_passphrase)
+        except ssl.SSLError as error:
+            # The latter, if the key has another type than the certificate's.
+            if error.reason in ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED"):
+                raise self._error("key_file", "does not belong to the certificate") from error
+            raise self._error("cert_file", f"cannot be used: {_reason(error)}") from error
+        if _is_long(key):
+            log.warning(
+                "TLS handshakes with this key are slow: clients without a password could delay scrapes",
+                extra={"path": key, "remedy": "use a key of P-256, or of RSA with 2048 bits"},
+            )
+        return cert, key
 
-    def _certificate(self) -> None:
-        with self._pem("cert") as cert, self._pem("key") as key:
-            if cert is None or key is None:
-                missing = "cert" if cert is None else "key"
-                raise self._error(f"{missing}_file", f"is missing; TLS needs {missing}_file (or {missing})")
-            self._expect(cert, "cert", b"-----BEGIN CERTIFICATE-----", "certificate")
-            self._expect(key, "key", b"PRIVATE KEY-----", "private key")
-            try:
-                self._context.load_cert_chain(cert, key, password=self._no_passphrase)
-            except ssl.SSLError as error:
-                # The latter, if the key has another type than the certificate's.
-                if error.reason in ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED"):
-                    raise self._error(self._key("key"), "does not belong to the certificate") from error
-                raise self._error(self._key("cert"), f"cannot be used: {_reason(error)}") from error
-            if _is_long(key):
-                log.warning(
-                    "TLS handshakes with this key are slow: clients without a password could delay scrapes",
-                    extra={"path": key, "remedy": "use a key of P-256, or of RSA with 2048 bits"},
-                )
-
-    def _clients(self) -> None:
+    def _clients(self) -> tuple[Path, ...]:
         section = self._section
         kind = section.client_auth_type or "NoClientCert"
         if kind in _WITHOUT_CHECK:
@@ -198,7 +145,7 @@ class ContextBuilder:
             raise self._error(
                 "client_auth_type", f"must be one of {', '.join((*_CLIENT_AUTH, *sorted(_WITHOUT_CHECK)))}"
             )
-        self._client_ca(kind)
+        found = self._client_ca(kind)
         self._context.verify_mode = _CLIENT_AUTH[kind]
         if section.client_allowed_sans is not None:
             if kind != "RequireAndVerifyClientCert":
@@ -207,73 +154,39 @@ class ContextBuilder:
             self._context.sslobject_class = _checking(
                 frozenset(map(_normal_name, section.client_allowed_sans))
             )
+        return found
 
-    def _client_ca(self, kind: str) -> None:
-        with self._pem("client_ca") as authority:
-            if authority is None:
-                # As in Go: the system's authorities.
-                self._context.set_default_verify_paths()
-                return
-            if kind == "NoClientCert":
-                message = (
-                    "is given, but client_auth_type asks for no certificate; set RequireAndVerifyClientCert"
-                )
-                raise self._error(self._key("client_ca"), message)
-            self._expect(authority, "client_ca", b"-----BEGIN CERTIFICATE-----", "certificate")
-            # As in Go, every certificate in the file is trusted, including intermediate authorities.
-            self._context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
-            try:
-                self._context.load_verify_locations(authority)
-            except ssl.SSLError as error:
-                raise self._error(self._key("client_ca"), f"cannot be used: {_reason(error)}") from error
+    def _client_ca(self, kind: str) -> tuple[Path, ...]:
+        if not self._section.client_ca_file:
+            # As in Go: the system's authorities.
+            self._context.set_default_verify_paths()
+            return ()
+        if kind == "NoClientCert":
+            message = "is given, but client_auth_type asks for no certificate; set RequireAndVerifyClientCert"
+            raise self._error("client_ca_file", message)
+        authority = self._pem("client_ca_file", b"-----BEGIN CERTIFICATE-----", "certificate")
+        # As in Go, every certificate in the file is trusted, including intermediate authorities.
+        self._context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+        try:
+            self._context.load_verify_locations(authority)
+        except ssl.SSLError as error:
+            raise self._error("client_ca_file", f"cannot be used: {_reason(error)}") from error
+        return (authority,)
 
     def _no_passphrase(self) -> str:
-        raise self._error(
-            self._key("key"), "is encrypted, and there is nobody to type a passphrase; decrypt it"
-        )
+        raise self._error("key_file", "is encrypted, and there is nobody to type a passphrase; decrypt it")
 
-    def _key(self, what: str) -> str:
-        return what if getattr(self._section, what) else f"{what}_file"
-
-    def _expect(self, path: Path, what: str, marker: bytes, name: str) -> None:
+    def _pem(self, key: str, marker: bytes, kind: str) -> Path:
+        """Return the path of the file that a key names, which must have such PEM text."""
+        path: Path = self._file.path.parent / getattr(self._section, key)
         try:
             with files.open_to_read(path) as file:
                 found = marker in file.read(_MOST_BYTES)
         except OSError as error:
-            raise self._error(self._key(what), f"the file cannot be read: {error.strerror}") from error
+            raise self._error(key, f"the file cannot be read: {error.strerror}") from error
         if not found:
-            raise self._error(self._key(what), f"contains no PEM {name}")
-
-    @contextmanager
-    def _pem(self, what: str) -> Iterator[Path | None]:
-        inline: str | None = getattr(self._section, what)
-        name: str | None = getattr(self._section, f"{what}_file")
-        if inline and name:
-            raise self._error(what, f"is set in addition to {what}_file; keep one of them")
-        if inline:
-            with _as_file(inline.encode()) as path:
-                yield path
-        elif name:
-            path = self._file.path.parent / name
-            self._files.append(path)
-            yield path
-        else:
-            yield None
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[Path]:
-    """Yield a temporary file with the content, in memory if possible; `ssl` reads keys only from files."""
-    if hasattr(os, "memfd_create"):
-        with os.fdopen(os.memfd_create("pem"), "wb") as memory:
-            memory.write(content)
-            memory.flush()
-            yield Path(f"/proc/self/fd/{memory.fileno()}")
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "pem")
-        path.write_bytes(content)
-        yield path
+            raise self._error(key, f"contains no PEM {kind}")
+        return path
 
 
 def _is_long(path: Path) -> bool:

@@ -17,7 +17,7 @@ from exporter.config import Config, Imds
 from exporter.errors import ExporterError, ImdsError
 from exporter.simulator import Simulator, SimulatorServer
 from exporter.web import webfile
-from exporter.web.settings import WebSettings
+from exporter.web.webfile import WebSettings
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
 from tests.end_to_end.program import INTERRUPTIBLE, eventually, free_port
 from tests.http_server import Connection, Request, Respond, answer, dripping, endless, serving, then_hang_up

@@ -42,7 +42,7 @@ from exporter.state.store import Store
 from exporter.watch.logged import log_transition
 from exporter.web import webfile
 from exporter.web.app import WebApp
-from exporter.web.settings import WebSettings
+from exporter.web.webfile import WebSettings
 from tests.builders import body, scheduled
 from tests.clocks import NOW, HandClock
 from tests.faults.fuzz_inputs import CANARY

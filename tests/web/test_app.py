@@ -18,7 +18,7 @@ from exporter.model.lifecycle import Transition
 from exporter.serving.http import Request
 from exporter.web.app import WebApp
 from exporter.web.rendering import MOST_IN_WORK
-from exporter.web.settings import WebSettings
+from exporter.web.webfile import WebSettings
 from tests.builders import FREEZE_ID
 from tests.clocks import HandClock
 from tests.memory import traced

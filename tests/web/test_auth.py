@@ -12,7 +12,7 @@ from prometheus_client import Counter
 from exporter.web import auth
 from exporter.web.app import WebApp
 from exporter.web.auth import Passwords
-from exporter.web.settings import RateLimit, WebSettings
+from exporter.web.webfile import RateLimit, WebSettings
 from tests.clocks import HandClock
 from tests.web.support import Answer, ask, call, site, snapshot
 

@@ -12,7 +12,7 @@ import requests
 from exporter.errors import ConfigurationError
 from exporter.health import Health
 from exporter.web.app import WebApp
-from exporter.web.renewal import WebConfig
+from exporter.web.webfile import WebConfig
 from tests.bench import Build
 from tests.clocks import HandClock
 from tests.web.certificates import Pki, write

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 
 from exporter.errors import ConfigurationError
 from exporter.web import webfile
-from exporter.web.settings import RateLimit
+from exporter.web.webfile import RateLimit
 from tests.web.certificates import Pki, write
 
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
@@ -33,8 +33,8 @@ GOOD = (
   min_version: TLS12
   max_version: TLS13
   prefer_server_cipher_suites: false
-  cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384]
-  curve_preferences: [CurveP256]
+  cipher_suites: []
+  curve_preferences:
 http_server_config:
   http2: false
   headers: {X-Frame-Options: deny, X-Content-Type-Options: nosniff, Strict-Transport-Security: max-age=60}
@@ -43,8 +43,6 @@ http_server_config:
     PAIR + "  min_version: TLS10\n  max_version: TLS11\n",
     PAIR + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\n",
     PAIR + "  client_auth_type: NoClientCert\n",
-    PAIR
-    + "  cipher_suites: [TLS_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384, TLS_CHACHA20_POLY1305_SHA256]\n",
 )
 
 # What promtool refuses too: the text, and what ours says.
@@ -52,8 +50,8 @@ BAD = {
     "tls_config: {}\n": ":1: tls_config: unknown key; did you mean tls_server_config?",
     "a: [\n": ":2: is not valid YAML: ",
     "[1]\n": ":1: must be a mapping, but is a list",
-    HEAD + "  cert_file: cert.pem\n": f":1: {TLS}key_file: is missing; TLS needs key_file (or key)",
-    HEAD + "  key_file: key.pem\n": f":1: {TLS}cert_file: is missing; TLS needs cert_file (or cert)",
+    HEAD + "  cert_file: cert.pem\n": f":1: {TLS}key_file: is missing; TLS needs key_file",
+    HEAD + "  key_file: key.pem\n": f":1: {TLS}cert_file: is missing; TLS needs cert_file",
     PAIR.replace("cert.pem", "absent.pem"): f":2: {TLS}cert_file: {ABSENT}",
     PAIR.replace("key.pem", "absent.pem"): f":3: {TLS}key_file: {ABSENT}",
     PAIR.replace("key.pem", "client.pem"): f":3: {TLS}key_file: does not belong to the certificate",
@@ -72,13 +70,6 @@ BAD = {
         f":5: {TLS}client_ca_file: {ABSENT}"
     ),
     PAIR + "  min_version: TLS14\n": f":4: {TLS}min_version: must be one of TLS10, TLS11, TLS12, TLS13",
-    PAIR + "  cipher_suites:\n    - TLS_RSA_WITH_RC4_128_SHA\n": (
-        f":5: {TLS}cipher_suites[0]: unknown cipher suite; Go's names of secure suites are known"
-    ),
-    PAIR + "  curve_preferences: [CurveP224]\n": (
-        f":4: {TLS}curve_preferences[0]: unknown curve; "
-        "must be one of: CurveP256, CurveP384, CurveP521, X25519"
-    ),
     "basic_auth_users:\n  alice: hunter2\n": (
         ":2: basic_auth_users.alice: is not a bcrypt hash ($2a$, $2b$ or $2y$, cost 4 to 31); "
         "make one with: htpasswd -nBC 10 '' | tr -d ':\\n'"
@@ -102,13 +93,20 @@ NOT_HERE = {
         f":4: {TLS}client_auth_type: RequireAnyClientCert asks for a certificate without checking it, "
         "which is not possible here; use RequireAndVerifyClientCert or VerifyClientCertIfGiven"
     ),
-    PAIR + "  curve_preferences: [X25519, CurveP256]\n": (
-        f":4: {TLS}curve_preferences: only one curve can be set here; name one, or leave it out for all"
-    ),
-    PAIR + "  cipher_suites: [TLS_AES_256_GCM_SHA384]\n": (
-        f":4: {TLS}cipher_suites: TLS 1.3 suites cannot be chosen singly; "
-        "name all three or none, or set max_version: TLS12"
-    ),
+    **{
+        f"{PAIR}  {key}: {value}\n": f":4: {TLS}{key}: is not supported by this exporter; {remedy}"
+        for key, value, remedy in (
+            ("cert", "canary", "write the certificate to a file, and name it as cert_file"),
+            (
+                "key",
+                "[canary]",
+                "write the key to a file that only the exporter's user can read, and",
+            ),
+            ("client_ca", "canary", "write the certificates to a file, and name it as client_ca_file"),
+            ("cipher_suites", "[canary]", "leave it out for OpenSSL's defaults, or set min_version: TLS13"),
+            ("curve_preferences", "[canary]", "leave it out for OpenSSL's defaults"),
+        )
+    },
     PAIR + "  client_allowed_sans: [a]\n": (
         f":4: {TLS}client_allowed_sans: needs client_auth_type: RequireAndVerifyClientCert, "
         "so that there is a name"
@@ -116,9 +114,9 @@ NOT_HERE = {
     PAIR + "  min_version: TLS13\n  max_version: TLS12\n": (
         f":5: {TLS}max_version: TLS12 is below min_version, TLS13; no client could connect"
     ),
-    PAIR + "  cert: x\n": f":4: {TLS}cert: is set in addition to cert_file; keep one of them",
     f"basic_auth_users:\n  'a:b': {HASH}\n": (
-        ":2: basic_auth_users.a:b: a user's name cannot hold a colon in basic authentication; choose another"
+        ":2: basic_auth_users.a:...: a user's name cannot hold a colon in basic authentication; "
+        "choose another"
     ),
     'http_server_config:\n  headers: {Content-Security-Policy: "a\\r\\nSet-Cookie: b"}\n': (
         ":2: http_server_config.headers.Content-Security-Policy: must be one line of printable ASCII, "
@@ -178,6 +176,16 @@ def test_secrets_show_nowhere(pki: Pki) -> None:
         f"{users}  bob: canary-secret\n",
         f"tls_server_config:\n  cert_file: cert.pem\n  key: |\n{inline}  max_version: x\n",
         f"{users}  : : {HASH}\n",
+        f"{users}  bob:canary-secret: {HASH}\n",
+        f"{users}  bob:canary-secret: {HASH}\n  bob:canary-secret: {HASH}\n",
+        f"{users}  bob:canary-secret: [x]\n",
+        f"{users}bob:canary-secret: {HASH}\n",
+        f"{users}basic_auth_users:canary-secret: {HASH}\n",
+        f"{users}  bob: canary-secret: {HASH}\n",
+        f"{users}  bob:canary-secret\n",
+        "basic_auth_users:\n  bob:canary-secret\n",
+        f"basic_auth_users: [bob:canary-secret: {HASH}]\n",
+        "rate_limit: {burst: canary-secret}\nhttp_server_config: {'x:canary-secret': 1}\n",
         f"{users}  alice: {HASH}\n",
         f"basic_auth_users: {HASH}\n",
         "tls_server_config:\n  cert_file: cert.pem\n  key: canary-secret\n",

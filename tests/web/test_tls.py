@@ -1,4 +1,4 @@
-"""TLS as a client meets it: versions, suites, curves, client certificates."""
+"""TLS as a client meets it: versions and client certificates."""
 
 import ssl
 import warnings
@@ -79,33 +79,6 @@ def test_versions_are_honoured(pki: Pki, bounds: str, version: str) -> None:
                 _meet(server, client)
 
 
-@pytest.mark.parametrize(("preferred", "expected"), [(True, "256-GCM-SHA384"), (False, "128-GCM-SHA256")])
-def test_cipher_suites_are_honoured(pki: Pki, preferred: bool, expected: str) -> None:
-    """With TLS 1.2 the named suites are used alone, in the server's order, or the client's if set so."""
-    suites = "[TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]"
-    text = f"{PAIR}  max_version: TLS12\n  cipher_suites: {suites}\n"
-    server = _server(pki, text + "  prefer_server_cipher_suites: false\n" * (not preferred))
-    client = _client(pki)
-    client.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384")
-    cipher = _meet(server, client).cipher()
-    assert cipher is not None
-    assert cipher[0] == f"ECDHE-ECDSA-AES{expected}"
-    client.set_ciphers("ECDHE-ECDSA-CHACHA20-POLY1305")
-    with pytest.raises(ssl.SSLError):
-        _meet(server, client)
-
-
-def test_a_curve_is_honoured(pki: Pki) -> None:
-    """A client with another curve only is turned away."""
-    server = _server(pki, PAIR + "  curve_preferences: [CurveP384]\n")
-    client = _client(pki)
-    client.set_ecdh_curve("secp384r1")
-    assert _meet(server, client).version() == "TLSv1.3"
-    client.set_ecdh_curve("prime256v1")
-    with pytest.raises(ssl.SSLError):
-        _meet(server, client)
-
-
 def test_a_certificate_of_another_authority_is_refused(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
     """One type lets in who has none, neither a wrong one; the authorities of the system are the default."""
     strict = _server(pki, PAIR + CLIENTS)
@@ -147,20 +120,6 @@ def test_only_an_allowed_name_lets_in(pki: Pki, names: str, admitted: bool) -> N
         _meet(server, _client(pki, certificate=True))
 
 
-@pytest.mark.parametrize("memory", [True, False])
-def test_everything_may_stand_in_the_file(pki: Pki, memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Certificate, key and authority may be written inline, with files in memory or without."""
-    if not memory:
-        monkeypatch.delattr("os.memfd_create", raising=False)
-    lines = ["tls_server_config:", "  client_auth_type: RequireAndVerifyClientCert"]
-    for key, name in (("cert", "cert.pem"), ("key", "key.pem"), ("client_ca", "ca.pem")):
-        content = (pki.folder / name).read_text(encoding="utf-8")
-        lines += [f"  {key}: |", *(f"    {line}" for line in content.splitlines())]
-        (pki.folder / name).unlink()
-    server = _server(pki, "\n".join(lines) + "\n")
-    assert _meet(server, _client(pki, certificate=True)).version() == "TLSv1.3"
-
-
 @pytest.mark.parametrize(("bits", "is_long"), [(2048, False), (3072, True)])
 def test_a_key_that_makes_handshakes_slow(
     pki: Pki, caplog: pytest.LogCaptureFixture, bits: int, is_long: bool
@@ -196,14 +155,3 @@ def test_garbage_between_the_marks_is_refused(pki: Pki, broken: str) -> None:
     path.write_text(f"{head}\nAAAA\n{tail}\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"web\.yml:\d: tls_server_config\..*: cannot be used: "):
         webfile.load(write(pki.folder, PAIR + CLIENTS))
-
-
-def test_a_curve_that_this_python_cannot_set(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On an older Python the error has file and line, instead of OpenSSL's message."""
-
-    def refuse(*_: object) -> None:
-        raise ssl.SSLError("unknown group")
-
-    monkeypatch.setattr(ssl.SSLContext, "set_ecdh_curve", refuse)
-    with pytest.raises(ConfigurationError, match=r"web\.yml:4: .*this Python cannot set that curve"):
-        webfile.load(write(pki.folder, PAIR + "  curve_preferences: [X25519]\n"))
