@@ -8,7 +8,7 @@ import logging
 import math
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import Counter
@@ -95,16 +95,14 @@ def _credentials(header: str) -> tuple[str, bytes] | None:
 class Passwords:
     """Checks passwords against bcrypt hashes, off the event loop, one at a time.
 
-    At cost 10 a check takes some 60 ms of CPU. The last results are cached as keyed hashes, with a random key
-    per process, so that only the first scrape pays for it, and a client that repeats a wrong password does
-    not hold up others.
+    At cost 10 a check takes some 60 ms of CPU. The last passwords that were right are kept as keyed hashes,
+    with a random key per process, so that only the first scrape pays for it.
     """
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes()
         self._right: OrderedDict[bytes, None] = OrderedDict()
-        self._wrong: OrderedDict[bytes, None] = OrderedDict()
-        self._checks: dict[bytes, asyncio.Future[bool]] = {}
+        self._checks = 0
         self._one_at_a_time = ThreadPoolExecutor(1, "password")
 
     def remembers(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool:
@@ -119,54 +117,38 @@ class Passwords:
     async def check(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool | None:
         """Return whether the password is the user's, or None, at once, if too many checks wait already.
 
-        For every name, known or not, this takes as long as for the most expensive hash.
+        For an unknown name this takes as long as for the most expensive hash: names are not disclosed.
         """
-        hashed = users.get(name)
-        ticket = self._ticket(name, hashed or _NOBODYS, password)
-        if ticket in self._wrong:
-            return False
-        if ticket not in self._checks:
-            if len(self._checks) > _MOST_WAITING:
-                return None
-            work = _comparisons(hashed, users.values())
-            check = asyncio.get_running_loop().run_in_executor(self._one_at_a_time, _fits, password, work)
-            check.add_done_callback(lambda _: self._checks.pop(ticket))
-            self._checks[ticket] = check
-        # A client that leaves must not end the check for others that wait for it.
-        right = bool(await asyncio.shield(self._checks[ticket]) and hashed)
-        results = self._right if right else self._wrong
-        results[ticket] = None
-        while len(results) > _REMEMBERED:
-            results.popitem(last=False)
+        if self._checks > _MOST_WAITING:
+            return None
+        hashed = users.get(name) or _NOBODYS % max(map(_cost, users.values()))
+        check = asyncio.get_running_loop().run_in_executor(self._one_at_a_time, _fits, password, hashed)
+        self._checks += 1
+        check.add_done_callback(self._done)
+        # Otherwise a client that leaves would have a check counted as ended that the thread still runs.
+        right = await asyncio.shield(check) and name in users
+        if right:
+            self._right[self._ticket(name, hashed, password)] = None
+            if len(self._right) > _REMEMBERED:
+                self._right.popitem(last=False)
         return right
+
+    def _done(self, _: object) -> None:
+        self._checks -= 1
 
     def _ticket(self, name: str, hashed: bytes, password: bytes) -> bytes:
         # Including the hash invalidates the entry when the password changes.
         return hmac.digest(self._key, repr((name, hashed, password)).encode(), hashlib.sha256)
 
 
-def _comparisons(hashed: bytes | None, all_hashes: Iterable[bytes]) -> list[bytes]:
-    """Return the hashes to compare with: the right one first, if there is one, then some that fit nothing.
-
-    The cost of a hash is the logarithm of its time, so those of the costs from its own to the highest take as
-    long again as the difference: 2^4 + 2^4 + 2^5 = 2^6.
-    """
-    highest = max(map(_cost, all_hashes))
-    if hashed is None:
-        return [_NOBODYS % highest]
-    return [hashed, *(_NOBODYS % cost for cost in range(_cost(hashed), highest))]
-
-
 def _cost(hashed: bytes) -> int:
     return int(hashed[4:6])
 
 
-def _fits(password: bytes, hashes: Sequence[bytes]) -> bool:
-    """Return whether the password is that of the first hash; all are compared."""
+def _fits(password: bytes, hashed: bytes) -> bool:
     import bcrypt
 
-    first, *_ = [bcrypt.checkpw(password[:_BCRYPT_BYTES], hashed) for hashed in hashes]
-    return first
+    return bcrypt.checkpw(password[:_BCRYPT_BYTES], hashed)
 
 
 class _Bucket:
