@@ -5,19 +5,27 @@ import base64
 import contextlib
 import itertools
 import multiprocessing
+import ssl
 from collections.abc import Iterator
 
 
-async def guess(port: int, number: int) -> None:
+async def guess(port: int, number: int, tls: ssl.SSLContext | None = None) -> None:
     """Try wrong passwords forever, each over its own connection."""
     for trial in itertools.count():
         with contextlib.suppress(OSError):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
             guessed = base64.b64encode(f"prom:{number} {trial}".encode()).decode()
             request = f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {guessed}\r\n\r\n"
             writer.write(request.encode())
             await reader.read(1000)
             writer.close()
+
+
+async def guess_over_tls(port: int, number: int) -> None:
+    """Try wrong passwords as `guess` does, each after a handshake."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    await guess(port, number, tls)
 
 
 async def send_half(port: int, number: int) -> None:
@@ -62,7 +70,7 @@ def _hello() -> bytes:
 
 
 HELLO = _hello()
-ATTACKS = {one.__name__: one for one in (guess, send_half, scrape, shake_hands)}
+ATTACKS = {one.__name__: one for one in (guess, guess_over_tls, send_half, scrape, shake_hands)}
 
 
 def _attack(kind: str, port: int, connections: int) -> None:

@@ -47,7 +47,7 @@ hooks: [{name: note, command: ["true"]}]
 tracing: {enabled: true}
 """
 _ATTACKERS = 140  # of each kind
-_CLIENTS = {False: ("scrape", "send_half"), True: ("shake_hands", "guess")}  # by whether it has TLS
+_CLIENTS = {False: ("scrape", "send_half"), True: ("shake_hands", "guess_over_tls")}  # by whether it has TLS
 
 
 @functools.cache
