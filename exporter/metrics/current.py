@@ -110,11 +110,11 @@ class EventCollector(_Collector):
     def version(self) -> object:
         """Return a value that equals an earlier one if the samples are the same."""
         snapshot = self.snapshot()
-        return snapshot.current, snapshot.all_events, snapshot.resources
+        return snapshot.current, snapshot.all_events, snapshot.resources, snapshot.instance
 
     def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         shown = _shown(snapshot)
-        yield from _info(shown)
+        yield from _info(shown, snapshot.instance or "")
         yield from _numbers(shown)
         if snapshot.resources:
             yield from _resources(shown)
@@ -192,16 +192,24 @@ def _pending(snapshot: Snapshot) -> GaugeMetricFamily:
     )
 
 
-def _info(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
+def _info(shown: Iterable[Life], instance: str) -> Iterator[GaugeMetricFamily]:
     names = ("event_id", "event_type", "event_status", "event_source", "resource_type")
     return _in_parts(
         "event_info",
         "Properties of an event in the latest document; always 1.",
         (
-            ((*(getattr(t.event, name) for name in names), _label(t.event.description), str(t.target)), 1)
+            (
+                (
+                    *(getattr(t.event, name) for name in names),
+                    _label(t.event.description),
+                    str(t.target),
+                    instance,
+                ),
+                1,
+            )
             for t in shown
         ),
-        [*names, "description", "target"],
+        [*names, "description", "target", "instance_name"],
     )
 
 

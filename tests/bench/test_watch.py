@@ -321,6 +321,7 @@ def test_a_reload_may_name_the_vm(build: Build) -> None:
         bench.advance(400)
         assert bench.metric("degraded", reason="instance_unknown") == (0 if name else 1)
         assert bench.metric("pending", target="self") == 1
+        assert bench.metric("event_info", instance_name=name) == 1
     bench.simulator.set_fault(None)
     bench.advance(10)
     assert (bench.api("problems"), bench.metric("pending", target="other")) == ([], 1)

@@ -13,8 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter import __version__
 from exporter.errors import PollOutcome
 from exporter.health import DegradedReason, Health
-from exporter.metrics import SnapshotCollector
+from exporter.metrics import ApprovalOutcome, SnapshotCollector
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target, trace_id
+from exporter.model.jobs import HookOutcome
+from exporter.model.messages import Outcome
 from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
 from tests.bench import Build
@@ -24,6 +26,11 @@ from tests.clocks import NOW, HandClock
 ALL = "metrics: {events: all, resources: true}"
 ODD = ['"', "\\", "\n", "\r\n", "\0", "\u2028", "\x1b[2J", "{}=,", "\U0001f600", "\ud800", "# EOF\n"]
 EVENT = {"event_id": FREEZE_ID, "event_type": "Freeze"}
+WORK = """
+approval: {rules: [{name: a, action: hold}]}
+hooks: [{name: a, command: [a]}]
+notifications: {targets: [{name: a, url: 'json://receiver.test'}]}
+"""
 STARTED = {"EventStatus": "Started", "NotBefore": ""}
 
 
@@ -88,7 +95,7 @@ def test_an_event_has_series_while_it_is_listed(build: Build) -> None:
     assert bench.metric("event_info") is None
     bench.restart(ALL)
     info = {"event_status": "Scheduled", "event_source": "Platform", "resource_type": "VirtualMachine"}
-    told = {"target": "other", "description": "Virtual machine is being paused."}
+    told = {"target": "other", "description": "Virtual machine is being paused.", "instance_name": "WestNO_0"}
     assert bench.metric("event_info", **EVENT, **info, **told) == 1
     bench = build(ALL)
     bench.show(raw_event())
@@ -166,8 +173,25 @@ def test_what_is_to_be_expected_begins_at_zero(build: Build) -> None:
     assert [zeros("transitions_total", transition=name) for name in rare] == [1, 0, 0]
     text = bench.request("/metrics")[1]
     assert sum(line.startswith("azure_scheduled_events_") for line in text.splitlines()) == 209
-    bench.reload("approval: {rules: [{name: a, action: hold}]}\nhooks: [{name: a, command: [a]}]")
+    bench.reload(WORK)
     assert [zeros("transitions_total", transition=name) for name in rare] == [1, 5, 5]
+
+
+def test_counters_of_what_is_configured_begin_at_zero(build: Build) -> None:
+    """`increase` sees the first failure of each hook, rule and target, also of those that a reload adds."""
+    bench = build()
+    expected = [("hooks_total", "hook", outcome.value) for outcome in HookOutcome]
+    expected += [("approvals_total", "rule", outcome.value) for outcome in ApprovalOutcome]
+    expected += [("notifications_total", "target", outcome.value) for outcome in Outcome]
+
+    def counted() -> set[float | None]:
+        return {bench.metric(name, **{label: "a"}, outcome=outcome) for name, label, outcome in expected}
+
+    assert counted() == {None}
+    bench.reload(WORK)
+    assert counted() == {0}
+    bench.restart()
+    assert counted() == {0}
 
 
 def test_forms_of_a_scrape(build: Build) -> None:
