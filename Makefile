@@ -50,7 +50,7 @@ help:
 	@echo "make test-kubernetes  the drain and the Helm chart against a real API server, which Go builds in 11 CPU minutes"
 	@echo "make test-pacemaker  the hook for Pacemaker in a cluster of one node, in a Debian that systemd boots"
 	@echo "make renderings    render the Helm chart as the tests look at it"
-	@echo "make alerts        write the rules from the mixin"
+	@echo "make alerts        write the rules for Azure Monitor from the rule files"
 	@echo "make dashboards    write the dashboards from their description"
 	@echo "make golden        write the messages of all transitions anew; read the difference"
 	@echo "make pictures      and draw them, the page and a message, for docs/images"
@@ -172,7 +172,7 @@ package: $(VENV)/.dev
 	$(BIN)/twine check --strict dist/*
 
 alerts: $(VENV)/.dev
-	$(BIN)/python -m scripts.mixin
+	$(BIN)/python -m scripts.alerts
 
 dashboards: $(VENV)/.dev
 	$(BIN)/python -m dashboards.build

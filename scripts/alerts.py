@@ -1,4 +1,7 @@
-"""The alerting rules as data, and checks of rules, runbooks and promtool tests for `scripts.checks`."""
+"""The alerting rules as data: checks for `scripts.checks`, and a copy for Azure Monitor.
+
+``python -m scripts.alerts`` writes `alerts/azure-monitor.rule-groups.json`.
+"""
 
 import json
 import re
@@ -9,27 +12,25 @@ from typing import Any
 
 import yaml
 
-from exporter.cli import main
+from exporter.cli import main as program
 from exporter.health import DegradedReason
 from exporter.model.events import EVENT_TYPES
 from scripts.project import ROOT
 
 Json = dict[str, Any]
 ALERTS = ROOT / "alerts"
-RULE_FILES = (ALERTS / "scheduled-events.rules.yml", ALERTS / "inhibition.rules.yml")
+RULE_FILES = (ALERTS / "events.rules.yml", ALERTS / "exporter.rules.yml")
+RULE_GROUPS = ALERTS / "azure-monitor.rule-groups.json"
 PROMTOOL_TESTS = sorted((ALERTS / "tests").glob("*.yml"))
 RUNBOOKS = {file.stem: file.read_text() for file in sorted((ALERTS / "runbooks").iterdir())}
-# It only tells Alertmanager what to inhibit.
-INHIBITOR = "ScheduledEventInhibitor"
 # Silences and routes of users go by these names.
 NAMES = [
-    *("ScheduledEventPending", "ScheduledEventImminent", "ScheduledEventRescheduled"),
-    *("ScheduledEventStarted", "ScheduledEventOverrun", "ScheduledEventsConcurrent", "ScheduledEventsMany"),
-    *("ScheduledEventHookFailed", "ScheduledEventUnannouncedPause"),
-    *("ScheduledEventsBlind", "ScheduledEventsPollStale", "ScheduledEventsClockSkew"),
-    *("ScheduledEventsExporterDown", "ScheduledEventNotificationsFailing", "ScheduledEventMessagesLost"),
-    *("ScheduledEventApprovalsFailing", "ScheduledEventsReloadFailed", "ScheduledEventsDegraded"),
-    "ScheduledEventsNoExporter",
+    *("ScheduledEventPending", "ScheduledEventImminent", "ScheduledEventStarted", "ScheduledEventOverrun"),
+    *("ScheduledEventsConcurrent", "ScheduledEventsMany"),
+    *("ScheduledEventsBlind", "ScheduledEventsPollStale", "ScheduledEventsExporterDown"),
+    *("ScheduledEventsNoExporter", "ScheduledEventsDegraded", "ScheduledEventsReloadFailed"),
+    *("ScheduledEventsClockSkew", "ScheduledEventNotificationsFailing", "ScheduledEventMessagesLost"),
+    *("ScheduledEventApprovalsFailing", "ScheduledEventHookFailed", "ScheduledEventUnannouncedPause"),
 ]
 # What a reader puts in the place of a word in capitals, and the label that it is the value of.
 PLACES = {
@@ -44,12 +45,18 @@ _JOB = "azure-scheduled-events-exporter"
 _ADDRESS = f"https://github.com/{_JOB}/{_JOB}/blob/main/alerts/runbooks/"
 _HEADINGS = ("## What to check\n", "## What to do\n", "## How to silence\n")
 _UNITS = {"h": 3600, "m": 60, "s": 1}
+# An engineer is to read both files in ten minutes.
+_MOST_LINES, _MOST_LINES_OF_AN_EXPRESSION = 350, 12
+
+
+def groups(*files: Path) -> list[Json]:
+    """Return the groups of rule files, by default of all that are shipped."""
+    return [group for file in files or RULE_FILES for group in yaml.safe_load(file.read_text())["groups"]]
 
 
 def rules(*files: Path) -> list[Json]:
     """Return the rules of rule files, by default of all that are shipped."""
-    read = [yaml.safe_load(file.read_text()) for file in files or RULE_FILES]
-    return [rule for file in read for group in file["groups"] for rule in group["rules"]]
+    return [rule for group in groups(*files) for rule in group["rules"]]
 
 
 def alerts(*files: Path) -> dict[str, Json]:
@@ -65,15 +72,12 @@ def commands(text: str, program: str) -> list[list[str]]:
 
 def problems() -> Iterator[str]:
     """Yield what is wrong with rules, runbooks and promtool tests."""
-    if list(alerts(RULE_FILES[0])) != NAMES or list(alerts(RULE_FILES[1])) != [INHIBITOR]:
+    if list(alerts()) != NAMES:
         yield "alerts: they are not those that users know, in that order"
     listed = re.findall(r"^\| `(Scheduled\w+)` \|", (ALERTS / "README.md").read_text(), re.MULTILINE)
     if listed != NAMES:
         yield "alerts/README.md: the table does not have the alerts in their order"
-    if rules()[0] != {"record": "azure_scheduled_events:job", "expr": "vector(1)", "labels": {"job": _JOB}}:
-        yield "alerts: the job is not recorded by the first rule"
-    if _JOB in json.dumps([rule["expr"] for rule in rules()]):
-        yield "alerts: the job is named in more than one place"
+    yield from _size()
     known = alerts()
     for name in RUNBOOKS.keys() ^ known.keys():
         yield f"{name}: there is no such alert, or no runbook for it"
@@ -82,7 +86,24 @@ def problems() -> Iterator[str]:
         found = (*_alert(name, known[name], cases), *_runbook(name), *_silence(name, cases))
         yield from (f"{name}: {problem}" for problem in found)
     yield from _words()
-    yield from _rule_groups(known)
+    if RULE_GROUPS.read_text() != rule_groups():
+        yield f"{RULE_GROUPS.name}: run make alerts"
+
+
+def _size() -> Iterator[str]:
+    texts = [file.read_text() for file in RULE_FILES]
+    if sum(text.count("\n") for text in texts) > _MOST_LINES:
+        yield f"alerts: the rules have more than {_MOST_LINES} lines"
+    if [rule["record"] for rule in rules() if "record" in rule] != ["azure_scheduled_events:event"]:
+        yield "alerts: there is more, or less, than one recording rule"
+    if "".join(texts).count(f'"{_JOB}"') != 1:
+        yield "alerts: the job is not named in one place"
+    for rule in rules():
+        name = rule.get("alert", rule.get("record"))
+        if rule["expr"].strip().count("\n") >= _MOST_LINES_OF_AN_EXPRESSION:
+            yield f"{name}: the expression has more than {_MOST_LINES_OF_AN_EXPRESSION} lines"
+        if "query" in str(rule.get("annotations")):
+            yield f"{name}: a template runs a query"
 
 
 def _cases() -> Iterator[tuple[str, Json]]:
@@ -107,9 +128,8 @@ def _alert(name: str, alert: Json, cases: list[tuple[str, Json]]) -> Iterator[st
     stories: dict[str, list[tuple[int, str]]] = {}
     for test, case in cases:
         if case["alertname"] == name:
-            parts = re.findall(r"(\d+)([hms])", case["eval_time"])
-            at = sum(int(number) * _UNITS[unit] for number, unit in parts)
-            stories.setdefault(test, []).append((at, "F" if case["exp_alerts"] else "q"))
+            told = "F" if case["exp_alerts"] else "q"
+            stories.setdefault(test, []).append((_seconds(case["eval_time"]), told))
     if not any(re.search("q.*F.*q", "".join(one for _, one in sorted(story))) for story in stories.values()):
         yield "no promtool test in which it is quiet, fires and resolves"
 
@@ -119,15 +139,13 @@ def _runbook(name: str) -> Iterator[str]:
     if not text.startswith(f"# {name}\n") or not all(heading in text for heading in _HEADINGS):
         yield "the runbook has other headings"
     for _, subcommand, *rest in commands(text, _JOB):
-        known = {option for parameter in main.commands[subcommand].params for option in parameter.opts}
+        known = {option for parameter in program.commands[subcommand].params for option in parameter.opts}
         unknown = {word for word in rest if word.startswith("--")} - known
         yield from (f"the runbook has the unknown flag {flag}" for flag in unknown)
 
 
 def _silence(name: str, cases: list[tuple[str, Json]]) -> Iterator[str]:
     """Yield silences by labels that the alert does not have, which would match nothing."""
-    if name == INHIBITOR:
-        return
     (command,) = (one for one in commands(RUNBOOKS[name], "amtool") if one[1:3] == ["silence", "add"])
     matchers = dict(word.split("=") for word in command[3:] if not word.startswith("-"))
     for labels in _firing(name, cases):
@@ -147,24 +165,108 @@ def _words() -> Iterator[str]:
         yield "ScheduledEventPending: the runbook has other types of events"
 
 
-def _rule_groups(known: Json) -> Iterator[str]:
-    """Compare the rule groups for Azure Monitor with its limits.
+# Azure Monitor's severities, from 0 to 4.
+_SEVERITIES = {"critical": 0, "warning": 2, "info": 3}
+_PARAMETERS: Json = {
+    "workspaceId": {
+        "type": "string",
+        "metadata": {"description": "Resource id of the Azure Monitor workspace."},
+    },
+    "actionGroupId": {
+        "type": "string",
+        "defaultValue": "",
+        "metadata": {"description": "Resource id of the action group to notify; none if empty."},
+    },
+    "location": {
+        "type": "string",
+        "defaultValue": "[resourceGroup().location]",
+        "metadata": {"description": "Location of the rule groups: that of the workspace."},
+    },
+}
+_ACTIONS = (
+    "[if(empty(parameters('actionGroupId')), createArray(),"
+    " createArray(createObject('actionGroupId', parameters('actionGroupId'))))]"
+)
 
-    Source: the REST reference of `Microsoft.AlertsManagement/prometheusRuleGroups`, version 2023-03-01.
+
+def rule_groups() -> str:
+    """Return the rules as a template for Azure Resource Manager.
+
+    Source: the REST reference of `Microsoft.AlertsManagement/prometheusRuleGroups`, version 2023-03-01: at
+    most 20 rules a group, evaluated every one to fifteen minutes. The severity of a rule is a number, so an
+    alert whose severity goes by the type of event becomes several.
     """
-    file = ALERTS / "azure-monitor.rule-groups.json"
-    for group in json.loads(file.read_text())["resources"]:
-        interval, found = group["properties"]["interval"], group["properties"]["rules"]
-        is_one = group["type"] == "Microsoft.AlertsManagement/prometheusRuleGroups"
-        if not is_one or len(found) > 20 or not re.fullmatch("PT([1-9]|1[0-5])M", interval):
-            yield f"{file.name}: group {group['name']}: type, number of rules or interval is not allowed"
-        if re.search(r"[:@/#{}%&+*<>?]", group["name"]):
-            yield f"{file.name}: group {group['name']}: the name is not allowed"
-        for rule in found:
-            is_valid = rule["severity"] in range(5) and re.fullmatch(r"PT\d+M", rule.get("for", "PT1M"))
-            # Texts are filled in from labels; Azure Monitor does not evaluate queries in them.
-            plain = "query" not in "".join(rule["annotations"].values())
-            if not is_valid or not plain or rule["actions"] != "[variables('actions')]":
-                yield f"{file.name}: {rule['alert']} is not valid"
-            if rule["alert"] not in known:
-                yield f"{file.name}: {rule['alert']} has no runbook"
+    found = {
+        "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+        "contentVersion": "1.0.0.0",
+        "parameters": _PARAMETERS,
+        "variables": {"actions": _ACTIONS},
+        "resources": [_group(group) for group in groups()],
+    }
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _group(group: Json) -> Json:
+    return {
+        "type": "Microsoft.AlertsManagement/prometheusRuleGroups",
+        "apiVersion": "2023-03-01",
+        "name": group["name"],
+        "location": "[parameters('location')]",
+        "properties": {
+            "scopes": ["[parameters('workspaceId')]"],
+            "enabled": True,
+            "interval": "PT1M",
+            "rules": [converted for rule in group["rules"] for converted in _convert(rule)],
+        },
+    }
+
+
+def _convert(rule: Json) -> Iterator[Json]:
+    # What was recorded in one evaluation can be read in the next.
+    expression = " ".join(rule["expr"].split()).replace("[20s]", "[2m]")
+    if "record" in rule:
+        yield {"record": rule["record"], "enabled": True, "expression": expression}
+        return
+    for severity, matcher in _severities(rule):
+        minutes = -(-_seconds(rule.get("for", "0s")) // 60)
+        yield {
+            "alert": rule["alert"],
+            "enabled": True,
+            "expression": expression.replace(
+                "azure_scheduled_events:event{", f"azure_scheduled_events:event{{{matcher}"
+            ),
+            **({"for": f"PT{minutes}M"} if minutes else {}),
+            "severity": _SEVERITIES[severity],
+            "labels": rule.get("labels", {}),
+            "annotations": rule["annotations"],
+            "resolveConfiguration": {"autoResolved": True, "timeToResolve": "PT1M"},
+            "actions": "[variables('actions')]",
+        }
+
+
+def _severities(rule: Json) -> Iterator[tuple[str, str]]:
+    """Yield the severities that a rule can have, each with a matcher for its types of events."""
+    if "labels" in rule:
+        # A template, of what is only advised, gives warnings.
+        severity = rule["labels"]["severity"]
+        yield (severity if severity in _SEVERITIES else "warning"), ""
+        return
+    given = re.findall(r'"severity", "(\w+)", "(\w*)", "([^"]*)"', rule["expr"])
+    special = {types: severity for severity, label, types in given if label}
+    *_, other = (severity for severity, label, _ in given if not label)
+    yield other, f'event_type!~"{"|".join(special)}", ' if special else ""
+    for types, severity in special.items():
+        yield severity, f'event_type=~"{types}", '
+
+
+def _seconds(duration: str) -> int:
+    return sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+)([hms])", duration))
+
+
+def main() -> None:
+    """Write the rules for Azure Monitor."""
+    RULE_GROUPS.write_text(rule_groups(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

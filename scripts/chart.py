@@ -11,6 +11,7 @@ import yaml
 
 from exporter import __version__
 from exporter.cli import main as program
+from scripts.alerts import RULE_FILES
 from scripts.project import ROOT
 from scripts.renderings import CHART, KUBERNETES, VALUES, is_current, rendering, values_table
 
@@ -53,8 +54,8 @@ def _project() -> Claims:
     versions = {described["version"], described["appVersion"]}
     yield "Chart.yaml has the version of the program", versions == {__version__}
     yield "values.yaml has the image that release.yml publishes", described["home"] == home
-    for source in (ROOT / "alerts" / "scheduled-events.rules.yml", *ROOT.glob("dashboards/*.json")):
-        copy = CHART / "files" / source.name.removeprefix("scheduled-events.")
+    for source in (*RULE_FILES, *ROOT.glob("dashboards/*.json")):
+        copy = CHART / "files" / source.name
         # A copy of the text of a link would be rendered as it is.
         yield f"files/{copy.name} leads to {source.name}", copy.read_bytes() == source.read_bytes()
     yield "renderings are current: run make renderings", all(map(is_current, VALUES))
@@ -149,6 +150,8 @@ def _monitors() -> Claims:
         yield f"{kind} has the job", labels[spec["jobLabel"]] == "azure-scheduled-events-exporter"
         yield f"{kind} has the port", endpoint["port"] == "metrics"
         yield f"{kind} does not name pods", dropped in endpoint["relabelings"]
+        named = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}
+        yield f"{kind} names the Node as instance", named in endpoint["relabelings"]
         yield f"{kind} has limits where Azure needs them", ("labelLimit" in spec) is (kind == "PodMonitor")
 
 

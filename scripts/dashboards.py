@@ -14,7 +14,7 @@ from dashboards.source.frame import JOB
 Json = dict[str, Any]
 COLUMNS = 24
 CHOSEN = {"type": "prometheus", "uid": "${datasource}"}
-PLACES = {"resource_group", "scale_set", "zone"}
+KEPT = {"datasource", "job", "cluster"}
 
 
 def problems() -> Iterator[str]:
@@ -54,7 +54,7 @@ def _variables(board: Json) -> Iterator[str]:
     used = set(
         re.findall(r"\$([a-z_]\w*)", " ".join(re.findall(r'"expr": "(.*?)(?<!\\)"', json.dumps(board))))
     )
-    used |= {"datasource", "job", "instance", *PLACES}
+    used |= {"instance", *KEPT}
     missing = {name for name in used if not name.startswith("__")} - variables.keys()
     yield from (f"variable {name} is not defined" for name in sorted(missing))
     if variables["job"]["current"]["value"] != [JOB]:
@@ -66,8 +66,8 @@ def _links(board: Json, uids: set[str]) -> Iterator[str]:
     if linked != uids - {board["uid"]}:
         yield "does not link to all other dashboards"
     for url in re.findall(r'"url": "(/d/[^"]+)"', json.dumps(board)):
-        if PLACES - set(re.findall(r"\$\{(\w+):queryparam\}", url)):
-            yield f"the selected places are lost by the link {url}"
+        if KEPT - set(re.findall(r"\$\{(\w+):queryparam\}", url)):
+            yield f"the selected job is lost by the link {url}"
     yield from (f"no dashboard {uid}" for uid in set(re.findall(r'"/d/([\w-]+)', json.dumps(board))) - uids)
 
 

@@ -74,7 +74,8 @@ def test_assets_are_the_same_from_a_wheel_and_a_checkout(unpacked: Path, tmp_pat
     found = contents(tmp_path / "wheel")
     assert found == contents(tmp_path / "checkout")
     assert {
-        "alerts/scheduled-events.rules.yml",
+        "alerts/events.rules.yml",
+        "alerts/templates/scheduled-events.tmpl",
         "dashboards/fleet.json",
         "deploy/exporter.yml",
         "deploy/systemd/azure-scheduled-events-exporter.service",

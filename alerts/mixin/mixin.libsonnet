@@ -1,24 +1,13 @@
-// A monitoring mixin, for mixtool and for jsonnet: prometheusRules, prometheusAlerts and grafanaDashboards.
-(import 'config.libsonnet') +
-(import 'recording.libsonnet') +
-(import 'alerts.libsonnet') +
-(import 'dashboards.libsonnet') +
+// A monitoring mixin, for mixtool and jsonnet 0.18 or newer. The rules are written as YAML, the dashboards as JSON.
 {
-  local group(name, interval, rules) = { name: 'azure-scheduled-events' + name, interval: interval, rules: rules },
-  // Alerts about events read what is recorded just before in the same group: in a group of their own, they would read it
-  // up to an evaluation later.
   prometheusAlerts+:: {
-    groups+: [
-      group('-vms', $._config.exporterInterval, $.vmRules),
-      group('', $._config.eventInterval, $.eventRules + $.eventAlerts),
-      group('-exporters', $._config.exporterInterval, $.exporterRules),
-    ],
+    groups+:
+      std.parseYaml(importstr '../events.rules.yml').groups
+      + std.parseYaml(importstr '../exporter.rules.yml').groups,
   },
-  prometheusRules+:: {
-    groups+: [group('-history', '1m', $.historyRules)],
-  },
-  // Only with alertmanager.example.yml.
-  inhibitionAlerts+:: {
-    groups+: [group('-inhibition', $._config.eventInterval, $.inhibitionRules)],
+  grafanaDashboards+:: {
+    'fleet.json': import '../../dashboards/fleet.json',
+    'instance.json': import '../../dashboards/instance.json',
+    'exporter.json': import '../../dashboards/exporter.json',
   },
 }

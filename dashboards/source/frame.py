@@ -20,11 +20,10 @@ from grafana_foundation_sdk.models.dashboard import Dashboard as Built
 from grafana_foundation_sdk.models.dashboard import Panel as BuiltPanel
 
 from dashboards.source import style
-from dashboards.source.promql import PLACES, PREFIX, RECORDED, Scope
+from dashboards.source.promql import PREFIX, STARTED, Scope
 from dashboards.source.queries import DATASOURCE
-from scripts.mixin import evaluate
 
-JOB: str = evaluate("mixin._config.jobs[0]")
+JOB = "azure-scheduled-events-exporter"
 FLEET, INSTANCE, EXPORTER = "azse-fleet", "azse-instance", "azse-exporter"
 """The uids of the dashboards, by which they link to one another."""
 
@@ -39,11 +38,8 @@ PanelBuilder = Builder[BuiltPanel]
 
 def vm_link(label: str) -> str:
     """Lead to the dashboard of the VM that a row of a table names in the column ``label``."""
-    keep = (
-        "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "job", "cluster", *PLACES))
-        + "&${__url_time_range}"
-    )
-    return f"/d/{INSTANCE}?{keep}&var-instance=${{__data.fields.{label}}}"
+    keep = "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "job", "cluster"))
+    return f"/d/{INSTANCE}?{keep}&${{__url_time_range}}&var-instance=${{__data.fields.{label}}}"
 
 
 class Frame:
@@ -65,7 +61,7 @@ class Frame:
             .time("now-1h" if uid == EXPORTER else "now-24h", "now")
             .refresh("30s")
             .version(1)
-            .variables(_variables(one=scope.one, typed=typed, placed=uid != EXPORTER))
+            .variables(_variables(one=scope.one, typed=typed))
             .annotations(_annotations(scope) if typed else [])
             .links([_link(uid, other) for other in _TITLES if other != uid])
         )
@@ -110,13 +106,8 @@ class _Ready(Builder[BuiltPanel]):
 
 def _link(here: str, there: str) -> dashboard.DashboardLink:
     # The VM goes along only where both dashboards can show a single one.
-    names = [
-        "datasource",
-        "job",
-        "cluster",
-        *PLACES,
-        *(["instance"] if (here, there) == (INSTANCE, EXPORTER) else []),
-    ]
+    names = ["datasource", "job", "cluster"]
+    names += ["instance"] if (here, there) == (INSTANCE, EXPORTER) else []
     names += ["event_type"] if EXPORTER not in (here, there) else []
     query = "&".join(f"${{{name}:queryparam}}" for name in names)
     return (
@@ -129,20 +120,13 @@ def _link(here: str, there: str) -> dashboard.DashboardLink:
     )
 
 
-def _variables(*, one: bool, typed: bool, placed: bool) -> list[Builder[VariableModel]]:
+def _variables(*, one: bool, typed: bool) -> list[Builder[VariableModel]]:
     datasource = dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
     job = _query("job", "Job", f"label_values({PREFIX}up, job)").multi(True)
     job = job.current(VariableOption(selected=True, text=[JOB], value=[JOB]))
-    # A dashboard that is not about places still hands them on to the others.
-    hide = VariableHide.DONT_HIDE if placed else VariableHide.HIDE_VARIABLE
     cluster = _all(_query("cluster", "Cluster", f'label_values({PREFIX}up{{job=~"$job"}}, cluster)'))
-    chosen, places = 'job=~"$job",cluster=~"$cluster"', []
-    for name in PLACES:
-        label = name.replace("_", " ").capitalize()
-        places.append(_all(_query(name, label, f"label_values({RECORDED}vm{{{chosen}}}, {name})")).hide(hide))
-        chosen += f',{name}=~"${name}"' if placed else ""
-    vms = f"{RECORDED}vm{{{chosen}}}" if placed else f"{PREFIX}up{{{chosen}}}"
-    instance = _query("instance", "VM", f"label_values({vms}, instance)")
+    chosen = 'job=~"$job",cluster=~"$cluster"'
+    instance = _query("instance", "VM", f"label_values(up{{{chosen}}}, instance)")
     event_type = _query("event_type", "Type", f'label_values({PREFIX}pending{{job=~"$job"}}, event_type)')
     filters = dashboard.AdHocVariable("filters").label("Labels").datasource(DATASOURCE)
     filters = filters.description("Any other label of your targets, such as namespace or team.")
@@ -150,7 +134,6 @@ def _variables(*, one: bool, typed: bool, placed: bool) -> list[Builder[Variable
         datasource.hide(VariableHide.DONT_HIDE),
         job,
         cluster,
-        *places,
         instance if one else _all(instance),
         *([_all(event_type)] if typed else []),
         filters,
@@ -175,23 +158,17 @@ def _all(variable: dashboard.QueryVariable) -> dashboard.QueryVariable:
 
 
 def _annotations(scope: Scope) -> list[Builder[AnnotationQuery]]:
-    """Mark each event's beginning and start where they happened, and its end a minute or two later."""
+    """Mark when each event was first seen, and when it started."""
     by = "by (event_id, event_type)"
-    first_seen = scope.metric("event_first_seen_timestamp_seconds")
-    seen = f"1000 * min {by} ({first_seen if scope.one else scope.known(first_seen)})"
-    # A start that is assumed is negative.
-    started = f"1000 * min {by} ({scope.recorded('vm_event_started')} > 0)"
-    ends = f"group by (event_id, event_type, transition) ({scope.recorded('vm_event_ended')})"
+    seen = f"1000 * min {by} ({scope.metric('event_first_seen_timestamp_seconds')})"
+    started = f"1000 * min {by} ({scope.event(STARTED)} > 0)"
     return [
-        _annotation("Scheduled", style.NOTICE, seen, "{{event_type}} first seen", at_value=True),
-        _annotation("Started", style.ALARM, started, "{{event_type}} started", at_value=True),
-        _annotation("Ended", style.CALM, ends, "{{event_type}} {{transition}}", at_value=False),
+        _annotation("First seen", style.NOTICE, seen, "{{event_type}} first seen"),
+        _annotation("Started", style.ALARM, started, "{{event_type}} started"),
     ]
 
 
-def _annotation(
-    name: str, color: str, expression: str, title: str, *, at_value: bool
-) -> dashboard.AnnotationQuery:
+def _annotation(name: str, color: str, expression: str, title: str) -> dashboard.AnnotationQuery:
     # Grafana 12 asks the target; those before it ask the expression beside it.
     target = prometheus.Dataquery().datasource(DATASOURCE).expr(expression).ref_id("Anno")
     target = target.interval(_ANNOTATION_STEP).range()
@@ -206,6 +183,6 @@ def _annotation(
         .text_format("{{event_id}}")
         .tag_keys("event_type")
         .step(_ANNOTATION_STEP)
-        .use_value_for_time(at_value)
+        .use_value_for_time(True)
         .enable(True)
     )

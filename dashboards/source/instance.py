@@ -8,15 +8,15 @@ from dashboards.source import style
 from dashboards.source.frame import INSTANCE, Frame, PanelBuilder
 from dashboards.source.panels import About, columns, lines, numbers, timeline
 from dashboards.source.promql import (
+    NOT_STARTED,
     Scope,
     announced,
-    grew,
     mean,
     quantile,
     rises,
-    since_last,
     states,
     status,
+    watch,
     whole,
 )
 from dashboards.source.queries import Query, Shape
@@ -24,7 +24,6 @@ from dashboards.source.tables import Column, table_of
 
 _SCOPE = Scope(one=True)
 _NO_EXPORTER = "the exporter of this VM is not scraped"
-_URGENT = {-1e9: style.ALARM, 300: style.NOTICE, 900: "yellow", 3600: style.CALM}
 
 
 def instance() -> Dashboard:
@@ -52,7 +51,7 @@ def _state() -> PanelBuilder:
         "none",
     )
     meanings = style.STATES | {0: ("in service", style.CALM)}
-    state = f"max{status(_SCOPE)} or min({_SCOPE.recorded('vm')} - 1)"
+    state = f"max{status(_SCOPE)} or max{watch(_SCOPE)} - 1"
     query = Query(state, shape=Shape.NOW)
     steps: dict[float, str] = {0: style.CALM, 1: style.NOTICE, 2: style.ALARM}
     return numbers(about, [query], steps=steps, below=style.UNKNOWN, mappings=style.words(meanings))
@@ -65,8 +64,8 @@ def _left() -> PanelBuilder:
         "nothing announced",
         "s",
     )
-    left = f"min({_SCOPE.not_before()} - time())"
-    return numbers(about, [Query(left, shape=Shape.NOW)], steps=_URGENT, decimals=0)
+    left = f"min({_SCOPE.event(NOT_STARTED)} > 0) - time()"
+    return numbers(about, [Query(left, shape=Shape.NOW)], steps=style.URGENT, decimals=0)
 
 
 def _announced() -> PanelBuilder:
@@ -104,11 +103,13 @@ def _events() -> PanelBuilder:
     others = _SCOPE.metric("event_info", 'target="other"')
     begun_there = _SCOPE.metric("event_info", 'target="other"', 'event_status="Started"')
     state = f"{status(_SCOPE)} or 2 * {begun_there} or {others}"
-    not_before = _SCOPE.not_before()
-    begun, pause = (
-        _SCOPE.listed(f"event_{name}") for name in ("started_timestamp_seconds", "duration_seconds")
+    listed, begun, pause = (
+        _SCOPE.metric(f"event_{name}")
+        for name in ("not_before_timestamp_seconds", "started_timestamp_seconds", "duration_seconds")
     )
-    text = f"max by (event_id, target, description) ({_SCOPE.listed('event_info')} or {others})"
+    # That of a VM that is down is recorded.
+    not_before = f"({listed} or on (event_id) {_SCOPE.event(NOT_STARTED)} > 0)"
+    text = f"max by (event_id, target, description) ({_SCOPE.metric('event_info')})"
     about = About(
         "Events now",
         "What Azure lists for this VM; with metrics.events: all in the exporter's configuration, also what"
@@ -121,7 +122,9 @@ def _events() -> PanelBuilder:
             Column("Type", "event_type", width=100),
             Column("Status", "", f"max {event} ({state})", width=105, states=style.STATES),
             Column("Hits", "target", width=70),
-            Column("Time left", "", f"min {by} ({not_before} - time())", "s", 100, decimals=0, steps=_URGENT),
+            Column(
+                "Time left", "", f"min {by} ({not_before} - time())", "s", 100, decimals=0, steps=style.URGENT
+            ),
             Column("NotBefore", "", f"1000 * min {by} ({not_before})", "dateTimeAsIso", 165),
             Column("Started", "", f"1000 * min {by} ({begun})", "dateTimeAsIso", 165),
             Column("Announced pause", "", f"max {by} ({pause})", "s", 140),
@@ -131,6 +134,7 @@ def _events() -> PanelBuilder:
             Column("Text", "", text, hidden=True),
         ],
         sort="Status",
+        descending=True,
         then="Time left",
     )
 
@@ -177,8 +181,8 @@ def _pauses() -> PanelBuilder:
         " event off its list.",
         _NO_EXPORTER,
     )
-    pauses = grew(_SCOPE.metric("observed_pause_seconds_count"))
-    started = grew(_SCOPE.metric("transitions_total", 'transition="started"'))
+    pauses = f"increase({_SCOPE.metric('observed_pause_seconds_count')}[$__range])"
+    started = f"""increase({_SCOPE.metric("transitions_total", 'transition="started"')}[$__range])"""
     return table_of(
         about,
         [
@@ -202,7 +206,7 @@ def _unannounced() -> PanelBuilder:
         " exporter has the durations.",
         _NO_EXPORTER,
     )
-    return columns(about, [Query(since_last(counted, "instance"), "pauses")])
+    return columns(about, [Query(whole(counted, "instance"), "pauses")])
 
 
 def _transitions() -> PanelBuilder:

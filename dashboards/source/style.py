@@ -25,12 +25,18 @@ STATES = {
 }
 """How the values of `promql.states` and `promql.status` read."""
 
+STATUSES = {"Scheduled": ("Scheduled", NOTICE), "Started": ("Started", ALARM)}
+"""The colours of Azure's statuses."""
+
+URGENT: Mapping[float, str] = {-1e9: ALARM, 300: NOTICE, 900: "yellow", 3600: CALM}
+"""The colours of the time to NotBefore, in seconds."""
+
 WATCH = {
     -1: ("down", ALARM),
     0: ("blind", UNKNOWN),
     1: ("watched", CALM),
 }
-"""How the values of the recorded series `vm` read."""
+"""How the values of `promql.watch` read."""
 
 OUTCOMES = {
     "success": CALM,
@@ -87,7 +93,7 @@ def failures() -> str:
     return f"/({'|'.join(bad)})$/"
 
 
-def words(meanings: Mapping[int, tuple[str, str]]) -> list[ValueMapping]:
+def words(meanings: Mapping[int, tuple[str, str]] | Mapping[str, tuple[str, str]]) -> list[ValueMapping]:
     """Show values as words, each in its colour."""
     results = {
         str(value): ValueMappingResult(text=text, color=color, index=index)

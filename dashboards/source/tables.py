@@ -27,14 +27,16 @@ class Column:
     unit: str = ""
     width: int | None = None
     decimals: int | None = None
-    states: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    states: Mapping[int, tuple[str, str]] | Mapping[str, tuple[str, str]] = field(default_factory=dict)
     steps: Mapping[float, str] = field(default_factory=dict)
     link: str = ""
     hidden: bool = False
 
 
-def table_of(about: About, columns: Sequence[Column], *, sort: str, then: str = "") -> table.Panel:
-    """Build a table, sorted by a column, states from the worst on; equals are sorted by ``then``."""
+def table_of(
+    about: About, columns: Sequence[Column], *, sort: str, descending: bool = False, then: str = ""
+) -> table.Panel:
+    """Build a table, sorted by a column; equals are sorted by ``then``."""
     queries = [Query(column.expression, shape=Shape.ROWS) for column in columns if column.expression]
     fields = _fields(columns)
     panel = (
@@ -47,7 +49,7 @@ def table_of(about: About, columns: Sequence[Column], *, sort: str, then: str = 
         .targets(list(targets(queries)))
         .with_transformation(DataTransformerConfig(id_val="merge", options={}))
         .with_transformation(_organized(fields, columns))
-        .sort_by([common.TableSortByFieldState().display_name(sort).desc(_worst_first(columns, sort))])
+        .sort_by([common.TableSortByFieldState().display_name(sort).desc(descending)])
     )
     # The words for a panel without data would stand in every empty cell otherwise.
     panel.override_by_regexp("/.*/", [DynamicConfigValue("noValue", "")])
@@ -60,10 +62,6 @@ def table_of(about: About, columns: Sequence[Column], *, sort: str, then: str = 
         if properties:
             panel.override_by_name(column.title, properties)
     return panel
-
-
-def _worst_first(columns: Sequence[Column], sort: str) -> bool:
-    return any(column.title == sort and column.states is style.STATES for column in columns)
 
 
 def _fields(columns: Sequence[Column]) -> list[str]:

@@ -63,6 +63,8 @@ def play(stage: Scene) -> None:
     time.sleep(4)
     _start(stage, "host-maintenance", "two-fault-domains")
     time.sleep(5)
+    stage.exporters["demo_1"].stop()
+    stage.until('up{instance="demo_1"} == 0')
 
 
 def _start(stage: Scene, *names: str) -> None:

@@ -51,10 +51,10 @@ def text(value: float, unit: str, decimals: int | None = None) -> str:
     return _number(value, decimals) + (" req/s" if unit == "reqps" else "")
 
 
-def mapped(value: float, field: Mapping[str, Any]) -> tuple[str, str] | None:
+def mapped(value: float | str, field: Mapping[str, Any]) -> tuple[str, str] | None:
     """Find the word and colour that a value is shown as."""
     for mapping in field.get("mappings", []):
-        found = mapping["options"].get(f"{value:g}")
+        found = mapping["options"].get(value if isinstance(value, str) else f"{value:g}")
         if found:
             return found["text"], color(found["color"])
     return None

@@ -81,17 +81,17 @@ def _cell(
 ) -> None:
     x, y, width = place
     ink, shown = INK, ""
-    if isinstance(value, str):
+    word = formats.mapped(value, override) if isinstance(value, str | float) else None
+    if word:
+        shown, ink = word[0], "#111217"
+        canvas.axes.add_patch(Rectangle((x, y + 3), width - 6, _ROW_PIXELS - 6, color=word[1], lw=0))
+    elif isinstance(value, str):
         shown = value
         ink = "#6e9fff" if "links" in override else INK
     elif isinstance(value, float):
         unit = override.get("unit", panel["fieldConfig"]["defaults"]["unit"])
         shown = formats.text(value, unit, override.get("decimals"))
-        word = formats.mapped(value, override)
-        if word:
-            shown, ink = word[0], "#111217"
-            canvas.axes.add_patch(Rectangle((x, y + 3), width - 6, _ROW_PIXELS - 6, color=word[1], lw=0))
-        elif "thresholds" in override:
+        if "thresholds" in override:
             ink = formats.by_threshold(value, override["thresholds"]["steps"])
     room = int((width - 8) / _PIXELS_A_LETTER)
     shown = shown if len(shown) <= room else shown[: room - 1] + "…"

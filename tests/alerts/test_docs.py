@@ -45,9 +45,9 @@ def test_the_rules_become_a_prometheus_rule(tmp_path: Path) -> None:
     done = subprocess.run(
         ["sh", "-c", SCRIPT], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
-    resource = yaml.safe_load(done.stdout)
-    assert (resource["apiVersion"], resource["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
-    file = tmp_path / "spec.yml"
-    file.write_text(yaml.safe_dump(resource["spec"]))
-    assert "SUCCESS" in tool("promtool", "check", "rules", file)
-    assert rules(file) == rules(RULE_FILES[0])
+    for resource, rule_file in zip(yaml.safe_load_all(done.stdout), RULE_FILES, strict=True):
+        assert (resource["apiVersion"], resource["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+        file = tmp_path / "spec.yml"
+        file.write_text(yaml.safe_dump(resource["spec"]))
+        assert "SUCCESS" in tool("promtool", "check", "rules", file)
+        assert rules(file) == rules(rule_file)

@@ -10,15 +10,12 @@ from exporter.health import Health
 from exporter.metrics import EventCollector, Metrics, SnapshotCollector
 from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
-from scripts.alerts import PROMTOOL_TESTS, RULE_FILES, alerts, rules
+from scripts.alerts import PROMTOOL_TESTS, RULE_FILES, rules
 from tests.alerts.support import tool
 from tests.builders import scheduled, started
 from tests.clocks import NOW, HandClock
-from tests.dashboards.reading import NAMES, load, queries
 from tests.lives import Story
 
-# A selector of several metrics, as in a template: {__name__=~"prefix(one|other)", job=...}
-_SEVERAL = re.compile(r'\{__name__=~\\?"([a-z_:]+)\(([a-z_|]+)\)\\?", ')
 _SELECTOR = re.compile(r"\b((?:azure_scheduled_events|process)[a-z_:]*|up\b)(?:\{(.*?)\})?")
 
 
@@ -56,18 +53,10 @@ def exposed() -> dict[str, set[str]]:
     return found
 
 
-def _each(several: re.Match[str]) -> str:
-    """Write a selector of several metrics as one of each, the matchers at the last."""
-    return " ".join(several[1] + name for name in several[2].split("|")) + "{"
-
-
 def used() -> list[tuple[str, set[str]]]:
-    """Return every metric that an expression or a template selects, with the labels of its matchers."""
-    texts = [rule["expr"] for rule in rules()]
-    texts += [text for rule in alerts().values() for text in rule["annotations"].values()]
-    plain = _SEVERAL.sub(_each, "\n".join(texts))
-    found = _SELECTOR.findall(plain)
-    return [(name, set(re.findall(r'(\w+)\s*[!=]~?\\?["%]', matchers))) for name, matchers in found]
+    """Return every metric that an expression selects, with the labels of its matchers."""
+    found = _SELECTOR.findall("\n".join(rule["expr"] for rule in rules()))
+    return [(name, set(re.findall(r'(\w+)\s*[!=]~?"', matchers))) for name, matchers in found]
 
 
 def test_every_metric_of_the_rules_is_there() -> None:
@@ -78,11 +67,4 @@ def test_every_metric_of_the_rules_is_there() -> None:
     assert len(selected) > 20
     for name, labels in selected:
         assert name in names, name
-        assert labels <= names[name] | {"vm"}, name  # which targets may have
-
-
-def test_every_recorded_metric_is_used() -> None:
-    """No rule is recorded for nothing."""
-    recorded = {rule["record"] for rule in rules() if "record" in rule}
-    shown = {metric for name in NAMES for asks in queries(load(name)) for metric in asks.metrics}
-    assert recorded <= {name for name, _ in used()} | shown
+        assert labels <= names[name], name

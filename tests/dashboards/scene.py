@@ -170,7 +170,7 @@ def _prometheus(ports: Mapping[str, int], folder: Path, scrape: float) -> Iterat
     every = f"{scrape * 1000:.0f}ms"
     timing = {"scrape_interval": every, "scrape_timeout": every}
     write_rules(folder)
-    rules = ["scheduled-events.rules.yml"]
+    rules = ["events.rules.yml"]
     file.write_text(yaml.safe_dump({"global": timing, "scrape_configs": jobs, "rule_files": rules}))
     flags = (f"--storage.tsdb.path={folder / 'tsdb'}", "--enable-feature=exemplar-storage")
     with running("prometheus", free_port(), f"--config.file={file}", *flags) as url:

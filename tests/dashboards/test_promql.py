@@ -7,22 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dashboards.source.promql import (
+    EVENT,
     PREFIX,
-    RECORDED,
+    STARTED,
     Scope,
     announced,
-    gone,
-    grew,
-    hit,
     number,
+    placed,
     rises,
-    since_last,
     states,
     status,
+    vms,
     watch,
+    watched,
 )
 from dashboards.source.style import OUTCOMES
 from exporter.model.lifecycle import Transition
@@ -38,9 +36,9 @@ def _series(name: str, values: str, **labels: str) -> dict[str, str]:
     return {"series": f"{PREFIX}{name}{{{given}}}", "values": values}
 
 
-def _recorded(name: str, values: str, **labels: str) -> dict[str, str]:
-    found = _series(name, values, **labels)
-    return found | {"series": found["series"].replace(PREFIX, RECORDED, 1)}
+def _event(values: str, **labels: str) -> dict[str, str]:
+    found = _series("", values, **labels)
+    return found | {"series": found["series"].replace(PREFIX, EVENT, 1)}
 
 
 def _check(
@@ -62,17 +60,6 @@ def _check(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("values", "growth"),
-    [("_x4 1x10", 1), ("7x20", 0), ("4x4 _x3 0 0 1 1", 1)],
-    ids=["it appears with its first event", "it does not change", "it begins again at 0"],
-)
-def test_what_a_counter_has_grown_by(tmp_path: Path, values: str, growth: int) -> None:
-    """The first event of a kind counts, unlike with `increase`, and a restart takes nothing back."""
-    counter = _series("transitions_total", values, event_type="Freeze", transition="started")
-    _check(tmp_path, f"sum({grew(ALL.metric('transitions_total'))})", [counter], {"{}": growth})
-
-
 def test_a_counter_that_rose_keeps_its_zeros(tmp_path: Path) -> None:
     """What ran earlier in the period is 0 now, not absent; what did not run at all is."""
     hooks = rises(ALL.metric("hooks_total"), "hook, outcome")
@@ -81,25 +68,12 @@ def test_a_counter_that_rose_keeps_its_zeros(tmp_path: Path) -> None:
     _check(tmp_path, hooks, [ran, idle], {'{hook="drain", outcome="succeeded"}': 0})
 
 
-def test_a_pause_that_costs_scrapes_is_counted_once(tmp_path: Path) -> None:
-    """A counter that rises in a gap between scrapes rises at one point, and not at its first scrape."""
-    histories = {"gap": "0x2 _x5 1x9", "old": "7x20", "restarted": "4x3 _x1 0x1 2x9", "new": "_x4 1 2x9"}
-    series = [_series("unannounced_pauses_total", rise, instance=name) for name, rise in histories.items()]
-    points = f"sum_over_time(({since_last(ALL.metric('unannounced_pauses_total'), 'instance')})[11m:1m])"
-    counted = {"gap": 1, "old": 0, "restarted": 2, "new": 1}
-    _check(tmp_path, points, series, {f'{{instance="{name}"}}': count for name, count in counted.items()})
-
-
 def test_announced_is_a_mean_over_hits(tmp_path: Path) -> None:
     """An event of two VMs and one of a single VM count three times, also when they are gone."""
     hits = (("a", "one", "9x3 _x9"), ("b", "one", "9x3 _x9"), ("b", "two", "_x5 3x9"))
     series = [
         _series("event_duration_seconds", values, instance=vm, event_id=event, event_type="Freeze")
         for vm, event, values in hits
-    ]
-    series += [
-        _recorded("vm_event_state", "1x10", instance=vm, event=event, event_id=event, event_type="Freeze")
-        for vm, event, _ in hits
     ]
     _check(tmp_path, announced(ALL), series, {'{event_type="Freeze"}': 7})
 
@@ -120,57 +94,27 @@ def test_states_are_told_apart(tmp_path: Path) -> None:
     _check(tmp_path, states(ALL), series, wanted)
 
 
-def test_a_cancelled_event_counts_once(tmp_path: Path) -> None:
-    """One event for two VMs is one; one that started first, and one that is still there, are none."""
-    series = [_recorded("vm", "1x10")]
-    for vm in ("a", "b"):
-        for event, state, ended in (
-            ("cancelled", "1x3 _x20", "_x5 180"),
-            ("completed", "1x2 2x2 _x20", ""),
-            ("left", "1x2 2x2 _x20", "_x5 180"),
-            ("pending", "1x10", "_x5 180"),
-        ):
-            labels = {"event": event, "event_id": event, "event_type": "Reboot", "instance": vm}
-            series.append(_recorded("vm_event_state", state, **labels))
-            if ended:
-                series.append(_recorded("vm_event_ended", ended, transition="cancelled", **labels))
-            if event == "pending":
-                series.append(_recorded("vm_event", state, event_status="Scheduled", **labels))
-    _check(tmp_path, number(gone(ALL, "cancelled"), ALL.recorded("vm")), series, {"{}": 1})
-    _check(tmp_path, number(gone(ALL, "vanished"), ALL.recorded("vm")), series, {"{}": 0})
-
-
-def test_a_vm_that_is_down_keeps_its_event_and_comes_first(tmp_path: Path) -> None:
-    """What the rules still know of it is shown, and that nobody watches it; so is one that has no event."""
-    place = {"scale_set": "web", "zone": "1", "resource_group": "prod"}
-    event = {"event": "e", "event_id": "E", "event_type": "Reboot"}
-    series = [
-        _recorded("vm", "-1x10", **place),
-        _recorded("vm", "1x10", instance="b", **place),
-        _recorded("vm", "0x10", instance="c"),
-        _recorded("vm", "1x10", instance="d"),
-        _recorded("vm_event", "60x10", event_status="Started", **event, **place),
-        _recorded("vm_event_started", "60x10", event_status="Started", **event, **place),
-        _recorded("vm_event", "60x10", event_status="Scheduled", instance="b", **event, **place),
-    ]
-    seen = {'{instance="a", event_id="E"}': -1, '{instance="b", event_id="E"}': 1, '{instance="c"}': 0}
-    _check(tmp_path, f"max by (instance, event_id) {watch(ALL)}", series, seen)
-    shown = {'{instance="a"}': 2, '{instance="b"}': 1}
-    _check(tmp_path, f"max by (instance) {status(ALL)}", series, shown)
-    _check(tmp_path, f"count by (scale_set) ({hit(ALL, True)})", series, {'{scale_set="web"}': 1})
-    _check(tmp_path, f"count by (scale_set) ({hit(ALL, False)})", series, {'{scale_set="web"}': 1})
-
-
-def test_an_announced_event_keeps_its_time_while_its_vm_is_down(tmp_path: Path) -> None:
-    """Its last NotBefore counts; that of an event that has started does not."""
+def test_a_vm_that_is_down_keeps_its_event_and_its_place(tmp_path: Path) -> None:
+    """What is still recorded of it is shown, and that nobody watches it; so is a VM that has no event."""
+    event = {"event_id": "E", "event_type": "Reboot"}
     series = []
-    for event in ("announced", "started"):
-        labels = {"event_id": event, "event_type": "Reboot"}
-        series.append(_series("event_not_before_timestamp_seconds", "900x5 stale", **labels))
-        series.append(_recorded("vm_event", "300x10", event=event, event_status="Scheduled", **labels))
-    series.append(_recorded("vm_event_started", "300x10", event="started", **labels))
-    seen = {'{event_id="announced"}': 900}
-    _check(tmp_path, f"max by (event_id) ({ALL.not_before()})", series, seen)
+    for vm, up, azure in (("a", "0x10", "1x4 stale"), ("b", "1x10", "1x10"), ("c", "1x10", "0x10")):
+        place = {"scale_set": "web", "zone": "1", "resource_group": "prod"}
+        series.append(_series("up", azure, instance=vm))
+        series.append(_series("instance_info", azure.replace("0x", "1x"), instance=vm, **place))
+        up_of_target = _series("", up, instance=vm)
+        series.append(up_of_target | {"series": up_of_target["series"].replace(PREFIX, "up", 1)})
+    series.append(_event("60x10", event_status="Started", **event))
+    series.append(_event("900x10", event_status="Scheduled", instance="b", **event))
+    seen = {'{instance="a"}': -1, '{instance="b"}': 1, '{instance="c"}': 0}
+    _check(tmp_path, f"max by (instance) {watch(ALL)}", series, seen)
+    of_events = {'{instance="a", event_id="E"}': -1, '{instance="b", event_id="E"}': 1}
+    _check(tmp_path, f"max by (instance, event_id) {watched(ALL)}", series, of_events)
+    _check(tmp_path, f"max by (instance) {status(ALL)}", series, {'{instance="a"}': 2, '{instance="b"}': 1})
+    _check(tmp_path, number(vms(ALL.event(STARTED)), ALL.other("up")), series, {"{}": 1})
+    _check(tmp_path, placed(ALL, by="scale_set"), series, {'{scale_set="web"}': 3})
+    _check(tmp_path, placed(ALL, ALL.event(STARTED), "scale_set"), series, {'{scale_set="web"}': 1})
+    _check(tmp_path, placed(ALL, "none", "scale_set"), series, {'{scale_set="web"}': 0})
 
 
 def test_every_transition_has_a_colour() -> None:

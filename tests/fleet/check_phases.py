@@ -38,10 +38,10 @@ class Plan:
     def draw(cls, event_id: str, dice: random.Random) -> "Plan":
         """Choose the moments at random; a third of the events is cancelled."""
         announced = dice.uniform(10, 10 + SPREAD)
-        started = announced + dice.uniform(16, 26)
+        started = announced + dice.uniform(46, 66)
         if dice.random() < 1 / 3:
             return cls(event_id, announced, None, started)
-        return cls(event_id, announced, started, started + dice.uniform(16, 26))
+        return cls(event_id, announced, started, started + dice.uniform(26, 46))
 
     def lines(self, now: float, due: float) -> Iterator[str]:
         """Yield what an exporter exposes of it."""
@@ -69,7 +69,8 @@ def exporters(plans: list[list[Plan]]) -> Iterator[list[str]]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            now, due = time.time() - began, began + 120
+            # Not imminent.
+            now, due = time.time() - began, began + 3600
             own = plans[addresses.index(f"127.0.0.1:{self.server.server_port}")]  # type: ignore[attr-defined] # HTTPServer
             lines = ["azure_scheduled_events_up 1", *(line for plan in own for line in plan.lines(now, due))]
             self.send_response(200)

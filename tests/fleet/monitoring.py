@@ -18,10 +18,12 @@ Target = dict[str, list[str] | dict[str, str]]
 def example(receiver: Receiver) -> dict[str, Any]:
     """Return the example's configuration, with a path of one receiver for each of its receivers."""
     configuration: dict[str, Any] = yaml.safe_load((ALERTS / "alertmanager.example.yml").read_text())
-    for one in configuration["receivers"]:
-        for webhook in one.get("webhook_configs", []):
-            webhook["url"] = f"http://{receiver.authority}/{one['name']}"
-    return configuration
+    configuration["receivers"] = [
+        {"name": name, "webhook_configs": [{"url": f"http://{receiver.authority}/{name}"}]}
+        for name in (one["name"] for one in configuration["receivers"])
+    ]
+    # Paths are relative to the file.
+    return configuration | {"templates": [str(ALERTS / "templates" / "*.tmpl")]}
 
 
 @contextlib.contextmanager

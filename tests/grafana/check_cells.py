@@ -29,10 +29,10 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             EventPlan(type="Reboot", vms=pair, notice=0, impact=600),
             EventPlan(type="Redeploy", vms=("demo_2",), notice=600, impact=60),
         )
-        stage.until("count(azure_scheduled_events:vm_event_state) == 3")
-        stage.until("count(azure_scheduled_events:vm_event_state == 2) == 2")
+        stage.until("count(azure_scheduled_events:event) == 3")
+        stage.until('count(azure_scheduled_events:event{event_status="Started"}) == 2')
         stage.exporters["demo_0"].stop()
-        stage.until("azure_scheduled_events:vm == -1")
+        stage.until('up{instance="demo_0"} == 0')
         yield stage
 
 
@@ -81,20 +81,20 @@ def test_empty_cells_are_empty(played: Scene, title: str) -> None:
 
 
 def test_a_vm_that_is_down_keeps_its_event(played: Scene) -> None:
-    """It comes with its state, and its event is under way."""
-    rows = cells(played, "VMs with events, and VMs that nobody watches")
-    shown = {row["VM"]: (row["Watch"], row["Type"], row["Status"]) for row in rows}
+    """It comes with its state, and its event is in progress; it is the one that is not watched."""
+    rows = cells(played, "Now")
+    shown = {row["VM"]: (row["VM is"], row["Type"], row["Status"]) for row in rows}
     assert shown == {
         "demo_0": ("down", "Reboot", "Started"),
         "demo_1": ("watched", "Reboot", "Started"),
         "demo_2": ("watched", "Redeploy", "Scheduled"),
     }
+    assert [(row["VM"], row["VM is"]) for row in cells(played, "Who is not watched")] == [("demo_0", "down")]
 
 
 def test_a_started_event_has_no_time_left(played: Scene) -> None:
     """Facts missing from Azure are blank, the others are readable."""
-    rows = {row["Type"]: row for row in cells(played, "Events")}
-    assert rows["Reboot"]["Time left"] == rows["Reboot"]["NotBefore"] == ""
-    assert rows["Reboot"]["VMs hit"] == "2"
-    assert rows["Redeploy"]["Started for"] == ""
-    assert rows["Redeploy"]["Time left"].endswith("mins")
+    rows = {row["VM"]: row for row in cells(played, "Now")}
+    assert rows["demo_1"]["Time left"] == rows["demo_2"]["In progress for"] == ""
+    assert rows["demo_1"]["NotBefore, or start"].startswith("20")
+    assert rows["demo_2"]["Time left"].endswith("mins")
