@@ -34,7 +34,7 @@ from exporter.state.store import Store
 from exporter.systemd import Systemd, status
 from exporter.web.app import WebApp
 from exporter.web.exposition import Exposition
-from exporter.web.site import Site
+from exporter.web.site import Demonstration, Site
 from exporter.web.webfile import WebConfig
 from exporter.work import Reloader, Watchdog
 
@@ -69,12 +69,9 @@ class _Signal(StrEnum):
 
 
 class App:
-    """The running exporter: `start`, then `wait` for a signal or an error, then `stop`.
+    """The running exporter: `start`, then `wait` for a signal or an error, then `stop`."""
 
-    ``notice`` is shown at the top of the page.
-    """
-
-    notice = ""
+    demonstration: Demonstration | None = None
 
     def __init__(
         self, options: Options, clock: Clock, *, sender_type: Callable[..., SenderProcess] = SenderProcess
@@ -261,7 +258,7 @@ class App:
             clock=self._clock,
             metrics=self._exposition,
             failed_logins=self._metrics.failed_logins,
-            notice=self.notice,
+            demonstration=self.demonstration,
             reload=self._reloader.request,
             lifecycle_enabled=self._options.enable_lifecycle,
             approval=self._pipeline.approver.view,

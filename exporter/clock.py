@@ -28,6 +28,11 @@ class Clock(Protocol):
         ...
 
     @property
+    def speed(self) -> float:
+        """Return how many seconds of `now` pass in one of `monotonic`: 1 except in a demo."""
+        ...
+
+    @property
     def boot(self) -> str:
         """Return the id of the boot: the monotonic clocks of processes with the same id agree."""
         ...
@@ -65,8 +70,15 @@ def renewed(past: Moment | None, clock: Clock) -> Moment:
     return moment(clock) if past is None or seconds_since(past, clock) is None else past
 
 
+def ahead(clock: Clock) -> float:
+    """Return by how many seconds the wall clock is ahead of the monotonic one; it changes by steps only."""
+    return clock.now().timestamp() - clock.monotonic() * clock.speed
+
+
 class SystemClock:
     """The clocks of the machine."""
+
+    speed = 1.0
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -80,6 +92,28 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+class FastClock:
+    """A clock whose wall-clock time passes ``speed`` times as fast since ``began``; time limits stay real."""
+
+    def __init__(self, clock: Clock, speed: float) -> None:
+        self._clock = clock
+        self.speed = speed
+        self.began = clock.now()
+
+    def now(self) -> datetime:
+        return self.began + (self._clock.now() - self.began) * self.speed
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    @property
+    def boot(self) -> str:
+        return self._clock.boot
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds)
 
 
 @functools.cache

@@ -6,6 +6,8 @@ NOW = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 class HandClock:
     """A clock moved by hand. Wall clock, monotonic clock and boot can be moved apart."""
 
+    speed = 1.0
+
     def __init__(self, now: datetime = NOW) -> None:
         self._now = now
         self._monotonic = 1000.0

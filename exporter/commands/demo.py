@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from exporter.app import App, Options
-from exporter.clock import Clock
+from exporter.clock import Clock, FastClock
 from exporter.commands import invoked, terminal
 from exporter.config.loading import Loaded
 from exporter.health import Health
@@ -31,6 +31,7 @@ from exporter.notifications.planning import Plan
 from exporter.notifications.protocol import Checked, Request, Send
 from exporter.notifications.sender import SenderProcess
 from exporter.simulator import Simulator, SimulatorServer, load_scenarios
+from exporter.web.site import Demonstration
 
 SPEED = 60.0
 KEPT = 50
@@ -42,8 +43,6 @@ _POLL_INTERVAL = 0.25
 _LEAST_MESSAGE_LINES = 8
 # The newest message is cut to this where the titles of earlier ones need the lines.
 _BODY_LINES = 6
-
-V = TypeVar("V")
 
 
 def run(options: Options, clock: Clock) -> int:
@@ -89,7 +88,6 @@ def next_steps(*, notify: bool) -> str:
 class Demo(NamedTuple):
     app: App
     clock: Clock
-    speed: float
     messages: "Messages"
 
     @property
@@ -101,19 +99,23 @@ class Demo(NamedTuple):
 def demonstrating(options: Options, clock: Clock) -> Iterator[Demo]:
     """Run the exporter until the end of the block, against the embedded simulator unless another is given."""
     given = options.overrides
-    speed = SPEED if given.imds_endpoint is None else 1.0
+    if given.imds_endpoint is None:
+        clock = FastClock(clock, SPEED)
     messages = Messages()
-    with _simulator(options) as endpoint, tempfile.TemporaryDirectory(prefix="demo-state-") as directory:
+    with (
+        _simulator(options, clock) as endpoint,
+        tempfile.TemporaryDirectory(prefix="demo-state-") as directory,
+    ):
         overrides = msgspec.structs.replace(
             given,
             imds_endpoint=endpoint,
             state_directory=given.state_directory or directory,
-            poll_interval=given.poll_interval or (None if speed == 1 else _POLL_INTERVAL),
+            poll_interval=given.poll_interval or (None if given.imds_endpoint else _POLL_INTERVAL),
         )
-        app = _App(msgspec.structs.replace(options, overrides=overrides), clock, messages, speed)
+        app = _App(msgspec.structs.replace(options, overrides=overrides), clock, messages)
         app.start()
         try:
-            yield Demo(app, clock, speed, messages)
+            yield Demo(app, clock, messages)
         finally:
             app.stop()
 
@@ -153,73 +155,50 @@ class _Sender(SenderProcess):
 
 
 class _App(App):
-    def __init__(self, options: Options, clock: Clock, messages: Messages, speed: float) -> None:
+    def __init__(self, options: Options, clock: Clock, messages: Messages) -> None:
         super().__init__(options, clock, sender_type=partial(_Sender, messages))
-        self.notice = _notice(speed)
-        self._speed, self._began = speed, clock.now()
+        if isinstance(clock, FastClock):
+            self.demonstration = Demonstration(_notice(clock.speed), clock.speed, clock.began)
 
     def plan_of(self, loaded: Loaded) -> Plan:
         plan = planning.plan_of(loaded, local=[TERMINAL], keep_state=True)
-        return simulated(plan, self._speed, self._began)
+        return marked(plan, self._clock.speed)
 
 
-class SimulatedPlan(Plan, frozen=True, kw_only=True):
-    """A plan whose messages are in simulated time, which passes faster than the clock since ``began``."""
+class DemoPlan(Plan, frozen=True, kw_only=True):
+    """The plan of a demo: titles outside of the terminal are marked, and delays of messages are real time."""
 
     speed: float
-    began: datetime
 
     def request(self, target: str, messages: Sequence[AnyMessage], now: datetime) -> Send:
-        """Return the request to send a message; the delay of the delivery is real time."""
         at = messages[-1].at
-        moved = [self._moved(message) for message in messages]
-        found = super().request(target, moved, self._when(at) + (now - at))
+        found = super().request(target, messages, at + (now - at) / self.speed)
         return msgspec.structs.replace(found, marker="") if target == TERMINAL else found
 
-    def _when(self, at: datetime) -> datetime:
-        return self.began + (at - self.began) * self.speed
 
-    def _moved(self, value: V) -> V:
-        """Return a time, or a value that contains times, in simulated time."""
-        found: object = value
-        if isinstance(value, datetime):
-            found = self._when(value)
-        elif isinstance(value, tuple):
-            found = tuple(map(self._moved, value))
-        elif isinstance(value, msgspec.Struct):
-            fields = {name: self._moved(getattr(value, name)) for name in value.__struct_fields__}
-            if fields.get("impact_seconds") is not None:
-                fields["impact_seconds"] *= self.speed
-            found = msgspec.structs.replace(value, **fields)
-        return found  # type: ignore[return-value]  # of the same type, whichever it is
-
-
-def simulated(plan: Plan, speed: float, began: datetime) -> Plan:
-    """Return the plan of a demo: titles outside of the terminal are marked, and times are simulated."""
+def marked(plan: Plan, speed: float) -> DemoPlan:
     fields = {name: getattr(plan, name) for name in plan.__struct_fields__} | {"marker": "(demo) "}
-    return SimulatedPlan(**fields, speed=speed, began=began)
+    return DemoPlan(**fields, speed=speed)
 
 
 @contextlib.contextmanager
-def _simulator(options: Options) -> Iterator[str]:
+def _simulator(options: Options, clock: Clock) -> Iterator[str]:
     if options.overrides.imds_endpoint is not None:
         yield options.overrides.imds_endpoint
         return
-    simulator = Simulator(load_scenarios(), speed=SPEED, loop=True)
+    simulator = Simulator(load_scenarios(), speed=SPEED, loop=True, clock=clock)
     with SimulatorServer(simulator) as server:
         yield server.url
 
 
 def _notice(speed: float) -> str:
-    if speed == 1:
-        return ""
-    return f"Simulated events at {speed:g}x: 15 minutes take {900 / speed:g} seconds. No VM is affected."
+    return f"Simulated events and times at {speed:g}x: 15 minutes take {900 / speed:g} s. No VM is affected."
 
 
 def headline(demo: Demo) -> list[str]:
     endpoint, page = demo.app.snapshot.endpoint, f"Page, metrics and API: {demo.app.url}   Stop with Ctrl-C."
-    if notice := _notice(demo.speed):
-        return [notice, page, f"Simulator's page: {endpoint}"]
+    if demo.clock.speed != 1:
+        return [_notice(demo.clock.speed), page, f"Simulator's page: {endpoint}"]
     return [f"Events of {endpoint}", page]
 
 
@@ -241,7 +220,7 @@ def _events(demo: Demo, room: int, width: int) -> list[Text]:
         return [Text(f"No valid response from IMDS yet: {printable(reason)}", style="yellow")]
     # A row takes two lines; two more are for the head and the note on omitted events.
     shown = views[: max((room - 2) // 2, 1)]
-    lines = list(terminal.coloured(shown, demo.clock.now(), demo.speed, width=width).split("\n"))
+    lines = list(terminal.coloured(shown, demo.clock.now(), width=width).split("\n"))
     if len(views) > len(shown):
         lines.append(Text(f"... and {len(views) - len(shown)} more on the page"))
     return lines
@@ -274,5 +253,5 @@ def _print(demo: Demo, console: Console, signals: queue.SimpleQueue[int]) -> Non
             click.echo(f"\n{printable(message.title)}\n{body}\n")
         events = demo.app.snapshot.current
         if events != shown:
-            console.print(terminal.coloured(demo.events, demo.clock.now(), demo.speed))
+            console.print(terminal.coloured(demo.events, demo.clock.now()))
         shown = events

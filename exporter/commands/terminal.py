@@ -28,10 +28,10 @@ _UNIT = re.compile(r"\d+\D+")
 _WHOM = {Target.SELF: "this VM", Target.OTHER: "other VMs"}
 
 
-def coloured(views: Sequence[EventView], now: datetime, speed: float = 1.0, *, width: int = WIDTH) -> Text:
+def coloured(views: Sequence[EventView], now: datetime, *, width: int = WIDTH) -> Text:
     if not views:
         return Text("No events are pending.")
-    head, *rest = render(views, now, speed, width=width)
+    head, *rest = render(views, now, width=width)
     rows = [Text(head, style="bold")]
     for view, first, second in zip(views, rest[::2], rest[1::2], strict=True):
         transition = "started" if view.is_started else "scheduled" if view.is_scheduled else "advised"
@@ -39,15 +39,14 @@ def coloured(views: Sequence[EventView], now: datetime, speed: float = 1.0, *, w
     return Text("\n").join(rows)
 
 
-def render(views: Sequence[EventView], now: datetime, speed: float = 1.0, *, width: int = WIDTH) -> list[str]:
+def render(views: Sequence[EventView], now: datetime, *, width: int = WIDTH) -> list[str]:
     """Return the table of events: a head line, and two lines for each.
 
-    ``speed`` is the speed of the events' time relative to the clock. Only an event id longer than a GUID
-    makes a line longer than ``width``, which is at least `WIDTH`.
+    Only an event id longer than a GUID makes a line longer than ``width``, which is at least `WIDTH`.
     Control characters that Azure sent are replaced.
     """
     width = max(width, WIDTH)
-    rows = _fitted([_HEAD, *(_row(view, now, speed) for view in views)], width)
+    rows = _fitted([_HEAD, *(_row(view, now) for view in views)], width)
     return [
         rows[0],
         *(line for row, view in zip(rows[1:], views, strict=True) for line in (row, _whom(view, width))),
@@ -85,10 +84,10 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _row(view: EventView, now: datetime, speed: float) -> tuple[str, ...]:
+def _row(view: EventView, now: datetime) -> tuple[str, ...]:
     duration = view.duration_seconds
     lasts = "unknown" if duration is None else span(duration)
-    return view.type, view.status, _starts(view, now, speed), lasts, view.id
+    return view.type, view.status, _starts(view, now), lasts, view.id
 
 
 def _whom(view: EventView, width: int) -> str:
@@ -109,12 +108,12 @@ def _whom(view: EventView, width: int) -> str:
     return cut(f"  affects {_WHOM[view.target]}: {count(len(names), 'VM')}{source}", width)
 
 
-def _starts(view: EventView, now: datetime, speed: float) -> str:
+def _starts(view: EventView, now: datetime) -> str:
     if view.started is not None:
-        return f"{span((now - view.started).total_seconds() * speed)} ago"
+        return f"{span((now - view.started).total_seconds())} ago"
     if view.is_started:
         return "under way"
     if view.not_before is None:
         return "unknown"
-    left = round((view.not_before - now).total_seconds() * speed)
+    left = round((view.not_before - now).total_seconds())
     return f"in {span(left)}" if left > 0 else "any moment"

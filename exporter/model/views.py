@@ -75,11 +75,11 @@ class Snapshot(msgspec.Struct, frozen=True):
         is_forbidden = self.last_status == HTTPStatus.FORBIDDEN
         return DegradedReason.IMDS_FORBIDDEN if is_forbidden else DegradedReason.IMDS_FAILING
 
-    def stands_still(self, now: datetime) -> bool:
+    def stands_still(self, now: datetime, speed: float = 1.0) -> bool:
         """Return whether polling seems to hang: no poll has ended for too long after a success."""
         if not self.up or self.last_success is None:
             return False
-        return (now - self.last_success).total_seconds() > _PATIENCE_SECONDS + 2 * self.poll_interval
+        return (now - self.last_success).total_seconds() / speed > _PATIENCE_SECONDS + 2 * self.poll_interval
 
     def under_way(self, since: datetime | None = None) -> list[Life]:
         """Return the events known to affect this VM that are Started, or that ended ``since`` a time."""

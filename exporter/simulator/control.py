@@ -143,6 +143,7 @@ def _state(simulator: Simulator) -> dict[str, object]:
     return {
         "vm_name": simulator.vm_name,
         "speed": simulator.speed,
+        "pace": simulator.pace,
         "now": picture.now,
         "service": picture.service,
         "document_incarnation": picture.incarnation,

@@ -3,7 +3,7 @@
 (() => {
   const EVERY = 1000, PATIENCE = 4000;
   const find = (id) => document.getElementById(id);
-  let skew = 0, speed = 1, busy = false, shown = "";
+  let skew = 0, speed = 1, pace = 1, busy = false, shown = "";
 
   // Everything is inserted as text, so that no response can become markup.
   const make = (tag, className, ...children) => {
@@ -22,8 +22,8 @@
     return m ? `${m} min ${s} s` : `${s} s`;
   };
   const until = (at) => {
-    const real = (Date.parse(at) - (Date.now() - skew)) / 1000;
-    return speed === 1 ? span(real) : `${span(real * speed)} (${span(real)} real time)`;
+    const left = pace * (Date.parse(at) - (Date.now() - skew)) / 1000;
+    return speed === 1 ? span(left) : `${span(left)} (${span(left / speed)} real time)`;
   };
 
   const blame = (message) => {
@@ -134,6 +134,7 @@
   const show = (state) => {
     skew = Date.now() - Date.parse(state.now);
     speed = state.speed;
+    pace = state.pace;
     write(find("count"), String(state.event_count));
     find("clear").hidden = !state.event_count && !state.coming.length;
     showFacts(state);

@@ -79,7 +79,8 @@ class Picture(msgspec.Struct, frozen=True):
 class Simulator:
     """A simulated VM and its Scheduled Events; thread-safe.
 
-    Simulated time runs ``speed`` times as fast as the clock, from construction on. The first request switches
+    Simulated time runs ``speed`` times as fast as real time, from construction on. Documents have wall-clock
+    times of ``clock``, which may itself be fast: then they are simulated times. The first request switches
     the service on, as does the first one after 24 simulated hours without any: incarnations restart from 0,
     the response takes ``first_call_delay`` real seconds, and then the document is empty for
     ``empty_after_switch_on`` simulated seconds. The scenarios start one after another, ``pause`` simulated
@@ -274,9 +275,14 @@ class Simulator:
                 overridden=self._override is not None,
             )
 
+    @property
+    def pace(self) -> float:
+        """How many simulated seconds pass in one of the wall clock."""
+        return self.speed / self._clock.speed
+
     def wall(self, simulated: float) -> datetime:
         """Return the wall-clock time of a simulated one (seconds since the beginning)."""
-        return self._began_at + timedelta(seconds=simulated / self.speed)
+        return self._began_at + timedelta(seconds=simulated / self.pace)
 
     def _elapsed(self) -> float:
         return (self._clock.monotonic() - self._began) * self.speed

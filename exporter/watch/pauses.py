@@ -18,7 +18,7 @@ import logging
 import os
 import sys
 
-from exporter.clock import Clock
+from exporter.clock import Clock, ahead
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +37,8 @@ class Sleep:
 
     def begin(self, seconds: float, *, during_event: bool = False) -> None:
         """Note that the thread is going to sleep; only during an event the wall clock is watched, too."""
-        now = self._clock.monotonic()
-        self._until = now + seconds
-        self._ahead = self._clock.now().timestamp() - now if during_event else None
+        self._until = self._clock.monotonic() + seconds
+        self._ahead = ahead(self._clock) if during_event else None
         self._waited = self._run_delay()
 
     def end(self) -> float:
@@ -55,7 +54,7 @@ class Sleep:
         """Return by how many seconds the wall clock was set forward during the sleep; 0 for less than 1 s."""
         if self._ahead is None:
             return 0.0
-        step = self._clock.now().timestamp() - self._clock.monotonic() - self._ahead
+        step = ahead(self._clock) - self._ahead
         return step if step >= LEAST_SECONDS else 0.0
 
     def _run_delay(self) -> float:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from exporter.approval.approver import Approver
-from exporter.clock import Clock, moment
+from exporter.clock import Clock, ahead, moment
 from exporter.config import Config
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import DegradedReason, Health
@@ -146,10 +146,9 @@ class Watch:
 
     def _note_clock(self) -> None:
         """Notice a step of the wall clock since the last poll."""
-        ahead = self._clock.now().timestamp() - self._clock.monotonic()
-        before, self._ahead = self._ahead, ahead
+        before, self._ahead = self._ahead, ahead(self._clock)
         # Smaller steps also correct a clock that stood still while the host paused the VM, see `pauses`.
-        if before is not None and abs(ahead - before) > WATCHED.total_seconds():
+        if before is not None and abs(self._ahead - before) > WATCHED.total_seconds():
             self._settle(note_clock_set(self.known), self.snapshot.instance)
 
     def _fetch(self, imds: ImdsClient) -> tuple[bytes, Document | None]:
@@ -193,8 +192,8 @@ class Watch:
         if self.is_eventful:
             # Pauses are measured up to this much too short.
             patience = _EVENTFUL_SECONDS
-        ahead = (self._imminent_at - self._clock.now()).total_seconds() if self._imminent_at else 0.0
-        return min(patience, ahead) if ahead > 0 else patience
+        left = (self._imminent_at - self._clock.now()).total_seconds() if self._imminent_at else 0.0
+        return min(patience, left) if left > 0 else patience
 
     def _tell_imminent(self) -> None:
         if self._imminent_at is None or (now := self._clock.now()) < self._imminent_at:

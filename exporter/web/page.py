@@ -4,7 +4,6 @@ Times are absolute, so that the page changes only when its content does; ``page.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from enum import StrEnum
 
 from exporter import __version__
@@ -60,7 +59,8 @@ _MOODS = {
 
 
 def landing(site: Site) -> Response:
-    snapshot, health, now = site.snapshot(), site.health, site.clock.now()
+    snapshot, health = site.snapshot(), site.health
+    stalled = snapshot.stands_still(site.clock.now(), site.clock.speed)
     ended = snapshot.past[:PAST_SHOWN]
     current = {target: [life for life in snapshot.current if life.target is target] for target in Target}
     shown = (life for lives in (*current.values(), ended) for life in lives[:PENDING_SHOWN])
@@ -81,13 +81,13 @@ def landing(site: Site) -> Response:
 
     return html_page(
         "exporter.web",
-        title=title(snapshot, now),
-        notice=site.notice,
+        title=title(snapshot, stalled=stalled),
+        demonstration=site.demonstration,
         out_of_service=site.in_service(),
         polls=_polls(site.polls()),
         node=site.node(),
-        mood=mood(snapshot, health, now),
-        stalled=snapshot.stands_still(now),
+        mood=mood(snapshot, health, stalled=stalled),
+        stalled=stalled,
         snapshot=snapshot,
         problems=health.problems(),
         own=group(Target.SELF),
@@ -100,19 +100,19 @@ def landing(site: Site) -> Response:
     )
 
 
-def title(snapshot: Snapshot, now: datetime) -> str:
+def title(snapshot: Snapshot, *, stalled: bool) -> str:
     """Return the title of the browser tab, such as ``1 pending: Reboot Wed 22:12 UTC - vm-1``."""
     own = [t.event for t in snapshot.current if t.target is Target.SELF]
     about = f"{len(own)} pending: {_gist(own[0])}" if own else "Nothing pending"
-    if not snapshot.up or snapshot.stands_still(now):
+    if not snapshot.up or stalled:
         state = "BLIND" if snapshot.ready else "Waiting for Azure"
         about = f"{state}{_DASH}{about}" if own else state
     return f"{about}{_DASH}{snapshot.instance or 'Azure scheduled events'}"
 
 
-def mood(snapshot: Snapshot, health: Health, now: datetime) -> Mood:
+def mood(snapshot: Snapshot, health: Health, *, stalled: bool) -> Mood:
     """Return the state of polling: blind or stalled is an alarm, waiting or degraded a warning."""
-    if snapshot.stands_still(now) or (not snapshot.up and (snapshot.ready or snapshot.last_error)):
+    if stalled or (not snapshot.up and (snapshot.ready or snapshot.last_error)):
         return Mood.ALARM
     return Mood.WARN if health.problems() or not snapshot.up else Mood.OK
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 
 import msgspec
 from prometheus_client import Counter
@@ -23,6 +24,14 @@ from exporter.web.exposition import Exposition
 from exporter.web.webfile import WebSettings
 
 
+class Demonstration(msgspec.Struct, frozen=True):
+    """A demo: what the page says about it, and that time passes ``speed`` times as fast since ``began``."""
+
+    notice: str
+    speed: float
+    began: datetime
+
+
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """The data and actions behind the web application.
 
@@ -30,8 +39,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     `StoppingError` while the exporter stops. ``approval`` returns the state of approving an event.
     ``in_service`` returns "" while the VM is in service, otherwise the reason why it is not. ``work`` returns
     messages and hooks by the key of an event's life, and ``polls`` the outcomes of polls in the last hour, by
-    minute. ``notice`` is shown at the top of the page. ``settings`` is called for every request, so that a
-    changed web configuration applies at once.
+    minute. ``settings`` is called for every request, so that a changed web configuration applies at once.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -42,7 +50,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     reload: Callable[[], Future[None]]
     approval: Callable[[Life], ApprovalView] = lambda _: NO_APPROVAL
     lifecycle_enabled: bool = False
-    notice: str = ""
+    demonstration: Demonstration | None = None
     in_service: Callable[[], str] = lambda: ""
     work: Callable[[Collection[str]], Mapping[str, Sequence[WorkView]]] = lambda _: {}
     polls: Callable[[], Sequence[Minute]] = tuple

@@ -1,18 +1,21 @@
-from datetime import timedelta
+import re
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
-from msgspec.structs import replace
+import requests
 
 from exporter.app import App, Options
-from exporter.commands.demo import Demo, Messages, demonstrating, frame, next_steps, simulated
+from exporter.clock import FastClock, SystemClock
+from exporter.commands.demo import Demo, Messages, demonstrating, frame, marked, next_steps
 from exporter.config import PROGRAM, Overrides
 from exporter.config.addresses import Address
 from exporter.model.messages import Delivery, Rendered, Severity
 from exporter.notifications.planning import Plan
 from tests.clocks import NOW, HandClock
+from tests.end_to_end.program import eventually
 from tests.notifications.messages import message
 from tests.notifications.senders import MemorySender
 from tests.web.support import freeze, life, snapshot
@@ -30,7 +33,8 @@ def demo(count: int, messages: int = 0, speed: float = 60.0, **fields: Any) -> D
     shown = Messages()
     for number in range(messages):
         shown.keep(Rendered(f"title {number}", f"body {number}\n" * 30, "text", Severity.WARNING))
-    return Demo(cast(App, Running(current=events, **fields)), HandClock(), speed, shown)
+    clock = HandClock() if speed == 1 else FastClock(HandClock(), speed)
+    return Demo(cast(App, Running(current=events, **fields)), clock, shown)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +54,7 @@ def test_a_small_terminal(height: int, count: int, messages: int, shown: tuple[i
     lines = frame(demo(count, messages), height, 80).plain.split("\n")
     assert len(lines) <= height
     assert lines[:3] == [
-        "Simulated events at 60x: 15 minutes take 15 seconds. No VM is affected.",
+        "Simulated events and times at 60x: 15 minutes take 15 s. No VM is affected.",
         "Page, metrics and API: http://127.0.0.1:9843   Stop with Ctrl-C.",
         "Simulator's page: http://127.0.0.1:9",
     ]
@@ -88,7 +92,7 @@ def test_how_often_imds_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
         options = Options(overrides=Overrides(imds_endpoint=endpoint))
         with demonstrating(options, HandClock()):
             pass
-    asked = [(call.args[0].overrides, call.args[3]) for call in app.call_args_list]
+    asked = [(call.args[0].overrides, call.args[1].speed) for call in app.call_args_list]
     assert [(one.poll_interval, at) for one, at in asked if one.state_directory] == [(0.25, 60), (None, 1)]
     assert app.return_value.stop.call_count == 2
 
@@ -111,16 +115,48 @@ def test_what_to_try_next(monkeypatch: pytest.MonkeyPatch, script: str, python: 
     assert f"\n    {program} run --notify URL\n" in next_steps(notify=True)
 
 
-def test_messages_are_in_simulated_time() -> None:
-    """15 real seconds are shown as 15 minutes; titles of sent messages are marked."""
+def test_all_of_the_demo_has_one_clock() -> None:
+    """Terminal, page, API, metrics, messages and what is out of service agree on 15 minutes to the start."""
+    with demonstrating(Options(listen_address="127.0.0.1:0"), SystemClock()) as shown:
+        simulator = shown.app.snapshot.endpoint
+        requests.post(f"{simulator}/api/v1/stop", json={}, timeout=30).raise_for_status()
+        requests.post(
+            f"{simulator}/api/v1/scenarios/user-reboot/start", json={}, timeout=30
+        ).raise_for_status()
+        eventually(lambda: [one for one in shown.events if one.type == "Reboot"])
+        began = shown.clock.now()
+        row = next(line for line in frame(shown, 30, 100).plain.split("\n") if line.startswith("Reboot "))
+        service = requests.get(f"{shown.app.url}/-/in-service", timeout=30).status_code
+        (listed,) = requests.get(f"{shown.app.url}/api/v1/events", timeout=30).json()["current"]
+        page = requests.get(f"{shown.app.url}/", timeout=30).text
+        metrics = requests.get(f"{shown.app.url}/metrics", timeout=30).text
+        picture = requests.get(f"{simulator}/api/v1/state", timeout=30).json()
+        took = (shown.clock.now() - began).total_seconds()
+        message = eventually(lambda: [one for one in shown.messages.after(0)[0] if "Reboot" in one.title])[0]
+    not_before = datetime.fromisoformat(listed["not_before"])
+    assert timedelta(minutes=13) < not_before - datetime.fromisoformat(listed["first_seen"])
+    assert timedelta(minutes=13) < not_before - began <= timedelta(minutes=15)
+    assert re.search(r" in 1[345]m", row)
+    assert service == 200
+    assert f"not before {not_before:%Y-%m-%d %H:%M:%S} UTC" in message.body
+    left = float(re.findall(r"event_seconds_to_not_before\{.*Reboot.*\} (\S+)", metrics)[0])
+    assert 0 <= (not_before - began).total_seconds() - left <= took
+    assert f'datetime="{listed["not_before"]}" data-count="in"' in page
+    assert 'data-speed="60.0"' in page
+    assert picture["events"][0]["starts"][:19] == listed["not_before"][:19]
+
+
+def test_how_late_a_message_of_the_demo_is() -> None:
+    """It is told in real time, as sending takes real time; titles that leave the terminal are marked."""
     addresses = {name: Address(name) for name in ("terminal", "chat")}
-    plan = simulated(Plan(addresses=addresses), 60.0, NOW)
+    plan = marked(Plan(addresses=addresses), 60.0)
     sender = MemorySender(is_real=True)
-    at = NOW + timedelta(seconds=10)
-    sent = replace(message(not_before=at + timedelta(seconds=15)), at=at)
-    found = [sender.ask(plan.request(name, [sent], at)).result() for name in addresses]
-    titles = [one.rendered.title for one in found if isinstance(one, Delivery) and one.rendered]
-    assert titles == [
-        "[WARNING] Reboot scheduled: vm_0 at 22:25 UTC (15 min)",
+    found = [
+        sender.ask(plan.request(name, [message()], NOW + timedelta(minutes=4))).result() for name in addresses
+    ]
+    texts = [one.rendered for one in found if isinstance(one, Delivery) and one.rendered]
+    assert [text.title for text in texts] == [
+        "[WARNING] Reboot scheduled: vm_0 at 22:15 UTC (15 min)",
         "(demo) [WARNING] Reboot scheduled: vm_0 in 15 min",
     ]
+    assert "This happened at" not in texts[0].body

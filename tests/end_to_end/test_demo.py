@@ -43,10 +43,10 @@ def test_demo_without_a_terminal(tmp_path: Path, number: signal.Signals) -> None
         eventually(lambda: "[INFO] Freeze scheduled: demo_0" in output.read_text())
         eventually(lambda: "TYPE    STATUS     STARTS" in output.read_text())
         (url,) = re.findall(r"API: (http://127\.0\.0\.1:\d+) ", output.read_text())
-        assert "Simulated events at 60x: 15 minutes take 15 seconds." in output.read_text()
+        assert "Simulated events and times at 60x: 15 minutes take 15 s." in output.read_text()
         page = get(f"{url}/")
         assert "demo_0" in page
-        assert "Simulated events at 60x" in page
+        assert "Simulated events and times at 60x" in page
         assert re.search(r"Freeze scheduled: demo_0 at \d\d:\d\d UTC \(\d+ min\)", output.read_text())
         assert "azure_scheduled_events_event_seconds_to_not_before{" in get(f"{url}/metrics")
         process.send_signal(number)
@@ -90,7 +90,7 @@ def test_demo_on_a_terminal() -> None:
         lines = screen.replace("\r", "").split("\n")
         assert len(lines) == 24
         assert max(map(len, lines)) <= 80
-        assert lines[0].startswith("Simulated events at 60x: 15 minutes take 15 seconds.")
+        assert lines[0].startswith("Simulated events and times at 60x: 15 minutes take 15 s.")
         assert lines[1].startswith("Page, metrics and API: http://127.0.0.1:")
 
 

@@ -14,6 +14,7 @@ BEGAN = datetime(2026, 3, 4, 22, 0, 0, 400_000, tzinfo=UTC)
 
 class HandClock:
     boot = "boot"
+    speed = 1.0
 
     def __init__(self) -> None:
         self.passed = 0.0

@@ -15,7 +15,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from exporter.clock import SystemClock
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import Minute, Snapshot, WorkView
-from exporter.web.site import Site
+from exporter.web.site import Demonstration, Site
 from tests.browser import chromium
 from tests.web.support import freeze, life, past, served, site, snapshot
 
@@ -113,7 +113,7 @@ class Stage:
             in_service=lambda: HOSTILE,
             work=lambda lives: dict.fromkeys(lives, work),
             polls=lambda: (Minute(self.now, 60), Minute(self.now, 59, 1, "timeout")),
-            notice="Simulated events.",
+            demonstration=Demonstration("Simulated events.", 1.0, self.now),
         )
 
     def sixty(self) -> tuple[Life, ...]:
@@ -190,6 +190,14 @@ def test_the_time_left_is_by_the_clock_of_the_exporter(browser: webdriver.Chrome
         _until(browser, lambda b: _text(b, "#own .when time").startswith("in 12 min"))
     finally:
         browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+
+
+def test_the_time_left_in_a_demo(browser: webdriver.Chrome, stage: Stage) -> None:
+    """It goes down as fast as simulated time passes: of 12 minutes nothing is left within a second."""
+    fast = Demonstration("Simulated events.", 1000.0, stage.now)
+    with served(msgspec.structs.replace(stage.site(), demonstration=fast)) as port:
+        browser.get(f"http://127.0.0.1:{port}/")
+        _until(browser, lambda b: _text(b, "#own .when time") == "any moment now")
 
 
 def test_hostile_text_stays_text(browser: webdriver.Chrome, port: int, stage: Stage) -> None:

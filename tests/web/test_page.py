@@ -14,6 +14,7 @@ from exporter.model.events import SCHEDULED, STARTED
 from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView
 from exporter.web.page import landing, title
+from exporter.web.site import Demonstration
 from tests.bench import Build
 from tests.builders import raw_event
 from tests.clocks import NOW, HandClock
@@ -81,7 +82,7 @@ def _pages_full_of(text: str) -> list[_Outline]:
                 snapshot(instance=name, last_error=text, up=False, current=current, past=gone),
                 health=health,
                 approval=lambda _: ApprovalView(text, text, text),
-                notice=text,
+                demonstration=Demonstration(text, 60.0, NOW),
                 in_service=lambda: text,
                 work=lambda lives: dict.fromkeys(lives, work),
             )
@@ -166,7 +167,7 @@ def test_only_a_change_is_sent(build: Build) -> None:
 )
 def test_the_title_tells_the_gist(fields: dict[str, object], expected: str) -> None:
     """The tab's title has the most urgent event of this VM, or that the watch is blind."""
-    assert title(snapshot(**fields), NOW).replace("\N{EN DASH}", "-") == f"{expected} - WestNO_0"
+    assert title(snapshot(**fields), stalled=False).replace("\N{EN DASH}", "-") == f"{expected} - WestNO_0"
 
 
 @pytest.mark.parametrize(
@@ -261,7 +262,10 @@ def _main(**fields: Any) -> str:
 def test_what_stands_above_the_events() -> None:
     """A demo is marked as such, and the page has the reason why the VM is out of service."""
     assert "In service for load balancers: no event requires" in _main()
-    text = _main(in_service=lambda: "Reboot X is Scheduled", notice="Simulated events.")
+    text = _main(
+        in_service=lambda: "Reboot X is Scheduled",
+        demonstration=Demonstration("Simulated events.", 60.0, NOW),
+    )
     assert "Simulated events. Scheduled events for WestNO_0" in text
     assert "Out of service for load balancers: Reboot X is Scheduled (-/in-service)." in text
     waiting = snapshot(up=False, ready=False, last_success=None)
