@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from exporter.model.causes import cause
 from exporter.model.events import Target, normal_name
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
@@ -25,7 +26,6 @@ _PROJECT = f"https://github.com/{_PROGRAM}/{_PROGRAM}"
 _RUNBOOKS = f"{_PROJECT}/blob/main/alerts/runbooks"
 _RUNBOOK_OF = {
     "started": "ScheduledEventStarted",
-    "imminent": "ScheduledEventImminent",
     "hook_failed": "ScheduledEventHookFailed",
     "blind": "ScheduledEventsBlind",
 }
@@ -109,6 +109,7 @@ def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
     for change in message.changes:
         yield Fact("Changed", _change(change))
     yield from _coming(message, now) if event.ended is None else _ending(event, event.ended, now)
+    yield Fact("Cause", cause(event))
     yield from _approval(event)
     yield Fact("Requested by", requester(event.source))
     label = "Other VMs" if message.instance and event.target is Target.SELF else "VMs"

@@ -33,7 +33,7 @@ _ORDER = (
     *("Event", "To start it now", "To check", "Changed to"),
     *("Starts", "Started", "Was due", "Ended", "Last valid answer", "Recovered"),
     *("Runbook", "Exporter", "Azure portal", "This VM", "Seen by", "Host name"),
-    *("Reason", "Changed", "Last error", "Approved by", "Approval", "Expected impact", "Status"),
+    *("Reason", "Changed", "Last error", "Approved by", "Approval", "Cause", "Expected impact", "Status"),
     *("Description", "VMs", "Other VMs", "Requested by"),
 )
 _CUTTABLE = frozenset(("Reason", "Changed", "Last error", "Approval", "Description", "VMs", "Other VMs"))

@@ -9,10 +9,11 @@ from enum import StrEnum
 from exporter import __version__
 from exporter.health import Health
 from exporter.model import wording as words
+from exporter.model.causes import cause
 from exporter.model.events import ScheduledEvent, Target
 from exporter.model.lifecycle import Life, Transition, phase_of
 from exporter.model.messages import severity
-from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView
+from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView, event_view
 from exporter.serving.http import Response, html_page
 from exporter.timefmt import rfc3339
 from exporter.web.site import Site
@@ -151,6 +152,7 @@ def _card(life: Life, approval: ApprovalView) -> dict[str, object]:
         "source": words.requester(event.event_source),
         "first_seen": life.first_seen,
         "approval": _approval(approval),
+        "cause": cause(event_view(life)),
     }
 
 

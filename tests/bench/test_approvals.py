@@ -3,7 +3,8 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from exporter.state.jobs import Approvals
 from tests.approval.support import transitions
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
+from tests.clocks import NOW
+from tests.docs.pages import blocks
 
 OFF = "approval: {mode: 'off'}"
 APPROVE = "approval: {mode: 'on', rules: [{name: x, action: approve}]}"
@@ -62,6 +65,19 @@ def test_why_an_event_is_held(
     bench.show()
     assert set(bench.api("past")[0]["approval"].values()) == {None}
     assert bench.approved == []
+
+
+def test_a_predicted_failure_is_approved_at_night(build: Build) -> None:
+    """The example of the documentation waits for its window, and leaves events with a short notice alone."""
+    (example,) = (block.text for block in blocks("yaml") if "name: predicted-failure" in block.text)
+    bench = build(example)
+    # The bench begins at 23:00 in Berlin.
+    days = {"EventType": "Redeploy", "NotBefore": format_datetime(NOW + timedelta(days=3), usegmt=True)}
+    routine = raw_event(EventId=REBOOT_ID, EventType="Reboot")
+    bench.show(raw_event(**days), routine, wait=1700)
+    assert bench.approved == []
+    bench.advance(120)
+    assert bench.approved == [FREEZE_ID]
 
 
 def test_an_approval_in_messages_and_in_the_api(build: Build) -> None:

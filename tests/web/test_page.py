@@ -288,7 +288,7 @@ def test_who_was_told_and_which_hooks_ran() -> None:
     work = [
         WorkView("message", "oncall", Transition.SCHEDULED, "delivered", NOW),
         WorkView("message", "chat", Transition.SCHEDULED, "pending", None),
-        WorkView("message", "quiet", Transition.SCHEDULED, "", NOW),
+        WorkView("message", "silent", Transition.SCHEDULED, "", NOW),
         WorkView("hook", "drain", None, "timed_out", NOW),
     ]
     text = _main(work=lambda lives: dict.fromkeys(lives, work))
@@ -296,7 +296,7 @@ def test_who_was_told_and_which_hooks_ran() -> None:
     hooks = "timed out drain Wed 4 Mar, 22:00:00 UTC"
     assert f"Hooks {hooks} Messages {messages} Event ID" in text
     assert f"Completed Messages and hooks {messages} {hooks}" in text
-    assert "quiet" not in text
+    assert "silent" not in text
     many = [WorkView("message", f"target-{n}", Transition.SCHEDULED, "delivered", NOW) for n in range(20)]
     text = _main(work=lambda lives: dict.fromkeys(lives, many))
     assert "delivered target-19" in text
