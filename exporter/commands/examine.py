@@ -79,6 +79,7 @@ def imds(
         if vm is not None:
             yield _spot(vm)
             yield _terminate(vm)
+            yield _pollers(status)
             yield _clock(client, clock)
 
 
@@ -142,18 +143,31 @@ def _spot(vm: VirtualMachine) -> Finding:
 
 
 def _terminate(vm: VirtualMachine) -> Finding:
-    """Name the command that shows whether deletions are announced, which IMDS does not know."""
-    profile, kind = "scheduledEventsProfile.terminateNotificationProfile", "vm"
+    """Name the command that shows which events Azure announces only if asked, which IMDS does not know."""
+    profile, kind = "scheduledEventsProfile", "vm"
     if vm.scale_set:
         profile, kind = f"virtualMachineProfile.{profile}", "vmss"
     command = command_line(
         *("az", kind, "show", "--resource-group", vm.resource_group or "GROUP"),
-        *("--name", vm.scale_set or vm.name or "NAME", "--query", profile),
+        *("--name", vm.scale_set or vm.name or "NAME", "--query", f"[{profile},scheduledEventsPolicy]"),
     )
     text = (
-        f"off unless the VM or its scale set enables them, which IMDS does not report; check with: {command}"
+        "off unless the VM or its scale set enables them, as are those of OS image upgrades; what users do "
+        "is not announced where scheduledEventsPolicy approves it automatically. IMDS does not report this; "
+        f"check with: {command}"
     )
     return Finding(OK, "terminate notifications", text)
+
+
+def _pollers(status: Status | None) -> Finding:
+    """Name the programs of Microsoft that are known to poll, too; IMDS does not tell who does."""
+    text = (
+        "all programs on the VM share five requests to IMDS a second; Microsoft's VmssRuntimeAgent and "
+        "CycleCloud's jetpack poll, too, and jetpack approves every event for which no script is set"
+    )
+    if status is None or status.last_status != HTTPStatus.TOO_MANY_REQUESTS:
+        return Finding(OK, "other pollers", text)
+    return Finding(WARNING, "other pollers", f"IMDS throttles the exporter (429): {text}; stop one of them")
 
 
 def _clock(client: ImdsClient, clock: Clock) -> Finding:

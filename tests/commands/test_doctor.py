@@ -265,6 +265,12 @@ def test_an_exporter_that_does_not_work(build: Build) -> None:
     assert "status 500" in result["scheduled events"].message
     bench.simulator.set_fault(Fault("throttle"))
     assert "more than the 5 requests a second" in look(bench)["imds"].message
+    bench.simulator.set_fault(Fault("throttle", endpoint="scheduledevents"))
+    assert look(bench)["other pollers"].level is OK
+    bench.advance(60)
+    throttled = look(bench)["other pollers"]
+    assert throttled.level is WARNING
+    assert "VmssRuntimeAgent" in throttled.message
     bench.simulator.set_fault(Fault("throttle", count=3))
     assert look(bench)["imds"].level is OK
 
@@ -343,15 +349,17 @@ def test_the_clock(tmp_path: Path, date: str, seconds: int, level: Level, words:
     assert result["clock"].message.startswith(words)
     spot, query = (
         "IMDS does not report whether this is a Spot VM",
-        "--resource-group GROUP --name NAME --query",
+        "--resource-group GROUP --name NAME",
     )
     if date:
         spot, query = (
             "a Spot VM, which Azure can evict (Preempt)",
-            f"--resource-group {command_line('g;sh')} --name a --query",
+            f"--resource-group {command_line('g;sh')} --name a",
         )
     assert result["spot"].message.startswith(spot)
-    assert f"check with: az vm show {query} scheduledEv" in result["terminate notifications"].message
+    asked_for = command_line("--query", "[scheduledEventsProfile,scheduledEventsPolicy]")
+    told = result["terminate notifications"].message
+    assert told.endswith(f"; check with: az vm show {query} {asked_for}")
 
 
 def test_a_bad_configuration_does_not_hide_the_rest(tmp_path: Path) -> None:
