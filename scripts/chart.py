@@ -61,6 +61,8 @@ def _project() -> Claims:
     yield "renderings are current: run make renderings", all(map(is_current, VALUES))
     table = values_table(values)
     yield "README.md has the values: run make renderings", table in (CHART / "README.md").read_text()
+    for name in yaml.safe_load(values):
+        yield f"values.yaml describes {name}", f"\n| {name}" in table
 
 
 def _schema() -> Claims:

@@ -24,10 +24,12 @@ NOT_HERE = {
     "apt": "needs a package index",
     "az": "needs a subscription of Azure",
     "cloud-init": "is not installed for the tests",
+    "dnf": "needs a package index",
     "helm": "needs a cluster",
     "kubectl": "needs a cluster",
     "pip": "needs a package index",
     "systemctl": "needs systemd",
+    "userdel": "needs a user of the service",
 }
 # Directories of the machine that commands write to; they are below the stage here.
 _OURS = ("/opt/", "/etc/", "/var/")

@@ -12,6 +12,7 @@ import urllib3
 from exporter.model.messages import Delivery, Failure
 from exporter.notifications import failures
 from exporter.timefmt import parse_retry_after
+from tests.docs.pages import DOCS
 
 CONNECTION = requests.ConnectionError
 
@@ -77,6 +78,8 @@ def test_a_status_says_whose_fault_it_is() -> None:
     """What would be refused later, too, is the message's; everything else is the target's."""
     refused = {status for status in range(100, 600) if failures.of_status(status).failure is Failure.REFUSED}
     assert refused == {400, 413, 414, 415, 422, 431}
+    told = f"| {', '.join(map(str, sorted(refused)))}, or 5yz"
+    assert told in (DOCS / "notifications.md").read_text()
     redirects = {status for status in range(100, 600) if "redirect" in failures.of_status(status).reason}
     assert redirects == set(range(300, 400))
 

@@ -27,4 +27,6 @@ if systemctl is-active $name; then exit 1; fi
 test ! -e /usr/lib/$name
 test ! -e /etc/systemd/system/multi-user.target.wants/$name.service
 test -n "$(ls /var/lib/private/$name)"
+test -e /etc/$name/exporter.yml
+getent passwd $name
 echo complete
