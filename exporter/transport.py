@@ -3,6 +3,7 @@
 docs/decisions/0002-imds-client.md explains why not `requests.adapters.HTTPAdapter`.
 """
 
+import base64
 import contextlib
 import io
 import socket
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import h11
 import msgspec
@@ -23,6 +24,7 @@ _PIECE_BYTES = 65536
 _MOST_ANNOUNCEMENTS = 10
 # Connection times of 6 s have been reported; after 10 s no answer is to be expected.
 _CONNECT_SECONDS = 10.0
+_PORTS = {"http": 80, "https": 443}
 _END = h11.EndOfMessage()
 
 
@@ -55,15 +57,22 @@ class Transport:
     """Sends requests to the server of ``endpoint``, a URL; thread-safe.
 
     Each request in progress has a connection of its own, so that a slow one does not delay the others.
-    ``timeout`` is in seconds, for the whole answer. Proxies, cookies, redirects and credentials in the
+    ``timeout`` is in seconds, for the whole answer. Cookies, redirects, and proxies and credentials in the
     environment are not used. Errors are those of sockets and h11. ``tls`` returns the context of each new
-    connection, by default one that trusts the authorities of the system.
+    connection, by default one that trusts the authorities of the system. ``proxy`` is the URL of a proxy of
+    HTTP, with its user name and password if it needs them, or "".
     """
 
     def __init__(
-        self, endpoint: str, *, limit: int = BODY_LIMIT, tls: Callable[[], ssl.SSLContext] | None = None
+        self,
+        endpoint: str,
+        *,
+        limit: int = BODY_LIMIT,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        proxy: str = "",
     ) -> None:
         self.endpoint = endpoint
+        self._proxy = proxy
         self._limit = limit
         self._tls = tls or ssl.create_default_context
         self._idle: list[_Connection] = []
@@ -101,14 +110,33 @@ class Transport:
                 if kept.is_quiet():
                     return kept
                 kept.close()
-        return _Connection(_open(self.endpoint, self._tls, deadline))
+        return self._open(deadline)
+
+    def _open(self, deadline: float) -> "_Connection":
+        url = _split(self.endpoint)
+        proxy = _split(self._proxy) if self._proxy else None
+        sock = _socket(proxy or url, deadline)
+        try:
+            # The head of a POST must not wait for the acknowledgement of the previous request.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+            if url.scheme == "http":
+                return _Connection(sock, proxy)
+            if proxy:
+                _Connection(sock).open_tunnel(url, proxy, deadline)
+            sock.settimeout(_left(deadline))
+            sock = self._tls().wrap_socket(sock, server_hostname=url.hostname)
+        except BaseException:
+            sock.close()
+            raise
+        return _Connection(sock)
 
 
 class _Connection:
-    """A connection, which h11 reads and writes."""
+    """A connection, which h11 reads and writes; ``proxy`` is the proxy at its other end, if it forwards."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, proxy: SplitResult | None = None) -> None:
         self._socket = sock
+        self._proxy = proxy
         self._http = h11.Connection(h11.CLIENT)
 
     def is_quiet(self) -> bool:
@@ -142,10 +170,22 @@ class _Connection:
             raise LargeAnswerError(f"the answer is over {limit / 2**20:g} MiB")
         return Answer(status, body.getvalue(), head.headers)
 
+    def open_tunnel(self, url: SplitResult, proxy: SplitResult, deadline: float) -> None:
+        """Make a proxy connect to the server of ``url`` (RFC 9110, "CONNECT")."""
+        authority = f"{_host(url)}:{_port(url)}"
+        headers = [("Host", authority), *_credentials(proxy)]
+        self._write(h11.Request(method="CONNECT", target=authority, headers=headers), None, deadline)
+        status: int = next(self._events(deadline)).status_code
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise ConnectionError(f"the proxy answered with status {status}")
+
     def _send(self, request: Request, deadline: float) -> None:
-        data = self._http.send(_head(request)) or b""
-        if request.body is not None:
-            data += self._http.send(h11.Data(data=request.body)) or b""
+        self._write(_head(request, self._proxy), request.body, deadline)
+
+    def _write(self, head: h11.Request, body: bytes | None, deadline: float) -> None:
+        data = self._http.send(head) or b""
+        if body is not None:
+            data += self._http.send(h11.Data(data=body)) or b""
         data += self._http.send(_END) or b""
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(data)
@@ -168,7 +208,10 @@ class _Connection:
 
     def _receive(self, deadline: float) -> None:
         self._socket.settimeout(_left(deadline))
-        self._http.receive_data(self._socket.recv(_PIECE_BYTES))
+        data = self._socket.recv(_PIECE_BYTES)
+        if not data and self._http.their_state is h11.SEND_RESPONSE:
+            raise ConnectionError("the server closed the connection without an answer")
+        self._http.receive_data(data)
 
     def can_be_kept(self) -> bool:
         """Prepare for the next request, and return whether that is possible."""
@@ -182,31 +225,45 @@ class _Connection:
         self._socket.close()
 
 
-def _open(endpoint: str, tls: Callable[[], ssl.SSLContext], deadline: float) -> socket.socket:
+def _split(endpoint: str) -> SplitResult:
     url = urlsplit(endpoint)
-    if url.scheme not in {"http", "https"} or not url.hostname:
+    if url.scheme not in _PORTS or not url.hostname:
         raise ValueError(f"{endpoint!r} is not an HTTP URL")
-    port = url.port or (443 if url.scheme == "https" else 80)
-    sock = socket.create_connection((url.hostname, port), min(_CONNECT_SECONDS, _left(deadline)))
-    try:
-        # The head of a POST must not wait for the acknowledgement of the previous request.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
-        if url.scheme == "https":
-            sock.settimeout(_left(deadline))
-            sock = tls().wrap_socket(sock, server_hostname=url.hostname)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+    return url
 
 
-def _head(request: Request) -> h11.Request:
+def _host(url: SplitResult) -> str:
+    host = url.hostname or ""
+    return f"[{host}]" if ":" in host else host
+
+
+def _port(url: SplitResult) -> int:
+    return url.port or _PORTS[url.scheme]
+
+
+def _socket(url: SplitResult, deadline: float) -> socket.socket:
+    timeout = min(_CONNECT_SECONDS, _left(deadline))
+    return socket.create_connection((url.hostname or "", _port(url)), timeout)
+
+
+def _head(request: Request, proxy: SplitResult | None) -> h11.Request:
     url = urlsplit(request.url)
-    headers = [("Host", url.netloc), *request.headers.items()]
+    host = url.netloc.rpartition("@")[2]
+    headers = [("Host", host), *request.headers.items()]
     if request.body is not None:
         headers.append(("Content-Length", str(len(request.body))))
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    if proxy:
+        target, headers = f"http://{host}{target}", headers + _credentials(proxy)
     return h11.Request(method=request.method, target=target, headers=headers)
+
+
+def _credentials(proxy: SplitResult) -> list[tuple[str, str]]:
+    """Return the header with the user name and the password in a proxy's URL, if there are any."""
+    if proxy.username is None:
+        return []
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return [("Proxy-Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")]
 
 
 def _left(deadline: float) -> float:

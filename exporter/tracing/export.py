@@ -1,18 +1,25 @@
-"""Export of spans with OpenTelemetry's SDK: the only module that imports it, loaded only to trace.
+"""Export of spans with OpenTelemetry's SDK, over our own transport; loaded only to trace.
 
 Sources of the resource attributes: the pages "Resource" > "Cloud", "Host" and "Service" of OpenTelemetry's
 semantic conventions, and the registry's page "Azure". The name of the scale set is that of the Collector's
 Azure detector, because the conventions have none.
 """
 
+import contextlib
+import io
 import logging
 import os
 import socket
+import ssl
 import sys
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache, partial
 from http import HTTPStatus
+from typing import Any
 
+import h11
 import requests
 from google.protobuf.message import DecodeError
 from opentelemetry.context import Context
@@ -34,14 +41,18 @@ from opentelemetry.trace import (
     Tracer,
 )
 from opentelemetry.trace.propagation import set_span_in_context
+from requests.adapters import BaseAdapter
+from requests.certs import where  # type: ignore[attr-defined]  # documented, missing in the stubs
+from requests.utils import select_proxy
 
 from exporter import __version__
 from exporter.config import PROGRAM
+from exporter.errors import cause
 from exporter.model.jobs import Span
 from exporter.model.vm import VirtualMachine
 from exporter.tracing import environment
-from exporter.tracing.adapter import ObservingAdapter
 from exporter.tracing.worker import ExportOutcome
+from exporter.transport import LargeAnswerError, Request, Transport
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +65,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # collectors also respond with 413 and 422, where the specification has only 400).
 _BAD_DATA = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 _MESSAGE_LIMIT = 200
+# Of an answer, also unpacked; one of the protocol has a few hundred bytes.
+_ANSWER_LIMIT = 64 * 1024
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 # At each attempt these log full URLs, whose path may be a token, and the values of malformed headers.
 _LEAKY_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.util.re")
 
@@ -82,6 +96,119 @@ def resource_attributes(facts: VirtualMachine, instance: str) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
+class TransportAdapter(BaseAdapter):
+    """The way of a session's requests: our transport, with one deadline and a bound of the answer.
+
+    ``certificate`` is the file with the certificates to trust; a session prefers ``REQUESTS_CA_BUNDLE`` to
+    its own setting. `status`, `answer` and `problem` are those of the latest request: the SDK's exporters
+    return only success or failure.
+    """
+
+    def __init__(self, certificate: str = "") -> None:
+        super().__init__()
+        self._certificate = certificate
+        self.reset()
+
+    def reset(self) -> None:
+        self.status: int | None = None
+        self.answer = b""
+        self.problem = ""
+
+    def send(  # noqa: PLR0917  # the signature of the base class
+        self,
+        request: requests.PreparedRequest,
+        stream: bool = False,
+        timeout: Any = None,
+        verify: bool | str = True,
+        cert: Any = None,
+        proxies: Mapping[str, str] | None = None,
+    ) -> requests.Response:
+        """Send a request, and return its answer.
+
+        Raises:
+            requests.ConnectionError: there is no answer, or none of the protocol.
+        """
+        del stream
+        self.reset()
+        url = request.url or ""
+        body = request.body.encode() if isinstance(request.body, str) else request.body
+        headers = {name: text for name, text in request.headers.items() if name.lower() != "content-length"}
+        try:
+            answer = Transport(
+                url,
+                limit=_ANSWER_LIMIT,
+                tls=partial(_tls, self._certificate or verify, cert),
+                proxy=_proxy(url, proxies or {}),
+            ).send(
+                Request(request.method or "POST", url, headers, body if isinstance(body, bytes) else b""),
+                timeout,
+            )
+        except TimeoutError as error:
+            self.problem = f"timed out: no complete answer within {timeout:.3g} s"
+            raise requests.ConnectionError(self.problem) from error
+        except requests.RequestException as error:
+            self.problem = str(error)
+            raise
+        except (OSError, h11.RemoteProtocolError, LargeAnswerError) as error:
+            self.problem = cause(error)
+            raise requests.ConnectionError(self.problem) from error
+        self.status, self.answer = answer.status, _unpacked(answer.body, answer.header(b"content-encoding"))
+        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            self.problem = f"the receiver answered with status {answer.status}"
+        response = requests.Response()
+        response.request, response.url, response.status_code = request, url, answer.status
+        response.headers.update({name.decode(): value.decode("latin-1") for name, value in answer.headers})
+        response.headers.pop("Content-Encoding", None)
+        response.raw = io.BytesIO(self.answer)
+        return response
+
+    def close(self) -> None:
+        """Do nothing: no connection is kept. Pushes are a minute apart or more; firewalls drop idle ones."""
+
+
+def _proxy(url: str, proxies: Mapping[str, str]) -> str:
+    """Return the URL of the proxy for a URL; "" for none."""
+    found = select_proxy(url, dict(proxies)) or ""
+    scheme, _, rest = found.rpartition("://")
+    if scheme.lower() not in ("", "http"):
+        raise requests.exceptions.InvalidProxyURL("only http:// proxies are supported")
+    return f"http://{rest}" if rest else ""
+
+
+def _tls(trusted: bool | str, cert: str | tuple[str, str] | None) -> ssl.SSLContext:
+    """Return the context of a connection; files are read for each one, because they are renewed."""
+    if trusted is True and not cert:
+        return _usual_tls()
+    try:
+        context = _trusting(where() if trusted is True else str(trusted))
+        if cert:
+            context.load_cert_chain(*([cert] if isinstance(cert, str) else cert))
+    except OSError as error:
+        raise OSError(f"a certificate of the OTEL_EXPORTER_OTLP_* variables: {cause(error)}") from None
+    return context
+
+
+@cache
+def _usual_tls() -> ssl.SSLContext:
+    # Reading these 150 certificates takes longer than a handshake.
+    return _trusting(where())
+
+
+def _trusting(path: str) -> ssl.SSLContext:
+    if os.path.isdir(path):  # noqa: PTH112  # never raises
+        return ssl.create_default_context(capath=path)
+    return ssl.create_default_context(cafile=path)
+
+
+def _unpacked(body: bytes, encoding: str) -> bytes:
+    """Return an answer's body, unpacked, as far as it is within the limit."""
+    if not encoding:
+        return body
+    with contextlib.suppress(zlib.error):  # the status is sufficient
+        return zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body, _ANSWER_LIMIT)
+    return b""
+
+
 class SpanExporter:
     """Exports spans through one of the SDK's exporters, whose result decides; used by one thread.
 
@@ -90,11 +217,11 @@ class SpanExporter:
     """
 
     def __init__(
-        self, exporter: SdkExporter, attributes: Attributes, adapter: ObservingAdapter | None = None
+        self, exporter: SdkExporter, attributes: Attributes, adapter: "TransportAdapter | None" = None
     ) -> None:
         self._exporter = exporter
         self._recorder = _Recorder(attributes)
-        self._adapter = adapter or ObservingAdapter()
+        self._adapter = adapter or TransportAdapter()
 
     def export(self, spans: Sequence[Span]) -> ExportOutcome:
         """Export a batch. The SDK may make several attempts within ``OTEL_EXPORTER_OTLP_TIMEOUT``."""
@@ -120,7 +247,7 @@ def otlp_exporter(attributes: Attributes) -> SpanExporter:
     """Return an exporter for OTLP over HTTP, set up by the ``OTEL_EXPORTER_OTLP_*`` variables."""
     for name in _LEAKY_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    adapter = ObservingAdapter(environment.certificate(os.environ))
+    adapter = TransportAdapter(environment.certificate(os.environ))
     session = requests.Session()
     session.mount("http://", adapter)
     session.mount("https://", adapter)
@@ -128,8 +255,8 @@ def otlp_exporter(attributes: Attributes) -> SpanExporter:
     session.max_redirects = 0
     # Otherwise requests would replace a configured Authorization header by the ~/.netrc entry of the host.
     session.auth = lambda request: request
-    # Spans are hours apart: firewalls would drop an idle connection.
     session.headers["Connection"] = "close"
+    session.headers["Accept-Encoding"] = "identity"
     exporter = OTLPSpanExporter(
         endpoint=environment.endpoint(os.environ), timeout=environment.timeout(os.environ), session=session
     )
