@@ -8,7 +8,7 @@ from benchmarks.running import cpu_seconds, polls, resident_mib, running
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually, get
 from tests.notifications.receivers import Receiver, http_receiver
-from tests.tracing.receiver import spans
+from tests.otlp.receiver import spans
 
 POLLS = 50
 ROUNDS = 3

@@ -21,8 +21,8 @@ from exporter.notifications.notifier import Notifier
 from exporter.notifications.planning import Plan
 from exporter.notifications.sender import SenderProcess
 from exporter.notifications.worker import Services
+from exporter.otlp import Tracer
 from exporter.state.store import Store
-from exporter.tracing import Tracer
 from exporter.watch.in_service import out_of_service
 from exporter.watch.poller import Poller
 from exporter.watch.watch import Watch

@@ -28,8 +28,8 @@ from exporter.model.events import lower, trace_id
 from exporter.model.jobs import Attempt, Finding, HookOutcome
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
+from exporter.otlp import Tracer
 from exporter.state.store import Store
-from exporter.tracing import Tracer
 from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)

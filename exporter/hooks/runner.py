@@ -16,9 +16,9 @@ from exporter.metrics import Metrics
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome, Job, ProcessIdentity, hook_failure
 from exporter.model.lifecycle import Occurrence
+from exporter.otlp import Tracer
 from exporter.state.jobs import HookJobs
 from exporter.state.queues import JobKey, Record
-from exporter.tracing import Tracer
 from exporter.work import Loop
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome, Job, hook_failure
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import event_view
+from exporter.otlp import Tracer
 from exporter.state.jobs import HookJobs
 from exporter.state.queues import JobKey
-from exporter.tracing import Tracer
 from exporter.work import Backoff
 
 log = logging.getLogger(__name__)

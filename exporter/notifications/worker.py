@@ -20,8 +20,8 @@ from exporter.notifications.planning import Plan
 from exporter.notifications.protocol import Checked
 from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Ids, Schedule, Turn
 from exporter.notifications.sender import SenderProcess
+from exporter.otlp import Tracer
 from exporter.state.outbox import Outbox, Waiting
-from exporter.tracing import Tracer
 from exporter.work import Loop
 
 log = logging.getLogger(__name__)

@@ -30,8 +30,8 @@ from exporter.model.jobs import Attempt, Finding, note, note_clock_set, note_pau
 from exporter.model.lifecycle import Known, Step
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
 from exporter.notifications.notifier import Notifier
+from exporter.otlp import Tracer
 from exporter.state.store import Store
-from exporter.tracing import Tracer
 from exporter.watch.defects import Defects
 from exporter.watch.facts import Facts
 from exporter.watch.logged import log_transition, note_dropped, started_facts

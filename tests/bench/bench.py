@@ -25,8 +25,8 @@ from exporter.hooks.command import Command
 from exporter.imds.client import ImdsClient
 from exporter.model.jobs import CommandResult, HookOutcome, Span
 from exporter.model.messages import Rendered
+from exporter.otlp.worker import ExportOutcome
 from exporter.simulator import Fault, Simulator, SimulatorServer
-from exporter.tracing.worker import ExportOutcome
 from tests.bench.loops import HandLoops
 from tests.builders import body
 from tests.clocks import HandClock
@@ -90,7 +90,7 @@ class Bench:
         patch.setattr("exporter.hooks.command.run", self._run)
         # The time that the test waits is not part of the simulated time.
         patch.setattr("exporter.watch.pauses.Sleep._run_delay", lambda _: 0.0)
-        patch.setattr("exporter.tracing.export.otlp_exporter", self._receive)
+        patch.setattr("exporter.otlp.export.otlp_exporter", self._receive)
         self._watch_requests(patch)
         self.imds = SimulatorServer(self.simulator)
         self.imds.__enter__()

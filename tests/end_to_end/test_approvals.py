@@ -11,7 +11,7 @@ from tests.end_to_end.program import eventually, get, metric
 from tests.end_to_end.test_approve import HALL, plan, scenario
 from tests.end_to_end.test_traces import environment
 from tests.notifications.receivers import Receiver, http_receiver
-from tests.tracing.receiver import spans
+from tests.otlp.receiver import spans
 
 FAILOVER = 4.0
 SHORT = {"name": "short", "match": {"event_types": ["Freeze"], "max_duration": "8s"}, "action": "approve"}

@@ -5,7 +5,7 @@ from exporter.simulator import Simulator, SimulatorServer
 from tests.end_to_end.hooking import EVENT, Bench, event, stop
 from tests.end_to_end.program import eventually, metric
 from tests.notifications.receivers import Receiver, http_receiver
-from tests.tracing.receiver import Arrived, spans
+from tests.otlp.receiver import Arrived, spans
 
 TRACE = EVENT.replace("-", "").lower()
 VMS = ("vm_0", "vm_1")

@@ -24,7 +24,7 @@ from tests.builders import scheduled
 from tests.clocks import NOW, HandClock
 from tests.lives import Story
 from tests.notifications.golden_cases import VM
-from tests.tracing.test_export import SPAN
+from tests.otlp.test_export import SPAN
 
 
 def test_history_has_an_end() -> None:

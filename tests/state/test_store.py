@@ -21,8 +21,8 @@ from exporter.state import queues
 from exporter.state.queues import JobKey
 from tests.model.histories import history
 from tests.notifications.messages import message, view
+from tests.otlp.test_export import SPAN
 from tests.state_support import START, StateFixture, life_of, nth_step, on_disk
-from tests.tracing.test_export import SPAN
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -50,8 +50,8 @@ from exporter.config import PROGRAM
 from exporter.errors import cause
 from exporter.model.jobs import Span
 from exporter.model.vm import VirtualMachine
-from exporter.tracing import environment
-from exporter.tracing.worker import ExportOutcome
+from exporter.otlp import environment
+from exporter.otlp.worker import ExportOutcome
 from exporter.transport import LargeAnswerError, Request, Transport
 
 log = logging.getLogger(__name__)

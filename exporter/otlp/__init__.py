@@ -1,5 +1,5 @@
 """Tracing: each event's life as spans, in one trace for all VMs, exported by OTLP over HTTP."""
 
-from exporter.tracing.tracer import Tracer
+from exporter.otlp.tracer import Tracer
 
 __all__ = ["Tracer"]

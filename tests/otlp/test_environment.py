@@ -3,7 +3,7 @@ from typing import Literal
 import pytest
 
 from exporter.errors import ConfigurationError
-from exporter.tracing.environment import endpoint, sampled_share, selected, timeout
+from exporter.otlp.environment import endpoint, sampled_share, selected, timeout
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"

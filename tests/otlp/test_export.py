@@ -11,13 +11,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from exporter.model.jobs import Span, SpanEvent
 from exporter.model.vm import VirtualMachine
-from exporter.tracing.export import SpanExporter, console_exporter, otlp_exporter, resource_attributes
-from exporter.tracing.worker import ExportOutcome
+from exporter.otlp.export import SpanExporter, console_exporter, otlp_exporter, resource_attributes
+from exporter.otlp.worker import ExportOutcome
 from tests.clocks import NOW
 from tests.http_server import Connection, Request, dripping, serving, then_hang_up
 from tests.memory import traced
 from tests.notifications.receivers import Receiver, http_receiver, in_place_of_services
-from tests.tracing.receiver import Arrived, spans
+from tests.otlp.receiver import Arrived, spans
 
 SPAN = Span(
     name="notify oncall",

@@ -18,13 +18,13 @@ from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.messages import Message, Outcome
 from exporter.model.views import EventView
 from exporter.model.vm import VirtualMachine
+from exporter.otlp import environment, spans
+from exporter.otlp.environment import CONSOLE, OTLP
+from exporter.otlp.worker import Worker
 from exporter.state.queues import Spans
-from exporter.tracing import environment, spans
-from exporter.tracing.environment import CONSOLE, OTLP
-from exporter.tracing.worker import Worker
 
 if TYPE_CHECKING:
-    from exporter.tracing.export import SpanExporter
+    from exporter.otlp.export import SpanExporter
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class Tracer:
         worker.start()
 
     def _exporter(self, lane: str) -> "SpanExporter":
-        from exporter.tracing import export
+        from exporter.otlp import export
 
         def resource() -> Mapping[str, str]:
             return export.resource_attributes(self._vm() or VirtualMachine(), self._instance)

@@ -10,7 +10,7 @@ from exporter.model.jobs import HookOutcome, Span, SpanEvent, hook_failure, note
 from exporter.model.lifecycle import Step
 from exporter.model.messages import Outcome
 from exporter.notifications.planning import Plan
-from exporter.tracing.spans import event_spans, is_sampled, notification_span, update_event
+from exporter.otlp.spans import event_spans, is_sampled, notification_span, update_event
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.lives import Story, at
 

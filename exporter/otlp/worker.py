@@ -17,7 +17,7 @@ from exporter.work import Backoff, Loop
 
 if TYPE_CHECKING:
     # With OpenTelemetry's SDK, which is loaded on the worker's thread only.
-    from exporter.tracing.export import SpanExporter
+    from exporter.otlp.export import SpanExporter
 
 log = logging.getLogger(__name__)
 
