@@ -20,7 +20,7 @@ HELM := v3.22.0
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test pytest test-lowest coverage test-phoenix soak fuzz lint audit bench format package dist
-.PHONY: bench-fleet test-deb test-image test-kubernetes test-pacemaker renderings dashboards golden pictures recording
+.PHONY: bench-fleet test-deb test-image test-kubernetes test-otlp test-pacemaker renderings dashboards golden pictures recording
 .PHONY: docs requirements clean test-grafana test-fleet mutants checks alerts
 
 help:
@@ -48,6 +48,7 @@ help:
 	@echo "make test-deb      install, upgrade and purge the .deb in a clean Debian that runs systemd; cloud-init and Ansible"
 	@echo "make test-image    build the container image by buildah, and run it"
 	@echo "make test-kubernetes  the drain and the Helm chart against a real API server, which Go builds in 11 CPU minutes"
+	@echo "make test-otlp     metrics and log records in an OpenTelemetry Collector and in Prometheus 3, which Go builds"
 	@echo "make test-pacemaker  the hook for Pacemaker in a cluster of one node, in a Debian that systemd boots"
 	@echo "make renderings    render the Helm chart as the tests look at it"
 	@echo "make alerts        write the rules for Azure Monitor from the rule files"
@@ -153,6 +154,13 @@ test-pacemaker: $(VENV)/.dev
 test-kubernetes: $(VENV)/.dev $(TOOLS)/helm $(TOOLS)/kube-apiserver
 	scripts/debian-packages etcd-server
 	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/kubernetes/check_chart.py tests/kubernetes/check_drain.py
+
+# Beside an OpenTelemetry Collector and Prometheus 3; building them by Go takes 10 CPU minutes, once.
+test-otlp: $(VENV)/.dev $(TOOLS)/prometheus3
+	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/otlp/check_receivers.py
+
+$(TOOLS)/prometheus3: scripts/otlp-programs
+	scripts/otlp-programs $(TOOLS)
 
 renderings: $(VENV)/.dev $(TOOLS)/helm
 	$(BIN)/python -m scripts.renderings $(TOOLS)/helm

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -93,8 +94,10 @@ class App:
         disable_created_metrics()
         ProcessCollector(registry=self._registry)
         self._metrics = Metrics(self._registry)
-        events = EventCollector(lambda: self.snapshot)
-        self._exposition = Exposition(self._registry, clock, events=events, version=events.version)
+        self._events = EventCollector(lambda: self.snapshot)
+        self._exposition = Exposition(
+            self._registry, clock, events=self._events, version=self._events.version
+        )
 
     @property
     def snapshot(self) -> Snapshot:
@@ -126,6 +129,7 @@ class App:
             self._metrics,
             self.health,
             self._clock,
+            families=lambda: chain(self._events.collect(), self._registry.collect()),
             watchdog=self._watchdog,
             sender=self._sender,
             died=partial(self._signals.put, _Signal.DIED),

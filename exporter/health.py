@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 
@@ -29,6 +30,7 @@ class DegradedReason(StrEnum):
     RELOAD_FAILED = "reload_failed"
     NOTIFICATIONS_FAILING = "notifications_failing"
     TRACING_FAILING = "tracing_failing"
+    OTLP_FAILING = "otlp_failing"
     KUBERNETES_FAILING = "kubernetes_failing"
 
 
@@ -39,9 +41,14 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Health:
-    """The active problems; thread-safe. Each start and each end is logged once."""
+    """The active problems; thread-safe. Each start and each end is logged once.
+
+    ``changed`` is called with a problem that begins (True) or is over (False), by any thread, also by one
+    that is writing the state.
+    """
 
     def __init__(self, clock: Clock) -> None:
+        self.changed: Callable[[Problem, bool], None] = lambda _problem, _begins: None
         self._clock = clock
         self._lock = threading.Lock()
         self._problems: dict[tuple[DegradedReason, str], Problem] = {}
@@ -53,13 +60,16 @@ class Health:
             if known is not None and known.message == message:
                 return
             since = known.since if known else self._clock.now()
-            self._problems[reason, subject] = Problem(reason, message, since)
+            problem = self._problems[reason, subject] = Problem(reason, message, since)
+        if known is None:
+            self.changed(problem, True)
         log.warning("degraded", extra={"reason": reason.value, "problem": message})
 
     def clear(self, reason: DegradedReason, subject: str = "") -> None:
         with self._lock:
             known = self._problems.pop((reason, subject), None)
         if known is not None:
+            self.changed(known, False)
             log.info("recovered", extra={"reason": reason.value, "problem": known.message})
 
     def problems(self) -> tuple[Problem, ...]:

@@ -22,6 +22,7 @@ from exporter.notifications.planning import Plan
 from exporter.notifications.sender import SenderProcess
 from exporter.notifications.worker import Services
 from exporter.otlp import Tracer
+from exporter.otlp.pusher import Families
 from exporter.state.store import Store
 from exporter.watch.in_service import out_of_service
 from exporter.watch.poller import Poller
@@ -46,11 +47,15 @@ class Pipeline:
         health: Health,
         clock: Clock,
         *,
+        families: Families,
         watchdog: Watchdog,
         sender: SenderProcess,
         died: Callable[[], None],
     ) -> None:
-        """Build the parts; ``died`` is called if an unexpected error ends the poller."""
+        """Build the parts; ``died`` is called if an unexpected error ends the poller.
+
+        ``families`` returns all metrics.
+        """
         self._store = store
         self._metrics = metrics
         self._clock = clock
@@ -58,7 +63,15 @@ class Pipeline:
         store.renew_lives()
         known = store.load()
         self._tracer = Tracer(
-            store.spans, metrics, health, clock, vm=lambda: self.snapshot.vm, environ=os.environ
+            store.spans,
+            store.log_records,
+            metrics,
+            health,
+            clock,
+            families=families,
+            vm=lambda: self.snapshot.vm,
+            instance=lambda: self.snapshot.instance,
+            environ=os.environ,
         )
         inbox = Inbox()
         self.hooks = HookRunner(store.hook_jobs, metrics, self._tracer, inbox, clock)

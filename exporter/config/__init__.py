@@ -222,6 +222,13 @@ class Tracing(msgspec.Struct, frozen=True):
     enabled: Literal["auto"] | bool = "auto"
 
 
+class Otlp(msgspec.Struct, frozen=True):
+    """Which signals beside traces leave by OTLP."""
+
+    metrics: Literal["auto"] | bool = "auto"
+    logs: Literal["auto"] | bool = "auto"
+
+
 class Web(msgspec.Struct, frozen=True):
     """The web server's settings for messages; all others are in the file of ``--web.config.file``."""
 
@@ -240,6 +247,7 @@ class Config(msgspec.Struct, frozen=True):
     kubernetes: Kubernetes = Kubernetes()
     in_service: InService = InService()
     tracing: Tracing = Tracing()
+    otlp: Otlp = Otlp()
     web: Web = Web()
 
 

@@ -1,6 +1,13 @@
 """All metrics: counters and histograms, and gauges that are computed at each scrape."""
 
-from exporter.metrics.counted import ApprovalOutcome, EvictionOutcome, Metrics
+from exporter.metrics.counted import ApprovalOutcome, EvictionOutcome, Metrics, PushOutcome
 from exporter.metrics.current import EventCollector, SnapshotCollector
 
-__all__ = ["ApprovalOutcome", "EventCollector", "EvictionOutcome", "Metrics", "SnapshotCollector"]
+__all__ = [
+    "ApprovalOutcome",
+    "EventCollector",
+    "EvictionOutcome",
+    "Metrics",
+    "PushOutcome",
+    "SnapshotCollector",
+]

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from exporter import __version__
 from exporter.errors import PollOutcome
 from exporter.model.events import EVENT_TYPES, trace_id
-from exporter.model.jobs import HookOutcome
+from exporter.model.jobs import HookOutcome, Signal
 from exporter.model.lifecycle import Occurrence, Transition
 from exporter.model.messages import Outcome
 
@@ -49,11 +49,18 @@ class EvictionOutcome(StrEnum):
     DRY_RUN = "dry_run"
 
 
-class SpanOutcome(StrEnum):
-    """The outcome of exporting a span."""
+class ExportOutcome(StrEnum):
+    """The outcome of exporting a span or a log record."""
 
     EXPORTED = "exported"
     DROPPED = "dropped"
+
+
+class PushOutcome(StrEnum):
+    """The outcome of a push of all metrics."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
 
 
 class Metrics:
@@ -144,7 +151,11 @@ class Metrics:
         self._evictions = self._counter(
             "pod_evictions", "Attempts to evict a pod of this Node, by outcome.", ["outcome"]
         )
-        self._spans = self._counter("spans", "Spans by export outcome.", ["outcome"])
+        self._exports = {
+            Signal.TRACES: self._counter("spans", "Spans by export outcome.", ["outcome"]),
+            Signal.LOGS: self._counter("log_records", "Log records by export outcome.", ["outcome"]),
+        }
+        self._pushes = self._counter("metric_pushes", "Pushes of all metrics by outcome.", ["outcome"])
 
     def _define_process(self) -> None:
         self._reload_successful = self._gauge(
@@ -160,8 +171,7 @@ class Metrics:
         build_info.labels(__version__, platform.python_version()).set(1)
 
     def _start_at_zero(self) -> None:
-        for outcome in SpanOutcome:
-            self._spans.labels(outcome.value)
+        self.exporting(Signal.TRACES)
         for transition in Transition:
             self._expect(transition, _RARE.get(transition, EVENT_TYPES))
         for event_type in EVENT_TYPES:
@@ -184,13 +194,12 @@ class Metrics:
         """
         life = occurrence.life
         event_type = self._label(life.event.event_type)
-        self._transitions.labels(event_type, occurrence.transition.value).inc(
-            exemplar={"trace_id": trace_id(life.ids[0])}
-        )
+        exemplar = {"trace_id": trace_id(life.ids[0])}
+        self._transitions.labels(event_type, occurrence.transition.value).inc(exemplar=exemplar)
         if occurrence.notice is not None:
-            self._notice.labels(event_type).observe(occurrence.notice.total_seconds())
+            self._notice.labels(event_type).observe(occurrence.notice.total_seconds(), exemplar)
         if occurrence.impact is not None:
-            self._impact.labels(event_type).observe(occurrence.impact.total_seconds())
+            self._impact.labels(event_type).observe(occurrence.impact.total_seconds(), exemplar)
 
     def notifying(self, targets: Iterable[str]) -> None:
         """Create the series of these targets, at 0."""
@@ -263,13 +272,23 @@ class Metrics:
         """Count an attempt to evict a pod."""
         self._evictions.labels(outcome.value).inc()
 
-    def spans_exported(self, count: int) -> None:
-        """Count spans that a receiver accepted."""
-        self._spans.labels(SpanOutcome.EXPORTED.value).inc(count)
+    def exporting(self, signal: Signal) -> None:
+        """Create the series of a signal, at 0."""
+        counter = self._exports.get(signal, self._pushes)
+        for outcome in PushOutcome if signal is Signal.METRICS else ExportOutcome:
+            counter.labels(outcome.value)
 
-    def spans_dropped(self, count: int) -> None:
-        """Count spans that were dropped."""
-        self._spans.labels(SpanOutcome.DROPPED.value).inc(count)
+    def exported(self, signal: Signal, count: int) -> None:
+        """Count spans or log records that a receiver accepted."""
+        self._exports[signal].labels(ExportOutcome.EXPORTED.value).inc(count)
+
+    def dropped(self, signal: Signal, count: int) -> None:
+        """Count spans or log records that were dropped."""
+        self._exports[signal].labels(ExportOutcome.DROPPED.value).inc(count)
+
+    def pushed(self, outcome: PushOutcome) -> None:
+        """Count a push of all metrics."""
+        self._pushes.labels(outcome.value).inc()
 
     def _label(self, event_type: str) -> str:
         if event_type in EVENT_TYPES or event_type in self._unknown_types:

@@ -1,4 +1,4 @@
-"""The jobs that transitions cause (hook runs, spans) and the reports of workers (findings, attempts)."""
+"""The jobs that transitions cause (hook runs, spans, records) and the reports of workers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -88,6 +88,14 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
     boot: str
 
 
+class Signal(StrEnum):
+    """What leaves by OTLP; the values are those of OpenTelemetry's variables, in lower case."""
+
+    TRACES = "traces"
+    METRICS = "metrics"
+    LOGS = "logs"
+
+
 class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     at: UtcTime
@@ -117,14 +125,42 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the W3C header that makes the receiver's span a child of this one."""
         return f"00-{self.trace_id}-{self.span_id}-01"
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        return self.trace_id, self.span_id
+
+
+class LogRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that happened, as a log record; ``end``, when that was, is aware and in UTC.
+
+    ``severity`` is a value of `messages.Severity`, ``body`` one line. ``uid`` follows from the facts, so that
+    a record that is sent twice has the same. ``trace_id`` and ``span_id``, in hex, are those of the root span
+    of the life that it is about, or "". ``sampled`` is whether that span is exported.
+    """
+
+    name: str
+    end: UtcTime
+    severity: str
+    body: str
+    attributes: Mapping[str, Attribute]
+    uid: str
+    trace_id: str = ""
+    span_id: str = ""
+    sampled: bool = False
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        return self.uid, ""
+
 
 class TraceJobs(msgspec.Struct, frozen=True):
-    """Additions to traces by transitions: finished spans, and events of unfinished root spans.
+    """What leaves by OTLP because of transitions: finished spans, events of unfinished root spans, records.
 
     The key of an event is `Life.key` with the transition's number in that life, from 1.
     """
 
     spans: Sequence[Span] = ()
+    records: Sequence[LogRecord] = ()
     events: Mapping[tuple[str, int], SpanEvent] = {}
 
 

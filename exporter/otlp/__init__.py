@@ -1,4 +1,7 @@
-"""Tracing: each event's life as spans, in one trace for all VMs, exported by OTLP over HTTP."""
+"""What leaves by OTLP over HTTP: each event's life as spans, all that happens as log records, all metrics.
+
+All VMs' spans and records of an event are in one trace.
+"""
 
 from exporter.otlp.tracer import Tracer
 

@@ -1,8 +1,9 @@
 """The OTEL_* variables that are read without OpenTelemetry's SDK.
 
-Sources: OpenTelemetry's pages "Environment Variable Specification" (exporters, sampler) and "OpenTelemetry
-Protocol Exporter" (endpoint, timeout, protocol). The SDK reads all others itself; it does not handle an
-endpoint with surrounding blanks or with a query, nor a timeout of zero or of hours.
+Sources: OpenTelemetry's pages "Environment Variable Specification" (exporters, sampler, interval of metrics),
+"OpenTelemetry Protocol Exporter" (endpoint, timeout, protocol) and "Metrics Exporter - OTLP" (temporality).
+The SDK reads all others itself; it does not handle an endpoint with surrounding blanks or with a query, nor a
+timeout of zero or of hours.
 """
 
 import math
@@ -11,25 +12,30 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from exporter.errors import ConfigurationError, quoted
+from exporter.model.jobs import Signal
 from exporter.timefmt import parse_number
 
 OTLP, CONSOLE = "otlp", "console"
 _PROTOCOL = "http/protobuf"
 _NONE = "none"
-_PATH = "v1/traces"
 _USUAL_ENDPOINT = "http://localhost:4318"
 _USUAL_SECONDS = 10.0
 # An unreachable receiver must not block an attempt for long. SDKs of other languages count in milliseconds: a
 # fleet-wide 10000 would be hours here.
 _MOST_SECONDS = 60.0
+_USUAL_INTERVAL = 60.0
+_LEAST_INTERVAL = 1.0
+# The page of metrics is always there, for whoever asks for `prometheus`.
+_KNOWN = {Signal.METRICS: {OTLP, CONSOLE, _NONE, "prometheus"}}
+_CUMULATIVE = "cumulative"
 # Events have no parent that could decide.
 _PARENT_BASED = "parentbased_"
 _SHARES = {"": 1.0, "always_on": 1.0, "always_off": 0.0}
 _RATIO = "traceidratio"
 
 
-def selected(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the exporters to use, each with the receiver's name; none unless one is configured.
+def selected(signal: Signal, enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the exporters of a signal to use, each with the receiver's name; none unless one is configured.
 
     The name of a receiver contains no secret.
 
@@ -38,22 +44,26 @@ def selected(enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> dic
     """
     if enabled is False or _given(environ, "OTEL_SDK_DISABLED").lower() == "true":
         return {}
-    names = [name.strip().lower() for name in _given(environ, "OTEL_TRACES_EXPORTER").split(",")]
+    exporters = f"OTEL_{signal.upper()}_EXPORTER"
+    names = [name.strip().lower() for name in _given(environ, exporters).split(",")]
     chosen = {name for name in names if name} or {OTLP}
-    unknown = sorted(chosen - {OTLP, CONSOLE, _NONE})
+    unknown = sorted(chosen - _KNOWN.get(signal, {OTLP, CONSOLE, _NONE}))
     if unknown:
         raise ConfigurationError(
-            f"OTEL_TRACES_EXPORTER: {quoted(unknown[0])} is not a supported exporter; "
-            "use otlp, console or none"
+            f"{exporters}: {quoted(unknown[0])} is not a supported exporter; use otlp, console or none"
         )
-    variable, address = _setting(environ, "ENDPOINT")
+    variable, address = _setting(signal, environ, "ENDPOINT")
     is_sent = OTLP in chosen and bool(variable or enabled is True)
-    if _NONE in chosen or not (is_sent or CONSOLE in chosen) or not sampled_share(environ):
+    if _NONE in chosen or not (is_sent or CONSOLE in chosen):
+        return {}
+    if signal is Signal.TRACES and not sampled_share(environ):
         return {}
     found = {}
     if is_sent:
-        _check_protocol(environ)
-        _check_headers(environ)
+        _check_protocol(signal, environ)
+        _check_headers(signal, environ)
+        if signal is Signal.METRICS:
+            _check_temporality(environ)
         found[OTLP] = _label(variable, address)
     if CONSOLE in chosen:
         found[CONSOLE] = CONSOLE
@@ -81,19 +91,36 @@ def sampled_share(environ: Mapping[str, str]) -> float:
     return share
 
 
-def endpoint(environ: Mapping[str, str]) -> str:
-    """Return the receiver's URL: the variable for traces unchanged, or the general one with a path added."""
-    own, general = (_given(environ, name) for name in _variables("ENDPOINT"))
+def interval(environ: Mapping[str, str]) -> float:
+    """Return the seconds between two pushes of metrics, at least 1; the variable is in milliseconds.
+
+    Raises:
+        ConfigurationError: the variable is not a positive number.
+    """
+    name = "OTEL_METRIC_EXPORT_INTERVAL"
+    given = _given(environ, name)
+    try:
+        seconds = float(given) / 1000 if given else _USUAL_INTERVAL
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ConfigurationError(f"{name}: {quoted(given)} is not a positive number of milliseconds")
+    return max(seconds, _LEAST_INTERVAL)
+
+
+def endpoint(signal: Signal, environ: Mapping[str, str]) -> str:
+    """Return the receiver's URL: the signal's own variable as it is, or the general one with a path added."""
+    own, general = (_given(environ, name) for name in _variables(signal, "ENDPOINT"))
     if own:
         return own
     base = urlsplit(general or _USUAL_ENDPOINT)
-    return base._replace(path=f"{base.path.removesuffix('/')}/{_PATH}").geturl()
+    return base._replace(path=f"{base.path.removesuffix('/')}/v1/{signal}").geturl()
 
 
-def timeout(environ: Mapping[str, str]) -> float:
+def timeout(signal: Signal, environ: Mapping[str, str]) -> float:
     """Return the seconds that an attempt may take, at most 60; 0 (no limit) also means 60."""
     try:
-        seconds = float(_setting(environ, "TIMEOUT")[1])
+        seconds = float(_setting(signal, environ, "TIMEOUT")[1])
     except ValueError:
         seconds = math.nan
     if not seconds >= 0:
@@ -101,26 +128,26 @@ def timeout(environ: Mapping[str, str]) -> float:
     return min(seconds or _MOST_SECONDS, _MOST_SECONDS)
 
 
-def certificate(environ: Mapping[str, str]) -> str:
+def certificate(signal: Signal, environ: Mapping[str, str]) -> str:
     """Return the file with the certificates to trust; "" for the default ones."""
-    return _setting(environ, "CERTIFICATE")[1]
+    return _setting(signal, environ, "CERTIFICATE")[1]
 
 
-def _setting(environ: Mapping[str, str], name: str) -> tuple[str, str]:
-    """Return the variable that has a setting for traces, and its value; both are "" if none is set."""
-    return next(((v, value) for v in _variables(name) if (value := _given(environ, v))), ("", ""))
+def _setting(signal: Signal, environ: Mapping[str, str], name: str) -> tuple[str, str]:
+    """Return the variable that has a setting of a signal, and its value; both are "" if none is set."""
+    return next(((v, value) for v in _variables(signal, name) if (value := _given(environ, v))), ("", ""))
 
 
-def _variables(name: str) -> tuple[str, str]:
-    return (f"OTEL_EXPORTER_OTLP_TRACES_{name}", f"OTEL_EXPORTER_OTLP_{name}")
+def _variables(signal: Signal, name: str) -> tuple[str, str]:
+    return (f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}", f"OTEL_EXPORTER_OTLP_{name}")
 
 
 def _given(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name, "").strip()
 
 
-def _check_protocol(environ: Mapping[str, str]) -> None:
-    variable, protocol = _setting(environ, "PROTOCOL")
+def _check_protocol(signal: Signal, environ: Mapping[str, str]) -> None:
+    variable, protocol = _setting(signal, environ, "PROTOCOL")
     if variable and protocol.lower() != _PROTOCOL:
         raise ConfigurationError(
             f"{variable}: {quoted(protocol)} is not supported; set it to {_PROTOCOL}, "
@@ -128,10 +155,17 @@ def _check_protocol(environ: Mapping[str, str]) -> None:
         )
 
 
-def _check_headers(environ: Mapping[str, str]) -> None:
-    variable, headers = _setting(environ, "HEADERS")
+def _check_headers(signal: Signal, environ: Mapping[str, str]) -> None:
+    variable, headers = _setting(signal, environ, "HEADERS")
     if any(entry.strip() and "=" not in entry for entry in headers.split(",")):
         raise ConfigurationError(f"{variable}: an entry is not of the form name=value")
+
+
+def _check_temporality(environ: Mapping[str, str]) -> None:
+    name = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+    given = _given(environ, name)
+    if given.lower() not in ("", _CUMULATIVE):
+        raise ConfigurationError(f"{name}: {quoted(given)} is not supported; counters are {_CUMULATIVE}")
 
 
 def _label(variable: str, address: str) -> str:

@@ -1,4 +1,6 @@
-"""Export of spans with OpenTelemetry's SDK, over our own transport; loaded only to trace.
+"""What the exporters of all signals share: OpenTelemetry's SDK over our own transport, and the resource.
+
+Loaded only where a signal is on, as are the modules of the signals, `traces`, `metrics` and `logs`.
 
 Sources of the resource attributes: the pages "Resource" > "Cloud", "Host" and "Service" of OpenTelemetry's
 semantic conventions, and the registry's page "Azure". The name of the scale set is that of the Collector's
@@ -11,36 +13,17 @@ import logging
 import os
 import socket
 import ssl
-import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import h11
 import requests
 from google.protobuf.message import DecodeError
-from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
-from opentelemetry.sdk import trace as sdk
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.export import SpanExporter as SdkExporter
-from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    Tracer,
-)
-from opentelemetry.trace.propagation import set_span_in_context
 from requests.adapters import BaseAdapter
 from requests.certs import where  # type: ignore[attr-defined]  # documented, missing in the stubs
 from requests.utils import select_proxy
@@ -48,7 +31,7 @@ from requests.utils import select_proxy
 from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.errors import cause
-from exporter.model.jobs import Span
+from exporter.model.jobs import Signal
 from exporter.model.vm import VirtualMachine
 from exporter.otlp import environment
 from exporter.otlp.worker import ExportOutcome
@@ -59,7 +42,7 @@ log = logging.getLogger(__name__)
 Attributes = Callable[[], Mapping[str, str]]
 
 # The version of the semantic conventions that defines all attributes below.
-_SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The data is invalid and must not be sent again (OTLP specification, "OTLP/HTTP Response"; proxies and
 # collectors also respond with 413 and 422, where the specification has only 400).
@@ -69,7 +52,13 @@ _MESSAGE_LIMIT = 200
 _ANSWER_LIMIT = 64 * 1024
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 # At each attempt these log full URLs, whose path may be a token, and the values of malformed headers.
-_LEAKY_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.util.re")
+_LEAKY_LOGGERS = (
+    *(
+        f"opentelemetry.exporter.otlp.proto.http.{module}"
+        for module in ("trace_exporter", "metric_exporter", "_log_exporter")
+    ),
+    "opentelemetry.util.re",
+)
 
 
 def resource_attributes(facts: VirtualMachine, instance: str) -> dict[str, str]:
@@ -94,6 +83,104 @@ def resource_attributes(facts: VirtualMachine, instance: str) -> dict[str, str]:
         "azure.vm.scaleset.name": facts.scale_set,
     }
     return {key: value for key, value in found.items() if value}
+
+
+def resource(attributes: Mapping[str, str]) -> Resource:
+    """Return a resource; OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME take precedence."""
+    configured = OTELResourceDetector().detect().attributes
+    return Resource.create({**attributes, **configured}, SCHEMA_URL)
+
+
+def nanoseconds(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+class Rejection(NamedTuple):
+    """What a successful response rejects: how many items, and why."""
+
+    items: int
+    reason: str
+
+
+class SdkExport:
+    """Exports through one of the SDK's exporters, whose result decides; used by one thread.
+
+    ``response`` is the class of the protocol's response, ``rejected`` its field with a number.
+    """
+
+    def __init__(
+        self, exporter: Any, adapter: "TransportAdapter | None" = None, *, response: Any, rejected: str
+    ) -> None:
+        self._exporter = exporter
+        self._adapter = adapter or TransportAdapter()
+        self._response = response
+        self._rejected = rejected
+
+    def export(self, prepare: Callable[[], Any], count: int) -> ExportOutcome:
+        """Export a batch of ``count`` items, made by ``prepare``.
+
+        The SDK may make several attempts within ``OTEL_EXPORTER_OTLP_TIMEOUT``.
+        """
+        seen = self._adapter
+        seen.reset()
+        try:
+            result = self._exporter.export(prepare())
+        except Exception as error:  # no exception may end the exporting thread
+            log.debug("export failed", exc_info=True)
+            return ExportOutcome(problem=seen.problem or f"{type(error).__name__} in the exporter")
+        # For the SDK, answers such as 304 are a success, too.
+        if result.name == "SUCCESS" and not seen.problem:
+            return ExportOutcome(count - min(self.rejection.items, count))
+        problem = seen.problem or "the request could not be made; check the OTEL_EXPORTER_OTLP_* variables"
+        return ExportOutcome(problem=problem, refused=seen.status in _BAD_DATA)
+
+    @property
+    def rejection(self) -> Rejection:
+        """What the latest response rejects, if it was a success (OTLP's partial success)."""
+        try:
+            partial_success = self._response.FromString(self._adapter.answer).partial_success
+        except DecodeError:
+            # Many receivers respond with a short text.
+            return Rejection(0, "")
+        count = max(getattr(partial_success, self._rejected), 0)
+        return Rejection(count, partial_success.error_message[:_MESSAGE_LIMIT])
+
+    def shutdown(self) -> None:
+        """Abort an export in progress, and make later ones fail; safe to call from any thread."""
+        self._exporter.shutdown()
+
+
+def note_rejection(found: Rejection, items: str) -> None:
+    """Log what a successful response rejects."""
+    if found.items or found.reason:
+        facts = {"count": found.items, "reason": found.reason}
+        log.warning("%s rejected by the receiver", items, extra=facts)
+
+
+def over_http(signal: Signal, exporter: Callable[..., Any], *, response: Any, rejected: str) -> SdkExport:
+    """Return an export by OTLP over HTTP, set up by the ``OTEL_EXPORTER_OTLP_*`` variables.
+
+    Raises:
+        ValueError: a variable of OpenTelemetry's has an invalid value.
+    """
+    for name in _LEAKY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    adapter = TransportAdapter(environment.certificate(signal, os.environ))
+    session = requests.Session()
+    session.mount("http://", adapter)
+    session.mount("https://", adapter)
+    # The SDK would treat a redirect as success, or follow it without the data.
+    session.max_redirects = 0
+    # Otherwise requests would replace a configured Authorization header by the ~/.netrc entry of the host.
+    session.auth = lambda request: request
+    session.headers["Connection"] = "close"
+    session.headers["Accept-Encoding"] = "identity"
+    made = exporter(
+        endpoint=environment.endpoint(signal, os.environ),
+        timeout=environment.timeout(signal, os.environ),
+        session=session,
+    )
+    return SdkExport(made, adapter, response=response, rejected=rejected)
 
 
 class TransportAdapter(BaseAdapter):
@@ -207,143 +294,3 @@ def _unpacked(body: bytes, encoding: str) -> bytes:
     with contextlib.suppress(zlib.error):  # the status is sufficient
         return zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body, _ANSWER_LIMIT)
     return b""
-
-
-class SpanExporter:
-    """Exports spans through one of the SDK's exporters, whose result decides; used by one thread.
-
-    Raises:
-        ValueError: a variable of OpenTelemetry's has an invalid value.
-    """
-
-    def __init__(
-        self, exporter: SdkExporter, attributes: Attributes, adapter: "TransportAdapter | None" = None
-    ) -> None:
-        self._exporter = exporter
-        self._recorder = _Recorder(attributes)
-        self._adapter = adapter or TransportAdapter()
-
-    def export(self, spans: Sequence[Span]) -> ExportOutcome:
-        """Export a batch. The SDK may make several attempts within ``OTEL_EXPORTER_OTLP_TIMEOUT``."""
-        seen = self._adapter
-        seen.reset()
-        try:
-            result = self._exporter.export(self._recorder.record(spans))
-        except Exception as error:  # no exception may end the exporting thread
-            log.debug("export failed", exc_info=True)
-            return ExportOutcome(problem=seen.problem or f"{type(error).__name__} in the exporter")
-        # For the SDK, answers such as 304 are a success, too.
-        if result is SpanExportResult.SUCCESS and not seen.problem:
-            return ExportOutcome(len(spans) - _rejected(seen.answer, len(spans)))
-        problem = seen.problem or "the request could not be made; check the OTEL_EXPORTER_OTLP_* variables"
-        return ExportOutcome(problem=problem, refused=seen.status in _BAD_DATA)
-
-    def shutdown(self) -> None:
-        """Abort an export in progress, and make later ones fail; safe to call from any thread."""
-        self._exporter.shutdown()
-
-
-def otlp_exporter(attributes: Attributes) -> SpanExporter:
-    """Return an exporter for OTLP over HTTP, set up by the ``OTEL_EXPORTER_OTLP_*`` variables."""
-    for name in _LEAKY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    adapter = TransportAdapter(environment.certificate(os.environ))
-    session = requests.Session()
-    session.mount("http://", adapter)
-    session.mount("https://", adapter)
-    # The SDK would treat a redirect as success, or follow it without the spans.
-    session.max_redirects = 0
-    # Otherwise requests would replace a configured Authorization header by the ~/.netrc entry of the host.
-    session.auth = lambda request: request
-    session.headers["Connection"] = "close"
-    session.headers["Accept-Encoding"] = "identity"
-    exporter = OTLPSpanExporter(
-        endpoint=environment.endpoint(os.environ), timeout=environment.timeout(os.environ), session=session
-    )
-    return SpanExporter(exporter, attributes, adapter)
-
-
-def console_exporter(attributes: Attributes) -> SpanExporter:
-    """Return an exporter that prints to standard output, for ``OTEL_TRACES_EXPORTER=console``."""
-    return SpanExporter(ConsoleSpanExporter(out=sys.stdout), attributes)
-
-
-class _Recorder(sdk.SpanProcessor, IdGenerator):
-    """Makes the SDK record finished spans, with their existing ids and times."""
-
-    _span: Span
-
-    def __init__(self, attributes: Attributes) -> None:
-        self._attributes = attributes
-        self._limits = sdk.SpanLimits()
-
-    def record(self, spans: Sequence[Span]) -> list[sdk.ReadableSpan]:
-        """Return spans as the SDK's exporters expect them."""
-        self._recorded: list[sdk.ReadableSpan] = []
-        self._tracer = self._new_tracer(self._attributes())
-        for span in spans:
-            self._record(span)
-        return self._recorded
-
-    def on_end(self, span: sdk.ReadableSpan) -> None:
-        self._recorded.append(span)
-
-    def generate_trace_id(self) -> int:
-        return int(self._span.trace_id, 16)
-
-    def generate_span_id(self) -> int:
-        return int(self._span.span_id, 16)
-
-    def _record(self, span: Span) -> None:
-        self._span = span
-        recorded = self._tracer.start_span(
-            span.name,
-            context=_parent(span),
-            kind=SpanKind[span.kind.upper()],
-            attributes=span.attributes,
-            start_time=_nanoseconds(span.start),
-        )
-        for event in span.events:
-            recorded.add_event(event.name, event.attributes, timestamp=_nanoseconds(event.at))
-        if span.error:
-            recorded.set_status(Status(StatusCode.ERROR, span.error))
-        recorded.end(_nanoseconds(span.end))
-
-    def _new_tracer(self, attributes: Mapping[str, str]) -> Tracer:
-        # OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME take precedence.
-        configured = OTELResourceDetector().detect().attributes
-        provider = sdk.TracerProvider(
-            sampler=ALWAYS_ON,
-            resource=Resource.create({**attributes, **configured}, _SCHEMA_URL),
-            shutdown_on_exit=False,
-            id_generator=self,
-            span_limits=self._limits,
-        )
-        provider.add_span_processor(self)
-        return provider.get_tracer(PROGRAM, __version__, schema_url=_SCHEMA_URL)
-
-
-def _parent(span: Span) -> Context:
-    if not span.parent_id:
-        return Context()
-    flags = TraceFlags(TraceFlags.SAMPLED)
-    parent = SpanContext(int(span.trace_id, 16), int(span.parent_id, 16), is_remote=False, trace_flags=flags)
-    return set_span_in_context(NonRecordingSpan(parent), Context())
-
-
-def _rejected(answer: bytes, sent: int) -> int:
-    """Return how many spans a successful response rejects (OTLP's partial success); log them."""
-    try:
-        partial = ExportTraceServiceResponse.FromString(answer).partial_success
-    except DecodeError:
-        # Many receivers respond with a short text.
-        return 0
-    rejected = min(max(partial.rejected_spans, 0), sent)
-    if rejected or partial.error_message:
-        reason = partial.error_message[:_MESSAGE_LIMIT]
-        log.warning("spans rejected by the receiver", extra={"count": rejected, "reason": reason})
-    return rejected
-
-
-def _nanoseconds(at: datetime) -> int:
-    return (at - _EPOCH) // timedelta(microseconds=1) * 1000

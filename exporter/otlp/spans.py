@@ -59,13 +59,17 @@ def event_spans(occurrence: Occurrence, vm: str, events: LifeEvents = lambda _: 
 
 def update_event(occurrence: Occurrence) -> SpanEvent:
     """Return the root span's event for an update, with its changes."""
-    attributes = {
+    return SpanEvent(occurrence.transition.value, occurrence.at, changed_attributes(occurrence))
+
+
+def changed_attributes(occurrence: Occurrence) -> dict[str, Attribute]:
+    """Return what changed, old and new."""
+    return {
         f"{PREFIX}{change.field}.{side}": _brief(value)
         for change in occurrence.changes
         for side, value in (("old", change.old), ("new", change.new))
         if value is not None
     }
-    return SpanEvent(occurrence.transition.value, occurrence.at, attributes)
 
 
 def _brief(value: object) -> Attribute:
@@ -175,7 +179,7 @@ def _phase(name: Transition, status: str, occurrence: Occurrence, vm: str, start
         parent_id=_span_id(vm, life.key, _ROOT),
         start=start,
         end=max(start, occurrence.at),
-        attributes=_attributes(life) | {PREFIX + "status": status},
+        attributes=life_attributes(life) | {PREFIX + "status": status},
     )
 
 
@@ -189,7 +193,7 @@ def _root(occurrence: Occurrence, vm: str, events: Mapping[int, SpanEvent]) -> S
         parent_id="",
         start=life.first_seen,
         end=max(life.first_seen, occurrence.at),
-        attributes=_attributes(life) | {PREFIX + "outcome": occurrence.transition.value},
+        attributes=life_attributes(life) | {PREFIX + "outcome": occurrence.transition.value},
         events=tuple(
             events.get(number) or _span_event(record)
             for number, record in numbered
@@ -203,7 +207,7 @@ def _span_event(record: TransitionRecord) -> SpanEvent:
     return SpanEvent(record.transition.value, record.at, attributes)
 
 
-def _attributes(life: Life) -> dict[str, Attribute]:
+def life_attributes(life: Life) -> dict[str, Attribute]:
     event = life.event
     found: dict[str, Attribute | None] = {
         "id": life.ids[0],
@@ -218,6 +222,10 @@ def _attributes(life: Life) -> dict[str, Attribute]:
     }
     # Thousands of spans wait at times.
     return {sys.intern(PREFIX + name): value for name, value in found.items() if value is not None}
+
+
+def root_span_id(life: Life, vm: str) -> str:
+    return _span_id(vm, life.key, _ROOT)
 
 
 def _span_id(*facts: str) -> str:

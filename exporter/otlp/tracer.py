@@ -1,30 +1,30 @@
-"""The interface of tracing to the rest of the program."""
+"""The interface of the export over OTLP to the rest of the program."""
 
 import logging
+import queue
 import socket
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import ConfigurationError
-from exporter.health import DegradedReason, Health
+from exporter.health import Health, Problem
 from exporter.metrics import Metrics
 from exporter.model.events import Target, normal_name
-from exporter.model.jobs import CommandResult, Job, Span, TraceJobs
+from exporter.model.jobs import CommandResult, Job, LogRecord, Signal, Span, TraceJobs
 from exporter.model.lifecycle import Life, Occurrence, Transition
-from exporter.model.messages import Message, Outcome
+from exporter.model.messages import Message, Outage, Outcome, WatchChange
 from exporter.model.views import EventView
 from exporter.model.vm import VirtualMachine
-from exporter.otlp import environment, spans
+from exporter.otlp import environment, records, spans
 from exporter.otlp.environment import CONSOLE, OTLP
-from exporter.otlp.worker import Worker
-from exporter.state.queues import Spans
-
-if TYPE_CHECKING:
-    from exporter.otlp.export import SpanExporter
+from exporter.otlp.pusher import Families, Pusher
+from exporter.otlp.worker import ITEMS, REASONS, Exporter, Receiver, Worker, subject
+from exporter.state.queues import Exports, LogRecords, Spans
 
 log = logging.getLogger(__name__)
 
@@ -32,52 +32,78 @@ _SWITCH_OFF_SECONDS = 1.0
 
 
 class Tracer:
-    """Creates spans and exports them in the background; for any thread, never blocks it.
+    """Creates spans and log records, and exports them and the metrics in the background.
 
-    Until `configure` finds that tracing is on, nothing is done or stored, and the SDK is not imported.
+    For any thread; never blocks it. Until `configure` finds that a signal is on, nothing is done or stored
+    for it, and the SDK is not imported.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
         waiting: Spans,
+        log_records: LogRecords,
         metrics: Metrics,
         health: Health,
         clock: Clock,
         *,
+        families: Families,
         vm: Callable[[], VirtualMachine | None],
+        instance: Callable[[], str | None],
         environ: Mapping[str, str],
     ) -> None:
-        """``vm`` returns the known facts about this VM."""
+        """``vm`` returns the known facts about this VM, ``instance`` its name, ``families`` all metrics."""
         self._waiting = waiting
+        self._queues: Mapping[Signal, Exports[Span] | Exports[LogRecord]] = {
+            Signal.TRACES: waiting,
+            Signal.LOGS: log_records,
+        }
+        self._log_records = log_records
         self._metrics = metrics
         self._health = health
         self._clock = clock
+        self._families = families
+        self._begun = clock.now()
         self._vm = vm
+        self._instance_name = instance
         self._environ = environ
-        self._workers: dict[str, Worker] = {}
+        self._receivers: dict[tuple[Signal, str], Receiver] = {}
+        # Problems that begin or end while the state is being written.
+        self._noted: queue.SimpleQueue[LogRecord] = queue.SimpleQueue()
+        health.changed = self._note_problem
 
     def configure(self, settings: Config) -> None:
-        """Apply a configuration; an invalid OTEL_* variable is reported, and nothing is exported."""
+        """Apply a configuration; an invalid OTEL_* variable is reported, and its signal is not exported."""
         self._everything = settings.metrics.events == "all"
         self._instance = settings.instance.name
-        receivers = self._select(settings.tracing.enabled)
-        self._waiting.lanes = tuple(receivers)
-        for lane in {OTLP, CONSOLE} - receivers.keys():
-            self._end(lane)
-        if not receivers:
+        self._configure(Signal.TRACES, settings.tracing.enabled)
+        self._configure(Signal.LOGS, settings.otlp.logs)
+        self._configure(Signal.METRICS, settings.otlp.metrics)
+        if not self.is_on:
             self._waiting.events.clear()
+
+    def _configure(self, signal: Signal, enabled: Literal["auto"] | bool) -> None:
+        receivers = self._select(signal, enabled)
+        if signal in self._queues:
+            self._queues[signal].lanes = tuple(receivers)
+        for lane in {OTLP, CONSOLE} - receivers.keys():
+            self._end(signal, lane)
+        if receivers:
+            self._metrics.exporting(signal)
         for lane, name in receivers.items():
-            if lane not in self._workers:
-                self._begin(lane, name)
+            if (signal, lane) not in self._receivers:
+                self._begin(signal, lane, name)
 
     def compose(self, occurrences: Sequence[Occurrence]) -> TraceJobs:
-        """Return the spans of occurrences, to be recorded in the same step."""
-        if not self._workers:
-            return TraceJobs()
-        traced = [one for one in occurrences if self._traces(one.life.target, one.life.ids[0])]
+        """Return the spans and records of occurrences, to be recorded in the same step."""
+        traced = [one for one in occurrences if self._samples(one)]
         known = self._waiting.events.of
         return TraceJobs(
             [span for one in traced for span in spans.event_spans(one, _identity(one.life), known)],
+            [
+                records.transition_record(one, _identity(one.life), sampled=self._samples(one))
+                for one in occurrences
+                if self.keeps_records and self._reports(one.life.target)
+            ],
             {
                 (one.life.key, len(one.life.transitions)): spans.update_event(one)
                 for one in traced
@@ -87,11 +113,50 @@ class Tracer:
 
     @property
     def is_on(self) -> bool:
-        return bool(self._workers)
+        """Whether spans are exported."""
+        return self._is_on(Signal.TRACES)
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether log records are exported."""
+        return self._is_on(Signal.LOGS)
+
+    def _is_on(self, signal: Signal) -> bool:
+        return any(one is signal for one, _ in self._receivers)
 
     def wake(self) -> None:
-        for worker in tuple(self._workers.values()):
-            worker.wake()
+        for receiver in tuple(self._receivers.values()):
+            receiver.wake()
+
+    def watch_changed(self, change: WatchChange, outage: Outage, at: datetime, error: str) -> list[LogRecord]:
+        """Return the record of an outage that begins or ends, to be recorded in the same step."""
+        if not self.keeps_records:
+            return []
+        return [records.watch_record(change, outage, self._host, at, error)]
+
+    def paused(self, seconds: float, at: datetime) -> None:
+        """Record a pause of this VM that no event announced."""
+        if self.keeps_records:
+            self._log_records.put([records.pause_record(seconds, self._host, at)])
+            self.wake()
+
+    @property
+    def _host(self) -> str:
+        return normal_name(self._instance_name() or socket.gethostname())
+
+    def _note_problem(self, problem: Problem, begins: bool) -> None:  # a callback
+        if self.keeps_records:
+            at = problem.since if begins else self._clock.now()
+            self._noted.put(records.problem_record(problem, self._host, at, begins=begins))
+            for (signal, _), receiver in tuple(self._receivers.items()):
+                if signal is Signal.LOGS:
+                    receiver.wake()
+
+    def _collect_noted(self) -> None:
+        found = []
+        while not self._noted.empty():
+            found.append(self._noted.get())
+        self._log_records.put(found)
 
     def notified(self, message: Message, at: datetime, outcome: Outcome) -> list[Span]:
         """Return the span of a message that was delivered or given up, to be recorded in the same step."""
@@ -124,63 +189,114 @@ class Tracer:
         return [spans.hook_span(job, _identity(job), (begun, ended), result)]
 
     def stop(self, timeout: float) -> None:
-        """Make a last attempt to export queued spans, which may take ``timeout`` seconds.
+        """Make a last attempt to export, which may take ``timeout`` seconds.
 
-        The remaining spans are exported after the next start.
+        What remains of spans and log records is exported after the next start.
         """
-        for worker in self._workers.values():
-            worker.stop(timeout / len(self._workers))
+        _stop(self._receivers.values(), timeout)
 
-    def _select(self, enabled: Literal["auto"] | bool) -> dict[str, str]:
+    def _select(self, signal: Signal, enabled: Literal["auto"] | bool) -> dict[str, str]:
+        subject_ = "" if signal is Signal.TRACES else signal.value
         try:
-            receivers = environment.selected(enabled, self._environ)
-            if receivers:
+            receivers = environment.selected(signal, enabled, self._environ)
+            if receivers and signal is Signal.TRACES:
                 self._share = environment.sampled_share(self._environ)
+            if receivers and signal is Signal.METRICS:
+                self._interval = environment.interval(self._environ)
         except ConfigurationError as error:
-            self._health.report(DegradedReason.TRACING_FAILING, f"no traces are sent: {error}")
+            self._health.report(REASONS[signal], f"no {signal} are sent: {error}", subject_)
             return {}
-        self._health.clear(DegradedReason.TRACING_FAILING)
+        self._health.clear(REASONS[signal], subject_)
         return receivers
 
-    def _begin(self, lane: str, name: str) -> None:
-        log.info("tracing enabled", extra={"to": name})
-        worker = Worker(
-            lane,
-            name,
-            partial(self._exporter, lane),
-            spans=self._waiting,
-            knows_vm=lambda: self._vm() is not None,
-            metrics=self._metrics,
-            health=self._health,
-            clock=self._clock,
-        )
-        self._workers = self._workers | {lane: worker}
-        worker.start()
+    def _begin(self, signal: Signal, lane: str, name: str) -> None:
+        log.info("export of %s enabled", signal, extra={"to": name})
+        receiver: Receiver
+        if signal is Signal.METRICS:
+            receiver = Pusher(
+                name,
+                partial(self._exporter, signal, lane),
+                families=self._families,
+                interval=self._interval,
+                knows_vm=lambda: self._vm() is not None,
+                metrics=self._metrics,
+                health=self._health,
+                clock=self._clock,
+            )
+        else:
+            receiver = Worker(
+                signal,
+                lane,
+                name,
+                partial(self._exporter, signal, lane),
+                queue=self._queues[signal],
+                collect=self._collect_noted if signal is Signal.LOGS else lambda: None,
+                knows_vm=lambda: self._vm() is not None,
+                metrics=self._metrics,
+                health=self._health,
+                clock=self._clock,
+            )
+        is_first = not self._is_on(signal)
+        self._receivers = self._receivers | {(signal, lane): receiver}
+        if signal is Signal.LOGS and is_first:
+            for problem in self._health.problems():
+                self._note_problem(problem, True)
+        receiver.start()
 
-    def _exporter(self, lane: str) -> "SpanExporter":
+    def _exporter(self, signal: Signal, lane: str) -> Exporter:
         from exporter.otlp import export
 
         def resource() -> Mapping[str, str]:
             return export.resource_attributes(self._vm() or VirtualMachine(), self._instance)
 
-        return export.otlp_exporter(resource) if lane == OTLP else export.console_exporter(resource)
+        is_sent = lane == OTLP
+        if signal is Signal.TRACES:
+            from exporter.otlp import traces
 
-    def _end(self, lane: str) -> None:
-        """Stop exporting to a lane, and drop its queued spans, including those from before the start."""
-        worker = self._workers.get(lane)
-        if worker is not None:
-            self._workers = {other: one for other, one in self._workers.items() if other != lane}
-            worker.stop(_SWITCH_OFF_SECONDS)
-            self._health.clear(DegradedReason.TRACING_FAILING, worker.name)
-        dropped = self._waiting.remove([key for key, _ in self._waiting.waiting(lane)])
+            return traces.otlp_exporter(resource) if is_sent else traces.console_exporter(resource)
+        if signal is Signal.LOGS:
+            from exporter.otlp import logs
+
+            return logs.otlp_exporter(resource) if is_sent else logs.console_exporter(resource)
+        from exporter.otlp import metrics
+
+        make = metrics.otlp_exporter if is_sent else metrics.console_exporter
+        return make(resource, self._clock, self._begun)
+
+    def _end(self, signal: Signal, lane: str) -> None:
+        """Stop exporting to a lane, and drop what is queued for it, also from before the start."""
+        receiver = self._receivers.get((signal, lane))
+        if receiver is not None:
+            self._receivers = {key: one for key, one in self._receivers.items() if key != (signal, lane)}
+            _stop([receiver], _SWITCH_OFF_SECONDS)
+            self._health.clear(REASONS[signal], subject(signal, receiver.name))
+        if signal not in self._queues:
+            return
+        waiting = self._queues[signal]
+        dropped = waiting.remove([key for key, _ in waiting.waiting(lane)])
         if dropped:
-            self._metrics.spans_dropped(dropped)
-            facts = {"exporter": lane, "count": dropped, "reason": "traces are switched off"}
-            log.warning("spans dropped", extra=facts)
+            self._metrics.dropped(signal, dropped)
+            facts = {"exporter": lane, "count": dropped, "reason": f"{signal} are switched off"}
+            log.warning("%s dropped", ITEMS[signal], extra=facts)
 
     def _traces(self, target: Target, event_id: str) -> bool:
-        wanted = self.is_on and (self._everything or target is Target.SELF)
-        return wanted and spans.is_sampled(event_id, self._share)
+        return self.is_on and self._reports(target) and spans.is_sampled(event_id, self._share)
+
+    def _samples(self, occurrence: Occurrence) -> bool:
+        return self._traces(occurrence.life.target, occurrence.life.ids[0])
+
+    def _reports(self, target: Target) -> bool:
+        return self._everything or target is Target.SELF
+
+
+def _stop(receivers: Iterable[Receiver], timeout: float) -> None:
+    """Make all of them export what is left at the same time."""
+    deadline = time.monotonic() + timeout
+    stopped = tuple(receivers)
+    for receiver in stopped:
+        receiver.begin_stop()
+    for receiver in stopped:
+        receiver.join(deadline - time.monotonic())
 
 
 def _identity(source: Life | Message | Job) -> str:

@@ -1,23 +1,19 @@
-"""The loop that exports queued spans to one receiver, in batches, with retries."""
+"""The loop that exports what is queued for one receiver, in batches, with retries."""
 
 import logging
 import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import msgspec
 
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics
-from exporter.model.jobs import Span
-from exporter.state.queues import JobKey, Spans
+from exporter.model.jobs import Signal
+from exporter.state.queues import Exported, Exports, JobKey
 from exporter.work import Backoff, Loop
-
-if TYPE_CHECKING:
-    # With OpenTelemetry's SDK, which is loaded on the worker's thread only.
-    from exporter.otlp.export import SpanExporter
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +23,21 @@ _BATCH = 512
 FACTS_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
 
-_Batch = Sequence[tuple[JobKey, Span]]
+_Batch = Sequence[tuple[JobKey, Exported]]
+
+# For logs, and in the words of problems.
+ITEMS = {Signal.TRACES: "spans", Signal.LOGS: "log records"}
+REASONS = {
+    Signal.TRACES: DegradedReason.TRACING_FAILING,
+    Signal.METRICS: DegradedReason.OTLP_FAILING,
+    Signal.LOGS: DegradedReason.OTLP_FAILING,
+}
 
 
 class ExportOutcome(msgspec.Struct, frozen=True):
     """Outcome of exporting a batch; ``problem`` is the reason for a failure, "" on success.
 
-    ``accepted`` is the number of spans that the receiver accepted. ``refused`` is True if the data is
+    ``accepted`` is the number of items that the receiver accepted. ``refused`` is True if the data is
     invalid: the same batch can never succeed.
     """
 
@@ -42,43 +46,73 @@ class ExportOutcome(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
-class Worker:
-    """Exports the spans of one lane to one receiver, which may fail or hang without delaying anything else.
+class Exporter(Protocol):
+    """One of OpenTelemetry's SDK, which is loaded on the thread of the loop that uses it."""
 
-    A failed batch is retried, with back-off, until its spans are a day old or displaced by newer ones.
+    def export(self, items: Any) -> ExportOutcome:
+        """Export a batch: spans, log records or families of metrics."""
+
+    def shutdown(self) -> None:
+        """Abort an export in progress, and make later ones fail; safe to call from any thread."""
+
+
+class Receiver(Protocol):
+    """A loop that exports one signal to one receiver."""
+
+    name: str
+
+    def start(self) -> None: ...
+    def wake(self) -> None:
+        """Export what is new."""
+
+    def begin_stop(self) -> None:
+        """Begin a last attempt to export."""
+
+    def join(self, timeout: float) -> None:
+        """Wait for the end of the last attempt."""
+
+
+class Worker:
+    """Exports the items of one lane to one receiver, which may fail or hang without delaying anything else.
+
+    A failed batch is retried, with back-off, until its items are a day old or displaced by newer ones.
     ``make_exporter`` is called on the worker's thread, and once more for the last attempt when stopping;
-    ``knows_vm`` returns whether the facts about this VM are known.
+    ``collect`` before each look at the queue; ``knows_vm`` returns whether the facts about this VM are known.
     """
 
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
+        signal: Signal,
         lane: str,
         name: str,
-        make_exporter: Callable[[], "SpanExporter"],
+        make_exporter: Callable[[], Exporter],
         *,
-        spans: Spans,
+        queue: Exports[Any],
+        collect: Callable[[], None],
         knows_vm: Callable[[], bool],
         metrics: Metrics,
         health: Health,
         clock: Clock,
     ) -> None:
         self.name = name
+        self._signal = signal
         self._lane = lane
         self._make_exporter = make_exporter
-        self._spans = spans
+        self._queue = queue
+        self._collect = collect
         self._knows_vm = knows_vm
         self._metrics = metrics
         self._health = health
         self._clock = clock
         self._backoff = Backoff(clock)
-        self._exporter: SpanExporter | None = None
+        self._exporter: Exporter | None = None
         self._batch_size = _BATCH
-        # Spans that failed on their own come after all others, in the order of these times.
+        # Items that failed on their own come after all others, in the order of these times.
         self._set_aside: dict[JobKey, float] = {}
         self._retry_at = -math.inf
         self._facts_until = clock.monotonic() + FACTS_SECONDS
         self._stopping = False
-        self._loop = Loop(f"traces to {name}", self.step)
+        self._loop = Loop(subject(signal, name), self.step)
 
     def start(self) -> None:
         self._loop.start()
@@ -86,17 +120,19 @@ class Worker:
     def wake(self) -> None:
         self._loop.wake()
 
-    def stop(self, timeout: float) -> None:
-        """Make a last attempt to export queued spans, which may take ``timeout`` seconds."""
+    def begin_stop(self) -> None:
         self._stopping = True
         if self._exporter is not None:
-            # The SDK may be waiting for its next attempt, for longer than ``timeout``.
+            # The SDK may be waiting for its next attempt, for longer than a stop may take.
             self._exporter.shutdown()
         self._loop.wake()
+
+    def join(self, timeout: float) -> None:
         self._loop.join(timeout)
 
     def step(self) -> float | None:
         """Export a batch if due; return the seconds until the next attempt, None if the queue is empty."""
+        self._collect()
         self._drop_what_is_over()
         if self._stopping:
             self._loop.stop()
@@ -114,7 +150,7 @@ class Worker:
         self._export(self._exporter, batch)
         return max(self._retry_at - self._clock.monotonic(), 0.0)
 
-    def _new_exporter(self) -> "SpanExporter | None":
+    def _new_exporter(self) -> Exporter | None:
         try:
             return self._make_exporter()
         except Exception as error:  # noqa: BLE001  # of any type, for the value of a variable
@@ -130,14 +166,14 @@ class Worker:
             exporter.shutdown()
 
     def _next_batch(self) -> _Batch:
-        waiting = [(key, span) for key, span in self._spans.waiting(self._lane) if span is not None]
+        waiting = [(key, item) for key, item in self._queue.waiting(self._lane) if item is not None]
         waiting.sort(key=lambda one: self._set_aside.get(one[0], -math.inf))
         return waiting[: self._batch_size]
 
-    def _export(self, exporter: "SpanExporter", batch: _Batch) -> bool:
+    def _export(self, exporter: Exporter, batch: _Batch) -> bool:
         """Export a batch; return whether that succeeded."""
         begun = self._clock.monotonic()
-        outcome = exporter.export([span for _, span in batch])
+        outcome = exporter.export([item for _, item in batch])
         if outcome.problem:
             self._report(outcome.problem)
             self._divide(batch, refused=outcome.refused)
@@ -145,18 +181,18 @@ class Worker:
                 now = self._clock.monotonic()
                 self._retry_at = now + self._backoff.failed(now - begun)
             return False
-        # Spans displaced by newer ones meanwhile are counted as dropped, not as exported.
+        # Those displaced by newer ones meanwhile are counted as dropped, not as exported.
         removed = self._remove([key for key, _ in batch])
         exported = min(outcome.accepted, removed)
-        self._metrics.spans_exported(exported)
-        self._metrics.spans_dropped(removed - exported)
+        self._metrics.exported(self._signal, exported)
+        self._metrics.dropped(self._signal, removed - exported)
         self._batch_size = min(2 * self._batch_size, _BATCH)
         self._backoff.succeeded()
-        self._health.clear(DegradedReason.TRACING_FAILING, self.name)
+        self._health.clear(REASONS[self._signal], subject(self._signal, self.name))
         return True
 
     def _divide(self, batch: _Batch, *, refused: bool) -> None:
-        """Halve the batch size after a failure: an invalid span must not block the others forever."""
+        """Halve the batch size after a failure: an invalid item must not block the others forever."""
         self._batch_size = max(len(batch) // 2, 1)
         if len(batch) > 1:
             return
@@ -167,12 +203,12 @@ class Worker:
             self._set_aside[key] = self._clock.monotonic()
 
     def _drop_what_is_over(self) -> None:
-        """Drop spans that are too old or cannot be decoded, and count those that were displaced."""
-        self._note_dropped(self._spans.take_displaced(self._lane), "the queue is full")
+        """Drop items that are too old or cannot be decoded, and count those that were displaced."""
+        self._note_dropped(self._queue.take_displaced(self._lane), "the queue is full")
         oldest = self._clock.now() - LONGEST_WAIT
-        waiting = self._spans.waiting(self._lane)
-        self._drop([key for key, span in waiting if span is None], "it cannot be read")
-        self._drop([key for key, span in waiting if span and span.end < oldest], "not accepted for a day")
+        waiting = self._queue.waiting(self._lane)
+        self._drop([key for key, item in waiting if item is None], "it cannot be read")
+        self._drop([key for key, item in waiting if item and item.end < oldest], "not accepted for a day")
 
     def _drop(self, keys: Sequence[JobKey], reason: str) -> None:
         if keys:
@@ -180,16 +216,21 @@ class Worker:
 
     def _note_dropped(self, count: int, reason: str) -> None:
         if count:
-            self._metrics.spans_dropped(count)
-            log.warning("spans dropped", extra={"exporter": self.name, "count": count, "reason": reason})
+            self._metrics.dropped(self._signal, count)
+            facts = {"exporter": self.name, "count": count, "reason": reason}
+            log.warning("%s dropped", ITEMS[self._signal], extra=facts)
 
     def _remove(self, keys: Sequence[JobKey]) -> int:
         for key in keys:
             self._set_aside.pop(key, None)
-        return self._spans.remove(keys)
+        return self._queue.remove(keys)
 
     def _report(self, problem: str) -> None:
         if not self._stopping:
-            self._health.report(
-                DegradedReason.TRACING_FAILING, f"traces to {self.name}: {problem}", self.name
-            )
+            about = subject(self._signal, self.name)
+            self._health.report(REASONS[self._signal], f"{about}: {problem}", about)
+
+
+def subject(signal: Signal, name: str) -> str:
+    """Return what a problem with a receiver is about."""
+    return f"{signal} to {name}"

@@ -1,16 +1,16 @@
-"""Queues of jobs in the state, with a lane per worker; and the queue of spans."""
+"""Queues of jobs in the state, with a lane per worker; and those of spans and log records."""
 
 import itertools
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from exporter.clock import Moment
-from exporter.model.jobs import ProcessIdentity, Span, SpanEvent
+from exporter.model.jobs import LogRecord, ProcessIdentity, Span, SpanEvent, UtcTime
 from exporter.state.journal import Journal, K, Table, Transaction, V
 
 log = logging.getLogger(__name__)
@@ -19,9 +19,28 @@ log = logging.getLogger(__name__)
 CAPACITY = 2048
 # Of the tables on disk, by kind. Together with `past.MOST_PAST_BYTES` and
 # `documents.MOST_BYTES`, this bounds the state.
-MOST_BYTES = {"message": 9 * 2**19, "hook": 2**19, "span": 2**20, "span_event": 2**18, "approval": 2**19}
+MOST_BYTES = {
+    "message": 9 * 2**19,
+    "hook": 2**19,
+    "span": 2**20,
+    "span_event": 2**18,
+    "log_record": 2**20,
+    "approval": 2**19,
+}
 
 W = TypeVar("W")
+
+
+class Exported(Protocol):
+    """What is exported: ``identity`` is the same if it is sent twice, ``end`` is when it was over."""
+
+    @property
+    def identity(self) -> tuple[str, str]: ...
+    @property
+    def end(self) -> UtcTime: ...
+
+
+E = TypeVar("E", bound=Exported)
 
 
 class BoundedTable(Table[K, V]):
@@ -158,34 +177,40 @@ class SpanEvents(BoundedTable[tuple[str, int], SpanEvent]):
                 transaction.delete(self, key)
 
 
-class Spans(Queue[Span]):
-    """The spans that have not been exported yet, in a lane for each exporter.
+class Exports(Queue[E]):
+    """What has not been exported yet, in a lane for each exporter.
 
-    No record of an exported span is kept: if it is sent twice, it has the same id both times. Without
-    ``lanes``, because tracing is off, nothing is stored.
+    No record of what was exported is kept: if it is sent twice, it has the same identity both times. Without
+    ``lanes``, because the signal is off, nothing is stored.
     """
 
-    def __init__(self, journal: Journal) -> None:
-        super().__init__(journal, "span", Record[Span])
-        self.events = SpanEvents(journal)
+    def __init__(self, journal: Journal, kind: str, record_type: type[Record[E]]) -> None:
+        super().__init__(journal, kind, record_type)
         self.lanes: tuple[str, ...] = ()
         self._displaced: Counter[str] = Counter()
 
-    def add(self, transaction: Transaction, spans: Sequence[Span]) -> None:
-        """Add spans to every lane in the transaction of what they describe; the oldest make room."""
-        for lane in self.lanes if spans else ():
-            kept = [(JobKey(lane, one.trace_id, 0, one.span_id), Record(one)) for one in spans[-CAPACITY:]]
+    def add(self, transaction: Transaction, items: Sequence[E]) -> None:
+        """Add items to every lane in the transaction of what they describe; the oldest make room."""
+        for lane in self.lanes if items else ():
+            kept = [(JobKey(lane, one.identity[0], 0, one.identity[1]), Record(one)) for one in items]
+            del kept[:-CAPACITY]
             waiting = self._open.get(lane, {})
             surplus = len(waiting) + len(kept) - CAPACITY
             deleted, left_out = self.add_newest(transaction, kept, waiting, surplus)
-            self._displaced[lane] += len(deleted) + left_out + len(spans) - len(kept)
+            self._displaced[lane] += len(deleted) + left_out + len(items) - len(kept)
 
-    def waiting(self, lane: str) -> list[tuple[JobKey, Span | None]]:
-        """Return the spans of a lane, oldest first; None in place of one that cannot be read."""
+    def put(self, items: Sequence[E]) -> None:
+        """Add items in a transaction of their own."""
+        if items and self.lanes:
+            with self._journal.transaction() as transaction:
+                self.add(transaction, items)
+
+    def waiting(self, lane: str) -> list[tuple[JobKey, E | None]]:
+        """Return the items of a lane, oldest first; None in place of one that cannot be read."""
         return [(key, record.work) for key, record in self.first(lane, CAPACITY)]
 
     def remove(self, keys: Iterable[JobKey]) -> int:
-        """Remove spans, and return how many of them were still there."""
+        """Remove items, and return how many of them were still there."""
         with self._journal.transaction() as transaction:
             found = [key for key in keys if key in self.entries]
             for key in found:
@@ -193,5 +218,20 @@ class Spans(Queue[Span]):
         return len(found)
 
     def take_displaced(self, lane: str) -> int:
-        """Return how many spans were dropped in favour of newer ones since the last call."""
+        """Return how many items were dropped in favour of newer ones since the last call."""
         return self._displaced.pop(lane, 0)
+
+
+class Spans(Exports[Span]):
+    """The spans that have not been exported yet; ``events`` are those of root spans that have not ended."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal, "span", Record[Span])
+        self.events = SpanEvents(journal)
+
+
+class LogRecords(Exports[LogRecord]):
+    """The log records that have not been exported yet."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal, "log_record", Record[LogRecord])

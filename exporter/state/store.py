@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from exporter.clock import Clock, Moment, renewed
 from exporter.health import Health
-from exporter.model.jobs import Finding, Job, TraceJobs, UtcTime
+from exporter.model.jobs import Finding, Job, LogRecord, TraceJobs, UtcTime
 from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Life, Step, Transition
 from exporter.model.messages import Message, Outage, WatchMessage
 from exporter.model.views import WorkView
@@ -18,7 +18,7 @@ from exporter.state.directory import refuse_unsafe
 from exporter.state.jobs import Approvals, HookJobs
 from exporter.state.journal import Journal, Table
 from exporter.state.outbox import INHERITED, Outbox
-from exporter.state.queues import JobKey, Record, Spans
+from exporter.state.queues import JobKey, LogRecords, Record, Spans
 
 _PROGRESS = "progress"
 _NOTHING_TRACED = TraceJobs()
@@ -60,6 +60,7 @@ class Store:
         self._events = _Events(self._journal, "event", str, Life)
         self._watch = Table(self._journal, "watch", str, _Progress)
         self.spans = Spans(self._journal)
+        self.log_records = LogRecords(self._journal)
         self.outbox = Outbox(self._journal, self._events, self.spans, clock)
         self.hook_jobs = HookJobs(self._journal, self.spans)
         self.approvals = Approvals(self._journal, self.spans, clock)
@@ -111,6 +112,7 @@ class Store:
             self.outbox.add(transaction, messages)
             self.hook_jobs.add(transaction, jobs)
             self.spans.add(transaction, traced.spans)
+            self.log_records.add(transaction, traced.records)
             self.spans.events.add(transaction, traced.events)
             self.spans.events.forget(transaction, {*over, *step.forgotten})
             for life in step.changed:
@@ -147,9 +149,12 @@ class Store:
     def instance(self) -> str | None:
         return self._progress.instance
 
-    def record_outage(self, outage: Outage | None, messages: Sequence[WatchMessage]) -> None:
+    def record_outage(
+        self, outage: Outage | None, messages: Sequence[WatchMessage], records: Sequence[LogRecord]
+    ) -> None:
         with self._journal.transaction() as transaction:
             self.outbox.add(transaction, messages)
+            self.log_records.add(transaction, records)
             progress = replace(self._progress, outage=outage)
             transaction.put(self._watch, _PROGRESS, progress)
 

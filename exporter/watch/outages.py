@@ -11,6 +11,7 @@ from exporter.clock import Clock, Moment, seconds_since
 from exporter.model.messages import Outage, WatchChange
 from exporter.model.views import Snapshot
 from exporter.notifications.notifier import Notifier
+from exporter.otlp import Tracer
 from exporter.state.store import Store
 
 log = logging.getLogger(__name__)
@@ -28,9 +29,10 @@ class Outages:
     time before this process, what is certain counts: an outage goes on over restarts within one boot.
     """
 
-    def __init__(self, store: Store, notifier: Notifier, clock: Clock) -> None:
+    def __init__(self, store: Store, notifier: Notifier, tracer: Tracer, clock: Clock) -> None:
         self._store = store
         self._notifier = notifier
+        self._tracer = tracer
         self._clock = clock
         # The current outage, if it was reported.
         self._reported = store.outage
@@ -56,8 +58,9 @@ class Outages:
         if not self._is_failing:
             self._is_failing = True
             self._store.note_failing(Moment(self._clock.boot, self._valid_at), self._last_success)
-        blind = self._clock.monotonic() - self._valid_at
-        if self._reported is None and blind >= self._notifier.plan.blind_after:
+        blind, plan = self._clock.monotonic() - self._valid_at, self._notifier.plan
+        after = plan.watch_after if self._tracer.keeps_records else plan.blind_after
+        if self._reported is None and blind >= after:
             since = self._last_success or self._clock.now() - timedelta(seconds=blind)
             name = seen.instance or self._store.instance or platform.node()
             never = self._last_success is None
@@ -68,8 +71,11 @@ class Outages:
         # After a restart the name is not known before IMDS answers.
         seen = replace(seen, instance=seen.instance or self._store.instance)
         opened = self._store.outbox.opened((outage.key,))
-        messages = self._notifier.plan.compose_watch(change, outage, self._clock.now(), seen, opened)
+        now = self._clock.now()
+        messages = self._notifier.plan.compose_watch(change, outage, now, seen, opened)
+        records = self._tracer.watch_changed(change, outage, now, seen.last_error)
         self._reported = outage if change is WatchChange.BLIND else None
-        self._store.record_outage(self._reported, messages)
+        self._store.record_outage(self._reported, messages, records)
         self._notifier.wake()
+        self._tracer.wake()
         log.warning(change.value, extra={"since": outage.since, "error": seen.last_error})

@@ -73,7 +73,7 @@ class Watch:
         self._inbox = inbox
         self._health = health
         self._clock = clock
-        self._outages = Outages(store, notifier, clock)
+        self._outages = Outages(store, notifier, tracer, clock)
         # Findings of a previous process, until this VM's name is known.
         self._unrecorded: list[Report] = []
         # A digest of the newest document, which may have 8 MiB; None if it has to be processed again.
@@ -175,6 +175,7 @@ class Watch:
         else:
             self.snapshot = replace(seen, last_pause=UnannouncedPause(now, seconds))
             self._metrics.unannounced_pause(seconds)
+            self._tracer.paused(seconds, now)
         for event_type in sorted({life.event.event_type for life in lives}):
             self._metrics.paused(event_type, seconds)
         log.info("pause", extra={"seconds": seconds, **started_facts(lives)})

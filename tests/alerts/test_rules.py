@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from exporter.health import Health
 from exporter.metrics import EventCollector, Metrics, SnapshotCollector
+from exporter.model.jobs import Signal
 from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
 from scripts.alerts import PROMTOOL_TESTS, RULE_FILES, rules
@@ -39,6 +40,8 @@ def exposed() -> dict[str, set[str]]:
     metrics.approving(["short-freeze"])
     metrics.hooking(["drain"])
     metrics.draining()
+    for signal in Signal:
+        metrics.exporting(signal)
     metrics.loaded(None)
     story, clock, families = Story(), HandClock(), [*registry.collect()]
     for event in (scheduled(), started()):

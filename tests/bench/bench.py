@@ -11,19 +11,22 @@ import random
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.app import App, Options
 from exporter.config import Overrides
 from exporter.hooks.command import Command
 from exporter.imds.client import ImdsClient
-from exporter.model.jobs import CommandResult, HookOutcome, Span
+from exporter.model.jobs import CommandResult, HookOutcome, LogRecord, Signal, Span
 from exporter.model.messages import Rendered
 from exporter.otlp.worker import ExportOutcome
 from exporter.simulator import Fault, Simulator, SimulatorServer
@@ -37,16 +40,28 @@ SUCCEEDED = CommandResult(HookOutcome.SUCCEEDED, 0, 0.0, "")
 
 
 class MemoryReceiver:
+    """A receiver of one signal: spans, log records or families of metrics, of which it keeps each push."""
+
     def __init__(self) -> None:
         self.problem = ""
-        self.answer: Callable[[Sequence[Span]], ExportOutcome] = lambda spans: ExportOutcome(len(spans))
+        self.answer: Callable[[Sequence[Any]], ExportOutcome] = lambda items: ExportOutcome(len(items))
         self.spans: list[Span] = []
+        self.records: list[LogRecord] = []
+        self.pushes: list[tuple[datetime, dict[str, Metric]]] = []
+        self.tries = 0
         self.open = 0
         self.attributes: Mapping[str, str] = {}
+        self.clock: HandClock
 
-    def export(self, spans: Sequence[Span]) -> ExportOutcome:
-        outcome = ExportOutcome(problem=self.problem) if self.problem else self.answer(spans)
-        self.spans += [] if outcome.problem else spans
+    def export(self, given: Iterable[Any]) -> ExportOutcome:
+        items = list(given)
+        self.tries += 1
+        outcome = ExportOutcome(problem=self.problem) if self.problem else self.answer(items)
+        if not outcome.problem:
+            self.spans += [one for one in items if isinstance(one, Span)]
+            self.records += [one for one in items if isinstance(one, LogRecord)]
+            families = {one.name: one for one in items if isinstance(one, Metric)}
+            self.pushes += [(self.clock.now(), families)] if families else []
         return outcome
 
     def shutdown(self) -> None:
@@ -78,7 +93,8 @@ class Bench:
         # The hand clock stands still, so that all requests fall into one second.
         self.simulator = Simulator(clock=self.clock, idle=True, vm_name=VM, requests_per_second=0)
         self.senders = MemorySender(is_real=real_senders)
-        self.receiver = MemoryReceiver()
+        self.receivers = {signal: MemoryReceiver() for signal in Signal}
+        self.receiver = self.receivers[Signal.TRACES]
         self.commands: list[Command] = []
         self.command_result: Callable[[Command], CommandResult] = lambda _: SUCCEEDED
         # What the client of IMDS is asked for, and when: () for a document, else the ids of an approval.
@@ -90,7 +106,9 @@ class Bench:
         patch.setattr("exporter.hooks.command.run", self._run)
         # The time that the test waits is not part of the simulated time.
         patch.setattr("exporter.watch.pauses.Sleep._run_delay", lambda _: 0.0)
-        patch.setattr("exporter.otlp.export.otlp_exporter", self._receive)
+        for signal in Signal:
+            self.receivers[signal].clock = self.clock
+            patch.setattr(f"exporter.otlp.{signal}.otlp_exporter", partial(self._receive, signal))
         self._watch_requests(patch)
         self.imds = SimulatorServer(self.simulator)
         self.imds.__enter__()
@@ -123,16 +141,19 @@ class Bench:
         """Start the program again with the state as it is on disk now, without an orderly stop."""
         killed, self.state = self.state, self.folder / f"{self.state.name}+"
         shutil.copytree(killed, self.state)
-        problem, self.receiver.problem = self.receiver.problem, "killed"
+        problems = {signal: one.problem for signal, one in self.receivers.items()}
+        for receiver in self.receivers.values():
+            receiver.problem = "killed"
         self.app.stop()
-        self.receiver.problem = problem
+        for signal, receiver in self.receivers.items():
+            receiver.problem = problems[signal]
         self.start()
 
     def close(self) -> None:
         """Stop the program and IMDS. No background work may have failed in an unexpected way."""
         self.app.stop()
         self.imds.__exit__(None, None, None)
-        assert (self.loops.errors, self.receiver.open) == ([], 0)
+        assert (self.loops.errors, [one.open for one in self.receivers.values()]) == ([], [0, 0, 0])
 
     # Azure and time
 
@@ -227,10 +248,13 @@ class Bench:
         patch.setattr(ImdsClient, "fetch", fetching)
         patch.setattr(ImdsClient, "approve", approving)
 
-    def _receive(self, attributes: Callable[[], Mapping[str, str]]) -> MemoryReceiver:
-        self.receiver.attributes = attributes()
-        self.receiver.open += 1
-        return self.receiver
+    def _receive(
+        self, signal: Signal, attributes: Callable[[], Mapping[str, str]], *_: object
+    ) -> MemoryReceiver:
+        receiver = self.receivers[signal]
+        receiver.attributes = attributes()
+        receiver.open += 1
+        return receiver
 
     def _run(self, command: Command, *, output: Callable[[str], None], **_: Any) -> CommandResult:
         del output

@@ -13,7 +13,7 @@ from msgspec import inspect
 from exporter.config import Config
 from exporter.config.kubernetes import Kubernetes
 from exporter.config.match import Match
-from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.model.jobs import CommandResult, HookOutcome, Signal
 from exporter.model.messages import Delivery
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import VM, Bench, Build
@@ -207,6 +207,16 @@ def traced(bench: Bench) -> bool:
     return bool(bench.receiver.spans)
 
 
+def exported(signal: Signal) -> Callable[[Bench], bool]:
+    """Return whether a receiver of a signal gets anything about a Freeze."""
+
+    def look(bench: Bench) -> bool:
+        bench.show(FREEZE, wait=10)
+        return bool(bench.receivers[signal].records or bench.receivers[signal].pushes)
+
+    return look
+
+
 TWO = "targets: [{name: oncall, url: 'json://a.test'}, {name: backup, url: 'json://b.test'}]"
 EFFECT = "The VM pauses. CPU and network may be suspended; memory and open files are not affected."
 OWN = NOTIFY.replace("'}", "', templates: {%s}}")
@@ -286,6 +296,8 @@ ROWS = {
     "hooks[].match": edited(hooked, HOOK, [RUN], ("[drain]", "[drain], match: {target: other}"), []),
     "hooks[].timeout": edited(hooked, HOOK, [RUN], ("[drain]", "[drain], timeout: 1m"), [(("drain",), 60)]),
     "in_service.match": Row(in_service, "", 200, "in_service: {match: {event_types: [Freeze]}}", 503),
+    "otlp.metrics": Row(exported(Signal.METRICS), "", False, "otlp: {metrics: true}", True),
+    "otlp.logs": Row(exported(Signal.LOGS), "", False, "otlp: {logs: true}", True),
     "tracing.enabled": Row(traced, "", False, "tracing: {enabled: true}", True),
     "web.external_url": Row(
         own_url, NOTIFY, False, f"web: {{external_url: 'https://vm.example.com/'}}\n{NOTIFY}", True

@@ -34,8 +34,8 @@ def test_switched_off_while_a_receiver_fails(build: Build, caplog: pytest.LogCap
     assert bench.reload(ON) == 200
     bench.advance(60)
     assert names(bench) == []
-    logged = [text for text in caplog.messages if text in ("tracing enabled", "spans dropped")]
-    assert logged == ["tracing enabled", "spans dropped", "tracing enabled"]
+    logged = [text for text in caplog.messages if text in ("export of traces enabled", "spans dropped")]
+    assert logged == ["export of traces enabled", "spans dropped", "export of traces enabled"]
 
 
 def test_spans_from_before_a_start_without_tracing(build: Build) -> None:

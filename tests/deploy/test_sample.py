@@ -48,7 +48,18 @@ def test_it_is_valid_with_every_key_in_use(tmp_path: Path) -> None:
     loaded, plan = planning.load(file, Overrides(), (), environ)
     assert set(plan.addresses) == {"oncall", "chat", "automation"}
     settings, defaults = loaded.config, Config()
-    for section in ("imds", "instance", "events", "metrics", "state", "kubernetes", "in_service", "tracing"):
+    sections = (
+        "imds",
+        "instance",
+        "events",
+        "metrics",
+        "state",
+        "kubernetes",
+        "in_service",
+        "tracing",
+        "otlp",
+    )
+    for section in (*sections, "tracing", "otlp"):
         assert getattr(settings, section) == getattr(defaults, section)
         assert section in yaml.safe_load(text)
     assert settings.notifications.watch.after == defaults.notifications.watch.after

@@ -25,6 +25,7 @@ from tests.clocks import NOW, HandClock
 from tests.lives import Story
 from tests.notifications.golden_cases import VM
 from tests.otlp.test_export import SPAN
+from tests.otlp.test_logs import RECORD
 
 
 def test_history_has_an_end() -> None:
@@ -56,7 +57,7 @@ def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
     """New ids with long texts in every poll, and no target that answers: the state stays below 16 MiB."""
     clock = HandClock()
     store = Store.open(tmp_path, health=Health(clock), clock=clock)
-    store.spans.lanes = ("otlp",)
+    store.spans.lanes = store.log_records.lanes = ("otlp",)
     plan, story = Plan([Route(("a", "b"))]), Story()
     dropped: Counter[str] = Counter()
     for number in range(1, 30):
@@ -64,12 +65,14 @@ def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
         step = story.feed(*found)
         messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW)
         spans = [replace(SPAN, span_id=f"{number:08x}{n:08x}", name="\u20ac" * 2000) for n in range(120)]
-        store.record(step, messages, traced=TraceJobs(tuple(spans), {}))
+        records = [replace(RECORD, uid=f"{number}-{n}", body="\u20ac" * 2000) for n in range(120)]
+        store.record(step, messages, traced=TraceJobs(spans, records))
         dropped.update(store.outbox.take_dropped())
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 16 * 2**20
     assert min(dropped["a"], dropped["b"]) > 1000
     assert dropped.total() + sum(store.outbox.counts().values()) == 2 * (29 + 28) * 120
-    assert store.spans.take_displaced("otlp") + len(store.spans.waiting("otlp")) == 29 * 120
+    for queue in (store.spans, store.log_records):
+        assert queue.take_displaced("otlp") + len(queue.waiting("otlp")) == 29 * 120
     store.close()
     again = Store.open(tmp_path, health=Health(clock), clock=clock)
     assert again.load().current == story.known.current

@@ -172,7 +172,7 @@ def test_what_is_to_be_expected_begins_at_zero(build: Build) -> None:
     rare = ("advised", "approved", "hook_failed")
     assert [zeros("transitions_total", transition=name) for name in rare] == [1, 0, 0]
     text = bench.request("/metrics")[1]
-    assert sum(line.startswith("azure_scheduled_events_") for line in text.splitlines()) == 209
+    assert sum(line.startswith("azure_scheduled_events_") for line in text.splitlines()) == 210
     bench.reload(WORK)
     assert [zeros("transitions_total", transition=name) for name in rare] == [1, 5, 5]
 
@@ -208,7 +208,7 @@ def test_forms_of_a_scrape(build: Build) -> None:
     text = scraped(accept="application/openmetrics-text")
     families = openmetrics_parser.text_string_to_metric_families(text)
     exemplars = [s.exemplar.labels for family in families for s in family.samples if s.exemplar]
-    assert exemplars == [{"trace_id": trace_id(FREEZE_ID)}]
+    assert exemplars == [{"trace_id": trace_id(FREEZE_ID)}] * 2
     names = [f"azure_scheduled_events_{name}" for name in ("up", "event_resource_info")]
     lines = scraped("?name[]=" + "&name[]=".join(names)).splitlines()
     assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(names)

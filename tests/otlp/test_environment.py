@@ -3,10 +3,12 @@ from typing import Literal
 import pytest
 
 from exporter.errors import ConfigurationError
-from exporter.otlp.environment import endpoint, sampled_share, selected, timeout
+from exporter.model.jobs import Signal
+from exporter.otlp.environment import endpoint, interval, sampled_share, selected, timeout
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 HERE = "http://localhost:4318"
 OTLP = {"otlp": HERE}
 CONSOLE = {"console": "console"}
@@ -51,7 +53,7 @@ def test_what_is_wanted(
     enabled: Literal["auto"] | bool, environ: dict[str, str], found: dict[str, str]
 ) -> None:
     """Nothing unless it is asked for; of an endpoint no more is shown than scheme, host and port."""
-    assert selected(enabled, environ) == found
+    assert selected(Signal.TRACES, enabled, environ) == found
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_what_is_wanted(
 def test_what_cannot_be_followed(environ: dict[str, str], message: str) -> None:
     """The message names the variable and the remedy, and no secret."""
     with pytest.raises(ConfigurationError) as caught:
-        selected("auto", environ)
+        selected(Signal.TRACES, "auto", environ)
     assert str(caught.value) == message
 
 
@@ -116,7 +118,7 @@ def test_how_many_events_are_traced(sampler: str, ratio: str, share: float) -> N
 )
 def test_where_spans_go(environ: dict[str, str], url: str) -> None:
     """The variable for traces holds as it is, the general one gets a path; blanks mean nothing."""
-    assert endpoint(environ) == url
+    assert endpoint(Signal.TRACES, environ) == url
 
 
 @pytest.mark.parametrize(
@@ -125,4 +127,64 @@ def test_where_spans_go(environ: dict[str, str], url: str) -> None:
 )
 def test_how_long_a_try_may_take(given: str, seconds: float) -> None:
     """Every try ends, and soon enough, whatever the variable says."""
-    assert timeout({"OTEL_EXPORTER_OTLP_TIMEOUT": given}) == seconds
+    assert timeout(Signal.TRACES, {"OTEL_EXPORTER_OTLP_TIMEOUT": given}) == seconds
+
+
+@pytest.mark.parametrize(
+    ("environ", "metrics", "logs"),
+    [
+        ({ENDPOINT: HERE}, OTLP, OTLP),
+        ({TRACES: HERE}, {}, {}),
+        ({"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": HERE}, {}, OTLP),
+        ({ENDPOINT: HERE, "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "console"}, {}, CONSOLE),
+        # Prometheus finds them on the page of metrics.
+        ({ENDPOINT: HERE, "OTEL_METRICS_EXPORTER": "prometheus,otlp"}, OTLP, OTLP),
+        ({ENDPOINT: HERE, "OTEL_METRICS_EXPORTER": "prometheus"}, {}, OTLP),
+        ({ENDPOINT: HERE, "OTEL_TRACES_EXPORTER": "none", "OTEL_TRACES_SAMPLER": "always_off"}, OTLP, OTLP),
+        ({ENDPOINT: HERE, "OTEL_SDK_DISABLED": "true"}, {}, {}),
+    ],
+)
+def test_each_signal_has_its_variables(
+    environ: dict[str, str], metrics: dict[str, str], logs: dict[str, str]
+) -> None:
+    """The general endpoint is for all signals, what concerns one is for it alone."""
+    assert selected(Signal.METRICS, "auto", environ) == metrics
+    assert selected(Signal.LOGS, "auto", environ) == logs
+    assert endpoint(Signal.LOGS, {ENDPOINT: HERE}) == f"{HERE}/v1/logs"
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        (
+            {"OTEL_METRICS_EXPORTER": "statsd"},
+            "OTEL_METRICS_EXPORTER: 'statsd' is not a supported exporter; use otlp, console or none",
+        ),
+        (
+            {ENDPOINT: HERE, TEMPORALITY: "delta"},
+            f"{TEMPORALITY}: 'delta' is not supported; counters are cumulative",
+        ),
+        (
+            {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc"},
+            NO_GRPC.replace("OTLP_PROTOCOL", "OTLP_METRICS_PROTOCOL"),
+        ),
+    ],
+)
+def test_what_cannot_be_followed_for_metrics(environ: dict[str, str], message: str) -> None:
+    """The message names the variable of the signal and the remedy."""
+    with pytest.raises(ConfigurationError) as caught:
+        selected(Signal.METRICS, "auto", environ)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("", 60), (" 2500 ", 2.5), ("1", 1), ("3600000", 3600)])
+def test_how_often_metrics_are_pushed(given: str, seconds: float) -> None:
+    """The variable is in milliseconds; a second is the least."""
+    assert interval({"OTEL_METRIC_EXPORT_INTERVAL": given}) == seconds
+
+
+@pytest.mark.parametrize("given", ["soon", "0", "-1", "nan", "inf"])
+def test_an_interval_that_is_none(given: str) -> None:
+    """The message names the variable and the value."""
+    with pytest.raises(ConfigurationError, match=r"^OTEL_METRIC_EXPORT_INTERVAL: '.*' is not a positive num"):
+        interval({"OTEL_METRIC_EXPORT_INTERVAL": given})

@@ -11,7 +11,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from exporter.model.jobs import Span, SpanEvent
 from exporter.model.vm import VirtualMachine
-from exporter.otlp.export import SpanExporter, console_exporter, otlp_exporter, resource_attributes
+from exporter.otlp.export import resource_attributes
+from exporter.otlp.traces import SpanExporter, console_exporter, otlp_exporter
 from exporter.otlp.worker import ExportOutcome
 from tests.clocks import NOW
 from tests.http_server import Connection, Request, dripping, serving, then_hang_up

@@ -132,7 +132,7 @@ def test_what_cannot_be_set_up(build: Build, monkeypatch: pytest.MonkeyPatch) ->
     bench = build()
     with monkeypatch.context() as patch:
         reason = ValueError("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be a non-negative integer but got x")
-        patch.setattr("exporter.otlp.export.otlp_exporter", lambda _: (_ for _ in ()).throw(reason))
+        patch.setattr("exporter.otlp.traces.otlp_exporter", lambda _: (_ for _ in ()).throw(reason))
         bench.reload(ON)
         put(bench, "a")
         assert "cannot be set up: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in bench.api("problems")[0]
