@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "message": notify.message,
     "messages": notify.many,
     "traces": traces.traces,
+    "otlp": traces.otlp,
     "growth": growth.growth,
     "hour": hour.hour,
     "fleet": fleet.series,

@@ -1,5 +1,6 @@
-"""What tracing costs: idle, and after spans were sent; each beside the same without it."""
+"""What export over OTLP costs: traces alone, then all signals; each beside the same without it."""
 
+import gzip
 import statistics
 from collections.abc import Iterator, Mapping
 
@@ -18,7 +19,7 @@ def traces() -> Iterator[Figure]:
     """Run the idle exporter with and without a receiver of traces in turn, then send it spans."""
     memory, cpu, after = [], [], []
     with http_receiver() as receiver:
-        there = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{receiver.authority}"}
+        there = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://{receiver.authority}/v1/traces"}
         for _ in range(ROUNDS):
             plain, plain_cpu, _ = _idle({}, None)
             traced, traced_cpu, later = _idle(there, receiver)
@@ -28,6 +29,28 @@ def traces() -> Iterator[Figure]:
     yield Figure("tracing on, idle: memory beyond tracing off", statistics.median(memory), "MiB", 8)
     yield Figure("tracing on, idle: CPU per poll beyond tracing off", statistics.median(cpu), "ms", 0.2)
     yield Figure("tracing on, after spans: memory beyond tracing off", statistics.median(after), "MiB")
+
+
+def otlp() -> Iterator[Figure]:
+    """Run the idle exporter with and without all signals in turn, pushing metrics every second."""
+    memory, cpu = [], []
+    with http_receiver() as receiver:
+        there = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{receiver.authority}",
+            "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+        }
+        for _ in range(ROUNDS):
+            plain, plain_cpu, _ = _idle({}, None)
+            everything, pushing_cpu, _ = _idle(there, receiver)
+            memory.append(everything - plain)
+            # Five polls in the second between two pushes.
+            cpu.append((pushing_cpu - plain_cpu) * 5)
+        sizes = [len(one.body) for one in receiver.requests if one.path == "/v1/metrics"]
+        packed = [len(gzip.compress(one.body)) for one in receiver.requests if one.path == "/v1/metrics"]
+    yield Figure("all of OTLP on: memory beyond none", statistics.median(memory), "MiB", 16)
+    yield Figure("a push of metrics: CPU", statistics.median(cpu), "ms", 15)
+    yield Figure("a push of metrics: size", statistics.median(sizes) / 1000, "kB", 40)
+    yield Figure("a push of metrics: size by gzip", statistics.median(packed) / 1000, "kB")
 
 
 def _idle(environ: Mapping[str, str], receiver: Receiver | None) -> tuple[float, float, float]:

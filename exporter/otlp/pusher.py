@@ -9,7 +9,7 @@ from exporter.clock import Clock
 from exporter.health import Health
 from exporter.metrics import Metrics, PushOutcome
 from exporter.model.jobs import Signal
-from exporter.otlp.worker import FACTS_SECONDS, REASONS, Exporter, subject
+from exporter.otlp.worker import FACTS_SECONDS, REASONS, Exporter, ExportOutcome, subject
 from exporter.work import Backoff, Loop
 
 # What follows from a transition (messages, approvals) goes with it; and so do further transitions.
@@ -106,22 +106,23 @@ class Pusher:
         try:
             return self._make_exporter()
         except Exception as error:  # noqa: BLE001  # of any type, for the value of a variable
-            self._fail(f"cannot be set up: {error}")
+            self._fail(ExportOutcome(problem=f"cannot be set up: {error}"))
             return None
 
     def _push(self, exporter: Exporter) -> None:
         begun = self._clock.monotonic()
-        problem = exporter.export(self._families()).problem
-        if problem:
-            self._fail(problem, self._clock.monotonic() - begun)
+        outcome = exporter.export(self._families())
+        if outcome.problem:
+            self._fail(outcome, self._clock.monotonic() - begun)
             return
         self._metrics.pushed(PushOutcome.SUCCEEDED)
         self._backoff.succeeded()
         self._health.clear(REASONS[Signal.METRICS], self._about)
 
-    def _fail(self, problem: str, took: float = 0.0) -> None:
+    def _fail(self, outcome: ExportOutcome, took: float = 0.0) -> None:
         self._metrics.pushed(PushOutcome.FAILED)
         if not self._stopping:
             # Sooner or later than the next push: a receiver that is back should have the values soon.
-            self._due = self._retry_at = self._clock.monotonic() + self._backoff.failed(took)
-            self._health.report(REASONS[Signal.METRICS], f"{self._about}: {problem}", self._about)
+            pause = max(self._backoff.failed(took), outcome.retry_after)
+            self._due = self._retry_at = self._clock.monotonic() + pause
+            self._health.report(REASONS[Signal.METRICS], f"{self._about}: {outcome.problem}", self._about)

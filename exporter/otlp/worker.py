@@ -38,12 +38,14 @@ class ExportOutcome(msgspec.Struct, frozen=True):
     """Outcome of exporting a batch; ``problem`` is the reason for a failure, "" on success.
 
     ``accepted`` is the number of items that the receiver accepted. ``refused`` is True if the data is
-    invalid: the same batch can never succeed.
+    invalid: the same batch can never succeed. ``retry_after`` is the number of seconds for which the receiver
+    asks to be left alone.
     """
 
     accepted: int = 0
     problem: str = ""
     refused: bool = False
+    retry_after: float = 0.0
 
 
 class Exporter(Protocol):
@@ -179,7 +181,7 @@ class Worker:
             self._divide(batch, refused=outcome.refused)
             if not outcome.refused:
                 now = self._clock.monotonic()
-                self._retry_at = now + self._backoff.failed(now - begun)
+                self._retry_at = now + max(self._backoff.failed(now - begun), outcome.retry_after)
             return False
         # Those displaced by newer ones meanwhile are counted as dropped, not as exported.
         removed = self._remove([key for key, _ in batch])

@@ -5,6 +5,7 @@ from prometheus_client import Metric
 
 from exporter.model.events import trace_id
 from exporter.model.jobs import LogRecord, Signal
+from exporter.otlp.worker import ExportOutcome
 from exporter.simulator import Fault
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, raw_event
@@ -81,6 +82,21 @@ def test_a_receiver_of_metrics_that_is_down(build: Build) -> None:
     assert bench.api("problems") == []
     assert sample(bench, "transitions", event_type="Freeze", transition="scheduled") == 60
     assert sample(bench, "metric_pushes", outcome="failed") > 20
+
+
+@pytest.mark.parametrize("signal", [Signal.METRICS, Signal.LOGS])
+def test_a_receiver_that_wants_to_be_left_alone(build: Build, signal: Signal) -> None:
+    """Its Retry-After is honoured."""
+    bench = build(f"otlp: {{{signal}: true}}")
+    receiver = bench.receivers[signal]
+    receiver.answer = lambda _: ExportOutcome(problem="status 429", retry_after=100)
+    bench.show(raw_event(), wait=5)
+    receiver.tries = 0
+    bench.advance(90)
+    assert receiver.tries == 0
+    receiver.answer = lambda items: ExportOutcome(len(items))
+    bench.advance(20)
+    assert receiver.tries > 0
 
 
 def test_a_variable_that_is_not_valid(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

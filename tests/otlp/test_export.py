@@ -222,6 +222,13 @@ def test_a_receiver_that_refuses(receiver: Receiver, status: int, *, refused: bo
     assert otlp().export([SPAN]) == ExportOutcome(problem=problem, refused=refused)
 
 
+def test_a_receiver_that_is_busy(receiver: Receiver) -> None:
+    """Its Retry-After is part of the outcome, if it is longer than the SDK waits itself."""
+    receiver.mood, receiver.answer_headers = 429, {"Retry-After": "120"}
+    outcome = otlp().export([SPAN])
+    assert outcome == ExportOutcome(problem="the receiver answered with status 429", retry_after=120)
+
+
 def test_a_second_attempt(receiver: Receiver) -> None:
     """It succeeds, whatever became of the first one, which the SDK repeats at once after a reset."""
     moods = iter(("reset", 200))
