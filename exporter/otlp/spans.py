@@ -219,6 +219,7 @@ def life_attributes(life: Life) -> dict[str, Attribute]:
         "duration_seconds": event.duration_seconds,
         # Azure clears NotBefore at the start, so the last announced one is used.
         "not_before": rfc3339(life.announced),
+        "changed_to": life.changed_to,
     }
     # Thousands of spans wait at times.
     return {sys.intern(PREFIX + name): value for name, value in found.items() if value is not None}

@@ -296,7 +296,7 @@ def _stop(receivers: Iterable[Receiver], timeout: float) -> None:
     for receiver in stopped:
         receiver.begin_stop()
     for receiver in stopped:
-        receiver.join(deadline - time.monotonic())
+        receiver.join(max(deadline - time.monotonic(), 0.0))
 
 
 def _identity(source: Life | Message | Job) -> str:

@@ -50,7 +50,7 @@ def test_the_demo_in_phoenix(tmp_path: Path) -> None:
     """A whole life arrives: one trace with the EventId's id, a root, and phases and messages below it."""
     with phoenix(tmp_path) as url:
         command = [sys.executable, "-m", "exporter", "demo"]
-        environ = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_TRACES_EXPORTER": "otlp"}
+        environ = os.environ | {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{url}/v1/traces"}
         demo = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             roots = eventually(
