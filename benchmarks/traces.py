@@ -26,7 +26,7 @@ def traces() -> Iterator[Figure]:
             memory.append(traced - plain)
             cpu.append(traced_cpu - plain_cpu)
             after.append(later - plain)
-    yield Figure("tracing on, idle: memory beyond tracing off", statistics.median(memory), "MiB", 8)
+    yield Figure("tracing on, idle: memory beyond tracing off", statistics.median(memory), "MiB", 14)
     yield Figure("tracing on, idle: CPU per poll beyond tracing off", statistics.median(cpu), "ms", 0.2)
     yield Figure("tracing on, after spans: memory beyond tracing off", statistics.median(after), "MiB")
 
