@@ -132,6 +132,7 @@ class Pipeline:
             approval=self._config.approval.mode.value,
             hooks=tuple(hook.name for hook in self._config.hooks),
             tracing=self._tracer.is_on,
+            otlp=self._tracer.signals,
         )
 
     def start(self) -> None:

@@ -134,10 +134,10 @@ def _in_use(asked: Asked, in_use: ConfigurationView) -> Finding:
         text = f"the exporter uses {in_use.file or 'no file'}, not {given}"
         return Finding(WARNING, "configuration", f"{text}; restart it with --config.file {given}")
     hooks = ", ".join(in_use.hooks) or "none"
-    traces = "on" if in_use.tracing else "off"
+    exported = ", ".join(in_use.otlp) or "nothing"
     name = in_use.file or "no file, all keys have their defaults"
     return Finding(
-        OK, "configuration", f"{name}; approvals: {in_use.approval}, hooks: {hooks}, traces: {traces}"
+        OK, "configuration", f"{name}; approvals: {in_use.approval}, hooks: {hooks}, by OTLP: {exported}"
     )
 
 

@@ -200,13 +200,14 @@ class TargetView(msgspec.Struct, frozen=True):
 
 
 class ConfigurationView(msgspec.Struct, frozen=True):
-    """The configuration in use; ``file`` is None without one. ``hooks`` are names."""
+    """The configuration in use; ``file`` is None without one. ``hooks`` are names, ``otlp`` signals."""
 
     file: str | None
     state_directory: str
     approval: str
     hooks: tuple[str, ...]
     tracing: bool
+    otlp: tuple[str, ...] = ()
 
 
 NO_APPROVAL = ApprovalView()

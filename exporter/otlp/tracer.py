@@ -121,6 +121,11 @@ class Tracer:
         """Whether log records are exported."""
         return self._is_on(Signal.LOGS)
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """The signals that are exported."""
+        return tuple(signal.value for signal in Signal if self._is_on(signal))
+
     def _is_on(self, signal: Signal) -> bool:
         return any(one is signal for one, _ in self._receivers)
 
@@ -196,7 +201,7 @@ class Tracer:
         _stop(self._receivers.values(), timeout)
 
     def _select(self, signal: Signal, enabled: Literal["auto"] | bool) -> dict[str, str]:
-        subject_ = "" if signal is Signal.TRACES else signal.value
+        about = "" if signal is Signal.TRACES else signal.value
         try:
             receivers = environment.selected(signal, enabled, self._environ)
             if receivers and signal is Signal.TRACES:
@@ -204,9 +209,9 @@ class Tracer:
             if receivers and signal is Signal.METRICS:
                 self._interval = environment.interval(self._environ)
         except ConfigurationError as error:
-            self._health.report(REASONS[signal], f"no {signal} are sent: {error}", subject_)
+            self._health.report(REASONS[signal], f"no {signal} are sent: {error}", about)
             return {}
-        self._health.clear(REASONS[signal], subject_)
+        self._health.clear(REASONS[signal], about)
         return receivers
 
     def _begin(self, signal: Signal, lane: str, name: str) -> None:

@@ -104,11 +104,11 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
 
 def test_the_configuration_in_use(build: Build, tmp_path: Path) -> None:
     """Without flags it is that of the running exporter, with its IMDS, its file and its directory."""
-    bench = build(PARTS)
+    bench = build(f"{PARTS}\notlp: {{metrics: true, logs: true}}")
     bench.advance(30)
     result = look(bench)
     assert result["configuration"] == Finding(
-        OK, "configuration", f"{bench.file}; approvals: dry_run, hooks: drain, traces: off"
+        OK, "configuration", f"{bench.file}; approvals: dry_run, hooks: drain, by OTLP: metrics, logs"
     )
     assert result["exporter"].message.endswith(", since 2026-03-04T22:00:00Z")
     assert result["imds"].message == (
