@@ -56,7 +56,8 @@ def _bundle(wheel: Path) -> dict[str, Any]:
     _pip("--no-deps", "--no-index", "--find-links", wheel.parent, f"{PROGRAM}=={__version__}")
     contents = _contents()
     _pip("--only-binary", ":all:", "--require-hashes", "--requirement", "requirements/bundle.txt")
-    command = ("-m", "PyInstaller", "--noconfirm", "--clean", "--log-level", "WARN")
+    # -P: it runs in the checkout, whose package has no assets and would be found before that of the wheel.
+    command = ("-P", "-m", "PyInstaller", "--noconfirm", "--clean", "--log-level", "WARN")
     paths = ("--distpath", _BUILD / "dist", "--workpath", _BUILD / "work")
     _run(_python(), *command, *paths, "scripts/bundle/exporter.spec")
     _tidy()

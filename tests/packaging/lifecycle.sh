@@ -30,6 +30,8 @@ test "$(stat --format %U "/proc/$(systemctl show --value --property MainPID $nam
 $name --version
 $name check-config /etc/$name/exporter.yml
 test -e /usr/share/man/man1/$name.1.gz
+$name assets /tmp/assets
+test -e /tmp/assets/deploy/systemd/$name.service
 bash -c "source /usr/share/bash-completion/completions/$name"
 if command -v python3; then exit 1; fi
 if grep -v '^#' /etc/$name/exporter.yml; then exit 1; fi
