@@ -3,6 +3,7 @@
 Not among the tests that pytest finds by itself: it needs root, Go and the network. ``make test-deb`` runs it.
 """
 
+import json
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from tests.packaging.debian import boot, built, root
 # What README promises, with the minor version of their glibc.
 SYSTEMS = {"bookworm": 36, "jammy": 35, "noble": 39}
 README = Path(__file__).parent.parent.parent / "README.md"
+AZURE = README.parent / "deploy" / "azure"
 
 
 def debian() -> Path:
@@ -58,6 +60,20 @@ def test_the_rpm_lives(check: Path) -> None:
     """Each step of rpm.sh succeeds: what its scripts do, on a distribution that is not its own."""
     shutil.copy(built("*.rpm"), check / "exporter.rpm")
     boot(debian(), check, "rpm.sh")
+
+
+@pytest.mark.timeout(900)
+def test_the_vm_application_lives(check: Path) -> None:
+    """Each step of vmapplication.sh succeeds, and the allowlists name the program that runs."""
+    shutil.copytree(AZURE / "vm-application", check / "vm-application")
+    for kind in ("package", "tarball"):
+        rules = json.loads((AZURE / "allowlists" / f"{kind}.json").read_text())["rules"]
+        (check / f"executable-{kind}").write_text(rules["identities"][0]["exePath"])
+    shutil.copy(built("*.linux-*.tar.gz"), check / "first.tar.gz")
+    first = check / "first.deb"
+    shutil.copy(built("*.deb"), first)
+    newer(first, check)
+    boot(debian(), check, "vmapplication.sh")
 
 
 @pytest.mark.timeout(900)
