@@ -1,14 +1,17 @@
-"""The hooks of examples/ for Slurm, CI runners and Patroni, against small stand-ins of these systems."""
+"""The hooks of examples/ for Slurm, CI runners and databases, against small stand-ins of these systems."""
 
 import json
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
 
+from exporter.config import Overrides
+from exporter.config.loading import load
 from tests.http_server import Connection, Request, answer, serving
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -133,3 +136,193 @@ def test_patroni_switchover() -> None:
         run("patroni/switchover", "scheduled", server.url)
         run("patroni/switchover", "scheduled", server.url)
     assert asked == [{"leader": "pg-1"}]
+
+
+def merge(document: dict[str, Any], change: dict[str, Any]) -> None:
+    """Apply a change as Patroni and a JSON merge patch do: null removes a key."""
+    for key, value in change.items():
+        if value is None:
+            document.pop(key, None)
+        elif isinstance(value, dict) and isinstance(document.get(key), dict):
+            merge(document[key], value)
+        else:
+            document[key] = value
+
+
+HOLDS = "scheduled_event_holds"
+
+
+class Patroni:
+    """A stand-in for Patroni: the cluster's configuration, and the role of the member that is asked."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.role = "primary"
+        self.refusals: list[str] = []
+
+    def __call__(self, connection: Connection, request: Request) -> None:
+        if request.path == "/patroni":
+            connection.send(as_json({"role": self.role}))
+        elif request.method == "PATCH" and self.refusals:
+            connection.send(as_json({}, self.refusals.pop()))
+        else:
+            assert request.path == "/config"
+            if request.method == "PATCH":
+                merge(self.config, request.json)
+            connection.send(as_json(self.config))
+
+
+def test_freeze_patroni() -> None:
+    """Failover is paused, and resumed once the last of two events ends; a refusal is retried."""
+    patroni = Patroni({"ttl": 30})
+    patroni.refusals = ["503 Service Unavailable"]
+    with serving(patroni) as server:
+        words = (server.url, "1800")
+        for hold, end in (("scheduled", "completed"), ("imminent", "cancelled"), ("started", "vanished")):
+            run("freeze/patroni", hold, *words, event_type="Freeze")
+            run("freeze/patroni", "started", *words, event_type="Freeze", EVENT_ID="another")
+            run("freeze/patroni", end, *words, event_type="Freeze")
+            assert patroni.config["pause"] is True
+            # What is given back does not depend on who is the primary by then.
+            patroni.role = "replica"
+            for _ in range(2):
+                run("freeze/patroni", end, *words, event_type="Freeze", EVENT_ID="another")
+                assert patroni.config == {"ttl": 30}
+            patroni.role = "master"
+        patroni.role = "replica"
+        run("freeze/patroni", "scheduled", *words, event_type="Freeze")
+        assert patroni.config == {"ttl": 30}
+
+
+def test_freeze_patroni_with_what_others_leave() -> None:
+    """A hold whose time is over ends by the timer; a pause of an administrator stays."""
+    patroni = Patroni({"pause": True, HOLDS: {EVENT_ID: 1, "another": 4102444800}})
+    with serving(patroni) as server:
+        timer = [str(EXAMPLES / "freeze" / "patroni"), server.url, "1800"]
+        subprocess.run(timer, timeout=60, check=True)
+        assert patroni.config == {"pause": True, HOLDS: {"another": 4102444800}}
+        patroni.config[HOLDS]["another"] = 1
+        subprocess.run(timer, timeout=60, check=True)
+        assert patroni.config == {}
+        patroni.config["pause"] = True
+        for transition in ("scheduled", "started", "completed"):
+            run("freeze/patroni", transition, server.url, "1800", event_type="Freeze")
+        subprocess.run(timer, timeout=60, check=True)
+        assert patroni.config == {"pause": True}
+
+
+def test_the_timer_of_patroni_runs_the_hook() -> None:
+    """The unit runs the hook for the same API and the same time as the configuration does."""
+    unit = (EXAMPLES / "freeze" / "patroni-holds.service").read_text()
+    (command,) = [
+        line.removeprefix("ExecStart=") for line in unit.splitlines() if line.startswith("ExecStart=")
+    ]
+    hooks = load(EXAMPLES / "freeze" / "exporter.yml", Overrides()).hooks
+    assert [" ".join(hook.command) for hook in hooks] == [command, command]
+
+
+@pytest.mark.parametrize("before", [None, 30, 600])
+def test_freeze_cloudnativepg(before: int | None) -> None:
+    """Clusters with their primary on the Node wait longer until the last event ends."""
+    clusters: dict[str, dict[str, Any]] = {
+        name: {
+            "metadata": {"namespace": "db", "name": name, "resourceVersion": "1"},
+            "spec": {"instances": 3} | ({} if before is None else {"failoverDelay": before}),
+        }
+        for name in ("here", "elsewhere")
+    }
+    untouched = json.loads(json.dumps(clusters))
+    primaries = ["here"]
+    conflicts = ["409 Conflict"]
+
+    def kubernetes(connection: Connection, request: Request) -> None:
+        if request.method == "PATCH":
+            assert request.headers["content-type"] == "application/merge-patch+json"
+            cluster = clusters[
+                request.path.removeprefix("/apis/postgresql.cnpg.io/v1/namespaces/db/clusters/")
+            ]
+            if (
+                conflicts
+                or request.json["metadata"]["resourceVersion"] != cluster["metadata"]["resourceVersion"]
+            ):
+                connection.send(as_json({}, conflicts.pop()))
+                return
+            merge(cluster, request.json)
+            connection.send(as_json(cluster))
+        elif request.path.startswith("/api/v1/pods?"):
+            assert parse_qs(request.path.partition("?")[2]) == {
+                "labelSelector": ["cnpg.io/instanceRole=primary"],
+                "fieldSelector": ["spec.nodeName=node-1"],
+            }
+            pods = [
+                {"metadata": {"namespace": "db", "labels": {"cnpg.io/cluster": name}}} for name in primaries
+            ]
+            connection.send(as_json({"items": pods}))
+        else:
+            connection.send(as_json({"items": list(clusters.values())}))
+
+    def hook(transition: str, event_id: str = EVENT_ID) -> None:
+        words = ("120", server.url)
+        run(
+            "freeze/cloudnativepg",
+            transition,
+            *words,
+            event_type="Freeze",
+            EVENT_ID=event_id,
+            NODE_NAME="node-1",
+        )
+
+    with serving(kubernetes) as server:
+        for transition in ("scheduled", "imminent", "started"):
+            hook(transition)
+            assert clusters["here"]["spec"]["failoverDelay"] == max(120, before or 0)
+        hook("started", "another")
+        # What is given back does not depend on where the primary is by then.
+        primaries[:] = ["elsewhere"]
+        hook("completed")
+        assert clusters["here"]["spec"]["failoverDelay"] == max(120, before or 0)
+        for _ in range(2):
+            hook("vanished", "another")
+            assert clusters["here"]["metadata"].pop("annotations", {}) == {}
+            assert clusters == untouched
+
+
+ETCDCTL = """#!/bin/sh
+echo "$*" >> {folder}/calls
+case "$*" in
+*move-leader*) ;;
+*--cluster*) cat {folder}/members; exit 1 ;;
+*) cat {folder}/own ;;
+esac
+"""
+
+
+def test_freeze_etcd(tmp_path: Path) -> None:
+    """A leader hands over to the member that answers and is furthest; a follower does nothing."""
+
+    def status(member: int, leader: int, index: int, **more: bool) -> dict[str, object]:
+        return {"Status": {"header": {"member_id": member}, "leader": leader, "raftIndex": index} | more}
+
+    (tmp_path / "etcdctl").write_text(ETCDCTL.format(folder=tmp_path))
+    (tmp_path / "etcdctl").chmod(0o755)
+    members = [
+        status(1, 1, 9),
+        status(0xAB, 1, 8),
+        status(0xFFFFFFFFFFFFFFFE, 1, 9),
+        status(4, 1, 9, isLearner=True),
+    ]
+    (tmp_path / "members").write_text(json.dumps(members))
+    words = ("https://127.0.0.1:2379",)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    for leader, expected in (
+        (0xAB, []),
+        (1, ["--endpoints=https://127.0.0.1:2379 move-leader fffffffffffffffe"]),
+    ):
+        (tmp_path / "calls").write_text("")
+        (tmp_path / "own").write_text(json.dumps([status(1, leader, 9)]))
+        run("freeze/etcd", "scheduled", *words, event_type="Freeze", PATH=path)
+        calls = (tmp_path / "calls").read_text().splitlines()
+        assert [call for call in calls if "move-leader" in call] == expected
+    (tmp_path / "members").write_text(json.dumps(members[:1]))
+    with pytest.raises(subprocess.CalledProcessError):
+        run("freeze/etcd", "scheduled", *words, event_type="Freeze", PATH=path)
