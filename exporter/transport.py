@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import h11
 import msgspec
 
-BODY_LIMIT = 8 * 1024 * 1024
+BODY_LIMIT = 1024 * 1024
 _EXCERPT_LIMIT = 4096
 _PIECE_BYTES = 65536
 # A server may announce its answer (status 100, 103) a few times, but not forever.

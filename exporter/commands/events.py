@@ -180,13 +180,14 @@ class _Sources:
 
     def _ask_imds(self, *notes: str) -> _Look:
         imds = self._imds = self._imds or client_of(self._settings.imds, self._clock)
-        document = decode_document(asked_again(imds.fetch, self._clock))
-        warnings = [defect.message for defect in document.defects]
+        body, warnings = asked_again(imds.fetch, self._clock), list[str]()
         if self._name is None:
             try:
                 self._name = asked_again(imds.instance, self._clock).name or None
             except ImdsError as error:
                 warnings.append(f"this VM's name is not known: {error}")
+        document = decode_document(body, self._name)
+        warnings = [*(defect.message for defect in document.defects), *warnings]
         events = sorted(document.events, key=urgency)
         listed = tuple(listed_view(event, event.target(self._name)) for event in events)
         answer = EventList("imds", self._name, imds.api_version, document.incarnation, listed)

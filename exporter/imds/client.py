@@ -205,7 +205,7 @@ class ImdsClient:
         """Return the document of scheduled events, for `exporter.model.documents.decode_document`.
 
         Raises:
-            ImdsError: IMDS did not answer with status 200 and at most 8 MiB in time.
+            ImdsError: IMDS did not answer with status 200 and at most 1 MiB in time.
         """
         return self._events.ask(lambda version: self._ask_events("GET", version), self._events_timeout)
 

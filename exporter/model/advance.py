@@ -11,6 +11,7 @@ from exporter.model.events import CANCELED, COMPLETED, UNKNOWN, ScheduledEvent, 
 from exporter.model.imminent import imminent, with_notice
 from exporter.model.lifecycle import (
     ENDINGS,
+    HISTORY,
     Change,
     Known,
     Life,
@@ -25,13 +26,11 @@ from exporter.model.lifecycle import (
 from exporter.model.listing import Listing, is_next_incarnation, listing_of
 from exporter.model.messages import severity
 from exporter.model.order import rank
-from exporter.model.past import surplus_of
 
 # Azure lists a handful of events. A source that changes ids or contents at every poll, as a mock server may,
 # must not fill memory and disk, nor flood the receivers of messages.
-MOST_TRANSITIONS = 1000
-_FEW_TRANSITIONS = 10
-_MOST_TRANSITIONS_OF_ALL = 20_000
+MOST_TRANSITIONS = 1000  # of one life
+MOST_PAST_BYTES = 3 * 2**19  # of all past lives, as `weight` has it
 # Azure switches the service off after 24 hours without a request; incarnations then restart from a low
 # number, so consecutive incarnations no longer prove that nothing was missed.
 SWITCH_OFF = timedelta(hours=24)
@@ -67,8 +66,9 @@ def advance(  # noqa: PLR0913  # all but three by name
     Another type ends the life of an event and begins a new one. After such a change a graver type does so at
     once, any other after a minute; meanwhile the event is shown as it is.
 
-    The newest past lives are kept, 2 MiB of them. After 1,000 transitions of a life, or fewer where
-    there are many events, changes of its event are shown, but are not transitions.
+    The newest past lives are kept, 1.5 MiB of them. After 1,000 transitions of a life, or while the current
+    lives are full (see `Known.is_full`), changes of its event are shown, but are not transitions. Full lives
+    do not wait either: an event that cannot be read ends, and a change of its type is reported at once.
     """
     walk = _Walk(known, document, now, instance, watching=watching, moment=moment)
     walk.take_in(listing_of(known, document, instance))
@@ -95,6 +95,7 @@ class _Walk:
         self._instance = instance
         self._watching = watching
         self._moment = moment
+        self._is_full = known.is_full
         self._current = dict(known.current)
         self._past = dict(known.past)
         self._removed: set[str] = set()
@@ -104,7 +105,10 @@ class _Walk:
     def take_in(self, found: Listing) -> None:
         """Start, continue or end the life of each event."""
         for life in found.unread:
-            self._keep(replace(life, unread=True))
+            if self._is_full:
+                self._end(life, Transition.VANISHED)
+            else:
+                self._keep(replace(life, unread=True))
         for life in found.gone:
             self._end(life, self._outcome(life))
         for key, event in found.continued.items():
@@ -122,7 +126,7 @@ class _Walk:
     def step(self, *, named: bool) -> Step:
         # Where one life of an event ends and another begins, the hooks of the end run first.
         hookable = sorted(self._hookable(named=named), key=lambda one: one.transition not in ENDINGS)
-        surplus = surplus_of(self._past, self._now)
+        surplus = _surplus_of(self._past, self._now)
         for key in surplus:
             del self._past[key]
         forgotten = (*self._removed, *surplus)
@@ -180,7 +184,7 @@ class _Walk:
             return
         transition = _status_transition(before, event)
         is_retyped = event.event_type != before.event_type
-        if is_retyped and (transition is not None or self._is_due(before, event)):
+        if is_retyped and (transition is not None or self._is_full or self._is_due(before, event)):
             self._end(before, Transition.CANCELLED, changed_to=event.event_type)
             self._begin(event, before, retyped=True)
             return
@@ -224,8 +228,7 @@ class _Walk:
     def _update(self, told: ScheduledEvent, after: Life) -> None:
         """Record an update with all changes since the last one, unless that was less than a minute ago."""
         changes = changes_between(told, after.event)
-        share = max(_MOST_TRANSITIONS_OF_ALL // len(self._current), _FEW_TRANSITIONS)
-        if not changes or len(after.transitions) >= min(MOST_TRANSITIONS, share):
+        if not changes or self._is_full or len(after.transitions) >= MOST_TRANSITIONS:
             self._keep(replace(after, untold=None))
             return
         updates = (r.at for r in reversed(after.transitions) if r.transition is Transition.UPDATED)
@@ -312,6 +315,18 @@ class _Walk:
                 self._keep(life)
                 for due in due_hooks(life, queued):
                     yield replace(due, changes=changes.get((key, len(due.life.transitions)), ()))
+
+
+def _surplus_of(past: dict[str, Life], now: datetime) -> list[str]:
+    """Return the keys of past lives that are too old, or too much; ``past`` is oldest first."""
+    oldest = now - HISTORY
+    room = MOST_PAST_BYTES
+    surplus = []
+    for key, life in reversed(past.items()):
+        room -= life.weight
+        if room < 0 or (life.ended is not None and life.ended < oldest):
+            surplus.append(key)
+    return surplus
 
 
 def _status_transition(before: Life, event: ScheduledEvent) -> Transition | None:

@@ -4,19 +4,14 @@ Sources: Azure's pages "Scheduled Events for Linux VMs" and "... for Windows VMs
 and the API version of each; operators' reports for the rest.
 """
 
-import codecs
-import io
 import re
-import sys
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from exporter.errors import ImdsError, PollOutcome
-from exporter.model.events import LONGEST_NAME, ScheduledEvent
+from exporter.model.events import LONGEST_NAME, ScheduledEvent, Target
 from exporter.model.fields import (
-    LONGEST_NAMES,
     LONGEST_TEXT,
     duration_of,
     excerpt,
@@ -28,17 +23,10 @@ from exporter.model.fields import (
     type_of,
 )
 
-# A body of 8 MiB has room for four million broken events, or for an event type of eight million letters,
-# which would become a label. In Azure's format 25,000 events fit, with 300,000 values.
-_MOST_VALUES = 400_000
-_MOST_LOST = 1000
-# In bytes of JSON. A decoded text takes four times as much if it has a single emoji.
-_LONGEST_FIELD = 4 * LONGEST_NAMES
-_PIECE_BYTES = 64 * 1024
-# Of all events of a document, as `ScheduledEvent.size` estimates them. In Azure's format 10,000 events fit.
-# The shortest ones take more memory than estimated, so that their number is limited, too.
-MOST_BYTES = 11 * 2**19
-MOST_EVENTS = 10_000
+# Azure lists a handful of events.
+MOST_EVENTS = 1000
+# A document of 1 MiB in Azure's format has fewer. The shortest ones take twenty times as much memory as JSON.
+_MOST_VALUES = 100_000
 # Larger numbers exceed a signed 64-bit integer.
 _WIDEST_INCARNATION = 2**63 - 1
 
@@ -57,12 +45,14 @@ class Defect(msgspec.Struct, frozen=True):
 class Document(msgspec.Struct, frozen=True):
     """One answer of the endpoint; of two events with the same id, the last readable one is kept.
 
-    ``incarnation`` is None if the document has no readable one.
+    ``incarnation`` is None if the document has no readable one. ``left_out`` has the ids, in lower case, of
+    events beyond the number that counts, "" for those without a readable one.
     """
 
     incarnation: int | None
     events: tuple[ScheduledEvent, ...] = ()
     defects: tuple[Defect, ...] = ()
+    left_out: frozenset[str] = frozenset()
 
 
 _NULL = msgspec.Raw(b"null")
@@ -87,19 +77,27 @@ class _RawEvent(msgspec.Struct):
     resource_type: Any = msgspec.field(name="ResourceType", default=None)
 
 
-# The same fields, not decoded.
-_Parts = msgspec.defstruct(
-    "_Parts", [(field.encode_name, msgspec.Raw, _NULL) for field in msgspec.structs.fields(_RawEvent)]
-)
+class _RawId(msgspec.Struct):
+    event_id: msgspec.Raw = msgspec.field(name="EventId", default=_NULL)
 
-_LEFT_OUT = f"left out: at most {MOST_EVENTS} events of a document, or {MOST_BYTES / 2**20:g} MiB, are kept"
+
+class _Entry(NamedTuple):
+    """An entry of the list of events; ``event`` is None if it cannot be read, ``key`` is "" without an id."""
+
+    place: int
+    key: str
+    event: ScheduledEvent | None
+    defects: list[Defect]
+
+
+_LEFT_OUT = f"more than {MOST_EVENTS} events: only those of this VM, and then the first ones, count"
 _TWICE = "EventId: the document has several entries with this id, which differ"
 _REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,19}")
 
 _document_decoder = msgspec.json.Decoder(_RawDocument)
 _event_decoder = msgspec.json.Decoder(_RawEvent)
-_parts_decoder = msgspec.json.Decoder(_Parts)
+_id_decoder = msgspec.json.Decoder(_RawId)
 # Escaped characters, among them halves of a surrogate pair without the other half.
 _ESCAPES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
@@ -107,17 +105,15 @@ _ESCAPES = re.compile(
 )
 
 
-def decode_document(body: bytes) -> Document:
-    """Decode an answer's body.
+def decode_document(body: bytes, instance: str | None = None) -> Document:
+    """Decode an answer's body; of over 1,000 events those of this VM, ``instance``, and then the first count.
 
     A bad event, or a bad field of one, becomes a `Defect` and leaves the others alone. Ids, types, statuses
     and names of over 256 characters are bad, too; a description is cut after 2,000. Of entries with one id
-    the last readable one is kept, in doubt if they differ. Events beyond 10,000
-    or 5.5 MiB are left out.
+    the last readable one is kept, in doubt if they differ.
 
     Raises:
-        ImdsError: it is not a document: not JSON, or without a list of events; or it has some
-            400,000 values, or over 1,000 events that cannot be read.
+        ImdsError: it is not a document: not JSON, or without a list of events; or it has some 100,000 values.
     """
     if body.count(b",") >= _MOST_VALUES:
         raise _invalid(f"it has more than {_MOST_VALUES} values")
@@ -125,30 +121,42 @@ def decode_document(body: bytes) -> Document:
     raw, doubts = _decode_whole(body.removeprefix(b"\xef\xbb\xbf"))
     incarnation = _incarnation(raw.incarnation, defects)
     defects.extend(Defect("", doubt, lost=False) for doubt in doubts)
+    entries, left_out = _entries(raw.events, doubts, instance)
     events: dict[str, ScheduledEvent] = {}
     unreadable: set[str] = set()
-    lost, size = 0, 0
-    for item in raw.events:
-        event = _decode_event(item, doubts, defects)
-        key = event.key if event is not None else defects[-1].event_id.lower()
+    for _, key, event, found in entries:
+        defects += found
         before = events.pop(key, None)
         if event is None:
-            lost += 1
             unreadable.add(key)
-            if lost > _MOST_LOST:
-                problem = f"over {_MOST_LOST} events cannot be read: {defects[-1].message}"
-                raise ImdsError(PollOutcome.INVALID_DOCUMENT, problem)
-            if before is None:
-                continue
-            event = before
-        is_alone = key not in unreadable and before in (None, event)
-        event = event if is_alone else _doubted(event, defects)
-        size += event.size
-        if size > MOST_BYTES or len(events) == MOST_EVENTS:
-            defects.append(Defect(event.event_id, f"event {event.event_id}: {_LEFT_OUT}", lost=True))
+        if (kept := event or before) is not None:
+            is_alone = key not in unreadable and before in (None, kept)
+            events[key] = kept if is_alone else _doubted(kept, defects)
+    if left_out:
+        defects.append(Defect("", _LEFT_OUT, lost="" in left_out))
+    return Document(incarnation, tuple(events.values()), tuple(defects), left_out)
+
+
+def _entries(
+    items: list[msgspec.Raw], doubts: tuple[str, ...], instance: str | None
+) -> tuple[list[_Entry], frozenset[str]]:
+    """Return the entries that count, in the order of the document, and the keys of the others."""
+    own: list[_Entry] = []
+    others: list[_Entry] = []
+    left_out: set[str] = set()
+    for place, item in enumerate(items):
+        found: list[Defect] = []
+        event = _decode_event(item, doubts, found)
+        key = event.key if event is not None else found[-1].event_id.lower()
+        is_own = event is not None and event.target(instance) is Target.SELF
+        kept = own if is_own else others
+        if len(kept) < MOST_EVENTS:
+            kept.append(_Entry(place, key, event, found))
         else:
-            events[key] = event
-    return Document(incarnation, tuple(events.values()), tuple(defects))
+            left_out.add(key)
+    room = MOST_EVENTS - len(own)
+    left_out.update(entry.key for entry in others[room:])
+    return sorted((*own, *others[:room]), key=lambda entry: entry.place), frozenset(left_out)
 
 
 def _doubted(event: ScheduledEvent, defects: list[Defect]) -> ScheduledEvent:
@@ -166,8 +174,8 @@ def _invalid(problem: object) -> ImdsError:
 def _decode_whole(body: bytes) -> tuple[_RawDocument, tuple[str, ...]]:
     """Return the document, and the doubts about events with a replaced character."""
     try:
-        for _ in _texts(body):
-            pass
+        # msgspec does not check the parts that it leaves as they are.
+        body.decode()
         return _document_decoder.decode(body), ()
     except (msgspec.ValidationError, RecursionError) as error:
         raise _invalid(error) from error
@@ -181,35 +189,14 @@ def _decode_whole(body: bytes) -> tuple[_RawDocument, tuple[str, ...]]:
         return raw, (f"Document: invalid Unicode was replaced: {error}",)
 
 
-def _texts(body: bytes, errors: str = "strict") -> Iterator[str]:
-    """Decode UTF-8 in pieces: as a whole, the text of 8 MiB with a single emoji takes 32 MiB."""
-    decoder = codecs.getincrementaldecoder("utf-8")(errors)
-    for start in range(0, len(body), _PIECE_BYTES):
-        yield decoder.decode(body[start : start + _PIECE_BYTES])
-    yield decoder.decode(b"", final=True)
-
-
 def _with_replacements(body: bytes) -> bytes:
     """Return the JSON with each invalid character replaced by U+FFFD."""
-    # A list of the pieces could take many times as much as they do together.
-    valid, replaced = io.BytesIO(), io.BytesIO()
-    for text in _texts(body, "replace"):
-        valid.write(text.encode())
-    done = 0
-    with valid.getbuffer() as view:
-        for found in _ESCAPES.finditer(view):
-            if found[1]:
-                replaced.write(view[done : found.start()])
-                replaced.write(_REPLACED)
-                done = found.end()
-        replaced.write(view[done:])
-    return replaced.getvalue()
+    valid = body.decode(errors="replace").encode()
+    return _ESCAPES.sub(lambda found: _REPLACED if found[1] else found[0], valid)
 
 
 def _incarnation(raw: msgspec.Raw, defects: list[Defect]) -> int | None:
     """Return the number, which may be quoted."""
-    if (length := memoryview(raw).nbytes) > _LONGEST_FIELD:
-        raise _invalid(f"its DocumentIncarnation has {length} bytes")
     try:
         value: object = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError):
@@ -230,8 +217,6 @@ def _incarnation(raw: msgspec.Raw, defects: list[Defect]) -> int | None:
 def _decode_event(item: msgspec.Raw, doubts: tuple[str, ...], defects: list[Defect]) -> ScheduledEvent | None:
     notes: list[str] = []
     try:
-        if memoryview(item).nbytes > _LONGEST_FIELD:
-            item = _without_long_fields(item, notes)
         raw = _event_decoder.decode(item)
         _require_id(raw.event_id)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -241,17 +226,16 @@ def _decode_event(item: msgspec.Raw, doubts: tuple[str, ...], defects: list[Defe
         defects.append(Defect(found, f"{which}: {error}", lost=True))
         return None
     replaced = doubts if doubts and _REPLACED in bytes(item) else ()
-    # The texts that thousands of events have in common are kept once.
     event = ScheduledEvent(
         event_id=raw.event_id,
-        event_type=sys.intern(type_of(raw.event_type, notes)),
-        event_status=sys.intern(status_of(raw.event_status, notes)),
+        event_type=type_of(raw.event_type, notes),
+        event_status=status_of(raw.event_status, notes),
         resources=names_of(raw.resources, notes),
         not_before=time_of(raw.not_before, notes),
         duration_seconds=duration_of(raw.duration, notes),
         description=text_of("Description", raw.description, notes, longest=LONGEST_TEXT),
-        event_source=sys.intern(source_of(raw.event_source, notes)),
-        resource_type=sys.intern(text_of("ResourceType", raw.resource_type, notes)),
+        event_source=source_of(raw.event_source, notes),
+        resource_type=text_of("ResourceType", raw.resource_type, notes),
         # The last one, as the others add to the notes.
         doubts=(*replaced, *notes),
     )
@@ -266,23 +250,9 @@ def _require_id(event_id: str) -> None:
         raise ValueError(f"EventId has {len(event_id)} characters; {LONGEST_NAME} are possible")
 
 
-def _without_long_fields(item: msgspec.Raw, notes: list[str]) -> msgspec.Raw:
-    """Return an event without its endless fields; raise ValueError if the id is one."""
-    parts = msgspec.structs.asdict(_parts_decoder.decode(item))
-    for name, value in parts.items():
-        if (length := memoryview(value).nbytes) > _LONGEST_FIELD:
-            problem = f"{length} bytes; {_LONGEST_FIELD} are possible"
-            if name == "EventId":
-                raise ValueError(f"{name} has {problem}")
-            notes.append(f"{name}: {problem}")
-            parts[name] = _NULL
-    return msgspec.Raw(msgspec.json.encode(parts))
-
-
 def _readable_id(item: msgspec.Raw) -> str:
     try:
-        part: msgspec.Raw = msgspec.structs.asdict(_parts_decoder.decode(item))["EventId"]
-        found = msgspec.json.decode(part) if memoryview(part).nbytes <= _LONGEST_FIELD else ""
+        found = msgspec.json.decode(_id_decoder.decode(item).event_id)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
     return found if isinstance(found, str) and found.strip() and len(found) <= LONGEST_NAME else ""

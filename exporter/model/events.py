@@ -25,9 +25,6 @@ COMPLETED = "Completed"
 CANCELED = "Canceled"
 # Of an id, a type, a status or a name.
 LONGEST_NAME = 256
-# What an event takes apart from its texts, and each of its names.
-_EVENT_BYTES = 250
-_NAME_BYTES = 50
 # Python's UUID also takes braces, prefixes, digits of every script, and hyphens anywhere.
 _GUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -73,14 +70,6 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     def key(self) -> str:
         """The id for comparison: Azure writes the same GUID in upper or lower case."""
         return lower(self.event_id)
-
-    @property
-    def size(self) -> int:
-        """An estimate of the bytes that it takes in the state, and in memory and metrics beside it."""
-        label, texts = self.event_id + self.event_type, (self.description, *self.resources, *self.doubts)
-        length = 4 * len(label) + sum(map(len, texts))
-        is_ascii = label.isascii() and all(map(str.isascii, texts))
-        return _EVENT_BYTES + _NAME_BYTES * len(self.resources) + (length if is_ascii else 4 * length)
 
     @property
     def not_before_unreadable(self) -> bool:

@@ -17,6 +17,16 @@ from exporter.clock import Moment
 from exporter.model.events import ScheduledEvent, Target, lower, same_resources
 
 HISTORY = timedelta(days=90)
+# Of the current lives together, as `weight` has it: twice that of the largest document in Azure's format.
+_MOST_CURRENT_BYTES = 2 * 2**20
+# The shortest text takes four bytes of JSON with its comma, and 60 in memory. A long one with a single emoji
+# takes four times as much as its JSON.
+_VALUE_BYTES = 8
+
+
+def weight(row: bytes) -> int:
+    """Return what JSON counts for where bytes are limited: a quarter of what it takes in memory at most."""
+    return len(row) + _VALUE_BYTES * row.count(b",")
 
 
 class Transition(StrEnum):
@@ -98,6 +108,11 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
         """The event's first id in lower case, with the number of this life from the second on."""
         first = lower(self.ids[0])
         return first if self.number == 1 else f"{first}#{self.number}"
+
+    @property
+    def weight(self) -> int:
+        """What the life counts for, as it is stored."""
+        return weight(msgspec.json.encode(self))
 
     @property
     def target(self) -> Target:
@@ -202,6 +217,11 @@ class Known(msgspec.Struct, frozen=True):
             for mapping in (self.current, self.past)
         )
         return replace(self, current=current, past=past)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the current lives take so much that only what the newest document has may be added."""
+        return sum(life.weight for life in self.current.values()) > _MOST_CURRENT_BYTES
 
     @property
     def has_untold(self) -> bool:

@@ -5,7 +5,7 @@ id at every status.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -32,7 +32,10 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def listing_of(known: Known, document: Document, instance: str | None) -> Listing:
-    """Match the events of a document with the lives that are known; ``instance`` is this VM's name."""
+    """Match the events of a document with the lives that are known; ``instance`` is this VM's name.
+
+    While the current lives are full (see `Known.is_full`), none continues under another id.
+    """
     current, past = _by_id(known.current), _by_id(known.past)
     listed: dict[str, ScheduledEvent] = {}
     returning: dict[str, tuple[Life, ScheduledEvent]] = {}
@@ -47,10 +50,11 @@ def listing_of(known: Known, document: Document, instance: str | None) -> Listin
                 returning[former.key] = former, event
         else:
             fresh.append(event)
-    lost = {defect.event_id.lower() for defect in document.defects if defect.lost}
+    lost = {defect.event_id.lower() for defect in document.defects if defect.lost} | document.left_out
     unread = {life.key: life for event_id, life in current.items() if event_id in lost}
     gone = [life for key, life in known.current.items() if key not in listed and key not in unread]
-    heirs = _heirs(gone, fresh, instance, is_next=is_next_incarnation(known, document))
+    dropped = [] if known.is_full else [life for life in gone if len(life.ids) < MOST_IDS]
+    heirs = _heirs(dropped, fresh, instance, is_next=is_next_incarnation(known, document))
     inherited = {event.key for event in heirs.values()}
     return Listing(
         continued=heirs | listed,
@@ -79,7 +83,7 @@ def _is_newer(life: Life, event: ScheduledEvent, other: ScheduledEvent) -> bool:
 
 
 def _heirs(
-    gone: Iterable[Life], fresh: Iterable[ScheduledEvent], instance: str | None, *, is_next: bool
+    dropped: Sequence[Life], fresh: Iterable[ScheduledEvent], instance: str | None, *, is_next: bool
 ) -> dict[str, ScheduledEvent]:
     """Return the new events that continue lives, by `Life.key`.
 
@@ -87,7 +91,6 @@ def _heirs(
     the same type and source, and the same resources or this VM in both. The one that is gone was Scheduled,
     or it was Started and the document has the very next incarnation.
     """
-    dropped = [life for life in gone if len(life.ids) < MOST_IDS]
     brought = [event for event in fresh if event.event_status == STARTED]
     heirs = _pairs(dropped, brought, same_resources=True)
     if instance is not None:

@@ -6,7 +6,6 @@ to their parents. (W3C Trace Context, "traceparent header": 16 bytes and 8 bytes
 """
 
 import hashlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
@@ -221,8 +220,7 @@ def life_attributes(life: Life) -> dict[str, Attribute]:
         "not_before": rfc3339(life.announced),
         "changed_to": life.changed_to,
     }
-    # Thousands of spans wait at times.
-    return {sys.intern(PREFIX + name): value for name, value in found.items() if value is not None}
+    return {PREFIX + name: value for name, value in found.items() if value is not None}
 
 
 def root_span_id(life: Life, vm: str) -> str:

@@ -11,16 +11,17 @@ import msgspec
 
 from exporter.clock import Moment
 from exporter.model.jobs import LogRecord, ProcessIdentity, Span, SpanEvent, UtcTime
+from exporter.model.lifecycle import weight
 from exporter.state.journal import Journal, K, Table, Transaction, V
 
 log = logging.getLogger(__name__)
 
 # Per exporter; enough for some hundred events.
 CAPACITY = 2048
-# Of the tables on disk, by kind. Together with `past.MOST_PAST_BYTES` and
-# `documents.MOST_BYTES`, this bounds the state.
+# Of the tables, by kind, as `weight` has it. Together with the bounds of current and past lives, this bounds
+# the state, and its memory to some four times as much.
 MOST_BYTES = {
-    "message": 9 * 2**19,
+    "message": 11 * 2**19,
     "hook": 2**19,
     "span": 2**20,
     "span_event": 2**18,
@@ -76,7 +77,7 @@ class BoundedTable(Table[K, V]):
         return deleted, first
 
     def _bytes(self, key: K, value: V | None) -> int:
-        return 0 if value is None else sum(map(len, filter(None, self.row(key, value)[1:])))
+        return 0 if value is None else sum(map(weight, filter(None, self.row(key, value)[1:])))
 
 
 class JobKey(NamedTuple):

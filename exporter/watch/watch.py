@@ -39,7 +39,6 @@ from exporter.watch.outages import Outages
 
 log = logging.getLogger(__name__)
 
-_MOST_TOLD = 2000  # transitions of each document
 # Rules depend on the time of day and on the time left, so they are evaluated this often.
 _LOOK_SECONDS = 1.0
 _EVENTFUL_SECONDS = 0.2
@@ -76,7 +75,7 @@ class Watch:
         self._outages = Outages(store, notifier, tracer, clock)
         # Findings of a previous process, until this VM's name is known.
         self._unrecorded: list[Report] = []
-        # A digest of the newest document, which may have 8 MiB; None if it has to be processed again.
+        # A digest of the newest document; None if it has to be processed again.
         self._digest: bytes | None = None
         self._document: Document | None = None
         self._was_named = False
@@ -119,7 +118,10 @@ class Watch:
         """
         started = self._clock.monotonic()
         try:
-            digest, document = self._fetch(imds)
+            body = imds.fetch()
+            digest = hashlib.sha256(body).digest()
+            instance = self.snapshot.instance
+            document = self._document if digest == self._digest else decode_document(body, instance)
         except ImdsError as error:
             seconds = self._clock.monotonic() - started
             self._metrics.polled(error.reason, seconds)
@@ -136,6 +138,9 @@ class Watch:
         self._learn_vm(imds)
         self.record_findings()
         self._note_clock()
+        if self.snapshot.instance != instance:
+            # Of too many events, those of this VM count first.
+            document = decode_document(body, self.snapshot.instance)
         if document is not None and (digest != self._digest or self.known.has_untold):
             self._take(document)
             self._digest, self._document = digest, document
@@ -150,11 +155,6 @@ class Watch:
         # Smaller steps also correct a clock that stood still while the host paused the VM, see `pauses`.
         if before is not None and abs(self._ahead - before) > WATCHED.total_seconds():
             self._settle(note_clock_set(self.known), self.snapshot.instance)
-
-    def _fetch(self, imds: ImdsClient) -> tuple[bytes, Document | None]:
-        body = imds.fetch()
-        digest = hashlib.sha256(body).digest()
-        return digest, self._document if digest == self._digest else decode_document(body)
 
     def approve(self) -> None:
         """Send the approvals that are due by the document that has just been fetched."""
@@ -244,11 +244,8 @@ class Watch:
             return
         # Recording it may take long.
         self._approver.outdate()
-        now, told = self._clock.now(), step.occurrences[:_MOST_TOLD]
-        if len(told) < len(step.occurrences):
-            facts = {"told": len(told), "left_out": len(step.occurrences) - len(told)}
-            log.warning("too many transitions in one document for messages, hooks and traces", extra=facts)
-        jobs = self._hooks.compose(step.hookable[:_MOST_TOLD], instance, now)
+        now, told = self._clock.now(), step.occurrences
+        jobs = self._hooks.compose(step.hookable, instance, now)
         opened = self._store.outbox.opened({one.life.key for one in told}) if told else {}
         messages = self._notifier.plan.compose(told, instance, now, self.snapshot.vm, opened)
         traced = self._tracer.compose(told)

@@ -378,18 +378,6 @@ def test_defects(build: Build, caplog: pytest.LogCaptureFixture) -> None:
     assert bench.api("problems") == []
 
 
-def test_too_many_events(
-    build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a document that is out of all proportion only the first ones are told, which is logged."""
-    monkeypatch.setattr("exporter.watch.watch._MOST_TOLD", 2)
-    bench = build(f"{ONCALL}\n{HOOK}")
-    bench.show(*(raw_event(EventId=name) for name in "ab"))
-    bench.show(*(raw_event(EventId=name) for name in "abcdef"))
-    assert (len(bench.sent()), len(bench.commands), len(bench.api("current"))) == (4, 4, 6)
-    assert [(one.__dict__["told"], one.__dict__["left_out"]) for one in caplog.records] == [(2, 2)]
-
-
 def test_what_happened_during_a_stop(build: Build, caplog: pytest.LogCaptureFixture) -> None:
     """Known events are reported once; those that ended meanwhile end with the first document."""
     bench = build()

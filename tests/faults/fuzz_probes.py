@@ -27,7 +27,7 @@ from exporter.config import Hook, Overrides, Route, Rule, Templates, loading
 from exporter.errors import ConfigurationError, ImdsError
 from exporter.health import Health
 from exporter.logs import FieldsFormatter
-from exporter.metrics import EventCollector, Metrics, SnapshotCollector
+from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.events import Target
@@ -98,7 +98,6 @@ def _look(known: Known, clock: HandClock) -> None:
     )
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))
-    registry.register(EventCollector(lambda: snapshot))
     for families in (
         text_string_to_metric_families(generate_latest(registry).decode()),
         openmetrics_parser.text_string_to_metric_families(openmetrics.generate_latest(registry).decode()),

@@ -45,10 +45,13 @@ class Running(NamedTuple):
             assert answered.status == 200, content[:200]
             return gzip.decompress(content) if answered.getheader("Content-Encoding") == "gzip" else content
 
-    def show(self, document: bytes, incarnation: int) -> None:
+    def show(self, document: bytes, incarnation: int, within: float = 60.0) -> None:
         """Set the document of IMDS, and wait until the program has processed it."""
         self.documents[0] = answer(document)
-        eventually(lambda: json.loads(self.get("/api/v1/status"))["document_incarnation"] == incarnation)
+        eventually(
+            lambda: json.loads(self.get("/api/v1/status"))["document_incarnation"] == incarnation,
+            within=within,
+        )
 
     def value(self, series: str) -> float:
         """Return a series of the metrics."""

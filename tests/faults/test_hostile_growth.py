@@ -1,6 +1,10 @@
 """Memory and the rows of the state are bounded, however much Azure sends."""
 
+import itertools
+import json
+import string
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,16 +15,17 @@ from msgspec.structs import replace
 
 from exporter.config import Route
 from exporter.health import Health
-from exporter.model.advance import MOST_TRANSITIONS
+from exporter.model.advance import MOST_PAST_BYTES, MOST_TRANSITIONS, advance
+from exporter.model.documents import MOST_EVENTS, decode_document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.jobs import TraceJobs
-from exporter.model.lifecycle import Life, Transition, TransitionRecord
+from exporter.model.lifecycle import Known
 from exporter.model.listing import MOST_IDS
 from exporter.model.messages import Message
-from exporter.model.past import MOST_PAST_BYTES, surplus_of
 from exporter.notifications.planning import Plan
 from exporter.state.store import Store
-from tests.builders import scheduled
+from exporter.transport import BODY_LIMIT
+from tests.builders import raw_event, scheduled
 from tests.clocks import NOW, HandClock
 from tests.lives import Story
 from tests.notifications.golden_cases import VM
@@ -31,26 +36,54 @@ from tests.otlp.test_logs import RECORD
 def test_history_has_an_end() -> None:
     """Ids that are new at every poll displace the oldest, which are deleted from the state, too."""
     story, forgotten = Story(), 0
-    for turn in range(5):
-        found = [scheduled(event_id=f"{turn}-{n}") for n in range(5000)]
+    for turn in range(12):
+        found = [scheduled(event_id=f"{turn}-{n}") for n in range(MOST_EVENTS)]
         forgotten += len(story.feed(*found).forgotten)
-    assert sum(life.event.size for life in story.past) <= MOST_PAST_BYTES
-    assert list(story.known.past) == [f"3-{n}" for n in range(5000)][-len(story.past) :]
-    assert forgotten + len(story.past) == 20_000
-    assert len(story.past) > 3000
+    assert MOST_PAST_BYTES * 0.99 < sum(life.weight for life in story.past) <= MOST_PAST_BYTES
+    every = [f"{turn}-{n}" for turn in range(11) for n in range(MOST_EVENTS)]
+    assert list(story.known.past) == every[-len(story.past) :]
+    assert forgotten + len(story.past) == len(every)
 
 
-@pytest.mark.parametrize(
-    ("grown", "kept"),
-    [
-        ({"transitions": (TransitionRecord(Transition.UPDATED, NOW),) * MOST_TRANSITIONS}, 34),
-        ({"ids": ("x" * 256,) * MOST_IDS}, 80),
-    ],
-)
-def test_history_has_an_end_in_bytes(grown: dict[str, Any], kept: int) -> None:
-    """Ids and transitions count, however small the event is."""
-    life = replace(Life(scheduled(), ("x",), NOW), **grown)
-    assert len(surplus_of({str(number): life for number in range(100)}, NOW)) == 100 - kept
+NAMES = ["".join(letters) for letters in itertools.product(string.ascii_letters, repeat=2)]
+
+
+def swinging(number: int) -> list[dict[str, Any]]:
+    """Let each event have many short names for one poll only, so that its change waits to be reported."""
+    large = range(4 * (number % 75), 4 * (number % 75) + 4)
+    return [
+        raw_event(EventId=str(n), Resources=["WestNO_0", *(NAMES * 7 if n in large else [])])
+        for n in range(300)
+    ]
+
+
+def renewed(number: int) -> list[dict[str, Any]]:
+    """Continue each event under another long id at every poll."""
+    return [
+        raw_event(EventId=f"{number}-{n}".ljust(250, "x"), EventType=f"T{n}", EventStatus=STARTED)
+        for n in range(900)
+    ]
+
+
+def buried(number: int) -> list[dict[str, Any]]:
+    """Have only the ids of former events listed, behind large new ones."""
+    new = [raw_event(EventId=f"{number}-{n}", Description="x" * 400) for n in range(MOST_EVENTS)]
+    former = ((turn, n) for turn in range(max(number - 15, 0), number) for n in range(MOST_EVENTS))
+    return [*new, *({"EventId": f"{turn}-{n}"} for turn, n in former)]
+
+
+@pytest.mark.parametrize("listed", [swinging, renewed, buried])
+def test_what_is_known_of_current_events_has_an_end(listed: Callable[[int], list[dict[str, Any]]]) -> None:
+    """Beyond 2 MiB only what the newest document has is added."""
+    known, most = Known(), 0
+    for number in range(12):
+        text = json.dumps({"DocumentIncarnation": number, "Events": listed(number)}, separators=(",", ":"))
+        assert len(text) < BODY_LIMIT
+        document = decode_document(text.encode())
+        now = NOW + timedelta(seconds=number)
+        known = advance(known, document, now, instance="WestNO_0", watching=True).known
+        most = max(most, sum(life.weight for life in known.current.values()))
+    assert 2 * 2**20 < most < 5 * 2**20
 
 
 def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:

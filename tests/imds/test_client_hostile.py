@@ -158,7 +158,7 @@ def test_impossible_endpoint(url: str) -> None:
     ],
 )
 def test_endless_body(respond: Respond) -> None:
-    """An answer over 8 MiB is refused while it comes; one of 8 MiB is taken."""
+    """An answer over 1 MiB is refused while it comes; one of 1 MiB is taken."""
     with serving(respond) as server:
         error = ask(server, timeout=20)
     with serving(answer(b"x" * BODY_LIMIT)) as server:
@@ -166,7 +166,7 @@ def test_endless_body(respond: Respond) -> None:
         assert len(client.fetch()) == BODY_LIMIT
         client.close()
     assert error.reason is PollOutcome.INVALID_DOCUMENT
-    assert str(error).endswith(": the answer is over 8 MiB")
+    assert str(error).endswith(": the answer is over 1 MiB")
 
 
 @pytest.mark.parametrize(
