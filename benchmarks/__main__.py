@@ -16,7 +16,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "start": latency.start,
     "change": latency.change,
     "scrape": scrape.scrape,
-    "core": core.ten_thousand,
+    "core": core.thousand,
     "targets": notify.idle,
     "message": notify.message,
     "messages": notify.many,

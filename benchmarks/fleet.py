@@ -8,7 +8,7 @@ from benchmarks.figure import Figure
 from exporter.clock import SystemClock
 from exporter.config import Metrics as MetricsSettings
 from exporter.health import Health
-from exporter.metrics import EventCollector, Metrics, SnapshotCollector
+from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.advance import advance
 from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import Known
@@ -58,7 +58,6 @@ def _count(name: str, events: Sequence[ScheduledEvent], settings: MetricsSetting
         resources=settings.resources,
     )
     registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))
-    registry.register(EventCollector(lambda: snapshot))
     for occurrence in step.occurrences:
         if snapshot.has_series(occurrence.life):
             metrics.happened(occurrence)

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -23,7 +22,7 @@ from exporter.config.addresses import NotifyUrls, variables
 from exporter.config.loading import Loaded
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.health import DegradedReason, Health
-from exporter.metrics import EventCollector, Metrics, SnapshotCollector
+from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.views import Snapshot
 from exporter.notifications import planning
 from exporter.notifications.planning import Plan
@@ -34,7 +33,6 @@ from exporter.serving.server import Server
 from exporter.state.store import Store
 from exporter.systemd import Systemd, status
 from exporter.web.app import WebApp
-from exporter.web.exposition import Exposition
 from exporter.web.site import Demonstration, Site
 from exporter.web.webfile import WebConfig
 from exporter.work import Reloader, Watchdog
@@ -94,10 +92,6 @@ class App:
         disable_created_metrics()
         ProcessCollector(registry=self._registry)
         self._metrics = Metrics(self._registry)
-        self._events = EventCollector(lambda: self.snapshot)
-        self._exposition = Exposition(
-            self._registry, clock, events=self._events, version=self._events.version
-        )
 
     @property
     def snapshot(self) -> Snapshot:
@@ -129,7 +123,7 @@ class App:
             self._metrics,
             self.health,
             self._clock,
-            families=lambda: chain(self._events.collect(), self._registry.collect()),
+            families=self._registry.collect,
             watchdog=self._watchdog,
             sender=self._sender,
             died=partial(self._signals.put, _Signal.DIED),
@@ -167,7 +161,6 @@ class App:
                 self._systemd.ready()
             if is_ready:
                 self._systemd.alive(status(self.snapshot, self.health.problems()))
-            self._exposition.tidy()
             try:
                 signalled = self._signals.get(timeout=self._systemd.interval if is_ready else left)
             except queue.Empty:
@@ -260,7 +253,7 @@ class App:
             snapshot=lambda: self.snapshot,
             health=self.health,
             clock=self._clock,
-            metrics=self._exposition,
+            metrics=self._registry,
             failed_logins=self._metrics.failed_logins,
             demonstration=self.demonstration,
             reload=self._reloader.request,

@@ -96,7 +96,7 @@ _TESTS = {
     "otlp": ("tests/end_to_end/test_traces.py",),
     "transport": ("tests/imds",),
     "watch": ("tests/faults/test_hostile_documents.py",),
-    "web": ("tests/metrics/test_exposition.py", "tests/security/test_routes.py"),
+    "web": ("tests/security/test_routes.py",),
     "work": ("tests/test_reloading.py",),
 }
 _QUICK = ("-m", "not e2e")

@@ -1,11 +1,10 @@
 """All metrics: counters and histograms, and gauges that are computed at each scrape."""
 
 from exporter.metrics.counted import ApprovalOutcome, EvictionOutcome, Metrics, PushOutcome
-from exporter.metrics.current import EventCollector, SnapshotCollector
+from exporter.metrics.current import SnapshotCollector
 
 __all__ = [
     "ApprovalOutcome",
-    "EventCollector",
     "EvictionOutcome",
     "Metrics",
     "PushOutcome",

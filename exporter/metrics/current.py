@@ -1,6 +1,5 @@
 """Gauges computed from the latest snapshot at every scrape."""
 
-from abc import abstractmethod
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -20,29 +19,12 @@ from exporter.model.vm import VirtualMachine, tag_label
 
 # Azure lists a handful of events, of at most 1,000 VMs each.
 _MOST_RESOURCES = 20_000
-# A sample takes several times as much memory as its text.
-_MOST_AT_ONCE = 1000
 
 _Samples = Iterable[tuple[Sequence[str], float]]
 
 
 @dataclass(eq=False)
-class _Collector(Collector):
-    snapshot: Callable[[], Snapshot]
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        return self._families(self.snapshot())
-
-    def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Yield every possible family, so that ``name[]`` can select from them."""
-        return self._families(Snapshot(resources=True))
-
-    @abstractmethod
-    def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]: ...
-
-
-@dataclass(eq=False)
-class SnapshotCollector(_Collector):
+class SnapshotCollector(Collector):
     """Collects the state at the time of the scrape.
 
     With one Freeze scheduled for this VM, among others::
@@ -56,6 +38,7 @@ class SnapshotCollector(_Collector):
     name of the Node, or "".
     """
 
+    snapshot: Callable[[], Snapshot]
     health: Health
     clock: Clock
     _: KW_ONLY
@@ -63,6 +46,13 @@ class SnapshotCollector(_Collector):
     approval: Callable[[Life], ApprovalView] = lambda _: NO_APPROVAL
     out_of_service: Callable[[], str] = str
     node: Callable[[], str] = str
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        return self._families(self.snapshot())
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Yield every possible family, so that ``name[]`` can select from them."""
+        return self._families(Snapshot(resources=True))
 
     def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         yield from _watch(snapshot)
@@ -88,40 +78,19 @@ class SnapshotCollector(_Collector):
             ["target"],
         )
         yield _pending(snapshot)
-        shown = _shown(snapshot)
-        yield from _time_left(shown, self.clock.now())
+        shown = [life for life in snapshot.current if snapshot.has_series(life)]
+        yield _info(shown, snapshot.instance or "")
+        yield _time_left(shown, self.clock.now())
+        yield from _numbers(shown)
         states = ((life.event.event_id, self.approval(life).state) for life in shown)
-        yield from _in_parts(
+        yield _gauge(
             "event_approval",
             "State of an event's approval by rule; always 1.",
             (((event_id, state), 1) for event_id, state in states if state is not None),
             ["event_id", "state"],
         )
-
-
-class EventCollector(_Collector):
-    """Collects what is known of the current events, except what changes while the document does not.
-
-    With one Freeze scheduled for this VM, among others::
-
-        azure_scheduled_events_event_resources{event_id="C7061BAC-...",event_type="Freeze"} 2.0
-    """
-
-    def version(self) -> object:
-        """Return a value that equals an earlier one if the samples are the same."""
-        snapshot = self.snapshot()
-        return snapshot.current, snapshot.all_events, snapshot.resources, snapshot.instance
-
-    def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
-        shown = _shown(snapshot)
-        yield from _info(shown, snapshot.instance or "")
-        yield from _numbers(shown)
         if snapshot.resources:
-            yield from _resources(shown)
-
-
-def _shown(snapshot: Snapshot) -> list[Life]:
-    return [life for life in snapshot.current if snapshot.has_series(life)]
+            yield _resources(shown)
 
 
 def _gauge(name: str, meaning: str, samples: _Samples, labels: Sequence[str] = ()) -> GaugeMetricFamily:
@@ -129,16 +98,6 @@ def _gauge(name: str, meaning: str, samples: _Samples, labels: Sequence[str] = (
     for values, value in samples:
         family.add_metric(values, value)
     return family
-
-
-def _in_parts(
-    name: str, meaning: str, samples: _Samples, labels: Sequence[str]
-) -> Iterator[GaugeMetricFamily]:
-    """Yield a family of many samples as several, one after another."""
-    left = iter(samples)
-    yield _gauge(name, meaning, islice(left, _MOST_AT_ONCE), labels)
-    while (part := _gauge(name, meaning, islice(left, _MOST_AT_ONCE), labels)).samples:
-        yield part
 
 
 def _watch(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
@@ -192,9 +151,9 @@ def _pending(snapshot: Snapshot) -> GaugeMetricFamily:
     )
 
 
-def _info(shown: Iterable[Life], instance: str) -> Iterator[GaugeMetricFamily]:
+def _info(shown: Iterable[Life], instance: str) -> GaugeMetricFamily:
     names = ("event_id", "event_type", "event_status", "event_source", "resource_type")
-    return _in_parts(
+    return _gauge(
         "event_info",
         "Properties of an event in the latest document; always 1.",
         (
@@ -218,8 +177,8 @@ def _label(text: str) -> str:
     return text[:500].encode(errors="replace")[:1000].decode(errors="ignore")
 
 
-def _time_left(shown: Iterable[Life], now: datetime) -> Iterator[GaugeMetricFamily]:
-    return _in_parts(
+def _time_left(shown: Iterable[Life], now: datetime) -> GaugeMetricFamily:
+    return _gauge(
         "event_seconds_to_not_before",
         "Seconds until NotBefore; negative once it has passed.",
         (
@@ -257,16 +216,16 @@ def _numbers(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
             for t in shown
             if (value := value_of(t)) is not None
         )
-        yield from _in_parts(f"event_{name}", meaning, samples, ["event_id", "event_type"])
+        yield _gauge(f"event_{name}", meaning, samples, ["event_id", "event_type"])
 
 
-def _resources(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
+def _resources(shown: Iterable[Life]) -> GaugeMetricFamily:
     samples = (
         ((life.event.event_id, life.event.event_type, resource), 1)
         for life in shown
         for resource in dict.fromkeys(life.event.resources)
     )
-    return _in_parts(
+    return _gauge(
         "event_resource_info",
         "Resource that an event affects; always 1.",
         islice(samples, _MOST_RESOURCES),

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
@@ -18,7 +17,6 @@ JSON = "application/json; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 # Each of many connections holds one.
 _PIECE_BYTES = 16 * 1024
-_DEFLATED_BYTES = 2 * 1024
 
 
 class HangUpError(Exception):
@@ -47,9 +45,8 @@ class Response(msgspec.Struct, frozen=True):
     """A complete response.
 
     ``headers``, with names in lower case, are added to the default headers and override them.
-    ``authenticated`` is True if the client sent a correct password. With ``inflated_size``, ``body`` consists
-    of deflate blocks (RFC 1951), and the client gets what they inflate to, of that many bytes. ``parts``, if
-    given, is the body in the parts in which it is sent.
+    ``authenticated`` is True if the client sent a correct password. ``parts``, if given, is the body in the
+    parts in which it is sent.
     """
 
     body: bytes
@@ -57,19 +54,12 @@ class Response(msgspec.Struct, frozen=True):
     status: int = 200
     headers: Mapping[str, str] = {}
     authenticated: bool = False
-    inflated_size: int | None = None
     parts: AsyncIterator[bytes] | None = None
 
-    @property
-    def size(self) -> int:
-        """The number of bytes that the client gets."""
-        return len(self.body) if self.inflated_size is None else self.inflated_size
-
     def pieces(self) -> Iterator[bytes]:
-        """Return what the client gets, in pieces that each take little memory."""
-        if self.inflated_size is None:
-            return _cut(self.body, _PIECE_BYTES)
-        return _inflate(self.body)
+        """Return the body in pieces that each take little memory."""
+        for start in range(0, len(self.body), _PIECE_BYTES):
+            yield self.body[start : start + _PIECE_BYTES]
 
     def all_headers(self) -> dict[str, str]:
         """Return all headers, with names in lower case."""
@@ -77,26 +67,11 @@ class Response(msgspec.Struct, frozen=True):
         has_length = self.status != HTTPStatus.NOT_MODIFIED
         return {
             "content-type": self.content_type,
-            **({"content-length": str(self.size)} if has_length else {}),
+            **({"content-length": str(len(self.body))} if has_length else {}),
             "cache-control": "no-store",
             "x-content-type-options": "nosniff",
             **self.headers,
         }
-
-
-def _cut(data: bytes, size: int) -> Iterator[bytes]:
-    for start in range(0, len(data), size):
-        yield data[start : start + size]
-
-
-def _inflate(data: bytes) -> Iterator[bytes]:
-    inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
-    for piece in _cut(data, _DEFLATED_BYTES):
-        # What has been inflated may be a thousand times as long.
-        left = piece
-        while found := inflate.decompress(left, _PIECE_BYTES):
-            yield found
-            left = inflate.unconsumed_tail
 
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -1,6 +1,6 @@
 """``/api/v1``: the data of the landing page as JSON."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -61,17 +61,12 @@ class Status(msgspec.Struct, frozen=True):
     instance_api_version: str = ""
 
 
-def events(snapshot: Snapshot, approval: Callable[[Life], ApprovalView], page: int = 1) -> Iterator[bytes]:
-    """Return `Events` as JSON, in pieces: as a whole, 10,000 events would take many MiB."""
+def events(snapshot: Snapshot, approval: Callable[[Life], ApprovalView], page: int = 1) -> Events:
     past = snapshot.past[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
-    yield b'{"instance":' + msgspec.json.encode(snapshot.instance)
-    for name, lives in ((b"current", snapshot.current), (b"past", past)):
-        yield b',"' + name + b'":['
-        for number, life in enumerate(lives):
-            view = event_view(life, approval(life))
-            yield (b"," if number else b"") + msgspec.json.encode(view)
-        yield b"]"
-    yield b"}"
+    current, ended = (
+        tuple(event_view(life, approval(life)) for life in lives) for lives in (snapshot.current, past)
+    )
+    return Events(snapshot.instance, current, ended)
 
 
 def has_page(snapshot: Snapshot, page: int) -> bool:

@@ -16,7 +16,6 @@ from exporter.errors import ConfigurationError, StoppingError
 from exporter.serving.http import JSON, Request, Response, tagged, text
 from exporter.web import api
 from exporter.web.auth import Guard
-from exporter.web.exposition import Deflated
 from exporter.web.rendering import Renderer, TooManyRequestsError, scrape
 from exporter.web.site import Site
 from exporter.web.webfile import WebSettings
@@ -100,8 +99,8 @@ class WebApp:
             snapshot = site.snapshot()
             # The link to the next page is that of RFC 8288.
             more = {"link": f'<?page={page + 1}>; rel="next"'} if api.has_page(snapshot, page + 1) else {}
-            deflated = Deflated().more(api.events(snapshot, site.approval, page))
-            return Response(deflated.data, JSON, headers=more, inflated_size=deflated.size)
+            events = api.events(snapshot, site.approval, page)
+            return Response(msgspec.json.encode(events), JSON, headers=more)
 
         return await self._renderer.render(("events", page), render)
 

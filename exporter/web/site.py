@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from datetime import datetime
 
 import msgspec
-from prometheus_client import Counter
+from prometheus_client import CollectorRegistry, Counter
 
 from exporter.clock import Clock
 from exporter.health import Health
@@ -20,7 +20,6 @@ from exporter.model.views import (
     TargetView,
     WorkView,
 )
-from exporter.web.exposition import Exposition
 from exporter.web.webfile import WebSettings
 
 
@@ -45,7 +44,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Callable[[], Snapshot]
     health: Health
     clock: Clock
-    metrics: Exposition
+    metrics: CollectorRegistry
     failed_logins: Counter
     reload: Callable[[], Future[None]]
     approval: Callable[[Life], ApprovalView] = lambda _: NO_APPROVAL

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from exporter.health import Health
-from exporter.metrics import EventCollector, Metrics, SnapshotCollector
+from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.jobs import Signal
 from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
@@ -49,7 +49,7 @@ def exposed() -> dict[str, set[str]]:
         vm, current = VirtualMachine(name="WestNO_0"), tuple(story.current)
         snapshot = Snapshot(vm=vm, last_success=NOW, incarnation=1, current=current)
         picture = SnapshotCollector(lambda: snapshot, Health(clock), clock, waiting=lambda: {"chat": 0})  # noqa: B023  # called at once
-        families += [*picture.collect(), *EventCollector(lambda: snapshot).collect()]  # noqa: B023  # likewise
+        families += picture.collect()
     found: dict[str, set[str]] = {}
     for sample in (sample for family in families for sample in family.samples):
         found.setdefault(sample.name, set()).update(sample.labels)

@@ -9,7 +9,7 @@ from apprise import Apprise
 
 from exporter.config import Config, Overrides, loading
 from exporter.health import Health
-from exporter.metrics import EventCollector, SnapshotCollector
+from exporter.metrics import SnapshotCollector
 from exporter.model.views import Snapshot
 from tests.alerts.test_rules import exposed
 from tests.clocks import HandClock
@@ -28,7 +28,6 @@ def test_every_metric_with_its_labels() -> None:
     clock = HandClock()
     possible = [
         *SnapshotCollector(Snapshot, Health(clock), clock).describe(),
-        *EventCollector(Snapshot).describe(),
     ]
     real: dict[str, set[str]] = {}
     for sample, used in exposed().items():

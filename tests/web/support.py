@@ -15,7 +15,6 @@ from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.views import Snapshot
 from exporter.serving.http import Handler, Request
 from exporter.web.app import WebApp
-from exporter.web.exposition import Exposition
 from exporter.web.site import Site
 from tests.builders import scheduled
 from tests.clocks import NOW, HandClock
@@ -93,7 +92,7 @@ def site(picture: Snapshot, **fields: Any) -> Site:
         "snapshot": lambda: picture,
         "health": fields.pop("health", None) or Health(clock),
         "clock": clock,
-        "metrics": Exposition(fields.pop("registry", CollectorRegistry()), clock),
+        "metrics": fields.pop("registry", None) or CollectorRegistry(),
         "failed_logins": Counter("failed_logins", "For tests.", registry=None),
         "reload": Reloads(),
     }

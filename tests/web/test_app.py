@@ -15,13 +15,11 @@ from prometheus_client.core import GaugeMetricFamily
 from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import DegradedReason, Health
 from exporter.model.lifecycle import Transition
-from exporter.serving.http import Request
 from exporter.web.app import WebApp
 from exporter.web.rendering import MOST_IN_WORK
 from exporter.web.webfile import WebSettings
 from tests.builders import FREEZE_ID
 from tests.clocks import HandClock
-from tests.memory import traced
 from tests.web.support import Answer, Reloads, ask, call, freeze, life, past, served, site, snapshot
 
 PATHS = ("/", "/metrics", "/api/v1/events", "/api/v1/status", "/-/healthy", "/-/ready", "/-/in-service")
@@ -204,15 +202,6 @@ def test_events_have_the_documented_shape() -> None:
     ]
     assert (body["past"][0]["outcome"], body["past"][0]["target"]) == ("completed", "other")
     assert body["past"][0]["ended"] == "2026-03-04T21:59:00Z"
-
-
-def test_many_events_are_never_held_as_a_whole() -> None:
-    """The API's list of 5,000 events, which has almost 3 MB, is encoded and compressed in pieces."""
-    many = [life(freeze(event_id=f"{number:032x}")) for number in range(5000)]
-    app = WebApp(site(snapshot(current=tuple(many))))
-    response, peak = traced(lambda: asyncio.run(app(Request("GET", "/api/v1/events", "", (), b""))))
-    assert response.size > 2_500_000
-    assert peak < 2_000_000
 
 
 def test_past_events_come_in_pages() -> None:
