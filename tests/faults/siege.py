@@ -20,6 +20,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +32,7 @@ from tests.end_to_end.program import children, eventually, proportional
 from tests.faults.attackers import attacked
 from tests.faults.running import Running, running
 from tests.http_server import Connection, Request, answer, serving
+from tests.kubernetes.api import NODE, Api, served
 from tests.web.certificates import Pki
 
 LIMIT_MIB = 160
@@ -45,7 +48,11 @@ notifications:
 approval: {mode: 'on', leader: any, rules: [{name: all, action: approve, require_hooks: [note]}]}
 hooks: [{name: note, command: ["true"]}]
 tracing: {enabled: true}
+kubernetes: {node: NODE, service_account: "ACCOUNT", drain: {enabled: true}}
 """
+_LARGE_PODS = "large pods"
+_PODS = 20  # as many as are asked for at once
+_POD_BYTES = 1_700_000  # etcd stores no larger ones
 _ATTACKERS = 140  # of each kind
 _CLIENTS = {False: ("scrape", "send_half"), True: ("shake_hands", "guess_over_tls")}  # by whether it has TLS
 
@@ -71,10 +78,18 @@ def _many(number: int) -> bytes:
     return answer(body(*found, incarnation=number))
 
 
+def _reboot(number: int) -> bytes:
+    """Return a Reboot of this VM in an hour or two: the drain meets large pods, half of which stay."""
+    at = datetime.now(UTC).replace(minute=0, second=0) + timedelta(hours=2)
+    fields = {"EventType": "Reboot", "NotBefore": format_datetime(at, usegmt=True)}
+    return answer(body(raw_event(EventId="reboot", **fields), incarnation=number))
+
+
 _DOCUMENTS: dict[str, Callable[[int], bytes]] = {
     "new ids": _new_ids,
     "many events": _many,
     "a gzip bomb": lambda number: _bombs()[number % 2],
+    _LARGE_PODS: _reboot,
 }
 
 
@@ -194,8 +209,15 @@ def besiege(folder: Path, seconds: float, attacks: Sequence[str], *, secure: boo
 
     turns, bombs = itertools.count(), _bombs()
     flags, authorization, tls = _secured(folder) if secure else ((), "", None)
-    with caged() as cage, serving(receive) as receiver:
+    account, api = folder / "account", Api()
+    account.mkdir()
+    for name in (f"large-{number:02}" for number in range(_PODS)):
+        api.pod(name, size=_POD_BYTES)
+    # A budget keeps them, so that the drain goes on.
+    api.protected = set(sorted(api.pods)[::2])
+    with caged() as cage, serving(receive) as receiver, served(api, account) as cluster:
         text = _CONFIGURATION.replace("RECEIVER", receiver.url.removeprefix("http://"))
+        text = text.replace("NODE", NODE).replace("ACCOUNT", str(account))
         start = functools.partial(
             running,
             folder,
@@ -204,7 +226,7 @@ def besiege(folder: Path, seconds: float, attacks: Sequence[str], *, secure: boo
             authorization=authorization,
             tls=tls,
             prefix=cage.prefix,
-            environ={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url},
+            environ={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url} | cluster,
         )
         with start() as program:
             memory = Memory(program.process.pid, folder / "state")
@@ -212,6 +234,8 @@ def besiege(folder: Path, seconds: float, attacks: Sequence[str], *, secure: boo
             probe = _attack(
                 program, seconds, clients, [_DOCUMENTS[one] for one in attacks if one in _DOCUMENTS]
             )
+            if _LARGE_PODS in attacks:
+                eventually(lambda: api.graces.keys() == api.pods.keys() - api.protected)
             _honest(program)
             memory.stop()
             program.stop()
