@@ -32,8 +32,44 @@ def parse_grace_period(value: object) -> float:
     return seconds
 
 
+_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_KEY = re.compile(rf"((?=.{{1,253}}/){_DNS_LABEL}(\.{_DNS_LABEL})*/)?{_NAME}")
+_VALUE = re.compile(rf"({_NAME})?")
+_EQUALITY = re.compile("([^!=]*)(=|==|!=)([^!=]*)")
+_SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
+
+
+def parse_selector(value: object) -> str:
+    """Return a label selector of Kubernetes, which selects by equality or by sets; "" selects all.
+
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors
+    """
+    selector = str(value).strip()
+    # Commas within parentheses separate values.
+    requirements = re.split(r",(?![^(]*\))", selector) if selector else []
+    wrong = next((one.strip() for one in requirements if not _is_requirement(one.strip())), None)
+    if wrong is not None:
+        why = "" if wrong == selector else f" because of {quoted(wrong)}"
+        example = "app=web,tier in (front, back),!test"
+        raise ValueError(f"{quoted(value)} is not a valid label selector{why}; write it like {example}")
+    return selector
+
+
+def _is_requirement(text: str) -> bool:
+    """Return whether a text is a requirement of a label selector, such as ``tier in (front, back)``."""
+    if found := _SET.fullmatch(text):
+        key, values = found[1], found[3].split(",")
+    elif found := _EQUALITY.fullmatch(text):
+        key, values = found[1], [found[3]]
+    else:
+        key, values = text.removeprefix("!"), []
+    return bool(_KEY.fullmatch(key.strip())) and all(_VALUE.fullmatch(one.strip()) for one in values)
+
+
 NodeName = Annotated[str, parsed(parse_node)]
 GracePeriod = Annotated[float, parsed(parse_grace_period)]
+Selector = Annotated[str, parsed(parse_selector)]
 
 
 class Drain(msgspec.Struct, frozen=True):
@@ -44,6 +80,7 @@ class Drain(msgspec.Struct, frozen=True):
     exclude_from_load_balancers: bool = False
     force: bool = True
     pod_grace_period: GracePeriod = 0
+    pod_selector: Selector = ""
     skip_node_labels: dict[str, str] = {}
 
     @property

@@ -76,24 +76,28 @@ class Client:
         path = f"/api/v1/nodes/{quote(name)}/status"
         return self._ask("patch nodes/status", path, Node, patch, headers=_STRATEGIC_MERGE)
 
-    def pods(self, node: str) -> Iterator[Pod]:
-        """Yield each pod of a Node once.
+    def pods(self, node: str, selector: str = "") -> Iterator[Pod]:
+        """Yield each pod of a Node once: those that a label selector selects, by default all.
 
         Where a page is too large, the list begins anew with smaller ones, as all pages of a list must be
         asked for alike. Of a pod that alone is too large only the metadata is read.
         """
+        query = {
+            "fieldSelector": f"spec.nodeName={node}",
+            **({"labelSelector": selector} if selector else {}),
+        }
         known: set[tuple[str, str, str]] = set()
         following, until = "", time.monotonic() + _LIST_SECONDS
         for _ in range(_MOST_PAGES):
             if time.monotonic() >= until:
                 break
             try:
-                page = self._page(node, following)
+                page = self._page(query, following)
             except TooLargeError:
                 if self.pods_per_page > 1:
                     self.pods_per_page, following = max(self.pods_per_page // 4, 1), ""
                     continue
-                page = self._page(node, following, _ONLY_METADATA)
+                page = self._page(query, following, _ONLY_METADATA)
             except KubernetesError as error:
                 if error.status is None:
                     # It may have been too large to come in time.
@@ -111,8 +115,10 @@ class Client:
             "list pods", None, f"the list has no end within {_MOST_PAGES} pages and {_LIST_SECONDS:g} s"
         )
 
-    def _page(self, node: str, following: str, headers: Mapping[str, str] | None = None) -> PodList:
-        query = {"fieldSelector": f"spec.nodeName={node}", "limit": str(self.pods_per_page)}
+    def _page(
+        self, query: Mapping[str, str], following: str, headers: Mapping[str, str] | None = None
+    ) -> PodList:
+        query = {**query, "limit": str(self.pods_per_page)}
         if following:
             query["continue"] = following
         return self._ask("list pods", f"/api/v1/pods?{urlencode(query)}", PodList, headers=headers)

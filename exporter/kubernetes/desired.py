@@ -3,14 +3,15 @@
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Any
 
 from msgspec.structs import replace
 
 from exporter.config.kubernetes import Drain
-from exporter.kubernetes.objects import Node
+from exporter.kubernetes.objects import Condition, Node
 from exporter.model.events import ScheduledEvent, Target
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import Snapshot
@@ -22,8 +23,19 @@ TAINT = f"{PREFIX}pending"
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 PLANNED = "MaintenancePlanned"
 IN_PROGRESS = "MaintenanceInProgress"
+DRAINING = "DrainInProgress"
+DRAINED = "Drained"
+# `kubectl drain` is to set these, too: https://github.com/kubernetes/enhancements/issues/6251.
+_OF_DRAIN = (DRAINING, DRAINED)
 
-_NOTHING = "no scheduled event of this VM"
+# The reason and the message of a condition that is False.
+_NOTHING = ("NoScheduledEvent", "no scheduled event of this VM")
+_FALSE = {
+    PLANNED: _NOTHING,
+    IN_PROGRESS: _NOTHING,
+    DRAINING: ("NoDrain", "no drain for a scheduled event of this VM is in progress"),
+    DRAINED: ("NotDrained", "not drained for a scheduled event of this VM"),
+}
 # Of a condition with another event, see `description`.
 _DESCRIBED = re.compile(r".+ \S+, (not before \S+|NotBefore unknown), duration .+", re.DOTALL)
 # Tells our label from that of others, who set it to "true" or "".
@@ -42,6 +54,14 @@ _LONGEST_SECONDS = 1e9
 _NO_NOTICE = timedelta(seconds=30)
 
 Patch = dict[str, Any]
+
+
+class Progress(Enum):
+    """How far the drain of a Node is."""
+
+    NONE = auto()
+    DRAINING = auto()
+    DRAINED = auto()
 
 
 def own_lives(snapshot: Snapshot) -> list[Life] | None:
@@ -76,37 +96,66 @@ def annotations(node: Node, lives: Iterable[Life]) -> Patch:
     return {"metadata": {"annotations": changes}} if changes else {}
 
 
-def conditions(node: Node, lives: Iterable[Life], now: datetime) -> Patch:
+def conditions(
+    node: Node,
+    lives: Iterable[Life],
+    drained: Sequence[Life],
+    progress: Progress | None,
+    now: datetime,
+    *,
+    has_drain: bool,
+) -> Patch:
+    """Return the changes of the conditions about the events, and about the drain for those in ``drained``.
+
+    Conditions about the drain stay while its ``progress`` is not known, and those of others, such as of an
+    administrator's `kubectl drain`, while there is no drain. Without ``has_drain``, ours are deleted.
+    """
     lives = [life for life in lives if _is_maintenance(life.event)]
+    true = {
+        PLANNED: [life for life in lives if not life.event.is_started],
+        IN_PROGRESS: [life for life in lives if life.event.is_started],
+    }
+    if has_drain and not (drained and progress is None):
+        true[DRAINING] = [*drained] if progress is Progress.DRAINING else []
+        true[DRAINED] = [*drained] if progress is Progress.DRAINED else []
     known = {one.type: one for one in node.status.conditions}
-    changed = []
-    for kind, in_progress in ((PLANNED, False), (IN_PROGRESS, True)):
-        found = [life for life in lives if life.event.is_started is in_progress]
+    changed = [] if has_drain else _deleted(node, _OF_DRAIN)
+    for kind, found in true.items():
         before = known.get(kind)
-        wanted = {
-            "type": kind,
-            "status": "True" if found else "False",
-            "reason": _word(found[0].event.event_type) if found else "NoScheduledEvent",
-            "message": _message(found),
-        }
+        if kind in _OF_DRAIN and not found and before is not None and not _is_ours(before):
+            continue
+        reason, message = (_word(found[0].event.event_type), _message(found)) if found else _FALSE[kind]
+        status = "True" if found else "False"
+        wanted = {"type": kind, "status": status, "reason": reason, "message": message}
         if before is not None and all(getattr(before, key) == value for key, value in wanted.items()):
             continue
         times = {"lastHeartbeatTime": rfc3339(now)}
-        if before is None or before.status != wanted["status"]:
+        if before is None or before.status != status:
             times["lastTransitionTime"] = rfc3339(now)
         changed.append(wanted | times)
-    return {"status": {"conditions": changed}} if changed else {}
+    return _conditions(changed)
 
 
 def without_conditions(node: Node) -> Patch:
-    """Return the changes that delete the conditions of this program, which it knows by their messages."""
-    ours = [
+    """Return the changes that delete the conditions of this program."""
+    return _conditions(_deleted(node, _FALSE))
+
+
+def _deleted(node: Node, kinds: Container[str]) -> list[Patch]:
+    return [
         {"$patch": "delete", "type": one.type}
         for one in node.status.conditions
-        if one.type in (PLANNED, IN_PROGRESS)
-        and (one.message == _NOTHING or _DESCRIBED.fullmatch(one.message))
+        if one.type in kinds and _is_ours(one)
     ]
-    return {"status": {"conditions": ours}} if ours else {}
+
+
+def _is_ours(condition: Condition) -> bool:
+    """Return whether this program has set a condition, by its message."""
+    return condition.message == _FALSE[condition.type][1] or bool(_DESCRIBED.fullmatch(condition.message))
+
+
+def _conditions(changed: Sequence[Patch]) -> Patch:
+    return {"status": {"conditions": changed}} if changed else {}
 
 
 def is_marked(node: Node) -> bool:
@@ -117,8 +166,8 @@ def is_marked(node: Node) -> bool:
 def unmarking(node: str) -> list[str]:
     """Return the commands that remove all marks of a Node, for where this program cannot."""
     name = shlex.quote(node)
-    deleted = [{"$patch": "delete", "type": kind} for kind in (PLANNED, IN_PROGRESS)]
-    patch = shlex.quote(json.dumps({"status": {"conditions": deleted}}))
+    deleted = [{"$patch": "delete", "type": kind} for kind in _FALSE]
+    patch = shlex.quote(json.dumps(_conditions(deleted)))
     ours = f"--field-selector=metadata.name={name} --selector={EXCLUDED}={_LABEL}"
     return [
         f"kubectl uncordon {name}",
@@ -130,8 +179,6 @@ def unmarking(node: str) -> list[str]:
 
 
 def _message(lives: Sequence[Life]) -> str:
-    if not lives:
-        return _NOTHING
     more = f" (and {len(lives) - 1} more)" if len(lives) > 1 else ""
     return description(lives[0]) + more
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from exporter.config.kubernetes import Drain
 from exporter.kubernetes.client import MOST_AT_ONCE, TIMEOUT_SECONDS
-from exporter.kubernetes.desired import deadline, drained_by_others, next_begin, own_lives, to_drain
+from exporter.kubernetes.desired import Progress, deadline, drained_by_others, next_begin, own_lives, to_drain
 from exporter.kubernetes.events import eviction_event
 from exporter.kubernetes.keeper import COMPARE_SECONDS, UNKNOWN_SECONDS, Keeper
 from exporter.kubernetes.objects import KubernetesError, Metadata, Node, Pod
@@ -47,10 +47,17 @@ class Drainer:
     """Drains the Node of a `Keeper`; used by one thread, except for `doing` and `stop`.
 
     The newest snapshot decides about each request: an event may be cancelled, postponed or start at any time.
+    ``changed`` is called after the keeper's ``progress`` has changed.
     """
 
     def __init__(
-        self, keeper: Keeper, settings: Drain, reports: Reports, snapshot: Callable[[], Snapshot]
+        self,
+        keeper: Keeper,
+        settings: Drain,
+        reports: Reports,
+        snapshot: Callable[[], Snapshot],
+        *,
+        changed: Callable[[], None],
     ) -> None:
         self._client = keeper.client
         self._name = keeper.name
@@ -60,6 +67,8 @@ class Drainer:
         self._calls = reports.calls()
         self._clock = reports.clock
         self._snapshot = snapshot
+        self._changed = changed
+        self._pod = "selected pod" if settings.pod_selector else "pod"
         # As last read; None before.
         self._node: Node | None = None
         self._begun: dict[str, datetime] = {}
@@ -108,8 +117,15 @@ class Drainer:
 
     def _forget(self) -> None:
         """Forget the last drain, if there is none now."""
+        # The keeper sees by itself that there is none, so that it is not woken.
+        self._keeper.progress = Progress.NONE
         self._begun, self._reasons, self._noted, self._fresh, self.doing = {}, {}, set(), [], ""
         self._client.forget()
+
+    def _proceed(self, progress: Progress) -> None:
+        if self._keeper.progress is not progress:
+            self._keeper.progress = progress
+            self._changed()
 
     def _miss(self, reason: str) -> None:
         """Take note that the API server could not be asked to do what should be done."""
@@ -153,6 +169,11 @@ class Drainer:
             found, error = self._select()
             complete = error is None
             delay = self._work_on(found, error, node, wanted)
+        elif self._keeper.progress is None and self._reports.has_succeeded(wanted):
+            # A former process has seen that no pod is left.
+            self._proceed(Progress.DRAINED)
+        elif self._keeper.progress is not Progress.DRAINED:
+            self._proceed(Progress.NONE)
         self._conclude()
         return delay, complete
 
@@ -161,7 +182,7 @@ class Drainer:
         pods: list[Pod] = []
         error: KubernetesError | None = None
         try:
-            pods.extend(self._client.pods(self._name))
+            pods.extend(self._client.pods(self._name, self._settings.pod_selector))
         except KubernetesError as caught:
             self._calls.report(caught)
             error = caught
@@ -175,6 +196,12 @@ class Drainer:
         obstacle = f"waiting for the drain by the owner of the taint {others}" if others else ""
         if not (others or node.spec.unschedulable or self._settings.mode == "dry_run"):
             obstacle = "waiting until the Node is cordoned"
+        is_drained = not (found.evictable or found.terminating or error)
+        if self._settings.evicts and is_drained:
+            self._proceed(Progress.DRAINED)
+        else:
+            works = self._settings.evicts and not obstacle
+            self._proceed(Progress.DRAINING if works else Progress.NONE)
         if self._settings.mode == "dry_run":
             self._pretend(found.evictable)
         elif not obstacle:
@@ -182,11 +209,12 @@ class Drainer:
         if error is not None:
             obstacle = "; ".join(filter(None, [obstacle, str(error)]))
         self.doing = self._describe(found, obstacle, is_whole=error is None)
-        if not (found.evictable or found.terminating or error):
+        if is_drained:
+            reason = f"no {self._pod} is left"
             for life in _pending(self._wanted(), self._clock.now()) if self._settings.evicts else ():
                 if life.key in self._begun:
                     begun = self._begun[life.key]
-                    self._reports.record(life, self._instance, HookOutcome.SUCCEEDED, begun, "no pod is left")
+                    self._reports.record(life, self._instance, HookOutcome.SUCCEEDED, begun, reason)
             return None
         refused = any(self._reasons.get(pod.uid) for pod in found.evictable)
         return self._pause(_RETRY_SECONDS if refused or error else _LOOK_SECONDS)
@@ -283,10 +311,10 @@ class Drainer:
             for pod in found.evictable
         } | {pod.full_name: "terminating" for pod in found.terminating}
         left = [f"{name} ({reason})" if reason else name for name, reason in reasons.items()]
-        number = "1 pod is left" if len(left) == 1 else f"{len(left)} pods are left"
+        number = f"1 {self._pod} is left" if len(left) == 1 else f"{len(left)} {self._pod}s are left"
         if not is_whole:
             number = f"at least {number}"
-        parts = [f"{number}: {names(left)}"] if left else ["no pod is left"] if is_whole else []
+        parts = [f"{number}: {names(left)}"] if left else [f"no {self._pod} is left"] if is_whole else []
         if found.kept:
             parts.append(f"without a controller, not evicted: {names(pod.full_name for pod in found.kept)}")
         return "; ".join([*parts, *filter(None, [obstacle])])

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from exporter.config.kubernetes import Kubernetes
 from exporter.kubernetes import desired, events
 from exporter.kubernetes.client import Client
-from exporter.kubernetes.desired import Patch
+from exporter.kubernetes.desired import Patch, Progress
 from exporter.kubernetes.objects import KubernetesError, Node
 from exporter.kubernetes.reports import Reports
 from exporter.model.lifecycle import Life
@@ -48,6 +48,8 @@ class Keeper:
         self.is_done = False
         # As last read; None before.
         self.node: Node | None = None
+        # Set by the `Drainer`, if there is one; None before it knows.
+        self.progress: Progress | None = None
         self._is_leaving = settings is None
         self._settings = settings or Kubernetes(conditions=False)
         self._calls = reports.calls()
@@ -86,7 +88,7 @@ class Keeper:
         now, drain = self._clock.now(), self._settings.drain
         node = self._mark(lives)
         if self._settings.conditions:
-            self._patch_status(node, desired.conditions(node, lives, now))
+            self._patch_status(node, self._conditions(node, lives))
             if not self._create_events(node, lives):
                 return 0.0
         else:
@@ -131,6 +133,12 @@ class Keeper:
             log.info("dry run: node would be changed", extra={"node": self.name, "changes": patch})
         self._pretended = patch
         return unmarked
+
+    def _conditions(self, node: Node, lives: Sequence[Life]) -> Patch:
+        drain, now = self._settings.drain, self._clock.now()
+        progress = self.progress if drain.evicts else Progress.NONE
+        drained = desired.to_drain(lives, node, drain, now)
+        return desired.conditions(node, lives, drained, progress, now, has_drain=drain.enabled)
 
     def _patch_status(self, node: Node, patch: Patch) -> Node:
         if patch:

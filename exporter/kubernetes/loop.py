@@ -71,7 +71,8 @@ class NodeLoop:
             if drain.enabled:
                 reports.metrics.hooking([DRAIN])
                 reports.metrics.draining()
-                drainer = Drainer(keeper, drain, reports, snapshot) if drain.mode != "cordon" else None
+                if drain.mode != "cordon":
+                    drainer = Drainer(keeper, drain, reports, snapshot, changed=self._loop.wake)
         leaving = [one for one in leaving if one.name != name]
         if name and keeper is None and client.has_account:
             # An earlier configuration, perhaps that of a former process, may have marked it.

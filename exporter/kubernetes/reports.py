@@ -73,6 +73,10 @@ class Reports:
         failure = hook_failure(life.key, (DRAIN, sequence), outcome, now, reason=reason)
         self._inbox.put(replace(failure, instance=instance))
 
+    def has_succeeded(self, lives: Iterable[Life]) -> bool:
+        """Return whether the drain has succeeded for one of these lives."""
+        return any(self._jobs.results(life.key).get(DRAIN) is HookOutcome.SUCCEEDED for life in lives)
+
     def withdraw(self, lives: Iterable[Life]) -> None:
         """Forget the outcomes for these lives: pods may run on the Node again."""
         self._jobs.withdraw([life.key for life in lives], DRAIN)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import trustme
 
 from exporter.clock import Clock, SystemClock
@@ -102,12 +103,17 @@ class Api:
             return self._patch(call, content)
         if call == "list pods":
             assert query["fieldSelector"] == [f"spec.nodeName={NODE}"]
-            return 200, self._listed(int(query["limit"][0]), query.get("continue", ["0"])[0], accept)
+            selector = query.get("labelSelector", [""])[0]
+            return 200, self._listed(
+                int(query["limit"][0]), query.get("continue", ["0"])[0], accept, selector
+            )
         return self._create(call, parts, content)
 
-    def _listed(self, limit: int, token: str, accept: str) -> dict[str, Any]:
+    def _listed(self, limit: int, token: str, accept: str, selector: str) -> dict[str, Any]:
+        """Return a page; of selectors only the names of labels are known here."""
         self.limits.append(limit)
-        first, names = int(token), sorted(self.pods)
+        labels = {name: pod["metadata"].get("labels", {}) for name, pod in self.pods.items()}
+        first, names = int(token), sorted(n for n in self.pods if not selector or selector in labels[n])
         after = first + min(limit, self.page)
         more = {"continue": str(after)} if after < len(names) or self.endless else {}
         found = [self.pods[name] for name in names[first:after]]
@@ -176,7 +182,7 @@ def served(api: Api, folder: Path) -> Iterator[dict[str, str]]:
         content = request.json if request.body else None
         accept = request.headers["accept"]
         status, found = api.answer(request.method, url.path, parse_qs(url.query), content, accept)
-        connection.send(answer(json.dumps(found).encode(), f"{status} Status"))
+        connection.send(answer(msgspec.json.encode(found), f"{status} Status"))
 
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")

@@ -18,6 +18,7 @@ from tests.end_to_end.hooking import EVENT, bench, event
 from tests.end_to_end.program import eventually, get, resident
 from tests.kubernetes.cluster import Cluster, cluster
 from tests.kubernetes.rig import NAMESPACE, PODS, Kubelet, Rig
+from tests.kubernetes.test_selector import INVALID, VALID
 
 DRAIN = "kubernetes.drain"
 NUMBERS = itertools.count(1)
@@ -84,6 +85,9 @@ def test_an_event_from_beginning_to_end(rig: Rig) -> None:
         told = rig.cluster.get(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
         mine = {one["involvedObject"]["name"] for one in told if one["source"]["host"] == rig.name}
         assert mine == {f"{name}-{rig.name}" for name in ("bare", "late", "web")}
+        eventually(lambda: rig.condition("Drained")["status"] == "True")
+        assert rig.condition("Drained")["message"] == planned["message"]
+        assert rig.condition("DrainInProgress")["status"] == "False"
         eventually(lambda: rig.bench.log("approved"))
         rig.bench.tell(event(status="Started", NotBefore=""))
         eventually(lambda: rig.condition("MaintenanceInProgress")["status"] == "True")
@@ -92,7 +96,8 @@ def test_an_event_from_beginning_to_end(rig: Rig) -> None:
         rig.bench.tell()
         eventually(lambda: not rig.is_cordoned)
         assert excluded not in rig.node["metadata"].get("labels", {})
-        eventually(lambda: rig.condition("MaintenanceInProgress")["status"] == "False")
+        for kind in ("MaintenanceInProgress", "Drained"):
+            eventually(partial(lambda kind: rig.condition(kind)["status"] == "False", kind))
         assert rig.node["metadata"].get("annotations", {}) == {}
 
         def reasons() -> set[str]:
@@ -288,6 +293,31 @@ def test_a_dry_run(rig: Rig) -> None:
         assert (rig.is_cordoned, rig.evictions(), "web" in rig.pods) == (False, [], True)
 
 
+def test_selected_pods(rig: Rig) -> None:
+    """Only those are evicted, and then the drain has succeeded."""
+    rig.configure(pod_selector="tier in (front, back),!keep", match={"event_types": ["Freeze"]})
+    rig.controlled("front", labels={"tier": "front"})
+    rig.controlled("kept", labels={"tier": "front", "keep": ""})
+    rig.controlled("other", labels={"tier": "other"})
+    with rig.running():
+        rig.announce(60, EventType="Freeze")
+        rig.drained()
+        assert rig.pods == {"exporter", "mirror", "kept", "other"}
+
+
+def test_selectors(kubernetes: Cluster) -> None:
+    """The API server accepts those that a configuration may have, and no others."""
+    for selector in VALID:
+        kubernetes.get(PODS, labelSelector=selector)
+    for selector in INVALID:
+        with pytest.raises(AssertionError):
+            kubernetes.get(PODS, labelSelector=selector)
+
+
+def _condition(kind: str) -> dict[str, object]:
+    return {"status": {"conditions": [{"type": kind, "status": "True"}]}}
+
+
 def test_marks_that_are_no_longer_wanted(rig: Rig) -> None:
     """Without the drain, the chart's account may take them back, but set none."""
     rig.configure(exclude_from_load_balancers=True)
@@ -296,20 +326,30 @@ def test_marks_that_are_no_longer_wanted(rig: Rig) -> None:
         eventually(lambda: rig.is_cordoned and rig.condition("MaintenancePlanned")["status"] == "True")
     without = [one.replace("drain.enabled=true", "drain.enabled=false") for one in CHART_SETTINGS]
     rig.cluster.helm("upgrade", *without)
+    cordon = {"spec": {"unschedulable": True}}
+    token = (rig.account / "token").read_text()
     try:
         settings = {"node": rig.name, "service_account": str(rig.account), "conditions": False}
         rig.bench.configure(kubernetes=settings)
         with rig.running():
             # The API server takes a moment to see the new policy.
             eventually(lambda: not rig.is_cordoned, within=60)
-            eventually(lambda: rig.condition("MaintenancePlanned")["status"] is None, within=10)
+            for kind in ("MaintenancePlanned", "DrainInProgress", "Drained"):
+                gone = partial(lambda kind: rig.condition(kind)["status"] is None, kind)
+                eventually(gone, within=10)
         assert not any("exclude-from" in label for label in rig.node["metadata"]["labels"])
-        cordon = {"spec": {"unschedulable": True}}
-        token = (rig.account / "token").read_text()
         with pytest.raises(AssertionError, match="only annotations"):
             rig.cluster.ask("PATCH", f"/api/v1/nodes/{rig.name}", cordon, token=token)
+        status = f"/api/v1/nodes/{rig.name}/status"
+        for kind in ("DrainInProgress", "Drained"):
+            with pytest.raises(AssertionError, match="only conditions of the node that the exporter sets"):
+                rig.cluster.ask("PATCH", status, _condition(kind), token=token)
+        rig.cluster.ask("PATCH", status, _condition("MaintenancePlanned"), token=token)
     finally:
         rig.cluster.helm("upgrade", *CHART_SETTINGS)
+        # Again, for the tests after this one.
+        allowed = partial(rig.cluster.ask, "PATCH", f"/api/v1/nodes/{rig.name}", cordon, token=token)
+        eventually(allowed, within=60)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +363,13 @@ def test_marks_that_are_no_longer_wanted(rig: Rig) -> None:
             {"spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]}},
             "only",
         ),
-        ("PATCH", "/api/v1/nodes/{}/status", {"status": {"capacity": {"cpu": "1"}}}, "only the conditions"),
+        ("PATCH", "/api/v1/nodes/{}/status", {"status": {"capacity": {"cpu": "1"}}}, "only conditions"),
+        (
+            "PATCH",
+            "/api/v1/nodes/{}/status",
+            {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+            "only conditions of the node that the exporter sets",
+        ),
         ("DELETE", "/api/v1/nodes/{}", None, "cannot delete"),
         ("DELETE", f"{PODS}/exporter-{{}}", None, "cannot delete"),
         ("GET", "/api/v1/secrets", None, "cannot list"),

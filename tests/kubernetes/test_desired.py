@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from exporter.config.kubernetes import Drain
-from exporter.kubernetes.desired import conditions, description, own_lives
+from exporter.kubernetes.desired import Progress, conditions, description, own_lives
 from exporter.kubernetes.drain import grace, names
 from exporter.kubernetes.events import node_event, recent
 from exporter.kubernetes.objects import Condition, Metadata, Node, NodeStatus, Pod
@@ -17,6 +17,12 @@ from tests.builders import FREEZE_ID, scheduled
 from tests.clocks import NOW
 
 
+def told(node: Node, lives: list[Life]) -> list[dict[str, str]]:
+    patch = conditions(node, lives, [], Progress.NONE, NOW, has_drain=False)
+    found: list[dict[str, str]] = patch["status"]["conditions"]
+    return found
+
+
 @pytest.mark.parametrize(("count", "more"), [(1, ""), (2, " (and 1 more)"), (3, " (and 2 more)")])
 def test_a_condition_names_one_event(count: int, more: str) -> None:
     """It is the most urgent one, with the number of the others."""
@@ -24,7 +30,7 @@ def test_a_condition_names_one_event(count: int, more: str) -> None:
     node = Node(Metadata("pool-0"), status=before)
     events = [scheduled(event_id=name, event_type="Reboot") for name in "abc"[:count]]
     lives = [Life(event, (event.event_id,), NOW) for event in events]
-    planned, in_progress = conditions(node, lives, NOW)["status"]["conditions"]
+    planned, in_progress = told(node, lives)
     assert (planned["type"], planned["status"], planned["reason"]) == ("MaintenancePlanned", "True", "Reboot")
     assert planned["message"] == description(lives[0]) + more
     assert (in_progress["status"], in_progress["message"]) == ("False", "no scheduled event of this VM")
@@ -38,7 +44,7 @@ def test_a_condition_names_one_event(count: int, more: str) -> None:
 def test_a_reason_is_a_word(kind: str, reason: str) -> None:
     """It has letters and digits only, begins with a letter, and is not longer than the value of a taint."""
     life = Life(scheduled(event_type=kind), (FREEZE_ID,), NOW)
-    planned, _ = conditions(Node(Metadata("pool-0")), [life], NOW)["status"]["conditions"]
+    planned, _ = told(Node(Metadata("pool-0")), [life])
     assert planned["reason"] == reason
 
 

@@ -23,6 +23,7 @@ from exporter.kubernetes.objects import KubernetesError
 from tests.bench import Bench, Build
 from tests.bench.test_keys import keys
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
+from tests.docs.pages import blocks
 from tests.kubernetes.api import NODE, Api, served
 
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
@@ -78,6 +79,12 @@ def reasons(api: Api, kind: str = "Node") -> list[str]:
     return [event["reason"].removeprefix("ScheduledEvent") for event in found]
 
 
+def draining(api: Api) -> tuple[str, str]:
+    """Return the states of `DrainInProgress` and `Drained`."""
+    first, second = (api.condition(kind) for kind in ("DrainInProgress", "Drained"))
+    return (first or ("absent",))[0], (second or ("absent",))[0]
+
+
 def test_conditions_annotations_and_events(start: Start) -> None:
     """They say what is planned and what is in progress, and nothing is cordoned without `drain`."""
     bench, api = start(None)
@@ -117,12 +124,17 @@ def test_a_drain(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     assert reasons(api, "Pod") == ["Eviction"]
     (view,) = (bench.api("kubernetes"),)
     assert view == {"name": NODE, "cordoned": True, "drain": "1 pod is left: default/web (terminating)"}
+    assert draining(api) == ("True", "False")
     assert "1 pod is left: default/web (terminating)" in bench.request("/")[1]
     assert (bench.approved, bench.metric("hooks_total", **SUCCEEDED)) == ([], 0)
     api.end()
     bench.advance(5)
     assert (bench.approved, bench.metric("hooks_total", **SUCCEEDED)) == ([REBOOT_ID], 1)
+    at = api.annotations()["not-before"]
+    drained = ("True", "Reboot", f"Reboot {REBOOT_ID}, not before {at}, duration 5s")
+    assert (draining(api), api.condition("Drained")) == (("False", "True"), drained)
     bench.show(wait=10)
+    assert draining(api) == ("False", "False")
     assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
     assert EXCLUDED not in api.node["metadata"]["labels"]
     assert bench.api("kubernetes")["drain"] == ""
@@ -138,6 +150,78 @@ def test_a_dry_run(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     would = [text for text in caplog.messages if "would" in text]
     assert would == ["dry run: node would be changed", "dry run: pod would be evicted"]
     assert caplog.messages.count("pods without a controller are not evicted") == 1
+
+
+def test_the_conditions_of_a_drain(start: Start) -> None:
+    """They tell a drain in progress from one that is done, also after a restart and after the start."""
+    bench, api = start("before: 10m", prepare=lambda api: api.protected.add("web"))
+    bench.show(reboot(bench, 3600), wait=2)
+    assert draining(api) == ("False", "False")
+    event = reboot(bench, 60)
+    bench.show(event, wait=2)
+    assert draining(api) == ("True", "False")
+    bench.restart()
+    bench.advance(2)
+    assert draining(api) == ("True", "False")
+    bench.advance(60)
+    # It has failed.
+    assert draining(api) == ("False", "False")
+    api.protected.clear()
+    bench.show(reboot(bench, 60), wait=2)
+    api.end()
+    bench.advance(5)
+    assert draining(api) == ("False", "True")
+    bench.show(reboot(bench, EventStatus="Started", NotBefore=""), wait=2)
+    bench.restart()
+    bench.advance(40)
+    assert draining(api) == ("False", "True")
+    api.pod("late")
+    bench.show(reboot(bench, 60), wait=2)
+    assert draining(api) == ("True", "False")
+    bench.show(reboot(bench, 3600), wait=2)
+    assert draining(api) == ("False", "False")
+
+
+@pytest.mark.parametrize("drain", ["mode: cordon", "mode: dry_run", "skip_node_labels: {a: b}"])
+def test_no_drain_has_its_conditions(start: Start, drain: str) -> None:
+    """Where nothing is evicted, they are False, without ever being True."""
+    bench, api = start(drain, prepare=lambda api: api.node["metadata"].update(labels={"a": "b"}))
+    bench.show(reboot(bench), wait=10)
+    assert draining(api) == ("False", "False")
+
+
+def test_what_others_say_about_a_drain(start: Start) -> None:
+    """Conditions of `kubectl drain` stay until the exporter drains; a drain by AKS is not one by it."""
+    theirs = {"type": "DrainInProgress", "status": "True", "reason": "KubectlDrain", "message": "it"}
+    bench, api = start(prepare=lambda api: api.node["status"]["conditions"].append(theirs))
+    assert (api.condition("DrainInProgress"), draining(api)[1]) == (("True", "KubectlDrain", "it"), "False")
+    key = "remediator.kubernetes.azure.com/unschedulable"
+    api.node["spec"]["taints"] = [{"key": key, "effect": "NoSchedule"}]
+    bench.show(reboot(bench), wait=2)
+    assert api.condition("DrainInProgress") == ("True", "KubectlDrain", "it")
+    api.node["spec"]["taints"] = []
+    bench.advance(31)
+    assert (api.condition("DrainInProgress") or ("", ""))[1] == "Reboot"
+    bench.show(wait=2)
+    assert draining(api) == ("False", "False")
+
+
+def test_the_sample_of_a_selector(start: Start) -> None:
+    """The documented one for a Freeze evicts pods with AKS' label only, and counts no others as left."""
+    (sample,) = (block.text for block in blocks("yaml") if "pod_selector: remediator" in block.text)
+    drain = yaml.safe_load(sample)["kubernetes"]["drain"]
+    label = {"remediator.kubernetes.azure.com/onFreeze": "true"}
+    bench, api = start(json.dumps(drain)[1:-1], prepare=lambda api: api.pod("quorum", labels=label))
+    bench.show(reboot(bench, EventType="Freeze"), wait=2)
+    assert (set(api.graces), api.taints()) == ({"quorum"}, {TAINT: "Freeze"})
+    assert bench.api("kubernetes")["drain"] == "1 selected pod is left: default/quorum (terminating)"
+    assert draining(api) == ("True", "False")
+    api.end()
+    bench.advance(5)
+    assert bench.api("kubernetes")["drain"] == "no selected pod is left"
+    assert (bench.metric("hooks_total", **SUCCEEDED), draining(api)) == (1, ("False", "True"))
+    bench.show(wait=2)
+    assert (api.taints(), {*api.pods}) == ({}, {"agent", "static", "web"})
 
 
 @pytest.mark.parametrize("changes", [1, 2])
@@ -443,9 +527,12 @@ def test_two_events(start: Start) -> None:
     assert api.taints() == {}
 
 
+CONDITIONS = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained")
+
+
 def marks(api: Api) -> object:
     """Return all that this program has marked on the Node."""
-    conditions = [kind for kind in ("MaintenancePlanned", "MaintenanceInProgress") if api.condition(kind)]
+    conditions = [kind for kind in CONDITIONS if api.condition(kind)]
     label = api.node["metadata"].get("labels", {}).get(EXCLUDED)
     return conditions, api.annotations(), api.taints(), api.node["spec"].get("unschedulable"), label
 
@@ -476,13 +563,18 @@ def test_marks_that_are_no_longer_wanted(start: Start, *, restarts: bool) -> Non
     api.node["status"]["conditions"].append({"type": "Theirs", "status": "True"})
     configure(conditions=False)
     assert ([*api.annotations()], [*api.taints()]) == (["cordoned"], [TAINT])
-    assert (api.condition("MaintenancePlanned"), api.condition("MaintenanceInProgress")) == (None, None)
+    assert [api.condition(kind) for kind in CONDITIONS] == [None] * 4
     api.node["status"]["conditions"].append(theirs)
     configure(drain={"mode": "dry_run"})
     assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
     assert theirs in api.node["status"]["conditions"]
     configure(conditions=True, drain={"mode": "drain"})
     assert api.taints() == {TAINT: "Reboot"}
+    assert api.condition("DrainInProgress") is not None
+    configure(drain={"enabled": False})
+    assert [kind for kind in CONDITIONS if api.condition(kind)] == [*CONDITIONS[:2]]
+    configure(drain={"enabled": True})
+    assert api.condition("DrainInProgress") is not None
     configure(conditions=False, drain={"enabled": False})
     assert marks(api) == UNMARKED
     asked = len(api.calls)
@@ -680,6 +772,7 @@ ROWS: dict[str, tuple[str, dict[str, object]]] = {
     "drain.exclude_from_load_balancers": ("exclude_from_load_balancers: true", {"label": True}),
     "drain.force": ("force: false", {"evicted": ["web"], "kept": True}),
     "drain.pod_grace_period": ("pod_grace_period: 1s", {"grace": 1}),
+    "drain.pod_selector": ("pod_selector: team", {"evicted": ["bare"], "grace": None}),
     "drain.skip_node_labels": ("skip_node_labels: {team: data}", NOTHING),
     "drain.enabled": ("enabled: false", NOTHING),
     "conditions": ("", {"condition": False}),
@@ -692,7 +785,7 @@ def test_a_key(start: Start, key: str) -> None:
     text, difference = ROWS[key]
 
     def prepare(api: Api) -> None:
-        api.pod("bare", "")
+        api.pod("bare", "", labels={"team": "data"})
         api.node["metadata"]["labels"] = {"team": "data"}
 
     bench, api = start(text, prepare=prepare, conditions=key != "conditions")

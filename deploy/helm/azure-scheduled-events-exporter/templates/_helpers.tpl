@@ -63,6 +63,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     "match" (dict "event_types" $drain.eventTypes)
     "exclude_from_load_balancers" $drain.excludeFromLoadBalancers
     "pod_grace_period" $drain.podGracePeriod
+    "pod_selector" $drain.podSelector
     "skip_node_labels" $drain.skipNodeLabels }}
 {{- $kubernetes := dict "conditions" .Values.nodeConditions "drain" $settings }}
 {{- $own := dict "kubernetes" $kubernetes }}
