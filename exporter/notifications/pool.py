@@ -39,14 +39,14 @@ from exporter.notifications.protocol import (
     Sent,
 )
 
-# Each takes some 6 MiB, and at most 16 MiB more than this process.
-MOST_CHILDREN = 6
+# Each takes some 10 MiB, and at most 16 MiB more than this process.
+MOST_CHILDREN = 4
 # Receivers that hang must leave room for others.
-_MOST_FAILING = 3
+_MOST_FAILING = 2
 _PREPARE_SECONDS = 20.0
 # A receiver has 5 s to accept a connection, and 60 s for each part of its answer.
 _SEND_SECONDS = 66.0
-_IDLE_SECONDS = 5.0
+_IDLE_SECONDS = 2.0
 # A request whose child ends before anything is sent is tried so often.
 _MOST_TRIES = 3
 # Under memory pressure the kernel is to end children first, and this process rather than the exporter.
@@ -142,7 +142,8 @@ class Pool:
         return None if until == math.inf else max(until - time.monotonic(), 0.0)
 
     def _hand_out(self) -> None:
-        for job in tuple(self._waiting):
+        # The gravest first, of those as grave the oldest.
+        for job in sorted(self._waiting, key=lambda job: -_weight(job.request)):
             if (found := self._child_for(job.request)) is not None:
                 self._waiting.remove(job)
                 job.request = self._without_endless(job)
@@ -275,6 +276,10 @@ def _lane(request: Request) -> str:
     if isinstance(request, Send):
         return request.address.target
     return "" if isinstance(request, CheckTarget) else repr(_template(request, request.key))
+
+
+def _weight(request: Request) -> int:
+    return request.messages[-1].severity.weight if isinstance(request, Send) else 0
 
 
 def _template(request: Send | CheckTemplate, key: str) -> tuple[str, str, str]:
