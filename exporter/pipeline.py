@@ -9,25 +9,21 @@ from exporter.clock import Clock
 from exporter.config import Config, state_directory
 from exporter.config.addresses import variables
 from exporter.health import Health
-from exporter.hooks.planning import inherited
-from exporter.hooks.runner import HookRunner
+from exporter.hooks.runner import HookRunner, inherited
 from exporter.imds.client import RateLimiter, client_of
-from exporter.inbox import Inbox
 from exporter.kubernetes.loop import NodeLoop
 from exporter.kubernetes.reports import Reports
 from exporter.metrics import Metrics
 from exporter.model.views import ConfigurationView, Minute, Snapshot
-from exporter.notifications.notifier import Notifier
 from exporter.notifications.planning import Plan
 from exporter.notifications.sender import SenderProcess
-from exporter.notifications.worker import Services
+from exporter.notifications.worker import Notifier, Services
 from exporter.otlp import Tracer
 from exporter.otlp.pusher import Families
 from exporter.state.store import Store
-from exporter.watch.in_service import out_of_service
 from exporter.watch.poller import Poller
-from exporter.watch.watch import Watch
-from exporter.work import Watchdog
+from exporter.watch.watch import Watch, out_of_service
+from exporter.work import Inbox, Watchdog
 
 # Together less than a stop may take. Hooks end in parallel.
 _POLLER_STOP_SECONDS = 3.0

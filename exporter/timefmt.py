@@ -1,9 +1,12 @@
-"""Times in RFC 3339, in UTC, and durations in Prometheus' format."""
+"""Times in RFC 3339, in UTC, durations in Prometheus' format, and types of numbers and texts in files."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import overload
+from typing import Annotated, overload
+
+import msgspec
 
 from exporter.errors import quoted
 
@@ -91,3 +94,11 @@ def parse_retry_after(value: str, now: datetime) -> float | None:
     except (ValueError, OverflowError):
         return None
     return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER)
+
+
+def parsed(parse: Callable[[object], object]) -> msgspec.Meta:
+    """Return the annotation of values that ``parse`` converts; its ValueError says what is wrong."""
+    return msgspec.Meta(extra={"parse": parse})
+
+
+Duration = Annotated[float, parsed(parse_duration)]

@@ -1,4 +1,4 @@
-"""Background work: loops on threads, back-off, reloads of the configuration, and a watchdog."""
+"""Background work: loops on threads, back-off, reloads, a watchdog, and reports to the watch."""
 
 import contextlib
 import logging
@@ -12,6 +12,7 @@ import msgspec
 
 from exporter.clock import Clock
 from exporter.errors import ConfigurationError, StoppingError
+from exporter.model.jobs import Attempt, Finding
 
 log = logging.getLogger(__name__)
 
@@ -241,3 +242,29 @@ class Watchdog:
             if work.left < 0:
                 return f"{work.what} has not ended within {work.seconds:g} s"
         return None
+
+
+Report = Finding | Attempt
+
+
+class Inbox:
+    """Reports for the watch; any thread may put, the poller takes."""
+
+    def __init__(self) -> None:
+        self._reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
+        self._poller: Loop | None = None
+
+    def connect(self, poller: Loop) -> None:
+        """Set the loop that takes the reports."""
+        self._poller = poller
+
+    def put(self, *reports: Report) -> None:
+        """Queue reports, and wake the poller; without any, it decides about approvals again."""
+        for report in reports:
+            self._reports.put(report)
+        if self._poller is not None:
+            self._poller.wake()
+
+    def take(self) -> list[Report]:
+        """Return the reports queued so far, oldest first."""
+        return [self._reports.get() for _ in range(self._reports.qsize())]

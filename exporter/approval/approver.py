@@ -22,7 +22,6 @@ from exporter.clock import Clock, seconds_since
 from exporter.config import Config, Mode
 from exporter.errors import ImdsError, PollOutcome, cause
 from exporter.imds.client import WINDOW_SECONDS, ImdsClient
-from exporter.inbox import Inbox
 from exporter.metrics import ApprovalOutcome, Metrics
 from exporter.model.events import lower, trace_id
 from exporter.model.jobs import Attempt, Finding, HookOutcome
@@ -30,7 +29,7 @@ from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
 from exporter.otlp import Tracer
 from exporter.state.store import Store
-from exporter.work import Backoff, Loop
+from exporter.work import Backoff, Inbox, Loop
 
 log = logging.getLogger(__name__)
 

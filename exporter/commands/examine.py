@@ -26,7 +26,7 @@ from exporter.kubernetes import desired
 from exporter.model.events import normal_name
 from exporter.model.vm import VirtualMachine
 from exporter.model.wording import command_line
-from exporter.state.directory import refuse_unsafe
+from exporter.state.disk import refuse_unsafe
 from exporter.timefmt import rfc3339
 from exporter.web.api import Status
 

@@ -13,9 +13,8 @@ import msgspec
 
 from exporter.config.kubernetes import Kubernetes
 from exporter.config.match import Match, Zone
-from exporter.config.values import Duration, parsed
 from exporter.errors import ConfigurationError, is_encodable, quoted
-from exporter.timefmt import parse_duration
+from exporter.timefmt import Duration, parse_duration, parsed
 
 # The newest version that IMDS knows, see `exporter.imds.client`.
 AUTO = "auto"

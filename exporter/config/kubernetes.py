@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from exporter.config.match import Match
-from exporter.config.values import Duration, parsed
 from exporter.errors import quoted
-from exporter.timefmt import parse_duration
+from exporter.timefmt import Duration, parse_duration, parsed
 
 # What `require_hooks`, metrics and traces call the drain.
 DRAIN = "kubernetes.drain"

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from exporter.config.values import Duration, parsed
 from exporter.errors import quoted
 from exporter.model.events import (
     EVENT_STATUSES,
@@ -22,6 +21,7 @@ from exporter.model.events import (
     normal_word,
 )
 from exporter.model.lifecycle import Transition
+from exporter.timefmt import Duration, parsed
 
 
 class Whom(StrEnum):

@@ -8,11 +8,17 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 from exporter.config.kubernetes import Drain
-from exporter.kubernetes.client import MOST_AT_ONCE, TIMEOUT_SECONDS
-from exporter.kubernetes.desired import Progress, deadline, drained_by_others, next_begin, own_lives, to_drain
-from exporter.kubernetes.events import eviction_event
+from exporter.kubernetes.client import MOST_AT_ONCE, TIMEOUT_SECONDS, KubernetesError, Metadata, Node, Pod
+from exporter.kubernetes.desired import (
+    Progress,
+    deadline,
+    drained_by_others,
+    eviction_event,
+    next_begin,
+    own_lives,
+    to_drain,
+)
 from exporter.kubernetes.keeper import COMPARE_SECONDS, UNKNOWN_SECONDS, Keeper
-from exporter.kubernetes.objects import KubernetesError, Metadata, Node, Pod
 from exporter.kubernetes.reports import Reports
 from exporter.metrics import EvictionOutcome
 from exporter.model.jobs import HookOutcome

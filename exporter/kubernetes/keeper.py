@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 from exporter.config.kubernetes import Kubernetes
-from exporter.kubernetes import desired, events
-from exporter.kubernetes.client import Client
+from exporter.kubernetes import desired
+from exporter.kubernetes.client import Client, KubernetesError, Node
 from exporter.kubernetes.desired import Patch, Progress
-from exporter.kubernetes.objects import KubernetesError, Node
 from exporter.kubernetes.reports import Reports
 from exporter.model.lifecycle import Life
 from exporter.model.views import Snapshot
@@ -151,14 +150,14 @@ class Keeper:
     def _create_events(self, node: Node, lives: Sequence[Life]) -> bool:
         """Create Events about the Node; return False if it is to be compared again first."""
         snapshot = self._snapshot()
-        found = list(events.recent(snapshot, self._clock.now()))
+        found = list(desired.recent(snapshot, self._clock.now()))
         self._told.intersection_update(identity for identity, _, _ in found)
         fresh = [one for one in reversed(found) if one[0] not in self._told]
         for identity, life, record in fresh[:_MOST_EVENTS]:
             if desired.own_lives(self._snapshot()) != lives:
                 return False
             try:
-                self.client.create_event(events.node_event(node, identity, life, record))
+                self.client.create_event(desired.node_event(node, identity, life, record))
             except KubernetesError as error:
                 # It exists already.
                 if error.status != 409:

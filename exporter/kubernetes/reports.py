@@ -11,17 +11,15 @@ from msgspec.structs import replace
 from exporter.clock import Clock
 from exporter.config.kubernetes import DRAIN
 from exporter.health import DegradedReason, Health
-from exporter.inbox import Inbox
-from exporter.kubernetes.objects import KubernetesError
+from exporter.kubernetes.client import KubernetesError
 from exporter.metrics import Metrics
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome, Job, hook_failure
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import event_view
 from exporter.otlp import Tracer
-from exporter.state.jobs import HookJobs
-from exporter.state.queues import JobKey
-from exporter.work import Backoff
+from exporter.state.jobs import HookJobs, JobKey
+from exporter.work import Backoff, Inbox
 
 log = logging.getLogger(__name__)
 

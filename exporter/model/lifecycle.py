@@ -66,7 +66,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     """One life of an event.
 
     ``event`` is the newest content; ``ids`` has all its ids as Azure wrote them, the first one first (see
-    `exporter.model.listing`). ``number`` counts the lives of the event from 1. ``affects`` is None for a life
+    `exporter.model.advance`). ``number`` counts the lives of the event from 1. ``affects`` is None for a life
     that began, and has stayed, while this VM did not know its name; ``nameless`` is whether it began so.
     ``instance`` is the name when it began, which it keeps in reports, also if the VM gets another one.
     ``started`` is None if the start was not watched. ``ended`` and ``outcome`` are None while it lasts.

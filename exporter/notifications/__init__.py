@@ -1,8 +1,8 @@
 """Notifications: every transition, once, to every target whose routes match.
 
 In the exporter, `planning` composes messages by the routes, in the transaction of the transition that caused
-them. The `notifier` has a `worker` for each target, which asks `schedule` for the next message and gives it
-to `sender`: the exporter's side of the sender process, with which it speaks the `protocol`.
+them. A `worker` for each target asks `schedule` for the next message and gives it to `sender`: the exporter's
+side of the sender process, with which it speaks the `protocol`.
 
 That process is `pool`, which forks a `child` for each target. There, `rendering` turns messages into text:
 `words` and `facts` in the `styles` of a format, or the user's `templates`, cut by `fitting`. `services` sends

@@ -24,7 +24,7 @@ from exporter.otlp import environment, records, spans
 from exporter.otlp.environment import CONSOLE, OTLP
 from exporter.otlp.pusher import Families, Pusher
 from exporter.otlp.worker import ITEMS, REASONS, Exporter, Receiver, Worker, subject
-from exporter.state.queues import Exports, LogRecords, Spans
+from exporter.state.jobs import Exports, LogRecords, Spans
 
 log = logging.getLogger(__name__)
 

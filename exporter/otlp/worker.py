@@ -12,7 +12,7 @@ from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics
 from exporter.model.jobs import Signal
-from exporter.state.queues import Exported, Exports, JobKey
+from exporter.state.jobs import Exported, Exports, JobKey
 from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 It plays scenarios from data files and shares no logic with the exporter.
 """
 
-from exporter.simulator.scenario import EventChange, EventPlan, Scenario, load_scenarios
+from exporter.simulator.engine import EventChange, EventPlan, Scenario, load_scenarios
 from exporter.simulator.server import SimulatorServer
 from exporter.simulator.simulation import Fault, Simulator
 

@@ -11,8 +11,7 @@ import msgspec
 from exporter.clock import Clock, SystemClock
 from exporter.errors import ConfigurationError
 from exporter.simulator.documents import events_document
-from exporter.simulator.engine import Engine, Event, group
-from exporter.simulator.scenario import Scenario, load_scenarios
+from exporter.simulator.engine import Engine, Event, Scenario, group, load_scenarios
 
 # The service switches itself off after this long without a request.
 _DAY = 86_400.0

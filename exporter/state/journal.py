@@ -19,8 +19,7 @@ from exporter.clock import HOUR, Clock, Moment, moment, renewed, seconds_since
 from exporter.errors import StateDirectoryInUseError
 from exporter.health import DegradedReason, Health
 from exporter.state import disk
-from exporter.state.directory import last_moved_aside
-from exporter.state.disk import Change, Disk, DiskError, Row, UnusableFileError
+from exporter.state.disk import Change, Disk, DiskError, Row, UnusableFileError, last_moved_aside
 from exporter.timefmt import rfc3339
 
 log = logging.getLogger(__name__)

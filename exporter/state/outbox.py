@@ -11,9 +11,8 @@ from exporter.clock import Clock, Moment, moment
 from exporter.model.jobs import Span
 from exporter.model.lifecycle import Life
 from exporter.model.messages import AnyMessage, Message, Outcome, Severity
-from exporter.state.jobs import Jobs
+from exporter.state.jobs import JobKey, Jobs, Record, Spans
 from exporter.state.journal import Journal, Table, Transaction
-from exporter.state.queues import JobKey, Record, Spans
 
 # The number of the record of what a life took over from the one before it; those of transitions begin at 1.
 INHERITED = 0

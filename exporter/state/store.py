@@ -14,11 +14,10 @@ from exporter.model.jobs import Finding, Job, LogRecord, TraceJobs, UtcTime
 from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Life, Step, Transition
 from exporter.model.messages import Message, Outage, WatchMessage
 from exporter.model.views import WorkView
-from exporter.state.directory import refuse_unsafe
-from exporter.state.jobs import Approvals, HookJobs
+from exporter.state.disk import refuse_unsafe
+from exporter.state.jobs import Approvals, HookJobs, JobKey, LogRecords, Record, Spans
 from exporter.state.journal import Journal, Table
 from exporter.state.outbox import INHERITED, Outbox
-from exporter.state.queues import JobKey, LogRecords, Record, Spans
 
 _PROGRESS = "progress"
 _NOTHING_TRACED = TraceJobs()

@@ -1,43 +1,251 @@
 """A poll: fetch the document, find the transitions, record them, publish the snapshot.
 
-`exporter.watch.poller` runs it on a thread.
+Beside it: what IMDS tells about this VM, defects of documents, outages of the watch, and the log lines about
+events. `exporter.watch.poller` runs it on a thread.
 """
 
 import hashlib
 import logging
 import math
+import platform
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from exporter.approval.approver import Approver
-from exporter.clock import Clock, ahead, moment
+from exporter.clock import Clock, Moment, ahead, moment, seconds_since
 from exporter.config import Config
+from exporter.config.match import Match
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import DegradedReason, Health
 from exporter.hooks.runner import HookRunner
 from exporter.imds.client import ImdsClient
 from exporter.imds.refusals import FORBIDDEN
-from exporter.inbox import Inbox, Report
 from exporter.kubernetes.loop import NodeLoop
 from exporter.metrics import Metrics
-from exporter.model.advance import WATCHED, advance
-from exporter.model.documents import Document, decode_document
-from exporter.model.events import normal_name
-from exporter.model.imminent import next_imminent, pass_time
+from exporter.model.advance import WATCHED, advance, next_imminent, pass_time
+from exporter.model.documents import Defect, Document, decode_document
+from exporter.model.events import normal_name, trace_id
 from exporter.model.jobs import Attempt, Finding, note, note_clock_set, note_pause
-from exporter.model.lifecycle import Known, Step
+from exporter.model.lifecycle import Known, Life, Occurrence, Step
+from exporter.model.messages import Outage, Outcome, WatchChange
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
-from exporter.notifications.notifier import Notifier
+from exporter.model.vm import VirtualMachine
+from exporter.notifications.worker import Notifier
 from exporter.otlp import Tracer
 from exporter.state.store import Store
-from exporter.watch.defects import Defects
-from exporter.watch.facts import Facts
-from exporter.watch.logged import log_transition, note_dropped, started_facts
-from exporter.watch.outages import Outages
+from exporter.work import Inbox, Report
 
 log = logging.getLogger(__name__)
+
+
+def out_of_service(snapshot: Snapshot, match: Match, now: datetime) -> str:
+    """Return the reason why this VM should get no new work; "" while it may.
+
+    There is none before the first valid document of this process, nor while the VM's name is unknown. A
+    recommendation is one only if the match names its type.
+    """
+    if not snapshot.ready or snapshot.instance is None:
+        return ""
+    for life in snapshot.current:
+        event = life.event
+        counts = not event.is_advice or match.event_types is not None
+        if counts and match.holds(event, target=life.target, now=now):
+            return f"{event.event_type} {event.event_id} is {event.event_status}"
+    return ""
+
+
+# After a crash, the age of the last success decides how ended events are judged; some minutes do not matter.
+_NOTE_SECONDS = 900.0
+# While an event can start, that age also decides whether its start was watched, which is a matter of 30 s.
+_NOTE_PENDING_SECONDS = 10.0
+
+
+class Outages:
+    """Reports that an outage begins or ends, once each, also across restarts; used by one thread.
+
+    The state is told the time of the last valid document now and then, and when polls begin to fail. Of the
+    time before this process, what is certain counts: an outage goes on over restarts within one boot.
+    """
+
+    def __init__(self, store: Store, notifier: Notifier, tracer: Tracer, clock: Clock) -> None:
+        self._store = store
+        self._notifier = notifier
+        self._tracer = tracer
+        self._clock = clock
+        # The current outage, if it was reported.
+        self._reported = store.outage
+        self._last_success = store.last_success
+        # Since when there is no valid document, on the monotonic clock; whether the state says so.
+        age = seconds_since(store.failing, clock)
+        self._valid_at, self._is_failing = clock.monotonic() - (age or 0.0), age is not None
+        self._noted_at = -math.inf
+
+    def valid(self, seen: Snapshot) -> None:
+        """Note a valid document, which ends an outage; ``seen`` is what was known before it."""
+        if self._reported is not None:
+            self._change(WatchChange.RECOVERED, self._reported, seen)
+        self._valid_at, self._last_success = self._clock.monotonic(), self._clock.now()
+        is_pending = any(life.event.is_scheduled for life in seen.current)
+        is_due = self._valid_at - self._noted_at >= (_NOTE_PENDING_SECONDS if is_pending else _NOTE_SECONDS)
+        if is_due or self._is_failing or seen.instance not in (None, self._store.instance):
+            self._noted_at, self._is_failing = self._valid_at, False
+            self._store.note_valid(self._last_success, seen.instance)
+
+    def invalid(self, seen: Snapshot) -> None:
+        """Note a failed poll; an outage begins if there was no valid document for some minutes."""
+        if not self._is_failing:
+            self._is_failing = True
+            self._store.note_failing(Moment(self._clock.boot, self._valid_at), self._last_success)
+        blind, plan = self._clock.monotonic() - self._valid_at, self._notifier.plan
+        after = plan.watch_after if self._tracer.keeps_records else plan.blind_after
+        if self._reported is None and blind >= after:
+            since = self._last_success or self._clock.now() - timedelta(seconds=blind)
+            name = seen.instance or self._store.instance or platform.node()
+            never = self._last_success is None
+            self._change(WatchChange.BLIND, Outage(since, f"watch/{name}", never), seen)
+
+    def _change(self, change: WatchChange, outage: Outage, seen: Snapshot) -> None:
+        """Record that an outage begins or ends, with messages about it."""
+        # After a restart the name is not known before IMDS answers.
+        seen = replace(seen, instance=seen.instance or self._store.instance)
+        opened = self._store.outbox.opened((outage.key,))
+        now = self._clock.now()
+        messages = self._notifier.plan.compose_watch(change, outage, now, seen, opened)
+        records = self._tracer.watch_changed(change, outage, now, seen.last_error)
+        self._reported = outage if change is WatchChange.BLIND else None
+        self._store.record_outage(self._reported, messages, records)
+        self._notifier.wake()
+        self._tracer.wake()
+        log.warning(change.value, extra={"since": outage.since, "error": seen.last_error})
+
+
+def started_facts(lives: Sequence[Life]) -> dict[str, object]:
+    """Return the fields of a line about a pause during these events."""
+    return {
+        "event_ids": [life.event.event_id for life in lives],
+        "event_types": [life.event.event_type for life in lives],
+        "announced_seconds": [life.event.duration_seconds for life in lives],
+    }
+
+
+def log_transition(occurrence: Occurrence, instance: str | None) -> None:
+    event = occurrence.life.event
+    facts = {
+        "transition": occurrence.transition.value,
+        "event_id": event.event_id,
+        "trace_id": trace_id(occurrence.life.ids[0]),
+        "event_type": event.event_type,
+        "event_status": event.event_status,
+        "event_source": event.event_source,
+        "resource_type": event.resource_type,
+        "target": occurrence.life.target.value,
+        "instance": occurrence.life.instance or instance,
+        "resources": event.resources,
+        "not_before": event.not_before,
+        "duration_seconds": event.duration_seconds,
+        "description": event.description,
+        "first_seen": occurrence.life.first_seen,
+        "started": occurrence.life.started,
+        "impact_seconds": None if occurrence.impact is None else occurrence.impact.total_seconds(),
+    }
+    if occurrence.life.changed_to is not None:
+        facts["changed_to"] = occurrence.life.changed_to
+    if occurrence.detail:
+        facts["detail"] = occurrence.detail
+    for change in occurrence.changes:
+        facts[f"old_{change.field}"] = change.old
+    log.info("transition", extra=facts)
+
+
+def note_dropped(store: Store, metrics: Metrics) -> None:
+    """Log and count the jobs that had to make room for newer ones."""
+    for target, count in store.outbox.take_dropped().items():
+        metrics.given_up(target, Outcome.EXPIRED, count)
+        log.warning("messages dropped: too many are waiting", extra={"target": target, "count": count})
+    for hook, count in store.hook_jobs.take_dropped().items():
+        metrics.hooks_dropped(hook, count)
+        log.warning("hook runs dropped: too many are waiting", extra={"hook": hook, "count": count})
+
+
+_NAME_RETRY_SECONDS = 10.0
+# If the name is configured, the other facts are only for labels and messages.
+_FACTS_RETRY_SECONDS = 300.0
+# If the request for the facts is slow, most of the time must remain for polling.
+_PATIENCE = 9.0
+
+
+class Facts:
+    """What IMDS has told about this VM; used by one thread. ``tags`` are those that are shown."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._vm: VirtualMachine | None = None
+        self.error: ImdsError | None = None
+        # That of the answer with the facts, "" before it.
+        self.api_version = ""
+        self.tags: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of this VM, "" while it is unknown."""
+        return self._vm.name if self._vm else ""
+
+    @property
+    def shown(self) -> VirtualMachine | None:
+        """The facts, with the tags that are shown."""
+        return self._vm.with_tags(self.tags) if self._vm else None
+
+    def renew(self) -> None:
+        """Ask IMDS, which may be another one, with the next document; until then keep what is known."""
+        # Whether they are those of the IMDS in use.
+        self.is_current = False
+        self._due = self._clock.monotonic()
+
+    def learn(self, imds: ImdsClient, *, named: bool) -> bool:
+        """Ask IMDS if that is due, and return whether it was; ``error`` is why the last request failed."""
+        asked = self._clock.monotonic()
+        if asked < self._due:
+            return False
+        try:
+            self._vm, self.error = imds.instance(), None
+            self.is_current, self.api_version = True, imds.instance_api_version
+        except ImdsError as error:
+            self.error = error
+        answered = self._clock.monotonic()
+        pause = _FACTS_RETRY_SECONDS if named else _NAME_RETRY_SECONDS
+        if self.error is not None:
+            pause = max(pause, self.error.retry_after)
+        self._due = answered + max(pause, _PATIENCE * (answered - asked))
+        return True
+
+
+_MOST_LOGGED = 10  # of each document
+
+
+class Defects:
+    """The defects of the newest document; used by one thread. Those of the one before are not new."""
+
+    def __init__(self, metrics: Metrics, health: Health) -> None:
+        self._metrics = metrics
+        self._health = health
+        self._known: frozenset[Defect] = frozenset()
+
+    def note(self, defects: Sequence[Defect]) -> None:
+        fresh = [defect for defect in defects if defect not in self._known]
+        self._known = frozenset(defects)
+        self._metrics.misunderstood(len(fresh))
+        for defect in fresh[:_MOST_LOGGED]:
+            log.warning("event could not be decoded", extra={"problem": defect.message, "lost": defect.lost})
+        if len(fresh) > _MOST_LOGGED:
+            log.warning("more events could not be decoded", extra={"count": len(fresh) - _MOST_LOGGED})
+        if defects:
+            more = f" (and {len(defects) - 1} more)" if len(defects) > 1 else ""
+            self._health.report(DegradedReason.INVALID_EVENT, defects[0].message + more)
+        else:
+            self._health.clear(DegradedReason.INVALID_EVENT)
+
 
 # Rules depend on the time of day and on the time left, so they are evaluated this often.
 _LOOK_SECONDS = 1.0

@@ -21,10 +21,10 @@ import msgspec
 from exporter import files as secret_files
 from exporter.clock import Clock
 from exporter.config import loading, yamlfile
-from exporter.config.values import Duration
 from exporter.config.yamlfile import Keys, YamlFile
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.health import DegradedReason, Health
+from exporter.timefmt import Duration
 from exporter.web.tls import ContextBuilder, TlsSection
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from exporter.errors import ImdsError, PollOutcome
-from exporter.inbox import Inbox
 from exporter.timefmt import rfc3339
+from exporter.work import Inbox
 from tests.approval.support import REFUSED, SILENT, approving, failing, state, states, transitions, tries
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, raw_event

@@ -105,7 +105,7 @@ class Bench:
         self._options = fields
         patch.setattr("exporter.hooks.command.run", self._run)
         # The time that the test waits is not part of the simulated time.
-        patch.setattr("exporter.watch.pauses.Sleep._run_delay", lambda _: 0.0)
+        patch.setattr("exporter.watch.poller.Sleep._run_delay", lambda _: 0.0)
         for signal in Signal:
             self.receivers[signal].clock = self.clock
             patch.setattr(f"exporter.otlp.{signal}.otlp_exporter", partial(self._receive, signal))

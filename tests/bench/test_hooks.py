@@ -6,7 +6,7 @@ import pytest
 from exporter.hooks.command import Command
 from exporter.hooks.runner import MOST_AT_ONCE
 from exporter.model.jobs import CommandResult, HookOutcome, ProcessIdentity
-from exporter.state.queues import MOST_BYTES
+from exporter.state.jobs import MOST_BYTES
 from tests.bench import Bench, Build
 from tests.bench.bench import SUCCEEDED
 from tests.builders import raw_event

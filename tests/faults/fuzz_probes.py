@@ -39,7 +39,7 @@ from exporter.notifications.planning import Plan
 from exporter.serving.addresses import listen
 from exporter.serving.server import Server
 from exporter.state.store import Store
-from exporter.watch.logged import log_transition
+from exporter.watch.watch import log_transition
 from exporter.web import webfile
 from exporter.web.app import WebApp
 from exporter.web.webfile import WebSettings

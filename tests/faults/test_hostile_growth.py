@@ -15,12 +15,11 @@ from msgspec.structs import replace
 
 from exporter.config import Route
 from exporter.health import Health
-from exporter.model.advance import MOST_PAST_BYTES, MOST_TRANSITIONS, advance
+from exporter.model.advance import MOST_IDS, MOST_PAST_BYTES, MOST_TRANSITIONS, advance
 from exporter.model.documents import MOST_EVENTS, decode_document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.jobs import TraceJobs
 from exporter.model.lifecycle import Known
-from exporter.model.listing import MOST_IDS
 from exporter.model.messages import Message
 from exporter.notifications.planning import Plan
 from exporter.state.store import Store

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from exporter.config import Config, Hook, Notifications, Target
 from exporter.config.addresses import variables
 from exporter.config.match import Match, Whom
-from exporter.hooks.planning import MOST_BYTES, clean, compose, cut, environment, inherited
+from exporter.hooks.runner import MOST_BYTES, clean, compose, cut, environment, inherited
 from exporter.model.jobs import Job
 from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.views import EventView, event_view

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from exporter.kubernetes.client import Client
-from exporter.kubernetes.objects import KubernetesError, Pod
+from exporter.kubernetes.client import Client, KubernetesError, Pod
 from tests.http_server import Connection, Request, Respond, answer, serving, then_hang_up
 from tests.imds.test_client_hostile import tls
 

@@ -5,10 +5,9 @@ import pytest
 from msgspec.structs import replace
 
 from exporter.config.kubernetes import Drain
-from exporter.kubernetes.desired import Progress, conditions, description, own_lives
+from exporter.kubernetes.client import Condition, Metadata, Node, NodeStatus, Pod
+from exporter.kubernetes.desired import Progress, conditions, description, node_event, own_lives, recent
 from exporter.kubernetes.drain import grace, names
-from exporter.kubernetes.events import node_event, recent
-from exporter.kubernetes.objects import Condition, Metadata, Node, NodeStatus, Pod
 from exporter.model.events import Target
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.views import Snapshot

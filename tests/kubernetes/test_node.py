@@ -18,8 +18,7 @@ import yaml
 from msgspec import inspect
 
 from exporter.config.kubernetes import Kubernetes
-from exporter.kubernetes.client import MOST_AT_ONCE, Client
-from exporter.kubernetes.objects import KubernetesError
+from exporter.kubernetes.client import MOST_AT_ONCE, Client, KubernetesError
 from tests.bench import Bench, Build
 from tests.bench.test_keys import keys
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import msgspec
 
 from exporter.errors import ImdsError
-from exporter.model.advance import advance
+from exporter.model.advance import advance, pass_time
 from exporter.model.documents import decode_document
 from exporter.model.events import ScheduledEvent
-from exporter.model.imminent import pass_time
 from exporter.model.lifecycle import Known, Occurrence
 from exporter.model.lifecycle import Life as ProgramLife
 from exporter.model.lifecycle import Step as Effects

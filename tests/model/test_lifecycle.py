@@ -6,7 +6,7 @@ What is told is shown by the cases and histories of `tests.model`.
 from datetime import timedelta
 
 from exporter.model import jobs
-from exporter.model.imminent import pass_time
+from exporter.model.advance import pass_time
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.order import rank

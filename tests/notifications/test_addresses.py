@@ -13,8 +13,8 @@ from exporter.model.messages import Backlog
 from exporter.notifications import planning
 from exporter.notifications.planning import Plan
 from exporter.notifications.protocol import Checked, CheckTarget
-from exporter.notifications.refusals import refusal
 from exporter.notifications.sender import SenderProcess
+from exporter.notifications.services import refusal
 
 pytestmark = pytest.mark.usefixtures("checks_in_process")
 CANARY = "canary0123456789abcdef"

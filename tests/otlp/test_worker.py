@@ -11,7 +11,7 @@ from exporter.model.jobs import Span, SpanEvent, TraceJobs
 from exporter.model.lifecycle import Known, Step
 from exporter.otlp.worker import FACTS_SECONDS, LONGEST_WAIT, ExportOutcome
 from exporter.simulator import Fault
-from exporter.state.queues import CAPACITY
+from exporter.state.jobs import CAPACITY
 from tests.bench import Bench, Build
 from tests.builders import raw_event
 from tests.clocks import NOW

@@ -15,9 +15,8 @@ import pytest
 
 from exporter.serving import server as serving_module
 from exporter.serving.addresses import listen
-from exporter.serving.connection import MAX_BYTES
 from exporter.serving.http import HangUpError, Request, Response
-from exporter.serving.server import Server
+from exporter.serving.server import MAX_BYTES, Server
 from tests.end_to_end.program import eventually
 from tests.serving.support import GET, Gate, answer, ask, connect, echo, is_closed, serving
 

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exporter.state import queues
+from exporter.state import jobs as state_jobs
+from exporter.state.jobs import BoundedTable
 from exporter.state.journal import Journal
-from exporter.state.queues import BoundedTable
 from tests.state_support import StateFixture
 
 _ROOM = 20
@@ -28,7 +28,7 @@ def test_the_oldest_make_room_for_the_newest(
     fixture: StateFixture, monkeypatch: pytest.MonkeyPatch, batches: list[list[int]]
 ) -> None:
     """No more is dropped than needed, to the byte, and what is dropped is reported."""
-    monkeypatch.setitem(queues.MOST_BYTES, "span_event", _ROOM)
+    monkeypatch.setitem(state_jobs.MOST_BYTES, "span_event", _ROOM)
     table = BoundedTable(Journal(fixture.directory, fixture.health, fixture.clock), "span_event", int, str)
     numbers = iter(range(1, 100))
     expected: dict[int, str] = {}

@@ -17,8 +17,8 @@ from exporter.model.jobs import HookOutcome, Job
 from exporter.model.lifecycle import HISTORY, Known, Step, Transition
 from exporter.model.messages import Outcome
 from exporter.model.views import WorkView
-from exporter.state import queues
-from exporter.state.queues import JobKey
+from exporter.state import jobs as state_jobs
+from exporter.state.jobs import JobKey
 from tests.model.histories import history
 from tests.notifications.messages import message, view
 from tests.otlp.test_export import SPAN
@@ -186,4 +186,4 @@ def test_what_is_known_of_approvals_is_bounded(fixture: StateFixture) -> None:
     known = [one.key[:3] for one in store.approvals.known()]
     assert known == [str(number) for number in range(1000 - len(known), 1000)]
     assert len(known) >= 100
-    assert store.approvals.size <= queues.MOST_BYTES["approval"]
+    assert store.approvals.size <= state_jobs.MOST_BYTES["approval"]

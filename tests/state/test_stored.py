@@ -11,7 +11,7 @@ from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.messages import Delivery, Message, Rendered, Severity, WatchChange, WatchMessage
 from exporter.model.views import listed_view
 from exporter.model.vm import VirtualMachine
-from exporter.state.queues import Record
+from exporter.state.jobs import Record
 from tests.state_support import START, life_of
 
 _EVENT = ScheduledEvent("a", "Freeze", SCHEDULED)

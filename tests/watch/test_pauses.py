@@ -9,7 +9,7 @@ import pytest
 
 from exporter.metrics import Metrics
 from exporter.simulator import Fault
-from exporter.watch.pauses import Sleep
+from exporter.watch.poller import Sleep
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 from tests.clocks import HandClock

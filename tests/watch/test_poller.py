@@ -9,12 +9,12 @@ import pytest
 from exporter.config import Config
 from exporter.errors import ImdsError, PollOutcome
 from exporter.imds.client import ImdsClient
-from exporter.inbox import Inbox
 from exporter.model.views import Minute
 from exporter.simulator import Fault
 from exporter.transport import Answer
 from exporter.watch.poller import Poller, Polls
 from exporter.watch.watch import Watch
+from exporter.work import Inbox
 from tests.bench import Build
 from tests.clocks import NOW, HandClock
 
