@@ -46,6 +46,8 @@ _MOST_FAILING = 2
 _PREPARE_SECONDS = 20.0
 # A receiver has 5 s to accept a connection, and 60 s for each part of its answer.
 _SEND_SECONDS = 66.0
+# So long while the messages of another target wait for its child.
+_CROWDED_SECONDS = 10.0
 _IDLE_SECONDS = 2.0
 # A request whose child ends before anything is sent is tried so often.
 _MOST_TRIES = 3
@@ -79,13 +81,14 @@ class _Child(msgspec.Struct, eq=False):
     """A child, the job that it works on, and how far that is; ``until`` is when it is ended.
 
     ``lane`` is that of the requests which it handles. An idle one that is ``outdated`` gets no further job.
+    ``late`` is how many seconds the receiver had if it is ended because of that.
     """
 
     process: _Process
     lane: str
     until: float = math.inf
     outdated: bool = False
-    late: bool = False
+    late: float = 0.0
     job: _Job | None = None
     template: str = ""
     sending: Sending | None = None
@@ -138,8 +141,19 @@ class Pool:
         self._waiting.append(_Job(number, request))
 
     def _pause(self) -> float | None:
-        until = min((one.until for one in self._children), default=math.inf)
+        until = min(self._limits().values(), default=math.inf)
         return None if until == math.inf else max(until - time.monotonic(), 0.0)
+
+    def _limits(self) -> dict[_Child, float]:
+        """Return when each child is ended: the longest sending earlier if other targets wait for room."""
+        limits = {one: one.until for one in self._children}
+        tries = (job.request for job in self._waiting if isinstance(job.request, Send))
+        waiting = {_lane(one) for one in tries if not one.failed} - {one.lane for one in self._children}
+        room = MOST_CHILDREN - sum(one.job is not None and one.until != math.inf for one in self._children)
+        sending = (one for one in self._children if one.job is not None and one.sending is not None)
+        for one in sorted(sending, key=lambda one: one.until)[: max(len(waiting) - room, 0)]:
+            limits[one] -= _SEND_SECONDS - _CROWDED_SECONDS
+        return limits
 
     def _hand_out(self) -> None:
         # The gravest first, of those as grave the oldest.
@@ -210,11 +224,11 @@ class Pool:
 
     def _end_late(self) -> None:
         now = time.monotonic()
-        for one in self._children:
-            if one.until <= now and one.job is None:
+        for one, until in self._limits().items():
+            if until <= now and one.job is None:
                 self._dismiss(one)
-            elif one.until <= now:
-                one.until, one.late = math.inf, True
+            elif until <= now:
+                one.until, one.late = math.inf, _SEND_SECONDS - (one.until - until)
                 one.process.kill()
 
     def _bury(self, one: _Child) -> None:
@@ -233,7 +247,7 @@ class Pool:
             else f"ended its process ({status})"
         )
         if one.sending is not None and isinstance(job.request, Send):
-            reason = f"it did not answer within {_SEND_SECONDS:g} s" if one.late else f"its answer {why}"
+            reason = f"it did not answer within {one.late:g} s" if one.late else f"its answer {why}"
             services = (*job.request.services, *one.sent)
             self._answer(
                 job.number,

@@ -245,6 +245,19 @@ def test_a_target_that_hangs_leaves_room_for_others(process: SenderProcess, rece
         process.stop()
 
 
+def test_targets_that_hang_make_room_for_one_that_waits(receiver: Receiver) -> None:
+    """While all children wait for answers, one of them gives up early, and no more than are needed."""
+    with contextlib.ExitStack() as stack:
+        urls = [f"json://{stack.enter_context(silent([])).authority}/" for _ in range(4)]
+        urls.append(f"json://{receiver.authority}/")
+        sends = [Send(Address(f"target {n}", url=url), (message(),), NOW) for n, url in enumerate(urls)]
+        found = served("pool._CROWDED_SECONDS = 0.5", *sends, results=7)
+    ended = [one for one in found if isinstance(one, Delivery)]
+    assert ended[0] == Delivery(False, "it did not answer within 0.5 s", Failure.UNANSWERED)
+    assert [one.delivered for one in ended[1:]] == [True]
+    assert len(receiver.requests) == 1
+
+
 def test_a_template_that_does_not_end_gives_way(process: SenderProcess, receiver: Receiver) -> None:
     """The message goes out in the built-in words, and later ones at once; other messages are not delayed."""
     # `9 ** (9 ** 9)` is one call of C, in which only the system can end a process.
