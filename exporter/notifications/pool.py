@@ -211,6 +211,7 @@ class Pool:
             one.template = result.key
         elif isinstance(result, Sent):
             one.sent += (result.service,)
+            self._answer(job.number, result)
         elif isinstance(result, Sending):
             one.sending, one.until = result, time.monotonic() + _SEND_SECONDS
             self._answer(job.number, result)

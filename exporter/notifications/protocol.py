@@ -71,7 +71,7 @@ class Sending(msgspec.Struct, frozen=True, tag="sending"):
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent"):
-    """One of several services behind a target has the message; only a child announces it."""
+    """One of several services behind a target has the message."""
 
     service: str
 

@@ -16,7 +16,7 @@ from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
 from exporter.model.messages import Delivery, Failure
 from exporter.notifications import protocol
-from exporter.notifications.protocol import Checked, Ready, Request, Send, Sending
+from exporter.notifications.protocol import Checked, Ready, Request, Send, Sending, Sent
 from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)
@@ -42,11 +42,15 @@ _PASSED = re.compile(
 
 
 class _Asked(msgspec.Struct):
-    """A request and its result; ``is_sending`` is whether its message may have been sent."""
+    """A request and its result; ``is_sending`` is whether its message may have been sent.
+
+    ``services`` are those behind the target that have the message since then.
+    """
 
     request: Request
     future: "Future[Delivery | Checked]"
     is_sending: bool = False
+    services: tuple[str, ...] = ()
 
 
 class SenderProcess:
@@ -193,6 +197,8 @@ class SenderProcess:
                 self._is_ready = True
             elif isinstance(result, Sending) and asked is not None:
                 asked.is_sending = True
+            elif isinstance(result, Sent) and asked is not None:
+                asked.services += (result.service,)
             elif isinstance(result, Delivery | Checked):
                 self._asked.pop(number, None)
         if isinstance(result, Ready):
@@ -220,7 +226,9 @@ class SenderProcess:
             self._not_started(f"it ended with status {process.returncode}")
         # Afterwards, so that the log has the cause before its consequences.
         for asked in sending.values():
-            asked.future.set_result(Delivery(False, _ENDED, Failure.UNANSWERED))
+            had = asked.request.services if isinstance(asked.request, Send) else ()
+            services = (*had, *asked.services)
+            asked.future.set_result(Delivery(False, _ENDED, Failure.UNANSWERED, services=services))
         self._loop.wake()
 
 

@@ -199,21 +199,29 @@ def apprise_file(folder: Path, *receivers: Receiver) -> Address:
     return Address("oncall", apprise_config=(str(file), "all"))
 
 
+@pytest.mark.parametrize(
+    ("ends", "reason"),
+    [(children, "its answer ended its process (-9)"), (lambda one: [pid(one)], "the sender process ended")],
+)
 def test_what_was_being_sent_is_not_repeated(
-    process: SenderProcess, receiver: Receiver, tmp_path: Path
+    process: SenderProcess,
+    receiver: Receiver,
+    tmp_path: Path,
+    ends: Callable[[SenderProcess], list[int]],
+    reason: str,
 ) -> None:
-    """A child that ends meanwhile leaves it unanswered; what one of several services has is known."""
+    """A process that ends meanwhile leaves it unanswered; what some of several services have is known."""
     got: list[bytes] = []
     with silent(got) as hanging:
         address = apprise_file(tmp_path, receiver, hanging)
-        future = process.ask(Send(address, (message(),), NOW))
-        eventually(lambda: got and receiver.requests)
-        (found,) = children(process)
+        future = process.ask(Send(address, (message(),), NOW, services=("another",)))
+        eventually(lambda: got and any(one.services for one in process._asked.values()))
+        (found,) = ends(process)
         os.kill(found, signal.SIGKILL)
         delivery = result(future)
     assert (delivery.delivered, delivery.failure) == (False, Failure.UNANSWERED)
-    assert delivery.reason == "its answer ended its process (-9)"
-    assert len(delivery.services) == 1
+    assert delivery.reason == reason
+    assert (delivery.services[0], len(delivery.services)) == ("another", 2)
 
 
 def test_a_file_that_was_edited(process: SenderProcess, receiver: Receiver, tmp_path: Path) -> None:
@@ -251,7 +259,7 @@ def test_targets_that_hang_make_room_for_one_that_waits(receiver: Receiver) -> N
         urls = [f"json://{stack.enter_context(silent([])).authority}/" for _ in range(4)]
         urls.append(f"json://{receiver.authority}/")
         sends = [Send(Address(f"target {n}", url=url), (message(),), NOW) for n, url in enumerate(urls)]
-        found = served("pool._CROWDED_SECONDS = 0.5", *sends, results=7)
+        found = served("pool._CROWDED_SECONDS = 0.5", *sends, results=8)
     ended = [one for one in found if isinstance(one, Delivery)]
     assert ended[0] == Delivery(False, "it did not answer within 0.5 s", Failure.UNANSWERED)
     assert [one.delivered for one in ended[1:]] == [True]
@@ -318,7 +326,7 @@ def test_without_fork_a_child_is_a_program(receiver: Receiver) -> None:
     """As on Windows: it renders and sends."""
     url = f"json://{receiver.authority}/"
     sends = [Send(Address("a", url=url), (replace(message(), sequence=n),), NOW) for n in (1, 2)]
-    found = served("pool.Pool.__init__.__kwdefaults__['forks'] = False", *sends, results=4)
+    found = served("pool.Pool.__init__.__kwdefaults__['forks'] = False", *sends, results=6)
     assert [one.delivered for one in found if isinstance(one, Delivery)] == [True, True]
     assert len(receiver.requests) == 2
 
