@@ -250,6 +250,8 @@ class LogRecords(Exports[LogRecord]):
         super().__init__(journal, "log_record", Record[LogRecord])
 
 
+# When an approval was that was recorded without a moment, as earlier versions did.
+_UNDATED = Moment("", 0.0)
 # The transitions that no document brings about.
 _REPORTED = (Transition.APPROVED, Transition.HOOK_FAILED)
 
@@ -444,7 +446,7 @@ class ApprovalRecord(msgspec.Struct, frozen=True):
     rule: str
     decided: UtcTime
     sent: UtcTime | None = None
-    counted: Moment | None = None
+    counted: Moment | None = _UNDATED
 
 
 class Approvals(BoundedTable[str, ApprovalRecord]):
@@ -509,6 +511,11 @@ class Approvals(BoundedTable[str, ApprovalRecord]):
 
     def _counted(self, approval: ApprovalRecord) -> Moment | None:
         """Return from when an approval counts for the hourly limit, None if it does not any more."""
-        if approval.counted is None or (seconds_since(approval.counted, self._clock) or 0.0) >= HOUR:
+        if approval.counted is None:
+            return None
+        age = seconds_since(approval.counted, self._clock) or 0.0
+        if approval.counted == _UNDATED:
+            age = (self._clock.now() - approval.decided).total_seconds()
+        if age >= HOUR:
             return None
         return renewed(approval.counted, self._clock)

@@ -5,7 +5,7 @@ import random
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -172,14 +172,32 @@ def test_upgrades_keep_what_is_known(fixture: StateFixture, monkeypatch: pytest.
     assert fixture.health.problems() == ()
 
 
-def test_file_of_version_2_is_read(fixture: StateFixture) -> None:
-    """A file that version 2 wrote, with entries of every kind, is read, and loses nothing when rewritten."""
+def write_version_2(fixture: StateFixture) -> list[list[str]]:
+    """Write a file with entries of every kind as version 2 did, and return them."""
     lines = Path(__file__).with_name("version_2.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     fixture.open()
     fixture.close()
     for row in rows:
         alter(fixture.directory, "INSERT INTO entries (kind, key, value) VALUES (?, ?, ?)", *row)
+    return rows
+
+
+@pytest.mark.parametrize(("minutes", "count"), [(-60, 2), (59, 2), (61, 0)])
+def test_approvals_of_version_2_count(fixture: StateFixture, minutes: int, count: int) -> None:
+    """Those of the last hour, by the wall clock, count towards the hourly limit for an hour from then on."""
+    write_version_2(fixture)
+    fixture.clock.set_wall(datetime(2026, 3, 4, 22, tzinfo=UTC) + timedelta(minutes=minutes))
+    assert len(fixture.open().approvals.of_last_hour()) == count
+    fixture.clock.pass_seconds(3590)
+    assert len(fixture.open().approvals.of_last_hour()) == count
+    fixture.clock.pass_seconds(20)
+    assert fixture.open().approvals.of_last_hour() == set()
+
+
+def test_file_of_version_2_is_read(fixture: StateFixture) -> None:
+    """A file that version 2 wrote, with entries of every kind, is read, and loses nothing when rewritten."""
+    rows = write_version_2(fixture)
     store = fixture.open()
     assert list(store.load().current) == ["f020ba2e-3bc0-4c40-a10b-86575a9eabd5"]
     assert store.outbox.counts() == {"chat": 2, "oncall": 3}
