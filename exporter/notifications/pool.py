@@ -42,7 +42,7 @@ from exporter.notifications.protocol import (
 # Each takes some 10 MiB, and at most 16 MiB more than this process.
 MOST_CHILDREN = 4
 # Receivers that hang must leave room for others.
-_MOST_FAILING = 2
+_MOST_HANGING = 2
 _PREPARE_SECONDS = 20.0
 # A receiver has 5 s to accept a connection, and 60 s for each part of its answer.
 _SEND_SECONDS = 66.0
@@ -147,8 +147,8 @@ class Pool:
     def _limits(self) -> dict[_Child, float]:
         """Return when each child is ended: the longest sending earlier if other targets wait for room."""
         limits = {one: one.until for one in self._children}
-        tries = (job.request for job in self._waiting if isinstance(job.request, Send))
-        waiting = {_lane(one) for one in tries if not one.failed} - {one.lane for one in self._children}
+        waiting = {_lane(job.request) for job in self._waiting if not _hangs(job.request)}
+        waiting -= {one.lane for one in self._children}
         room = MOST_CHILDREN - sum(one.job is not None and one.until != math.inf for one in self._children)
         sending = (one for one in self._children if one.job is not None and one.sending is not None)
         for one in sorted(sending, key=lambda one: one.until)[: max(len(waiting) - room, 0)]:
@@ -175,10 +175,7 @@ class Pool:
         """Return an idle child for a request, or start one; None while there is no room."""
         lane = _lane(request)
         busy = [one for one in self._children if one.job is not None]
-        failing = [
-            one for one in busy if one.job and isinstance(one.job.request, Send) and one.job.request.failed
-        ]
-        if isinstance(request, Send) and request.failed and len(failing) >= _MOST_FAILING:
+        if _hangs(request) and sum(_hangs(one.job.request) for one in busy if one.job) >= _MOST_HANGING:
             return None
         # The more a target has, the more must be left for others.
         if MOST_CHILDREN - len(busy) <= sum(one.lane == lane for one in busy):
@@ -291,6 +288,10 @@ def _lane(request: Request) -> str:
     if isinstance(request, Send):
         return request.address.target
     return "" if isinstance(request, CheckTarget) else repr(_template(request, request.key))
+
+
+def _hangs(request: Request) -> bool:
+    return isinstance(request, Send) and request.hangs
 
 
 def _weight(request: Request) -> int:

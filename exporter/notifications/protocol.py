@@ -22,9 +22,9 @@ LONGEST_LINE = 64 * 2**20
 class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     """Render messages at ``now`` and send them: a digest of several, or the last one.
 
-    ``failed`` is whether sending has failed before. ``services`` are those behind the target that have the
-    message already. ``marker`` begins the title. ``timezone`` is that of times in the message. ``storage`` is
-    Apprise's directory.
+    ``failed`` is whether sending has failed before, ``hangs`` whether the last attempt was not answered.
+    ``services`` are those behind the target that have the message already. ``marker`` begins the title.
+    ``timezone`` is that of times in the message. ``storage`` is Apprise's directory.
     """
 
     address: Address
@@ -37,6 +37,7 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     marker: str = ""
     is_digest: bool = False
     failed: bool = False
+    hangs: bool = False
     traceparent: str = ""
     services: tuple[str, ...] = ()
 

@@ -89,6 +89,8 @@ class Schedule:
     def _start_over(self) -> None:
         """Forget all failures."""
         self.has_failed = False
+        # Whether the last attempt was not answered.
+        self.hangs = False
         self._holds: dict[str, _Hold] = {}
         # The events whose messages failed since the last one that was delivered.
         self._failing: set[str] = set()
@@ -137,6 +139,7 @@ class Schedule:
     def delivered(self, ids: Ids, count: int) -> None:
         """Record that an attempt delivered the first messages of its turn."""
         attempt = self._attempts.pop(ids)
+        self.hangs = False
         self._ended_outage = self._is_down and not attempt.digest
         # They failed because the target was down.
         over = {Failure.TARGET, *_UNCERTAIN} if self._is_down else _UNCERTAIN
@@ -158,7 +161,7 @@ class Schedule:
         as other services behind it took the message, messages about other events go ahead meanwhile.
         """
         attempt = self._attempts.pop(ids)
-        self.has_failed = True
+        self.has_failed, self.hangs = True, failure in _UNCERTAIN
         took = self._clock.monotonic() - attempt.begun
         asked = min(retry_after, LONGEST_RETRY_AFTER)
         lives = {life for life, _ in ids[:count]}

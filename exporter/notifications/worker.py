@@ -154,6 +154,7 @@ class Worker:
             plan.request(self.target, messages, self._clock.now()),
             is_digest=turn.digest,
             failed=self._schedule.has_failed,
+            hangs=self._schedule.hangs,
             traceparent=self._tracer.traceparent(traced) if traced else "",
             services=tuple(set.intersection(*(set(entry.services) for entry in entries))),
         )

@@ -393,3 +393,16 @@ def test_what_is_not_answered_outlasts_minutes_of_silence() -> None:
     desk.post(item("b"))
     desk.work()
     assert desk.order == ["b", "a"]
+
+
+def test_whether_a_target_hangs() -> None:
+    """It does if its last attempt was not answered, until there is an answer of any kind."""
+    desk = Desk(Item("a", 1, INFO, 1), Item("b", 1, INFO, 2), Item("c", 1, INFO, 3))
+    found = []
+    for failure in (Failure.UNANSWERED, Failure.TARGET, Failure.UNANSWERED, None):
+        desk.clock.pass_seconds(600)
+        ids = desk.begin()
+        assert isinstance(ids, tuple)
+        desk.end(ids, failure)
+        found.append(desk.schedule.hangs)
+    assert found == [True, False, True, False]

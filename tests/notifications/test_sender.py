@@ -266,6 +266,21 @@ def test_targets_that_hang_make_room_for_one_that_waits(receiver: Receiver) -> N
     assert len(receiver.requests) == 1
 
 
+def test_only_targets_that_hung_before_wait_for_each_other(
+    process: SenderProcess, receiver: Receiver
+) -> None:
+    """They share two children; one that refused a connection, or could not serve, is tried at once."""
+    got: list[bytes] = []
+    with silent(got) as hanging:
+        for name in ("first", "second", "third"):
+            address = Address(name, url=f"json://{hanging.authority}/")
+            process.ask(Send(address, (message(),), NOW, failed=True, hangs=True))
+        eventually(lambda: len(got) == 2)
+        assert result(post(process, f"json://{receiver.authority}/", failed=True)).delivered
+        assert len(got) == 2
+        process.stop()
+
+
 def test_a_template_that_does_not_end_gives_way(process: SenderProcess, receiver: Receiver) -> None:
     """The message goes out in the built-in words, and later ones at once; other messages are not delayed."""
     # `9 ** (9 ** 9)` is one call of C, in which only the system can end a process.
