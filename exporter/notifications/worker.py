@@ -192,12 +192,13 @@ class Worker:
             self._succeeded(attempt, skipped=delivery.skipped)
             return
         self._counts.failed(self.target)
+        if attempt.plan.address(self.target) == self._plan.address(self.target):
+            self._outbox.note_attempt(self.target, attempt.entries, 0, delivery.services)
         if self._is_outdated(attempt.plan) or self._loop.stopping:
             self._schedule.dropped(ids)
             return
         retry_after, partly = delivery.retry_after or 0.0, bool(delivery.services)
         self._schedule.failed(ids, count, delivery.failure, retry_after, partly=partly)
-        self._outbox.note_attempt(self.target, attempt.entries, 0, delivery.services)
         self._failed(attempt, delivery)
         self._expire(attempt.plan.retry_for)
 

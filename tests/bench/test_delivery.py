@@ -303,6 +303,24 @@ def test_a_reload_during_an_attempt(
     assert request.storage == str(bench.state / "apprise")
 
 
+@pytest.mark.parametrize("stops", [True, False])
+def test_what_some_services_have_by_then(build: Build, monkeypatch: pytest.MonkeyPatch, stops: bool) -> None:
+    """It is known after a stop, and a reload with other templates, while the message is being sent."""
+    bench = build(ONCALL)
+    answer: Future[Any] = Future()
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.senders, "ask", lambda _: answer)
+        bench.show(*events("a"))
+    if not stops:
+        bench.reload(ONCALL.replace("retry_for", "templates: {title: new}, retry_for"))
+    answer.set_result(Delivery(False, "no", Failure.UNANSWERED, services=("one",)))
+    if stops:
+        bench.restart()
+    bench.advance(60)
+    (request,) = bench.sender().requests
+    assert request.services == ("one",)
+
+
 def test_a_target_that_has_nothing_to_do_has_no_thread(build: Build) -> None:
     """Configured targets have no threads before the first message, nor is there a process without targets."""
     bench = build(TWO.replace("retry_for", "routes: [{targets: [oncall]}], retry_for"))
