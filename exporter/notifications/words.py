@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import product
 
 from exporter.model.events import EVENT_TYPES, REBALANCE, Target
 from exporter.model.lifecycle import Transition
@@ -37,8 +38,9 @@ def headline(message: AnyMessage, now: datetime, room: int = TITLE_LENGTH) -> st
     else:
         begins, ends = list(_begins(message)), _ends(message, now)
     name = _subject(message)
-    for begin in begins:
-        for end in ends:
+    # A shorter word for what changed leaves room for the time; without the time, it is still worth more.
+    for some in (begins[:-1], begins[-1:]):
+        for begin, end in sorted(product(some, ends), key=lambda pair: not pair[1]):
             if len(begin) + len(name) + len(end) <= room:
                 return f"{begin}{name}{end}"
     for begin in begins:
@@ -69,26 +71,29 @@ def _what(message: Message, kind: str) -> Iterator[str]:
         phase = "after" if event.ended is not None else "during" if begun else "before"
         yield f"Hook failed {phase} {kind}: "
         yield f"{kind} hook failed: "
-    elif transition is Transition.VANISHED:
-        yield f"{kind} gone, outcome unknown: "
+        return
+    if transition is Transition.VANISHED:
+        yield f"{kind} vanished, outcome unknown: "
     elif transition is Transition.CANCELLED and event.changed_to:
-        yield f"{kind} became {_shortened(event.changed_to, _SHORTEST_TYPE)}: "
-    else:
-        if transition is Transition.UPDATED:
-            yield f"{kind} {_change(message)}: "
-        yield f"{kind} {transition.value}: "
+        yield f"{kind} cancelled, became {_shortened(event.changed_to, _SHORTEST_TYPE)}: "
+    elif transition is Transition.UPDATED:
+        yield from (f"{kind} updated, {change}: " for change in _changes(message))
+    yield f"{kind} {transition.value}: "
 
 
-def _change(message: Message) -> str:
-    """Return what an update is, in two words or three: by how much the start moved, or else what changed."""
+def _changes(message: Message) -> Iterator[str]:
+    """Yield what an update changed, from the longest form: by how much the start moved, or else what."""
     by_field = {change.field: change for change in message.changes}
     if (start := by_field.get("not_before")) is not None:
         if isinstance(start.old, datetime) and isinstance(start.new, datetime):
             moved = start.new - start.old
-            return f"{'postponed' if moved > timedelta(0) else 'moved up'} {roughly(abs(moved))}"
-        return "has a start" if isinstance(start.new, datetime) else "lost its start"
-    names = [name for field, name in _CHANGED.items() if field in by_field]
-    return f"{', '.join(names)} changed" if names else message.transition.value
+            is_later, by = moved > timedelta(0), roughly(abs(moved))
+            yield f"{'postponed' if is_later else 'moved up'} {by}"
+            yield f"{'+' if is_later else '-'}{by}"
+        else:
+            yield "has a start" if isinstance(start.new, datetime) else "lost its start"
+    elif names := [name for field, name in _CHANGED.items() if field in by_field]:
+        yield f"{', '.join(names)} changed"
 
 
 def _shortened(text: str, room: int) -> str:

@@ -614,7 +614,7 @@ def test_the_order_of_one_document(build: Build) -> None:
         moved = near | {"NotBefore": (bench.clock.now() + timedelta(minutes=5)).isoformat()}
         bench.show(moved, *events(f"new {number}", EventType="Preempt"), wait=5)
         assert [title.split()[2].rstrip(":") for title in bench.sender().titles[-3:]] == [
-            "moved",
+            "updated,",
             "imminent",
             "scheduled",
         ]

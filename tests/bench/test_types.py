@@ -54,7 +54,7 @@ def test_another_type_is_another_life(build: Build) -> None:
         None,
     ]
     assert (now["type"], now["changed_to"], now["first_seen"]) == ("Reboot", None, past["ended"])
-    assert told(bench) == ["Freeze scheduled", "Freeze became Reboot", "Reboot scheduled"]
+    assert told(bench) == ["Freeze scheduled", "Freeze cancelled, became Reboot", "Reboot scheduled"]
     assert "Azure changed the type of the event from Freeze to Reboot" in bench.sent()[1].body
     assert "Cancelled: its type changed to Reboot" in bench.request("/")[1]
     assert ran(bench) == [("scheduled", "Reboot")]
@@ -127,11 +127,11 @@ def test_a_graver_type_does_not_wait(build: Build) -> None:
     bench.show(raw_event(EventType="Preempt"))
     bench.show(STARTED)
     assert told(bench)[2:] == [
-        "Freeze became Reboot",
+        "Freeze cancelled, became Reboot",
         "Reboot scheduled",
-        "Reboot became Preempt",
+        "Reboot cancelled, became Preempt",
         "Preempt scheduled",
-        "Preempt became Freeze",
+        "Preempt cancelled, became Freeze",
         "Freeze started",
     ]
 
@@ -153,7 +153,7 @@ def test_a_type_that_is_not_graver_waits(build: Build) -> None:
     assert event["approval"] == {"state": "hold", "rule": None, "reason": reason}
     assert "Reboot scheduled" in told(bench)[-1]
     bench.advance(20)
-    assert told(bench)[-2:] == ["Reboot became Freeze", "Freeze scheduled"]
+    assert told(bench)[-2:] == ["Reboot cancelled, became Freeze", "Freeze scheduled"]
     assert bench.approved == []
     bench.advance(10)
     assert bench.approved == [FREEZE_ID]

@@ -68,12 +68,12 @@ def test_what_changed_is_in_the_title() -> None:
     due = NOW + timedelta(days=2)
     moved = (Change("not_before", due - timedelta(seconds=23), due),)
     for instance, rest in (
-        ("vm_0", "vm_0, 6 Mar 22:00 UTC"),
-        ("v" * 24, "v" * 24),
-        ("v" * 50, "vvvvvvvvvvvv..."),
+        ("vm_0", "+23 s: vm_0, 6 Mar 22:00 UTC"),
+        ("v" * 18, f"postponed 23 s: {'v' * 18}"),
+        ("v" * 50, "postponed 23 s: vvvvvvv..."),
     ):
         found = title(message(Transition.UPDATED, instance=instance, changes=moved, not_before=due))
-        assert found.startswith(f"[WARNING] Reboot postponed 23 s: {rest}")
+        assert found.startswith(f"[WARNING] Reboot updated, {rest}"), found
 
 
 def test_a_hook_that_fails_during_the_event() -> None:
@@ -195,7 +195,7 @@ def test_times_in_another_zone() -> None:
         ),
         NOW + timedelta(minutes=1),
     )
-    assert found.title == "[WARNING] Reboot postponed 25 days: vm_0, 29 Mar 14:00 CEST"
+    assert found.title == "[WARNING] Reboot updated, +25 days: vm_0, 29 Mar 14:00 CEST"
     assert "UTC" not in found.body
     assert found.body.startswith("This happened at 2026-03-04 23:00:00 CET, 1 min ago.")
     assert "start 2026-03-04 23:15:00 CET -> 2026-03-29 14:00:00 CEST" in found.body
