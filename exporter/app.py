@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 
 from exporter import __version__, config
 from exporter.clock import Clock
-from exporter.config import Config, Overrides, loading
+from exporter.config import Overrides, loading
 from exporter.config.addresses import NotifyUrls, variables
 from exporter.config.loading import Loaded
 from exporter.errors import ConfigurationError, Mistakes
@@ -129,13 +129,13 @@ class App:
             died=partial(self._signals.put, _Signal.DIED),
         )
         self._plan = self.plan_of(self._loaded)
-        self._use(self._config, self._plan)
+        self._use(self._loaded, self._plan)
         self._registry.register(
             SnapshotCollector(
                 lambda: self.snapshot,
                 self.health,
                 self._clock,
-                waiting=self._pipeline.notifier.pending,
+                waiting=self._pipeline.pending,
                 approval=self._pipeline.approver.view_if_on,
                 out_of_service=self._pipeline.out_of_service,
                 node=lambda: self._config.kubernetes.node_name(os.environ),
@@ -204,7 +204,7 @@ class App:
             self._metrics.loaded(None)
             self.health.report(DegradedReason.RELOAD_FAILED, problem or str(error))
             raise
-        return partial(self._use, fresh.config, plan)
+        return partial(self._use, fresh, plan)
 
     def stop(self) -> None:
         """Stop within 10 s; unfinished jobs stay in the state for the next start."""
@@ -240,9 +240,9 @@ class App:
     def plan_of(self, loaded: Loaded) -> Plan:
         return planning.plan_of(loaded, keep_state=True)
 
-    def _use(self, settings: Config, plan: Plan) -> None:
-        self._config = settings
-        self._pipeline.configure(settings, plan, self._environ)
+    def _use(self, loaded: Loaded, plan: Plan) -> None:
+        self._config = loaded.config
+        self._pipeline.configure(loaded.config, plan, loaded.alertmanagers, self._environ)
         self._metrics.loaded(self._clock.now())
         self.health.clear(DegradedReason.RELOAD_FAILED)
         for problem in self._reported:
@@ -263,7 +263,7 @@ class App:
             work=self._store.work,
             polls=lambda: self._pipeline.polls,
             node=lambda: self._pipeline.node.view,
-            targets=self._pipeline.notifier.targets,
+            targets=self._pipeline.targets,
             configuration=lambda: self._pipeline.configuration(self._options.config_file),
             settings=self._web.current,
         )

@@ -1,20 +1,22 @@
 """The wiring between IMDS and the receivers: the watch, and the parts that act on its transitions."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from exporter.alertmanager import loop as alerting
+from exporter.alertmanager.loop import Alertmanagers
 from exporter.approval.approver import Approver
 from exporter.clock import Clock
 from exporter.config import Config, state_directory
-from exporter.config.addresses import variables
+from exporter.config.addresses import Address, variables
 from exporter.health import Health
 from exporter.hooks.runner import HookRunner, inherited
 from exporter.imds.client import RateLimiter, client_of
 from exporter.kubernetes.loop import NodeLoop
 from exporter.kubernetes.reports import Reports
 from exporter.metrics import Metrics
-from exporter.model.views import ConfigurationView, Minute, Snapshot
+from exporter.model.views import ConfigurationView, Minute, Snapshot, TargetView
 from exporter.notifications.planning import Plan
 from exporter.notifications.sender import SenderProcess
 from exporter.notifications.worker import Notifier, Services
@@ -31,6 +33,7 @@ _APPROVER_STOP_SECONDS = 0.5
 _NOTIFIER_STOP_SECONDS = 1.5
 _TRACER_STOP_SECONDS = 1.5
 _NODE_STOP_SECONDS = 0.5
+_ALERTMANAGER_STOP_SECONDS = 0.5
 
 
 class Pipeline:
@@ -75,6 +78,7 @@ class Pipeline:
             lambda: self.snapshot,
             Reports(store.hook_jobs, metrics, self._tracer, inbox, health=health, clock=clock),
         )
+        self._alertmanagers = Alertmanagers(alerting.Services(lambda: self.snapshot, metrics, health, clock))
         self.approver = Approver(store, metrics, self._tracer, inbox, clock)
         self.notifier = Notifier(
             Services(store.outbox, sender, metrics, self._tracer, health, clock, self.approver.view)
@@ -87,6 +91,7 @@ class Pipeline:
             hooks=self.hooks,
             approver=self.approver,
             node=self.node,
+            alertmanagers=self._alertmanagers,
             inbox=inbox,
             health=health,
             clock=clock,
@@ -103,7 +108,17 @@ class Pipeline:
     def polls(self) -> tuple[Minute, ...]:
         return self._poller.polls.last_hour(self._clock.now())
 
-    def configure(self, settings: Config, plan: Plan, environ: Mapping[str, str]) -> None:
+    def targets(self) -> tuple[TargetView, ...]:
+        """Return the delivery to each target, and to each Alertmanager."""
+        return (*self.notifier.targets(), *self._alertmanagers.targets())
+
+    def pending(self) -> Mapping[str, int]:
+        """Return the number of messages and alerts that wait, by target."""
+        return self.notifier.pending() | self._alertmanagers.pending()
+
+    def configure(
+        self, settings: Config, plan: Plan, alertmanagers: Sequence[Address], environ: Mapping[str, str]
+    ) -> None:
         """Apply a configuration; hooks inherit those variables of ``environ`` that contain no secrets."""
         client = client_of(settings.imds, self._clock, self._limiter)
         if self.snapshot.ready and self.snapshot.endpoint == client.endpoint:
@@ -116,6 +131,7 @@ class Pipeline:
         self.notifier.configure(plan)
         self.hooks.configure(settings.hooks, inherited(environ, variables(settings)))
         self.node.configure(settings.kubernetes, environ)
+        self._alertmanagers.configure(settings.alertmanager, alertmanagers, settings.web.external_url)
         # The poller takes it over later, after the poll in progress.
         self.approver.supersede(settings)
         self._poller.configure(settings, client)
@@ -142,6 +158,8 @@ class Pipeline:
             self.node.stop(_NODE_STOP_SECONDS),
             self.notifier.stop(_NOTIFIER_STOP_SECONDS),
         )
+        # It does not write to the state.
+        self._alertmanagers.stop(_ALERTMANAGER_STOP_SECONDS)
         self._tracer.stop(_TRACER_STOP_SECONDS)
         return all(ended)
 

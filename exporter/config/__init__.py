@@ -228,6 +228,15 @@ class Otlp(msgspec.Struct, frozen=True):
     logs: Literal["auto"] | bool = "auto"
 
 
+class Alertmanager(msgspec.Struct, frozen=True):
+    """Alertmanagers that get the events of this VM as alerts; ``labels`` are added to each alert."""
+
+    urls: tuple[str, ...] = ()
+    headers: dict[str, str] = {}
+    match: Match = Match()
+    labels: dict[str, str] = {}
+
+
 class Web(msgspec.Struct, frozen=True):
     """The web server's settings for messages; all others are in the file of ``--web.config.file``."""
 
@@ -247,6 +256,7 @@ class Config(msgspec.Struct, frozen=True):
     in_service: InService = InService()
     tracing: Tracing = Tracing()
     otlp: Otlp = Otlp()
+    alertmanager: Alertmanager = Alertmanager()
     web: Web = Web()
 
 

@@ -8,8 +8,8 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from exporter import files
-from exporter.config import Config, Notifications, Target, http_url
-from exporter.config.yamlfile import Keys, YamlFile, parse
+from exporter.config import Alertmanager, Config, Notifications, Target, http_url
+from exporter.config.yamlfile import Keys, YamlFile, dotted, parse
 from exporter.errors import ConfigurationError, Mistakes, quoted
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -40,6 +40,9 @@ _WITH_HOST = frozenset(
 )
 
 
+# The name of the only Alertmanager, of several with numbers, and of all of them in metrics.
+ALERTMANAGER = "alertmanager"
+_API_PATH = "/api/v2"
 _NOTIFY = "SCHEDULED_EVENTS_NOTIFY"
 
 
@@ -54,6 +57,8 @@ class NotifyUrls(tuple[str, ...]):
 
 class Address(msgspec.Struct, frozen=True):
     """The address of one target: an Apprise URL, path and tag of an Apprise file, or the URL of a webhook.
+
+    That of an Alertmanager has the ``url`` and the headers.
 
     The URL and the headers are secrets; only the ``label`` may be shown. ``keys`` is its place in the
     configuration file, empty for ``--notify``; ``flag`` is the flag or variable then. Without any address,
@@ -154,6 +159,43 @@ def resolve(
     return tuple(found)
 
 
+def alertmanagers(
+    settings: Alertmanager, file: YamlFile, environ: Mapping[str, str], mistakes: Mistakes
+) -> tuple[Address, ...]:
+    """Return the address of each Alertmanager, as `resolve` does those of targets."""
+    here: Keys = ("alertmanager",)
+    headers, found = {}, dict[str, Address]()
+    for name, text in settings.headers.items():
+        with mistakes:
+            headers[name] = _expanded(text, (*here, "headers", name), file, environ)
+    has_authorization = any(name.lower() == "authorization" for name in headers)
+    for index, text in enumerate(settings.urls):
+        keys = (*here, "urls", index)
+        with mistakes:
+            url = _expanded(text, keys, file, environ).rstrip("/")
+            if fault := _fault_of_alertmanager(url, has_authorization=has_authorization):
+                raise file.error(keys, fault)
+            if url in found:
+                raise file.error(keys, f"is the same as {dotted(found[url].keys)}; keep one")
+            number = f"-{index + 1}" if len(settings.urls) > 1 else ""
+            found[url] = Address(f"{ALERTMANAGER}{number}", url, headers=headers, keys=keys)
+    return tuple(found.values())
+
+
+def _fault_of_alertmanager(url: str, *, has_authorization: bool) -> str:
+    """Return why an Alertmanager cannot have this URL, without repeating it, or ""."""
+    parts = http_url(url)
+    if parts is None or re.search(r"\s", url):
+        return "is not a valid URL; write it like https://alertmanager.example.com:9093"
+    if set("?#") & set(url) or "@" in parts.path:
+        return "has more than scheme, user, password, host, port and path; remove the rest"
+    if _API_PATH in parts.path:
+        return f"contains {_API_PATH}, which the exporter adds; remove it and what follows"
+    if "@" in parts.netloc and has_authorization:
+        return "has a user name, and alertmanager.headers has Authorization; keep one"
+    return ""
+
+
 def fault_of(url: str) -> str:
     """Return why a URL, or one of several separated by spaces, would not be used as it was meant, or "".
 
@@ -229,12 +271,13 @@ def variables(settings: Config) -> frozenset[str]:
     return frozenset(_VARIABLE.findall(msgspec.json.encode(values).decode()))
 
 
-def secret_files(settings: Notifications, config_file: Path | None) -> tuple[Path, ...]:
+def secret_files(config: Config, config_file: Path | None) -> tuple[Path, ...]:
     """Return the files that contain addresses; the configuration file only if it contains a secret."""
-    targets = settings.targets
+    settings, targets, monitored = config.notifications, config.notifications.targets, config.alertmanager
     literal = any(
-        is_secret(target.url) or is_secret(target.webhook) or _has_token(target) for target in targets
+        is_secret(target.url) or is_secret(target.webhook) or _has_token(target.headers) for target in targets
     )
+    literal = literal or _has_token(monitored.headers) or any(_has_password(url) for url in monitored.urls)
     found = [config_file] if config_file and literal else []
     found += [Path(target.url_file) for target in targets if target.url_file]
     if settings.apprise_config and any(target.tag for target in targets):
@@ -264,11 +307,15 @@ def is_secret(url: str) -> bool:
     return literal == url and _has_letters(beyond)
 
 
-def _has_token(target: Target) -> bool:
+def _has_token(headers: Mapping[str, str]) -> bool:
     """Return whether a header that usually has a secret has no ``${VARIABLE}``."""
-    return any(
-        _SECRET_HEADER.search(name) and not _VARIABLE.search(value) for name, value in target.headers.items()
-    )
+    return any(_SECRET_HEADER.search(name) and not _VARIABLE.search(value) for name, value in headers.items())
+
+
+def _has_password(url: str) -> bool:
+    """Return whether there is text before the host that is not a ``${VARIABLE}``; a path is no secret."""
+    given, at, _ = url.partition("://")[2].rpartition("@")
+    return bool(at) and _has_letters(_VARIABLE.sub("", given.partition(":")[2] or given))
 
 
 def _has_letters(text: str) -> bool:

@@ -1,11 +1,11 @@
 """Checks across the keys of a configuration."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from exporter.config import Config, Hook, Notifications, Target
+from exporter.config import Alertmanager, Config, Hook, Notifications, Target
 from exporter.config.kubernetes import DRAIN
 from exporter.config.match import Match, Whom, Window
 from exporter.config.yamlfile import Keys
@@ -20,6 +20,8 @@ _KNOWN_TYPES = (*EVENT_TYPES, REBALANCE)
 
 _OWN_HEADERS = ("content-type", "content-length", "host", "traceparent", "transfer-encoding")
 
+_OWN_LABELS = ("alertname", "instance_name", "event_id", "event_type", "event_source", "severity")
+
 # Shown in logs, messages or metrics, where a URL with a password must not appear.
 _NOT_URLS = (
     ("instance", "name"),
@@ -28,7 +30,7 @@ _NOT_URLS = (
     ("kubernetes", "service_account"),
 )
 # Where variables are replaced, or are for the program that a hook runs.
-_EXPANDED = ("url", "webhook", "headers", "command")
+_EXPANDED = ("url", "urls", "webhook", "headers", "command")
 # In a template ${{ is a dollar sign before an expression.
 _VARIABLE = re.compile(r"\$\{(?!\{)")
 _NO_VARIABLE = "has a ${...}, which is replaced in addresses and headers of targets only; write the value"
@@ -52,6 +54,7 @@ def findings(config: Config) -> Iterator[Finding]:
     yield from _notifications(config.notifications)
     yield from _approval(config)
     yield from _hooks(config.hooks)
+    yield from _alertmanager(config.alertmanager)
     for keys, match in _matches(config):
         yield from _match(keys, match)
 
@@ -144,15 +147,18 @@ def _target(place: Keys, target: Target, apprise_config: str) -> Iterator[Findin
         yield (*place, "tag"), "requires the file that defines it; set notifications.apprise_config"
     if target.webhook and target.templates is not None:
         yield (*place, "templates"), "has no effect on a webhook, which gets the event itself; remove the key"
-    yield from _headers(place, target)
+    if target.headers and not target.webhook:
+        yield (*place, "headers"), "is for webhooks; in an Apprise URL write headers as ?+Name=value"
+    yield from _headers(place, target.headers)
+    if re.fullmatch("alertmanager(-[0-9]+)?", target.name):
+        fault = f"{target.name!r} is the name of what alertmanager.urls has; choose another name"
+        yield (*place, "name"), fault
     if target.name.startswith("notify-") and target.name[7:].isdigit():
         yield (*place, "name"), f"{target.name!r} is what --notify calls its targets; choose another name"
 
 
-def _headers(place: Keys, target: Target) -> Iterator[Finding]:
-    if target.headers and not target.webhook:
-        yield (*place, "headers"), "is for webhooks; in an Apprise URL write headers as ?+Name=value"
-    for name, value in target.headers.items():
+def _headers(place: Keys, headers: Mapping[str, str]) -> Iterator[Finding]:
+    for name, value in headers.items():
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
             yield (*place, "headers"), "has a name that is not a valid HTTP header; use letters, digits and -"
         elif name.lower() in _OWN_HEADERS:
@@ -200,6 +206,22 @@ def _hooks(hooks: Sequence[Hook]) -> Iterator[Finding]:
             yield ("hooks", index, "command"), 'is empty; write it like ["/usr/local/bin/drain"]'
 
 
+def _alertmanager(settings: Alertmanager) -> Iterator[Finding]:
+    here: Keys = ("alertmanager",)
+    yield from _headers(here, settings.headers)
+    if settings.match.target is Whom.OTHER:
+        fault = '"other" never applies: alerts are about events that affect this VM; remove the key'
+        yield (*here, "match", "target"), fault
+    for name, value in settings.labels.items():
+        if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name):
+            fault = "has a name that is not a valid label; use letters, digits and _"
+            yield (*here, "labels"), fault
+        elif name in _OWN_LABELS:
+            yield (*here, "labels", name), "is set by the exporter; choose another name"
+        elif not value:
+            yield (*here, "labels", name), "is empty, which is the same as no label; remove the key"
+
+
 def _names(place: Keys, names: Sequence[str]) -> Iterator[Finding]:
     for index, name in enumerate(names):
         if not name.strip():
@@ -218,6 +240,7 @@ def _there_are(known: Sequence[str]) -> str:
 def _matches(config: Config) -> Iterator[tuple[Keys, Match]]:
     yield ("in_service", "match"), config.in_service.match
     yield ("kubernetes", "drain", "match"), config.kubernetes.drain.match
+    yield ("alertmanager", "match"), config.alertmanager.match
     for index, route in enumerate(config.notifications.routes):
         yield ("notifications", "routes", index, "match"), route.match
     for index, rule in enumerate(config.approval.rules):
@@ -233,7 +256,7 @@ def _match(place: Keys, match: Match) -> Iterator[Finding]:
     for index, event_type in enumerate(match.event_types or ()):
         if not event_type.strip():
             yield (*place, "event_types", index), "is empty; write an event type like Reboot"
-    if place[0] in ("in_service", "kubernetes", "approval") and match.transitions is not None:
+    if place[0] in ("in_service", "kubernetes", "approval", "alertmanager") and match.transitions is not None:
         yield (*place, "transitions"), "has no meaning here: use statuses"
     for what in ("duration", "notice"):
         least, most = match.bounds(what)

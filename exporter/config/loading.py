@@ -44,6 +44,7 @@ class Loaded(NamedTuple):
     file: YamlFile
     addresses: Sequence[Address]
     urls: Sequence[str]
+    alertmanagers: Sequence[Address] = ()
 
     def error(self, address: Address, problem: str) -> ConfigurationError:
         if address.keys:
@@ -56,7 +57,7 @@ class Loaded(NamedTuple):
         for keys, doubt in unknown_types(self.config):
             log.warning("unknown event type", extra={"problem": str(self.file.error(keys, doubt))})
         path = None if self.file.path == Path() else self.file.path
-        secret_files.warn(addresses.secret_files(self.config.notifications, path))
+        secret_files.warn(addresses.secret_files(self.config, path))
 
 
 def read(
@@ -69,7 +70,8 @@ def read(
     """Load a configuration with its targets; errors are added to ``mistakes``."""
     settings, parsed = load_parsed(file, overrides, mistakes)
     found = addresses.resolve(settings.notifications, urls, parsed, environ, mistakes)
-    loaded = Loaded(settings, parsed, found, urls)
+    alertmanagers = addresses.alertmanagers(settings.alertmanager, parsed, environ, mistakes)
+    loaded = Loaded(settings, parsed, found, urls, alertmanagers)
     for address in found:
         # Apprise would find it out, but only once its process has started.
         if address.url and "://" not in address.url:

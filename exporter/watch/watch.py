@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from exporter.alertmanager.loop import Alertmanagers
 from exporter.approval.approver import Approver
 from exporter.clock import Clock, Moment, ahead, moment, seconds_since
 from exporter.config import Config
@@ -265,6 +266,7 @@ class Watch:
         hooks: HookRunner,
         approver: Approver,
         node: NodeLoop,
+        alertmanagers: Alertmanagers,
         inbox: Inbox,
         health: Health,
         clock: Clock,
@@ -277,6 +279,7 @@ class Watch:
         self._hooks = hooks
         self._approver = approver
         self._node = node
+        self._alertmanagers = alertmanagers
         self._inbox = inbox
         self._health = health
         self._clock = clock
@@ -464,6 +467,7 @@ class Watch:
         if step.occurrences or [life.event for life in self.snapshot.current] != before:
             # Also for what is told later, such as a second postponement within a minute.
             self._node.wake()
+            self._alertmanagers.wake()
         if step.occurrences:
             self._notifier.wake()
             self._tracer.wake()

@@ -328,6 +328,10 @@ OUTSIDE = {
     "notifications.targets[].tag",
     "notifications.targets[].webhook",
     "notifications.targets[].headers",
+    "alertmanager.urls",
+    "alertmanager.headers",
+    "alertmanager.match",
+    "alertmanager.labels",
 }
 
 
@@ -389,3 +393,18 @@ def test_a_webhook(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     (request,) = receiver.requests
     assert (request.path, request.headers["x-token"]) == ("/x", "abc")
     assert request.json["type"] == "scheduled_event.scheduled"
+
+
+def test_an_alertmanager(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alerts about matching events go to the URL, with the headers and labels of the file."""
+    monkeypatch.setenv("TOKEN", "abc")
+    with http_receiver() as receiver:
+        url = f"urls: ['http://{receiver.authority}/am/'], headers: {{Authorization: 'Bearer ${{TOKEN}}'}}"
+        more = "labels: {team: red}, match: {event_types: [Freeze]}"
+        reboot = raw_event(EventId=REBOOT_ID, EventType="Reboot")
+        build(f"alertmanager: {{{url}, {more}}}").show(FREEZE, reboot, wait=2)
+    (request,) = receiver.requests
+    assert (request.path, request.headers["authorization"]) == ("/am/api/v2/alerts", "Bearer abc")
+    assert [(one["labels"]["event_type"], one["labels"]["team"]) for one in request.json] == [
+        ("Freeze", "red")
+    ]

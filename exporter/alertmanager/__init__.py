@@ -1,0 +1,1 @@
+"""Alerts about the events of this VM, posted to Alertmanager without Prometheus."""

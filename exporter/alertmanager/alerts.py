@@ -1,0 +1,174 @@
+"""The alerts that should be at Alertmanager, as a pure function of the lives, the configuration and the time.
+
+Names, labels and texts are those of ``alerts/events.rules.yml``, without the labels of targets.
+"""
+
+import socket
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from exporter.config import Alertmanager
+from exporter.config.match import Match
+from exporter.model.events import Target
+from exporter.model.lifecycle import Life, Transition, TransitionRecord, phase_of
+from exporter.model.messages import severity
+from exporter.model.views import Snapshot
+from exporter.timefmt import rfc3339
+
+# Longer than the reboot of a VM takes.
+ACTIVE_SECONDS = 900.0
+# For so long an end is posted again after a restart: what was accepted is not stored, and an alert that has
+# ended already is not notified again.
+_REMEMBERED = timedelta(hours=24)
+# Of one life, the newest.
+_MOST_IDS = 10
+_RUNBOOKS = "https://github.com/azure-scheduled-events-exporter/azure-scheduled-events-exporter/blob/main/alerts/runbooks"
+_PHASES = (Transition.ADVISED, Transition.SCHEDULED, Transition.STARTED)
+_PENDING = "ScheduledEventPending"
+_NAMES = {Transition.STARTED: "ScheduledEventStarted"}
+_DESCRIPTIONS = {
+    Transition.ADVISED: (
+        "The VM may be affected later, or never. Azure recommends to move its work elsewhere."
+    ),
+    Transition.SCHEDULED: "Unless it is approved, it does not start earlier.",
+    Transition.STARTED: "Interruptions can follow one another until this alert resolves.",
+}
+
+Key = tuple[tuple[str, str], ...]
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """An alert; ``ends`` is None while it is active."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    starts: datetime
+    ends: datetime | None = None
+
+    @property
+    def key(self) -> Key:
+        """The labels, by which Alertmanager tells alerts apart."""
+        return tuple(sorted(self.labels.items()))
+
+    def body(self, now: datetime, url: str, active: float = ACTIVE_SECONDS) -> dict[str, Any]:
+        """Return a ``postableAlert`` of Alertmanager's API v2; ``url`` is that of the exporter's page.
+
+        An active alert ends after ``active`` seconds unless it is posted again.
+        """
+        ends = max(self.ends or now + timedelta(seconds=active), self.starts)
+        content: dict[str, Any] = {
+            "labels": self.labels,
+            "annotations": self.annotations,
+            "startsAt": rfc3339(self.starts, milliseconds=True),
+            "endsAt": rfc3339(ends, milliseconds=True),
+        }
+        return content | ({"generatorURL": url} if url else {})
+
+
+def alerts(snapshot: Snapshot, settings: Alertmanager, now: datetime) -> dict[Key, Alert]:
+    """Return the active alerts, and those whose end is known and less than a day ago, by their labels."""
+    recent = (life for life in snapshot.past if life.ended is not None and now - life.ended < _REMEMBERED)
+    found: dict[Key, Alert] = {}
+    for life in (*snapshot.current, *recent):
+        if life.target is Target.SELF:
+            for alert in _of_life(life.reported, snapshot.instance or "", settings, now):
+                before = found.get(alert.key)
+                # Of an event that is listed again, the newest life counts.
+                if before is None or _end(before) < _end(alert):
+                    found[alert.key] = alert
+    return found
+
+
+def sample(transition: Transition, event_type: str, event_id: str, name: str, now: datetime) -> Alert:
+    """Return an alert that is marked as a test."""
+    labels = {
+        "alertname": _NAMES.get(transition, _PENDING),
+        "instance_name": name,
+        "event_id": event_id,
+        "event_type": event_type,
+        "event_source": "Platform",
+        "severity": severity(transition, event_type).value,
+    }
+    annotations = {
+        "summary": f"Test: {event_type} of {name or socket.gethostname()} {transition.value}",
+        "description": "notify-test sent this alert. It ends by itself after a minute.",
+    }
+    return Alert({key: value for key, value in labels.items() if value}, annotations, now)
+
+
+def _end(alert: Alert) -> datetime:
+    return alert.ends or datetime.max.replace(tzinfo=UTC)
+
+
+def _of_life(life: Life, instance: str, settings: Alertmanager, now: datetime) -> Iterator[Alert]:
+    event, records = life.event, [one for one in life.transitions if one.transition in _PHASES]
+    phase = _phase(life) if _holds(settings.match, life, now) else None
+    if phase is not None:
+        begun = next((one.at for one in records if one.transition is phase), life.first_seen)
+        yield _alert(life, TransitionRecord(phase, begun), event.event_id, instance, settings.labels)
+    if not _holds(_without_time(settings.match), life, now):
+        return
+    for record, following in zip(records, [*(one.at for one in records[1:]), life.ended], strict=True):
+        # The end of any other alert is known to whoever has posted it.
+        if record.transition is not phase and following is not None:
+            for event_id in dict.fromkeys([*life.ids[-_MOST_IDS:], event.event_id]):
+                over = _alert(life, record, event_id, instance, settings.labels)
+                yield replace(over, ends=following)
+
+
+def _phase(life: Life) -> Transition | None:
+    """Return the phase that the event is in; None if it is over, or Scheduled again after it has started."""
+    phase = phase_of(life.event)
+    again = phase is Transition.SCHEDULED and life.has(Transition.STARTED)
+    return None if life.ended is not None or again else phase
+
+
+def _holds(match: Match, life: Life, now: datetime) -> bool:
+    return match.holds(life.event, target=life.target, now=now)
+
+
+def _without_time(match: Match) -> Match:
+    """Return the conditions that do not change in the course of a life."""
+    return replace(match, statuses=None, min_notice=None, max_notice=None, windows=None)
+
+
+def _alert(
+    life: Life, record: TransitionRecord, event_id: str, instance: str, more: Mapping[str, str]
+) -> Alert:
+    event, phase = life.event, record.transition
+    name = _NAMES.get(phase, _PENDING)
+    labels = {
+        "alertname": name,
+        "instance_name": instance,
+        "event_id": event_id,
+        "event_type": event.event_type,
+        "event_source": event.event_source,
+        "severity": severity(phase, event.event_type).value,
+    }
+    annotations = {
+        "summary": f"{event.event_type} of {instance or socket.gethostname()} {_when(life, phase)}",
+        "description": _DESCRIPTIONS[phase],
+        "runbook_url": f"{_RUNBOOKS}/{name}.md",
+    }
+    # An empty label is none.
+    known = {key: value for key, value in labels.items() if value}
+    return Alert(dict(more) | known, annotations, record.at)
+
+
+def _when(life: Life, phase: Transition) -> str:
+    if phase is Transition.ADVISED:
+        return "advised"
+    if phase is Transition.STARTED:
+        return f"started at {_text(life.started)}" if life.started else "started at an unknown time"
+    is_over = life.ended is not None or _phase(life) is not phase
+    # Azure clears NotBefore at the start.
+    at = life.event.not_before or (life.announced if is_over else None)
+    return f"scheduled, {f'not before {_text(at)}' if at else 'time unknown'}"
+
+
+def _text(at: datetime) -> str:
+    return f"{at.astimezone(UTC).replace(microsecond=0, tzinfo=None)} UTC"

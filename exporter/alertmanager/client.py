@@ -1,0 +1,105 @@
+"""The calls of Alertmanager's API v2.
+
+Source: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
+"""
+
+import base64
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from exporter import __version__
+from exporter.clock import Clock
+from exporter.config import PROGRAM
+from exporter.config.addresses import Address
+from exporter.errors import cause, one_line, scrubbed
+from exporter.timefmt import parse_retry_after
+from exporter.transport import Answer, Request, Transport
+
+# For a whole answer.
+_TIMEOUT_SECONDS = 10.0
+_WITH_RETRY_AFTER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_MOST_SHOWN_BYTES = 1000
+
+
+class AlertmanagerError(Exception):
+    """Alertmanager did not accept the request; the message contains no secret.
+
+    ``retry_after`` is the number of seconds for which it asks to be left alone.
+    """
+
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Client:
+    """Sends requests to the Alertmanager of an address; its ``label`` may be shown."""
+
+    def __init__(self, address: Address, clock: Clock) -> None:
+        url = urlsplit(address.url)
+        credentials, _, host = url.netloc.rpartition("@")
+        self.label = f"{url.scheme}://{url.hostname}"
+        self._base = f"{url.scheme}://{host}"
+        self._path = url.path.rstrip("/")
+        self._headers = {"User-Agent": f"{PROGRAM}/{__version__}", **address.headers}
+        self._secrets = [*address.headers.values()]
+        if credentials:
+            user, _, password = (unquote(part) for part in credentials.partition(":"))
+            token = base64.b64encode(f"{user}:{password}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {token}"
+            self._secrets += [token, user, password]
+        self._clock = clock
+        self._transport = Transport(self._base)
+
+    def post(self, alerts: Sequence[dict[str, Any]]) -> None:
+        """Post ``postableAlerts``.
+
+        Raises:
+            AlertmanagerError: they were not accepted, or it is unknown whether they were.
+        """
+        self._ask("POST", "/api/v2/alerts", msgspec.json.encode(alerts))
+
+    def look(self) -> None:
+        """Check that the API answers to these credentials; nothing is changed.
+
+        Raises:
+            AlertmanagerError: it does not.
+        """
+        self._ask("GET", "/api/v2/status", None)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> None:
+        headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
+        request = Request(method, self._base + self._path + path, headers, body)
+        try:
+            answer = self._transport.send(request, _TIMEOUT_SECONDS)
+        except TimeoutError as error:
+            raise AlertmanagerError(f"no answer within {_TIMEOUT_SECONDS:g} s") from error
+        except Exception as error:
+            # Not a list of types: a malformed answer can cause any error in a parser.
+            raise AlertmanagerError(cause(error)) from error
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise AlertmanagerError(self._problem(answer), self._retry_after(answer))
+
+    def _problem(self, answer: Answer) -> str:
+        problem = f"status {answer.status}"
+        if answer.status < HTTPStatus.BAD_REQUEST:
+            return f"{problem}: redirects are not followed; correct alertmanager.urls"
+        words = answer.body[:_MOST_SHOWN_BYTES].decode(errors="replace")
+        is_leak = any(secret and secret in words for secret in self._secrets)
+        return problem if is_leak or "<" in words or not words.strip() else f"{problem}: {_shown(words)}"
+
+    def _retry_after(self, answer: Answer) -> float:
+        if answer.status not in _WITH_RETRY_AFTER:
+            return 0.0
+        return parse_retry_after(answer.header(b"retry-after"), self._clock.now()) or 0.0
+
+
+def _shown(words: str) -> str:
+    return one_line(scrubbed(words))

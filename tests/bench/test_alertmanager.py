@@ -1,0 +1,222 @@
+"""Alerts about events, posted to stand-ins for Alertmanager."""
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.bench import VM, Bench, Build
+from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
+from tests.clocks import NOW
+from tests.notifications.receivers import Receiver, http_receiver
+
+REBOOT = raw_event(EventId=REBOOT_ID, EventType="Reboot")
+STARTED = raw_event(EventId=REBOOT_ID, EventType="Reboot", EventStatus="Started", NotBefore="")
+PENDING, BEGUN = "ScheduledEventPending", "ScheduledEventStarted"
+
+
+def settings(*receivers: Receiver, more: str = "", before: str = "") -> str:
+    urls = ", ".join(f"'http://{before}{receiver.authority}'" for receiver in receivers)
+    return f"alertmanager: {{urls: [{urls}]{more}}}"
+
+
+def posted(receiver: Receiver) -> list[dict[str, Any]]:
+    return [alert for request in receiver.requests for alert in request.json]
+
+
+def held(bench: Bench, receiver: Receiver) -> dict[str, tuple[datetime, datetime | None]]:
+    """Return the start and the end, None while active, of the last alert of each name and other labels."""
+    found = {}
+    for alert in posted(receiver):
+        labels = alert["labels"]
+        more = [labels[name] for name in ("team",) if name in labels]
+        ends = datetime.fromisoformat(alert["endsAt"])
+        over = ends if ends <= bench.clock.now() else None
+        found["/".join([labels["alertname"], *more])] = datetime.fromisoformat(alert["startsAt"]), over
+    return found
+
+
+def seconds(bench: Bench, receiver: Receiver) -> dict[str, tuple[float, float | None]]:
+    """Return `held` in seconds since the bench began."""
+    return {
+        name: ((starts - NOW).total_seconds(), ends and (ends - NOW).total_seconds())
+        for name, (starts, ends) in held(bench, receiver).items()
+    }
+
+
+def names(alerts: Sequence[dict[str, Any]]) -> list[str]:
+    return [alert["labels"]["alertname"] for alert in alerts]
+
+
+def test_an_event_is_an_alert_in_each_phase(build: Build) -> None:
+    """It is posted at once, at each change and every minute, and its end once."""
+    with http_receiver() as receiver:
+        more = ", labels: {cluster: west}"
+        bench = build(f"web: {{external_url: 'https://vm-1/'}}\n{settings(receiver, more=more)}")
+        bench.show(REBOOT, wait=2)
+        (alert,) = posted(receiver)
+        assert receiver.requests[0].path == "/api/v2/alerts"
+        assert alert["labels"] == {
+            "alertname": PENDING,
+            "instance_name": VM,
+            "event_id": REBOOT_ID,
+            "event_type": "Reboot",
+            "event_source": "Platform",
+            "severity": "warning",
+            "cluster": "west",
+        }
+        summary = f"Reboot of {VM} scheduled, not before 2026-03-04 22:15:00 UTC"
+        assert alert["annotations"]["summary"] == summary
+        assert alert["generatorURL"] == "https://vm-1/"
+        posted_at = datetime.fromisoformat(alert["startsAt"])
+        assert NOW < posted_at <= NOW + timedelta(seconds=2)
+        ends = datetime.fromisoformat(alert["endsAt"]) - bench.clock.now()
+        assert timedelta(minutes=14, seconds=55) < ends <= timedelta(minutes=15)
+
+        bench.advance(121)
+        assert [one["startsAt"] for one in posted(receiver)] == [alert["startsAt"]] * 3
+        bench.show(REBOOT | {"NotBefore": ""}, wait=2)
+        assert posted(receiver)[-1]["annotations"]["summary"] == f"Reboot of {VM} scheduled, time unknown"
+
+        before = len(receiver.requests)
+        bench.show(STARTED, wait=2)
+        assert names(posted(receiver)[before:]) == [BEGUN, PENDING]
+        phases = held(bench, receiver)
+        assert phases[BEGUN] == (phases[PENDING][1], None)
+        bench.show(wait=2)
+        assert held(bench, receiver)[BEGUN][1] is not None
+        count = len(receiver.requests)
+        bench.advance(300)
+        assert len(receiver.requests) == count
+        assert bench.metric("notifications_total", target="alertmanager", outcome="delivered") == 5
+        assert bench.metric("notifications_pending", target="alertmanager") == 0
+
+
+def test_neither_a_kill_nor_an_outage_of_alertmanager_loses_an_end(build: Build) -> None:
+    """The alert goes on with the same start after a kill; the end is posted until accepted, and once."""
+    with http_receiver() as receiver:
+        bench = build(settings(receiver))
+        bench.show(REBOOT, wait=2)
+        before = seconds(bench, receiver)
+        bench.kill()
+        bench.advance(2)
+        assert seconds(bench, receiver) == before
+        assert len(posted(receiver)) == 2
+
+        bench.show(STARTED, wait=2)
+        receiver.mood = 503
+        bench.show(wait=2)
+        (ended,) = (datetime.fromisoformat(one["ended"]) for one in bench.api("past"))
+        bench.advance(30)
+        bench.kill()
+        bench.advance(30)
+        receiver.mood = 200
+        count = len(receiver.requests)
+        bench.advance(60)
+        assert held(bench, receiver)[BEGUN][1] == ended
+        assert sorted(names(posted(receiver)[-2:])) == [PENDING, BEGUN]
+        bench.advance(300)
+        assert len(receiver.requests) == count + 1
+
+
+def test_an_event_that_is_listed_again_is_not_ended_by_its_former_life(build: Build) -> None:
+    """After a restart the ends of the last day are posted, but not those of alerts that are active again."""
+    with http_receiver() as receiver:
+        bench = build(settings(receiver))
+        for events in ([REBOOT], [], [REBOOT]):
+            bench.show(*events, wait=5)
+        active = held(bench, receiver)
+        assert active[PENDING][1] is None
+        bench.restart()
+        bench.advance(2)
+        assert held(bench, receiver) == active
+
+
+def test_one_alertmanager_that_is_down_delays_no_other(build: Build) -> None:
+    """Each gets all; the failing one is degraded, is tried again, and gets what is true by then."""
+    with http_receiver() as one, http_receiver(503) as two:
+        two.answer, before = b'"Bearer hunter2 is wrong"', "ann:hunter2@"
+        bench = build(settings(one, two, before=before))
+        bench.show(REBOOT, wait=2)
+        assert names(posted(one)) == [PENDING]
+        token = base64.b64encode(b"ann:hunter2").decode()
+        assert one.requests[0].headers["authorization"] == f"Basic {token}"
+        problem = "target alertmanager-2 (http://127.0.0.1): status 503"
+        assert bench.api("problems") == [f"notifications_failing: {problem}"]
+        views = {view["name"]: (view["delivers"], view["pending"]) for view in bench.api("targets")}
+        assert views == {"alertmanager-1": (True, 0), "alertmanager-2": (False, 1)}
+        assert bench.metric("notifications_pending", target="alertmanager") == 1
+        assert "hunter2" not in "".join(
+            bench.request(path)[1] for path in ("/", "/metrics", "/api/v1/status")
+        )
+        bench.show(STARTED, wait=2)
+        two.mood = 200
+        bench.advance(20)
+        assert held(bench, two)[BEGUN] == held(bench, one)[BEGUN]
+        assert held(bench, two)[BEGUN][1] is None
+        assert bench.api("problems") == []
+
+
+def test_a_reload_ends_what_is_no_longer_wanted(build: Build) -> None:
+    """Other labels end the old alert and begin a new one; a URL that is removed gets the ends."""
+    with http_receiver() as kept, http_receiver() as removed:
+        bench = build(settings(kept, removed, more=", labels: {team: red}"))
+        bench.show(REBOOT, wait=2)
+        bench.reload(settings(kept, more=", labels: {team: blue}"))
+        bench.advance(2)
+        over = {name: ends is not None for name, (_, ends) in held(bench, kept).items()}
+        assert over == {f"{PENDING}/red": True, f"{PENDING}/blue": False}
+        assert held(bench, removed)[f"{PENDING}/red"][1] is not None
+        count = len(removed.requests)
+        bench.reload("")
+        bench.advance(120)
+        assert held(bench, kept)[f"{PENDING}/blue"][1] is not None
+        assert len(removed.requests) == count
+        assert bench.api("targets") == []
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "severity", "summary"),
+    [
+        ({"EventType": "Preempt"}, PENDING, "critical", "Preempt of {} scheduled, not before {}"),
+        ({"EventStatus": "Advisory", "EventType": "Preempt"}, PENDING, "warning", "Preempt of {} advised"),
+        ({"EventStatus": "Started"}, BEGUN, "info", "Freeze of {} started at 2026-03-04 22:00:0"),
+    ],
+)
+def test_severity_and_text_are_those_of_the_phase(
+    build: Build, event: dict[str, str], name: str, severity: str, summary: str
+) -> None:
+    """Each phase has the severity of the scale, and its own summary."""
+    with http_receiver() as receiver:
+        bench = build(settings(receiver, more=", match: {target: any}"))
+        bench.show(raw_event(**event), raw_event(EventId=REBOOT_ID, Resources=["WestNO_1"]), wait=2)
+        (alert,) = posted(receiver)
+        assert (alert["labels"]["alertname"], alert["labels"]["severity"]) == (name, severity)
+        wanted = summary.format(VM, f"{NOT_BEFORE.replace(tzinfo=None)} UTC")
+        assert alert["annotations"]["summary"].startswith(wanted)
+
+
+def test_a_condition_on_the_time_begins_and_ends_an_alert(build: Build) -> None:
+    """An alert is active while the event matches, also where time alone changes that."""
+    with http_receiver() as receiver:
+        bench = build(settings(receiver, more=", match: {max_notice: 14m, min_notice: 13m}"))
+        bench.show(raw_event(), wait=50)
+        assert posted(receiver) == []
+        bench.advance(20)
+        assert seconds(bench, receiver)[PENDING][1] is None
+        bench.advance(60)
+        assert 119 <= (seconds(bench, receiver)[PENDING][1] or 0) <= 126
+        assert posted(receiver)[-1]["labels"]["event_id"] == FREEZE_ID
+
+
+def test_a_redirect_is_a_failure(build: Build) -> None:
+    """It is not followed, and the problem names the key to correct."""
+    with http_receiver() as elsewhere, http_receiver(302) as receiver:
+        receiver.answer_headers["Location"] = f"http://{elsewhere.authority}/"
+        bench = build(settings(receiver))
+        bench.show(REBOOT, wait=2)
+        remedy = "redirects are not followed; correct alertmanager.urls"
+        assert bench.api("problems")[0].endswith(f"status 302: {remedy}")
+        assert elsewhere.requests == []
