@@ -221,6 +221,7 @@ def notify_test(*, target: str | None, transition: str | None, every: bool, **fl
     """Send a sample message to every target.
 
     The sample is of the transition scheduled, or of the first transition that the routes send to the target.
+    An Alertmanager gets an alert that ends after a minute.
     Prints whether each message arrived, how long that took, and why if it did not. The exit status is 0 if
     all arrived.
     """
@@ -232,7 +233,7 @@ def notify_test(*, target: str | None, transition: str | None, every: bool, **fl
     wanted = next((one for one in _TESTABLE if one.value == transition), None)
     file = flags["config_file"]
     with planning.opened(file, overrides(flags), flags["notify"], os.environ) as (loaded, plan, sender):
-        sample = trial.Trial(loaded.config, plan, sender, SystemClock())
+        sample = trial.Trial(loaded.config, plan, sender, SystemClock(), loaded.alertmanagers)
         sys.exit(sample.run(target=target, transition=wanted, every=every))
 
 

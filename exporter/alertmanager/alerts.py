@@ -94,7 +94,7 @@ def sample(transition: Transition, event_type: str, event_id: str, name: str, no
         "severity": severity(transition, event_type).value,
     }
     annotations = {
-        "summary": f"Test: {event_type} of {name or socket.gethostname()} {transition.value}",
+        "summary": f"(test) {event_type} of {name or socket.gethostname()} {transition.value}",
         "description": "notify-test sent this alert. It ends by itself after a minute.",
     }
     return Alert({key: value for key, value in labels.items() if value}, annotations, now)

@@ -52,12 +52,12 @@ def findings(
 ) -> Iterator[Finding]:
     yield from answers
     in_use = status.configuration if status else None
-    settings, targets, files = _configuration(asked, in_use)
+    settings, targets, alertmanagers, files = _configuration(asked, in_use)
     yield from files
     if _has_failed(files) and not (status and status.targets):
         yield Finding(WARNING, "targets", "unknown until the configuration is valid")
     else:
-        yield from _targets(targets, status, clock.now())
+        yield from _targets(targets, alertmanagers, status, clock)
     if status is not None:
         yield _scraped(status, clock.now())
     endpoint, version = settings.imds.endpoint, settings.imds.api_version
@@ -102,15 +102,16 @@ def ask(url: str) -> tuple[Status | None, Sequence[Finding]]:
 
 def _configuration(
     asked: Asked, in_use: ConfigurationView | None
-) -> tuple[Config, Sequence[Address], Sequence[Finding]]:
+) -> tuple[Config, Sequence[Address], Sequence[Address], Sequence[Finding]]:
     """Read the configuration as `run` does, or what is valid of it, unless the exporter's is examined."""
     found = [] if in_use is None else [_in_use(asked, in_use)]
     settings = loading.load(None, asked.overrides)
     targets: Sequence[Address] = ()
+    alertmanagers: Sequence[Address] = ()
     if in_use is None or asked.config_file is not None or asked.notify:
         try:
             loaded, _ = planning.load(asked.config_file, asked.overrides, asked.notify, os.environ)
-            settings, targets = loaded.config, loaded.addresses
+            settings, targets, alertmanagers = loaded.config, loaded.addresses, loaded.alertmanagers
             if in_use is None:
                 name = str(asked.config_file or "no file is specified; all keys have their defaults")
                 found.append(Finding(OK, "configuration", name))
@@ -124,7 +125,7 @@ def _configuration(
             found.append(Finding(OK, "web configuration", str(asked.web_config_file)))
         except ConfigurationError as error:
             found += [Finding(FAILURE, "web configuration", line) for line in error.problems]
-    return settings, targets, found
+    return settings, targets, alertmanagers, found
 
 
 def _in_use(asked: Asked, in_use: ConfigurationView) -> Finding:
@@ -141,16 +142,24 @@ def _in_use(asked: Asked, in_use: ConfigurationView) -> Finding:
     )
 
 
-def _targets(addresses: Sequence[Address], status: Status | None, now: datetime) -> Iterator[Finding]:
+def _targets(
+    addresses: Sequence[Address], alertmanagers: Sequence[Address], status: Status | None, clock: Clock
+) -> Iterator[Finding]:
     running = {target.name: target for target in status.targets} if status else {}
+    configured = {address.target for address in (*addresses, *alertmanagers)}
     for view in running.values():
-        if view.delivers is not None or view.name not in {address.target for address in addresses}:
-            yield _delivery(view, now)
+        if view.delivers is not None or view.name not in configured:
+            yield _delivery(view, clock.now())
     for address in addresses:
         if address.target not in running or running[address.target].delivers is None:
             yield examine.host(address)
-    if not running and not addresses:
-        text = "none is configured; for messages, add notifications.targets or --notify URL"
+    for address in alertmanagers:
+        if address.target not in running or running[address.target].delivers is None:
+            yield examine.alertmanager(address, clock)
+    if not running and not configured:
+        text = (
+            "none is configured; for messages, add notifications.targets, alertmanager.urls or --notify URL"
+        )
         yield Finding(OK, "targets", text)
 
 

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from exporter.alertmanager.client import AlertmanagerError, Client
 from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.config import AUTO
@@ -239,6 +240,20 @@ def host(address: Address) -> Finding:
         text = f"{shown}: {name} cannot be resolved: {reason}; check the URL and DNS"
         return Finding(level, "target", text)
     return Finding(OK, "target", f"{shown}: {name} resolves; notify-test sends a message to it")
+
+
+def alertmanager(address: Address, clock: Clock) -> Finding:
+    """Ask an Alertmanager for its status, by which nothing is sent."""
+    client = Client(address, clock)
+    shown = f"{address.target} ({client.label})"
+    try:
+        client.look()
+    except AlertmanagerError as error:
+        remedy = "check alertmanager.urls, the credentials and the network"
+        return Finding(FAILURE, "target", f"{shown}: {error}; {remedy}")
+    finally:
+        client.close()
+    return Finding(OK, "target", f"{shown} answers; notify-test posts an alert to it")
 
 
 def _host(address: Address) -> str:

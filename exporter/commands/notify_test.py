@@ -8,22 +8,29 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from exporter.alertmanager.alerts import sample
+from exporter.alertmanager.client import AlertmanagerError, Client
 from exporter.clock import Clock
 from exporter.commands.terminal import aligned
 from exporter.config import Config, Route
+from exporter.config.addresses import Address
 from exporter.errors import ConfigurationError, ImdsError, quoted
 from exporter.imds.client import ImdsClient, asked_again, endpoint_of
 from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.model.messages import AnyMessage, Delivery, Message, WatchChange, WatchMessage
 from exporter.model.vm import VirtualMachine
 from exporter.notifications.planning import Plan
-from exporter.notifications.samples import samples, watch_sample
+from exporter.notifications.samples import SAMPLE_ID, samples, watch_sample
 from exporter.notifications.sender import SenderProcess
 
 _HEAD = ("TARGET", "ADDRESS", "TRANSITION", "ARRIVED", "TOOK", "REASON")
 _NAME_SECONDS = 3.0
 
 Chosen = Transition | WatchChange
+# How long a test alert is active.
+_TEST_SECONDS = 60.0
+# No alert begins with these; without any, that of scheduled is posted.
+_NO_ALERT = {*Transition, *WatchChange} - {Transition.ADVISED, Transition.SCHEDULED, Transition.STARTED}
 
 
 class Try(msgspec.Struct, frozen=True):
@@ -39,20 +46,23 @@ class Trial(NamedTuple):
     plan: Plan
     sender: SenderProcess
     clock: Clock
+    alertmanagers: Sequence[Address] = ()
 
     def run(self, *, target: str | None = None, transition: Chosen | None = None, every: bool = False) -> int:
         """Send one or every sample to each target, and return the exit status: 0 if all arrived."""
-        if not self.plan.addresses:
-            missing = "There is no target: pass --notify URL, or set notifications.targets in a file."
+        names = [*self.plan.addresses, *(address.target for address in self.alertmanagers)]
+        if not names:
+            remedy = "pass --notify URL, or set notifications.targets or alertmanager.urls in a file"
+            missing = f"There is no target: {remedy}."
             click.echo(missing, err=True)
             return 1
-        if target is not None and target not in self.plan.addresses:
-            known = ", ".join(self.plan.addresses)
+        if target is not None and target not in names:
+            known = ", ".join(names)
             raise ConfigurationError(f"--target: {quoted(target)} is not a target; the targets are: {known}")
         vm = _vm(endpoint_of(self.settings.imds.endpoint), self.clock, self.settings.instance.name)
         vm = replace(vm, node=self.plan.node)
         chosen: dict[str, list[AnyMessage]] = {}
-        for name in [target] if target else self.plan.addresses:
+        for name in [one for one in self.plan.addresses if target in (None, one)]:
             allowed = _allowed(self.plan.routes, name)
             about_watch = [
                 change
@@ -64,7 +74,8 @@ class Trial(NamedTuple):
             wanted = _wanted([one for one in routes if transition in (None, one)], every=every)
             chosen[name] = [_sample(one, routes[one], name, vm, self.clock) for one in wanted]
             chosen[name] += [_about_watch(change, name, vm, self.clock) for change in about_watch]
-        tries = self._try_all(chosen)
+        posted = self._post_alerts(target, transition, vm.name) if transition not in _NO_ALERT else []
+        tries = [*(self._try_all(chosen) if chosen else ()), *posted]
         for line in aligned([_HEAD, *map(_row, tries)]) if tries else ():
             click.echo(line)
         lost = sum(not one.delivery.delivered for one in tries)
@@ -78,6 +89,27 @@ class Trial(NamedTuple):
         with ThreadPoolExecutor(len(chosen)) as pool:
             found = pool.map(lambda name: list(self._try_target(name, chosen[name])), chosen)
             return [one for tries in found for one in tries]
+
+    def _post_alerts(self, target: str | None, transition: Chosen | None, name: str) -> list[Try]:
+        """Post an alert that ends after a minute to each Alertmanager, or the one that is wanted."""
+        phase = transition if isinstance(transition, Transition) else Transition.SCHEDULED
+        event_type = (self.settings.alertmanager.match.event_types or ("Reboot",))[0]
+        tries = []
+        for address in self.alertmanagers:
+            if target in (None, address.target):
+                now, begun = self.clock.now(), self.clock.monotonic()
+                alert = sample(phase, event_type, SAMPLE_ID, name, now)
+                alert = replace(alert, labels=self.settings.alertmanager.labels | alert.labels)
+                client, delivery = Client(address, self.clock), Delivery(delivered=True)
+                try:
+                    client.post([alert.body(now, self.settings.web.external_url, _TEST_SECONDS)])
+                except AlertmanagerError as error:
+                    delivery = Delivery(delivered=False, reason=str(error))
+                finally:
+                    client.close()
+                seconds = self.clock.monotonic() - begun
+                tries.append(Try(address.target, client.label, phase.value, delivery, seconds))
+        return tries
 
     def _try_target(self, target: str, messages: Sequence[AnyMessage]) -> Iterator[Try]:
         address = self.plan.addresses[target]

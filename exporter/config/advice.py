@@ -37,6 +37,8 @@ def advice(config: Config) -> Iterator[Finding]:
     yield from _routes(config)
     yield from _rules(config)
     yield from _undone(config.hooks)
+    if reason := _never(config.alertmanager.match, config):
+        yield ("alertmanager", "match"), f"nothing matches: {reason}"
     for index, hook in enumerate(config.hooks):
         yield from _match(("hooks", index, "match"), hook.match, config)
         if hook.command and (reason := _not_executable(hook.command[0])):

@@ -41,7 +41,7 @@ def held(bench: Bench, receiver: Receiver) -> dict[str, tuple[datetime, datetime
 def seconds(bench: Bench, receiver: Receiver) -> dict[str, tuple[float, float | None]]:
     """Return `held` in seconds since the bench began."""
     return {
-        name: ((starts - NOW).total_seconds(), ends and (ends - NOW).total_seconds())
+        name: ((starts - NOW).total_seconds(), (ends - NOW).total_seconds() if ends else None)
         for name, (starts, ends) in held(bench, receiver).items()
     }
 

@@ -26,6 +26,7 @@ from tests.builders import raw_event
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import command, eventually, exporter, free_port, get
 from tests.http_server import Connection, Request, answer, serving
+from tests.notifications.receivers import http_receiver
 from tests.web.support import served, site, snapshot
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -437,6 +438,26 @@ def test_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, leve
     assert result.level is level
     assert words in result.message
     assert not {"secret", "token", "TokenA"} & set(result.message.replace("/", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("mood", "level", "words"),
+    [
+        (200, OK, "answers; notify-test posts an alert to it"),
+        (401, FAILURE, "status 401; check alertmanager.urls, the credentials and the network"),
+    ],
+)
+def test_an_alertmanager(tmp_path: Path, mood: int, level: Level, words: str) -> None:
+    """Its API is asked with the credentials of the file, and nothing is posted."""
+    with http_receiver(mood) as receiver, SimulatorServer(Simulator(idle=True)) as imds:
+        receiver.answer = b""
+        file = tmp_path / "exporter.yml"
+        file.write_text(f"alertmanager: {{urls: ['http://ann:hunter2@{receiver.authority}/am']}}")
+        file.chmod(0o600)
+        finding = found(asked(imds.url, tmp_path, config_file=file))["target"]
+    shown = "alertmanager (http://127.0.0.1)"
+    assert finding == Finding(level, "target", f"{shown}: {words}" if mood == 401 else f"{shown} {words}")
+    assert [(one.method, one.path) for one in receiver.requests] in ([], [("GET", "/am/api/v2/status")])
 
 
 def test_the_command(tmp_path: Path) -> None:

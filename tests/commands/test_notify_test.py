@@ -1,3 +1,4 @@
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +7,7 @@ from msgspec.structs import replace
 
 from exporter.cli import main
 from exporter.commands.notify_test import Trial
-from exporter.config import Config, Imds, Instance, Route, Templates
+from exporter.config import Alertmanager, Config, Imds, Instance, Route, Templates
 from exporter.config.addresses import Address
 from exporter.config.match import Match
 from exporter.errors import ConfigurationError
@@ -16,6 +17,7 @@ from exporter.notifications.planning import Plan
 from exporter.notifications.samples import SAMPLE_ID
 from exporter.simulator import Simulator, SimulatorServer
 from tests.clocks import HandClock
+from tests.notifications.receivers import http_receiver
 from tests.notifications.senders import MemorySender
 
 ALL = Route(targets=("all",))
@@ -196,3 +198,25 @@ def test_the_command(
     shown = capsys.readouterr()
     assert [line.split()[0] for line in shown.out.splitlines()] == ["TARGET", "oncall", "notify-1"]
     assert "; pass --instance.name\n" in shown.err
+
+
+def test_an_alertmanager_gets_an_alert_that_ends_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    """It has the labels of a real one, is marked as a test, and ends after a minute."""
+    with http_receiver() as receiver:
+        address = Address("alertmanager", url=f"http://{receiver.authority}")
+        bench = Bench()
+        settings = replace(SETTINGS, alertmanager=Alertmanager(labels={"team": "red"}))
+        trial = Trial(settings, bench.plan, bench.sender, bench.clock, [address])
+        assert trial.run(target="alertmanager") == 0
+        ((alert,),) = (request.json for request in receiver.requests)
+        assert {"alertname": "ScheduledEventPending", "team": "red"}.items() <= alert["labels"].items()
+        assert alert["annotations"]["summary"] == "(test) Reboot of vm_0 scheduled"
+        begins, ends = (datetime.fromisoformat(alert[name]) for name in ("startsAt", "endsAt"))
+        assert (begins, ends - begins) == (bench.clock.now(), timedelta(minutes=1))
+        receiver.mood = 500
+        assert trial.run(transition=Transition.STARTED) == 1
+        assert trial.run(target="alertmanager", transition=Transition.COMPLETED) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:4] == ["alertmanager", "http://127.0.0.1", "scheduled", "yes"]
+    assert [line.split()[1:4] for line in lines if "NO" in line] == [["http://127.0.0.1", "started", "NO"]]
+    assert bench.sent("all") == ["Reboot started"]
