@@ -24,7 +24,7 @@ HELM := v3.22.0
 .PHONY: docs requirements clean test-grafana test-fleet mutants checks alerts
 
 help:
-	@echo "make demo          the exporter against a simulator, with no Azure around; NOTIFY=URL sends messages, too"
+	@echo "make demo          the exporter against a simulator, with no Azure around; NOTIFY=URL sends messages, CONFIG=FILE configures the rest"
 	@echo "make test          lint, types and all tests, as CI runs them"
 	@echo "make pytest        all tests, without lint and audit"
 	@echo "make test-lowest   all tests, with the lowest versions of the dependencies that pyproject.toml allows"
@@ -61,7 +61,7 @@ help:
 	@echo "make clean         remove everything that is made"
 
 demo: $(VENV)/.runtime
-	$(BIN)/python -m exporter demo $(if $(NOTIFY),--notify '$(NOTIFY)')
+	$(BIN)/python -m exporter demo $(if $(CONFIG),--config.file '$(CONFIG)') $(if $(NOTIFY),--notify '$(NOTIFY)')
 
 test: lint checks audit pytest
 

@@ -114,7 +114,7 @@ def _of_life(life: Life, instance: str, settings: Alertmanager, now: datetime) -
         return
     for record, following in zip(records, [*(one.at for one in records[1:]), life.ended], strict=True):
         # The end of any other alert is known to whoever has posted it.
-        if record.transition is not phase and following is not None:
+        if following is not None:
             for event_id in dict.fromkeys([*life.ids[-_MOST_IDS:], event.event_id]):
                 over = _alert(life, record, event_id, instance, settings.labels)
                 yield replace(over, ends=following)

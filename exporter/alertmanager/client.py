@@ -14,7 +14,7 @@ import msgspec
 from exporter import __version__
 from exporter.clock import Clock
 from exporter.config import PROGRAM
-from exporter.config.addresses import Address
+from exporter.config.addresses import Address, without_credentials
 from exporter.errors import cause, one_line, scrubbed
 from exporter.timefmt import parse_retry_after
 from exporter.transport import Answer, Request, Transport
@@ -41,10 +41,9 @@ class Client:
 
     def __init__(self, address: Address, clock: Clock) -> None:
         url = urlsplit(address.url)
-        credentials, _, host = url.netloc.rpartition("@")
+        credentials = url.netloc.rpartition("@")[0]
         self.label = f"{url.scheme}://{url.hostname}"
-        self._base = f"{url.scheme}://{host}"
-        self._path = url.path.rstrip("/")
+        self._base = without_credentials(address.url)
         self._headers = {"User-Agent": f"{PROGRAM}/{__version__}", **address.headers}
         self._secrets = [*address.headers.values()]
         if credentials:
@@ -76,7 +75,7 @@ class Client:
 
     def _ask(self, method: str, path: str, body: bytes | None) -> None:
         headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
-        request = Request(method, self._base + self._path + path, headers, body)
+        request = Request(method, self._base + path, headers, body)
         try:
             answer = self._transport.send(request, _TIMEOUT_SECONDS)
         except TimeoutError as error:

@@ -13,7 +13,7 @@ from exporter.alertmanager.alerts import ACTIVE_SECONDS, Alert, Key, alerts
 from exporter.alertmanager.client import AlertmanagerError, Client
 from exporter.clock import Clock
 from exporter.config import Alertmanager
-from exporter.config.addresses import ALERTMANAGER, Address
+from exporter.config.addresses import ALERTMANAGER, Address, without_credentials
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics
 from exporter.model.views import Snapshot, TargetView
@@ -65,12 +65,12 @@ class Alertmanagers:
             return
         if addresses:
             self._services.metrics.notifying([ALERTMANAGER])
-        before = {one.address.url: one for one in self._loops}
+        before = {one.place: one for one in self._loops}
         loops = []
         for address in addresses:
-            loop = before.pop(address.url, None)
+            loop = before.pop(without_credentials(address.url), None)
             if loop is None or not loop.follow(address, settings, url):
-                loop = AlertLoop(address, settings, url, self._services)
+                loop = AlertLoop(address, settings, url, self._services, left=self._renew)
             loops.append(loop)
         leaving = [loop for loop in before.values() if loop.leave()]
         self._loops = (*loops, *leaving)
@@ -81,6 +81,11 @@ class Alertmanagers:
         """Post what has changed."""
         for loop in self._loops:
             loop.wake()
+
+    def _renew(self) -> None:
+        """Post what is active again: it was ended at a URL that may lead to the same Alertmanager."""
+        for loop in self._loops:
+            loop.renew()
 
     def targets(self) -> tuple[TargetView, ...]:
         return tuple(one.view for one in self._loops if not one.is_leaving)
@@ -107,10 +112,22 @@ class AlertLoop:
     the last day, which Alertmanager recognises by their labels.
     """
 
-    def __init__(self, address: Address, settings: Alertmanager, url: str, services: Services) -> None:
+    def __init__(
+        self,
+        address: Address,
+        settings: Alertmanager,
+        url: str,
+        services: Services,
+        *,
+        left: Callable[[], None],
+    ) -> None:
+        """Start the loop; ``left`` is called once all has ended after `leave`."""
         self._snapshot, self._metrics, self._health, self._clock = services
         self.address = address
+        # By which it is recognised, whatever the credentials.
+        self.place = without_credentials(address.url)
         self.view = TargetView(address.target)
+        self._left_all = left
         self._order = _Order(Client(address, self._clock), settings, url)
         # Between the end of the loop and a configuration that needs it again.
         self._lock = threading.Lock()
@@ -135,12 +152,13 @@ class AlertLoop:
             if self._is_done:
                 return False
             client, view = self._order.client, self.view
-            if self.is_leaving or address.headers != self.address.headers:
+            changed = (address.url, address.headers) != (self.address.url, self.address.headers)
+            if self.is_leaving or changed:
                 # The results so far say nothing about the new credentials.
                 client.close()
                 client, view = Client(address, self._clock), TargetView(address.target)
                 self._wait_until = -math.inf
-                self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, address.url)
+                self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.place)
             self.address, self.view = address, replace(view, name=address.target)
             self._order = _Order(client, settings, url)
             return True
@@ -151,8 +169,13 @@ class AlertLoop:
             if not self.is_leaving:
                 self._left = self._clock.monotonic()
                 self._order = self._order._replace(settings=None)
-            self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.address.url)
+            self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.place)
             return not self._is_done
+
+    def renew(self) -> None:
+        """Post all active alerts now."""
+        self._renewed = -math.inf
+        self._loop.wake()
 
     def wake(self) -> None:
         self._loop.wake()
@@ -175,16 +198,17 @@ class AlertLoop:
         news = self._news(wanted, now)
         fresh = {alert.key for alert in news}
         is_due = at - self._renewed >= _RENEW_SECONDS
+        if is_due:
+            self._renewed = at
         active = [one for one in wanted.values() if one.ends is None]
         renewed = [one for one in active if one.key not in fresh] if is_due else []
         try:
             self._post(order, [*news, *renewed], now)
         except AlertmanagerError as error:
+            self._renewed = -math.inf
             return self._failed(order, error, len(news), self._clock.monotonic() - at)
         if news or renewed:
             self._succeeded(news)
-        if is_due:
-            self._renewed = at
         self._accepted = {key: alert for key, alert in self._accepted.items() if key in wanted}
         self._ends = {}
         if order.settings is None:
@@ -210,7 +234,7 @@ class AlertLoop:
     def _succeeded(self, news: Sequence[Alert]) -> None:
         now = self._clock.now()
         self._backoff.succeeded()
-        self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.address.url)
+        self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.place)
         self.view = replace(self.view, pending=0, delivers=True, last_delivery=now)
         # A new process posts again what an earlier one may have posted.
         changed = [(one, since) for one in news if (since := one.ends or one.starts) >= self._began]
@@ -230,7 +254,7 @@ class AlertLoop:
         self.view = replace(self.view, pending=pending, delivers=False, last_failure=now, last_error=reason)
         if order.settings is not None:
             problem = f"target {self.address.target} ({order.client.label}): {reason}"
-            self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.address.url)
+            self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.place)
         elif self._clock.monotonic() - self._left >= ACTIVE_SECONDS:
             # What was posted has ended by itself.
             return self._finish()
@@ -244,10 +268,11 @@ class AlertLoop:
             self._is_done = True
         self._order.client.close()
         self._loop.stop()
+        self._left_all()
         return None
 
     def _report_error(self, error: Exception) -> float:
         problem = f"target {self.address.target}: {type(error).__name__} in this program"
-        self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.address.url)
+        self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.place)
         log.debug("posting alerts failed", exc_info=error)
         return _ERROR_SECONDS

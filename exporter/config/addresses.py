@@ -175,11 +175,18 @@ def alertmanagers(
             url = _expanded(text, keys, file, environ).rstrip("/")
             if fault := _fault_of_alertmanager(url, has_authorization=has_authorization):
                 raise file.error(keys, fault)
-            if url in found:
-                raise file.error(keys, f"is the same as {dotted(found[url].keys)}; keep one")
+            place = without_credentials(url)
+            if place in found:
+                raise file.error(keys, f"is the same as {dotted(found[place].keys)}; keep one")
             number = f"-{index + 1}" if len(settings.urls) > 1 else ""
-            found[url] = Address(f"{ALERTMANAGER}{number}", url, headers=headers, keys=keys)
+            found[place] = Address(f"{ALERTMANAGER}{number}", url, headers=headers, keys=keys)
     return tuple(found.values())
+
+
+def without_credentials(url: str) -> str:
+    """Return a valid URL without user name and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _fault_of_alertmanager(url: str, *, has_authorization: bool) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from exporter.config import Config, Hook, Mode, Rule
+from exporter.config import Alertmanager, Config, Hook, Mode, Rule
 from exporter.config.checks import Finding
 from exporter.config.kubernetes import DRAIN
 from exporter.config.match import STATUSES_AT, Match, Whom
@@ -39,6 +39,8 @@ def advice(config: Config) -> Iterator[Finding]:
     yield from _undone(config.hooks)
     if reason := _never(config.alertmanager.match, config):
         yield ("alertmanager", "match"), f"nothing matches: {reason}"
+    if not config.alertmanager.urls and config.alertmanager != Alertmanager():
+        yield ("alertmanager",), "no URL is set, so no alert is posted"
     for index, hook in enumerate(config.hooks):
         yield from _match(("hooks", index, "match"), hook.match, config)
         if hook.command and (reason := _not_executable(hook.command[0])):

@@ -1,11 +1,14 @@
 """Alerts about events, posted to stand-ins for Alertmanager."""
 
 import base64
+import ssl
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from tests.bench import VM, Bench, Build
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
@@ -134,6 +137,41 @@ def test_an_event_that_is_listed_again_is_not_ended_by_its_former_life(build: Bu
         assert held(bench, receiver) == active
 
 
+def test_what_ended_while_the_exporter_was_down(build: Build) -> None:
+    """Nothing is posted before the first poll, so that the alert does not begin again."""
+    with http_receiver() as receiver:
+        bench = build(settings(receiver))
+        bench.show(REBOOT, wait=2)
+        bench.announce()
+        bench.restart(after=60)
+        bench.advance(2)
+        ends = [datetime.fromisoformat(one["endsAt"]) for one in posted(receiver)]
+        assert [end <= bench.clock.now() for end in ends] == [False, True]
+
+
+def test_an_event_that_is_scheduled_again_after_its_start_is_not_announced_again(build: Build) -> None:
+    """Its alert ends, as with the rules, and no other begins."""
+    with http_receiver() as receiver:
+        bench = build(settings(receiver))
+        bench.show(STARTED, wait=2)
+        bench.show(REBOOT, wait=2)
+        assert list(held(bench, receiver)) == [BEGUN]
+        assert held(bench, receiver)[BEGUN][1] is not None
+
+
+def test_retry_after_is_honoured(build: Build) -> None:
+    """Not even a change is posted before that."""
+    with http_receiver(429) as receiver:
+        receiver.answer_headers["Retry-After"] = "30"
+        bench = build(settings(receiver))
+        bench.show(REBOOT, wait=2)
+        receiver.mood = 200
+        bench.show(STARTED, wait=20)
+        assert receiver.requests == []
+        bench.advance(15)
+        assert names(posted(receiver)) == [BEGUN, PENDING]
+
+
 def test_one_alertmanager_that_is_down_delays_no_other(build: Build) -> None:
     """Each gets all; the failing one is degraded, is tried again, and gets what is true by then."""
     with http_receiver() as one, http_receiver(503) as two:
@@ -164,17 +202,41 @@ def test_a_reload_ends_what_is_no_longer_wanted(build: Build) -> None:
     with http_receiver() as kept, http_receiver() as removed:
         bench = build(settings(kept, removed, more=", labels: {team: red}"))
         bench.show(REBOOT, wait=2)
+        removed.mood, at = 503, bench.clock.now()
         bench.reload(settings(kept, more=", labels: {team: blue}"))
-        bench.advance(2)
+        bench.advance(5)
+        removed.mood = 200
+        bench.advance(20)
         over = {name: ends is not None for name, (_, ends) in held(bench, kept).items()}
         assert over == {f"{PENDING}/red": True, f"{PENDING}/blue": False}
-        assert held(bench, removed)[f"{PENDING}/red"][1] is not None
+        assert held(bench, removed)[f"{PENDING}/red"][1] == at
+        assert bench.api("problems") == []
         count = len(removed.requests)
         bench.reload("")
         bench.advance(120)
         assert held(bench, kept)[f"{PENDING}/blue"][1] is not None
         assert len(removed.requests) == count
         assert bench.api("targets") == []
+
+
+def test_another_way_to_the_same_alertmanager_ends_nothing(build: Build) -> None:
+    """New credentials go with the next request; what a former URL ends is active again at once."""
+    with http_receiver() as receiver:
+        bench = build(settings(receiver))
+        bench.show(REBOOT, wait=2)
+        before = held(bench, receiver)
+        bench.reload(settings(receiver, before="ann:hunter2@"))
+        bench.advance(60)
+        assert [len(one.json) for one in receiver.requests] == [1, 1]
+        assert "authorization" in receiver.requests[-1].headers
+        # The end is refused at first, and comes last.
+        answers = iter([503])
+        receiver.mood = lambda _: next(answers, 200)
+        bench.reload(f"alertmanager: {{urls: ['http://{receiver.authority}/other']}}")
+        bench.advance(5)
+        assert {one.path for one in receiver.requests[2:]} == {"/api/v2/alerts", "/other/api/v2/alerts"}
+        assert receiver.requests[-1].path == "/other/api/v2/alerts"
+        assert held(bench, receiver) == before
 
 
 @pytest.mark.parametrize(
@@ -209,6 +271,23 @@ def test_a_condition_on_the_time_begins_and_ends_an_alert(build: Build) -> None:
         bench.advance(60)
         assert 119 <= (seconds(bench, receiver)[PENDING][1] or 0) <= 126
         assert posted(receiver)[-1]["labels"]["event_id"] == FREEZE_ID
+
+
+def test_certificates_are_verified(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The authorities are those of the system, or of the file in SSL_CERT_FILE."""
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with http_receiver(tls=context) as receiver:
+        bench = build(f"alertmanager: {{urls: ['https://localhost:{receiver.port}']}}")
+        bench.show(REBOOT, wait=2)
+        (problem,) = bench.api("problems")
+        assert "certificate verify failed" in problem.lower()
+        assert receiver.requests == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        bench.advance(20)
+        assert names(posted(receiver)) == [PENDING]
+        assert bench.api("problems") == []
 
 
 def test_a_redirect_is_a_failure(build: Build) -> None:

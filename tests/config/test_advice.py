@@ -41,6 +41,12 @@ def warnings(folder: Path, text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "key", "problem"),
     [
+        ("alertmanager: {labels: {a: b}}", "alertmanager", "no URL is set, so no alert is posted"),
+        (
+            "alertmanager: {urls: ['http://a.test'], match: {statuses: [Started], min_notice: 1m}}",
+            "alertmanager.match",
+            f"nothing matches: {TOO_LATE}",
+        ),
         (UNUSED, "notifications.targets[1]", "no route names this target, so it gets no message"),
         (WATCH % "1m", "notifications.watch.after", BLIND),
         (LEADER, "notifications.routes[1].leader", NEVER),

@@ -27,7 +27,9 @@ NOT_HERE = {
     "dnf": "needs a package index",
     "helm": "needs a cluster",
     "kubectl": "needs a cluster",
+    "make": "sets up a checkout",
     "pip": "needs a package index",
+    "prometheus-alertmanager": "goes on until it is stopped",
     "systemctl": "needs systemd",
     "userdel": "needs a user of the service",
 }
