@@ -201,7 +201,7 @@ def _by_type() -> PanelBuilder:
     by, each = "by (event_type)", "by (event_id, event_type)"
     seen, hits = (f"last_over_time({series}[$__range])" for series in (_SCOPE.event(), _SCOPE.event(STARTED)))
     about = About(
-        "What each type has meant",
+        "Impact by event type",
         "Events, each once however many VMs it hit; how often a VM was hit; the shortest and the mean"
         " notice, from when an event was first seen to its NotBefore; and the mean of the expected pauses.",
         "no event in this period",

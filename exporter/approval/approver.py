@@ -170,7 +170,7 @@ class Approver:
         return (self._decisions.get(life.key, done) if is_open else done).view
 
     def view_if_on(self, life: Life) -> ApprovalView:
-        """Return the state of an event's approval, none while approvals are off; thread-safe."""
+        """Return the state of an event's approval; no state while approvals are off. Thread-safe."""
         return NO_APPROVAL if self._config.approval.mode is Mode.OFF else self.view(life)
 
     def stop(self, timeout: float) -> bool:

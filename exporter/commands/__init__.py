@@ -8,7 +8,7 @@ from exporter.config import PROGRAM
 
 
 def invoked() -> str:
-    """Return how this program was started, to be typed again: in a checkout it is not on the PATH."""
+    """Return the command that started this program, to type again: in a checkout it is not on the PATH."""
     if Path(sys.argv[0]).name != "__main__.py":
         return PROGRAM
     python = Path(sys.executable)

@@ -25,7 +25,7 @@ def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
 
 
 def _check(file: Path) -> bool:
-    """Print what is wrong in a file, then what is doubtful; return whether nothing is wrong."""
+    """Print the mistakes in a file, then the warnings; return whether it has no mistakes."""
     mistakes = Mistakes()
     with mistakes, planning.opened(file, Overrides(), (), os.environ, mistakes) as (loaded, plan, _):
         if not mistakes.problems:
@@ -41,7 +41,7 @@ def _check(file: Path) -> bool:
 
 
 def _report(file: Path, mistakes: Mistakes) -> bool:
-    """Print the mistakes in a file, or that there is none; return whether there is none."""
+    """Print the mistakes in a file, or that it is valid; return whether it is valid."""
     for problem in mistakes.in_order():
         click.echo(problem, err=True)
     if not mistakes.problems:

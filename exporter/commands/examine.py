@@ -85,7 +85,7 @@ def imds(
 
 
 def _unusable(error: ImdsError, status: Status | None) -> Finding:
-    """Describe a failure; that of an HTTP status has the remedy already."""
+    """Describe a failure with its remedy, which the message of an HTTP status already contains."""
     if error.status == HTTPStatus.FORBIDDEN and status is not None and status.up:
         return Finding(WARNING, "imds", f"it answers the exporter, but not this command: {error}")
     text = str(error) if error.status else f"{error}; it answers on Azure VMs only: {_REACH}"
@@ -144,7 +144,7 @@ def _spot(vm: VirtualMachine) -> Finding:
 
 
 def _terminate(vm: VirtualMachine) -> Finding:
-    """Name the command that shows which events Azure announces only if asked, which IMDS does not know."""
+    """Name the command that shows which events Azure announces only on request; IMDS does not report that."""
     profile, kind = "scheduledEventsProfile", "vm"
     if vm.scale_set:
         profile, kind = f"virtualMachineProfile.{profile}", "vmss"
@@ -161,7 +161,7 @@ def _terminate(vm: VirtualMachine) -> Finding:
 
 
 def _pollers(status: Status | None) -> Finding:
-    """Name the programs of Microsoft that are known to poll, too; IMDS does not tell who does."""
+    """Name the programs of Microsoft that are known to poll as well; IMDS does not list its clients."""
     text = (
         "all programs on the VM share five requests to IMDS a second; Microsoft's VmssRuntimeAgent and "
         "CycleCloud's jetpack poll, too, and jetpack approves every event for which no script is set"
@@ -211,7 +211,7 @@ def state(directory: Path) -> Finding:
 
 
 def kubernetes(settings: Kubernetes, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Tell how to remove marks of a Node that no exporter knows of, or may change, any more."""
+    """Name the commands that remove the marks of a Node that no exporter can remove."""
     name = settings.node_name(environ)
     if not name:
         if settings == Kubernetes() and "KUBERNETES_SERVICE_HOST" not in environ:

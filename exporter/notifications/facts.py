@@ -150,8 +150,9 @@ def _coming(message: Message, now: datetime) -> Iterator[Fact]:
     elif event.not_before is None:
         yield Fact("Starts", "at any moment; Azure gives no time")
     elif event.not_before > now:
-        early = "at any moment; planned for " if message.transition is Transition.APPROVED else ""
-        yield Fact("Starts", f"{early}not before {_moment(event.not_before, now)}")
+        planned = _moment(event.not_before, now)
+        approved = message.transition is Transition.APPROVED
+        yield Fact("Starts", f"any moment now (planned: {planned})" if approved else f"not before {planned}")
     else:
         yield Fact("Starts", f"at any moment; was due {_moment(event.not_before, now)}")
     # Events that remove the VM have no duration.

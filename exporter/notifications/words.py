@@ -17,7 +17,7 @@ _SHORTEST_TYPE = 12
 _NAMELESS = "this VM"
 _ENDED = {
     Transition.COMPLETED: "The event is over: Azure no longer lists it.",
-    Transition.CANCELLED: "Azure no longer plans the event. It did not start.",
+    Transition.CANCELLED: "Azure cancelled the event. It did not start.",
     Transition.VANISHED: "Azure no longer lists the event. Its outcome was not seen; it may have happened.",
 }
 # What the title says of a field that changed.

@@ -81,7 +81,7 @@ def test_an_event_counts_once(played: Scene) -> None:
 
 
 def _tables_agree(played: Scene) -> bool:
-    rows = _rows(played, "What each type has meant", "event_type")
+    rows = _rows(played, "Impact by event type", "event_type")
     assert _rows(played, "Now", "event_type").keys() == {"Freeze", "Reboot"}
     # Events, VMs hit, the shortest and the mean notice, the expected pause.
     assert rows["Reboot"][:2] == [2, 4]
