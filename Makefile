@@ -194,6 +194,7 @@ recording: $(VENV)/.dev
 pictures: dashboards $(VENV)/.packages
 	$(BIN)/python -m scripts.pictures.dashboards
 	$(BIN)/python -m scripts.pictures.page
+	$(BIN)/python -m scripts.pictures.architecture
 
 docs: $(DOCS)/.installed
 	$(DOCS)/bin/mkdocs build --strict

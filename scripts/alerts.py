@@ -13,8 +13,6 @@ from typing import Any
 import yaml
 
 from exporter.cli import main as program
-from exporter.health import DegradedReason
-from exporter.model.events import EVENT_TYPES
 from scripts.project import ROOT
 
 Json = dict[str, Any]
@@ -85,7 +83,6 @@ def problems() -> Iterator[str]:
     for name in RUNBOOKS.keys() & known.keys():
         found = (*_alert(name, known[name], cases), *_runbook(name), *_silence(name, cases))
         yield from (f"{name}: {problem}" for problem in found)
-    yield from _words()
     if RULE_GROUPS.read_text() != rule_groups():
         yield f"{RULE_GROUPS.name}: run make alerts"
 
@@ -154,15 +151,6 @@ def _silence(name: str, cases: list[tuple[str, Json]]) -> Iterator[str]:
             yield f"the silence does not match {labels}"
     if not all(PLACES.get(value, label) == label for label, value in matchers.items()):
         yield "the silence has a word in the place of another"
-
-
-def _words() -> Iterator[str]:
-    reasons = re.findall(r"^\| `(\w+)` \|", RUNBOOKS["ScheduledEventsDegraded"], re.MULTILINE)
-    if reasons != [reason.value for reason in DegradedReason]:
-        yield "ScheduledEventsDegraded: the runbook has other reasons"
-    types = re.findall(r"^\| (\w+) \|", RUNBOOKS["ScheduledEventPending"], re.MULTILINE)
-    if set(types) != {"type", *EVENT_TYPES}:
-        yield "ScheduledEventPending: the runbook has other types of events"
 
 
 # Azure Monitor's severities, from 0 to 4.

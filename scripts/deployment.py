@@ -26,7 +26,7 @@ def _names() -> Iterator[str]:
     flags = {flag for option in options for flag in option.opts}
     variables = {str(option.envvar) for option in options}
     for path in files(
-        *("deploy/systemd/*.service", "deploy/docker/*", "deploy/README.md", "deploy/windows/*.xml"),
+        *("deploy/systemd/*.service", "deploy/docker/*", "docs/install.md", "deploy/windows/*.xml"),
         "deploy/helm/**/templates/*.yaml",
     ):
         text = path.read_text()
@@ -65,7 +65,7 @@ def _containers() -> Iterator[str]:
     """Look whether Compose, Quadlet and docker run keep the state, drop privileges, and survive a reboot."""
     compose = yaml.safe_load(read("deploy/docker/compose.yml"))["services"][PROGRAM]
     quadlet = read(f"deploy/docker/{PROGRAM}.container")
-    command = read("deploy/README.md").partition("docker run")[2].partition("```")[0]
+    command = read("docs/install.md").partition("docker run")[2].partition("```")[0]
     state, run = f":/var/lib/{PROGRAM}", ["run", f"--config.file=/etc/{PROGRAM}/exporter.yml"]
     is_closed = compose["read_only"] is True and compose["cap_drop"] == ["ALL"]
     is_kept = any(volume.endswith(state) for volume in compose["volumes"])
@@ -73,7 +73,7 @@ def _containers() -> Iterator[str]:
         yield "deploy/docker/compose.yml: privileges, state, restart or command differ"
     for word in (state, "--restart unless-stopped", "--read-only", "--cap-drop ALL"):
         if word not in command:
-            yield f"deploy/README.md: docker run lacks {word}"
+            yield f"docs/install.md: docker run lacks {word}"
     for word in (state, "ReadOnly=true", "DropCapability=all", "WantedBy=multi-user.target", " ".join(run)):
         if word not in quadlet:
             yield f"deploy/docker/{PROGRAM}.container: lacks {word}"

@@ -11,6 +11,7 @@ from exporter.cli import main
 from exporter.config import PROGRAM, Config
 from exporter.config.match import Match, Window
 from exporter.health import DegradedReason
+from exporter.model.events import EVENT_TYPES
 from exporter.model.lifecycle import Transition
 from exporter.notifications.templates import FILTERS, NAMES, Vm
 from scripts.project import ROOT
@@ -50,9 +51,9 @@ def _tables() -> Iterator[tuple[str, set[str]]]:
     yield "commands.md", set(main.commands)
     yield "configuration.md", _flags()
     yield "match.md", _match()
-    yield "events.md", {transition.value for transition in Transition}
+    yield "events.md", {*EVENT_TYPES, *(transition.value for transition in Transition)}
     yield "troubleshooting.md", {reason.value for reason in DegradedReason}
-    yield "notifications.md", variables
+    yield "messages.md", variables
 
 
 def _keys() -> Iterator[str]:
@@ -78,11 +79,12 @@ def _recipes() -> Iterator[str]:
 
 
 def _tests() -> Iterator[str]:
-    """Yield the tests that the page on reliability names and that do not exist."""
-    text = (DOCS / "reliability.md").read_text()
+    """Yield the tests that the record about tests names and that do not exist."""
+    page = DOCS / "decisions" / "0006-tests.md"
+    text = page.read_text()
     for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         if not (ROOT / path).exists() or (name and f"def {name}(" not in (ROOT / path).read_text()):
-            yield f"docs/reliability.md: {path}::{name} does not exist"
+            yield f"{page.name}: {path}::{name} does not exist"
 
 
 def _monitoring() -> Iterator[str]:

@@ -31,7 +31,7 @@ from exporter.notifications.samples import variants
 from exporter.notifications.styles import STYLES, TITLE, HtmlStyle, Style, cleaned
 
 FILTERS = ("code", "duration", "utc", "relative")
-# The variables of templates; docs/notifications.md describes each.
+# The variables of templates; docs/messages.md describes each.
 NAMES = (
     *("event", "transition", "instance", "vm", "at", "now", "time_left", "severity", "changes", "detail"),
     *("headline", "explanation", "facts"),

@@ -25,12 +25,14 @@ NOT_HERE = {
     "az": "needs a subscription of Azure",
     "cloud-init": "is not installed for the tests",
     "dnf": "needs a package index",
+    "docker": "is not installed for the tests",
     "helm": "needs a cluster",
     "kubectl": "needs a cluster",
     "make": "sets up a checkout",
     "pip": "needs a package index",
     "prometheus-alertmanager": "goes on until it is stopped",
     "systemctl": "needs systemd",
+    "tar": "needs a package that was built",
     "userdel": "needs a user of the service",
 }
 # Directories of the machine that commands write to; they are below the stage here.
@@ -88,6 +90,7 @@ class Stage:
             "localhost:9843": f"127.0.0.1:{self.port}",
             "http://127.0.0.1:9844": self.imds,
             "127.0.0.1:9845": "127.0.0.1:0",
+            "--tmpfs /tmp": f"--tmpfs {self.folder}",
             "http://169.254.169.254": self.imds,
             **{f" {name}": f" {self.folder}{name}" for name in _OURS},
             **{f'"{name}': f'"{self.folder}{name}' for name in _OURS},
@@ -134,6 +137,7 @@ def _furnish(folder: Path, target: str) -> None:
         (folder / name).symlink_to(ROOT / name)
     (folder / "exporter.yml").write_text(f"notifications: {{targets: [{{name: oncall, url: '{target}'}}]}}\n")
     (folder / "prometheus.yml").write_text("scrape_configs: []\n")
+    (folder / "environment").write_text("")
     for name in ("bin", *_MADE):
         (folder / name).mkdir(parents=True)
     (folder / f"etc/systemd/system/{NAME}.service").touch()

@@ -52,9 +52,9 @@ def test_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_sample_of_a_message_is_one() -> None:
-    """The page about notifications shows a message as the program writes it."""
-    page = (DOCS / "notifications.md").read_text()
-    shown = page[page.index("## Messages") :].split("```")[1].strip()
+    """The page about messages shows one as the program writes it."""
+    page = (DOCS / "messages.md").read_text()
+    shown = page.split("```")[1].removeprefix("text").strip()
     golden = DOCS.parent / "tests" / "notifications" / "golden" / "messages.txt"
     assert f"======== Reboot scheduled\n{shown}\n" in golden.read_text()
 

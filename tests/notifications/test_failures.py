@@ -79,7 +79,7 @@ def test_a_status_says_whose_fault_it_is() -> None:
     refused = {status for status in range(100, 600) if failures.of_status(status).failure is Failure.REFUSED}
     assert refused == {400, 413, 414, 415, 422, 431}
     told = f"| {', '.join(map(str, sorted(refused)))}, or 5yz"
-    assert told in (DOCS / "notifications.md").read_text()
+    assert told in (DOCS / "delivery.md").read_text()
     redirects = {status for status in range(100, 600) if "redirect" in failures.of_status(status).reason}
     assert redirects == set(range(300, 400))
 

@@ -14,10 +14,10 @@ import pytest
 from exporter.config import PROGRAM
 from tests.packaging.debian import boot, built, root
 
-# What README promises, with the minor version of their glibc.
+# What docs/install.md promises, with the minor version of their glibc.
 SYSTEMS = {"bookworm": 36, "jammy": 35, "noble": 39}
-README = Path(__file__).parent.parent.parent / "README.md"
-AZURE = README.parent / "deploy" / "azure"
+ROOT = Path(__file__).parent.parent.parent
+AZURE = ROOT / "deploy" / "azure"
 
 
 def debian() -> Path:
@@ -81,10 +81,13 @@ def test_the_vm_application_lives(check: Path) -> None:
 def test_the_lines_of_the_readme(check: Path, suite: str) -> None:
     """Install and Test it work as they stand in a clean Debian 12, Ubuntu 22.04 and 24.04."""
     shutil.copy(built("*.deb"), check)
-    text = README.read_text()
     blocks = [
-        re.findall(r"^```sh\n(.*?)^```$", text.partition(f"\n## {title}\n")[2], re.DOTALL | re.MULTILINE)
-        for title in ("Install", "Test it")
+        re.findall(
+            r"^```sh\n(.*?)^```$",
+            (ROOT / page).read_text().partition(f"\n## {title}\n")[2],
+            re.DOTALL | re.MULTILINE,
+        )
+        for page, title in (("README.md", "Install"), ("docs/install.md", "Test it"))
     ]
     for name, block in (("install", blocks[0][0]), ("service", blocks[1][0]), ("test", blocks[1][1])):
         (check / f"{name}.sh").write_text(block)
