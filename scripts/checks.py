@@ -123,6 +123,10 @@ def links() -> Iterator[str]:
         is_page = page.parent.name == "docs" and page.name != "index.md"
         if is_page and not page.read_text().splitlines()[2].startswith("For "):
             yield f"{page.relative_to(ROOT)}: the first line does not say who the page is for"
+    for page in files("README.md", "docs/**/*.md"):
+        fences = re.findall(r"^ *```(\w*)$", page.read_text(), re.MULTILINE)
+        if not all(fences[::2]):
+            yield f"{page.relative_to(ROOT)}: a block of code has no language"
     docs = {str(path.relative_to(ROOT / "docs")) for path in files("docs/**/*.md")}
     shown = set(re.findall(r"^ +- .*: (\S+\.md)$", read("mkdocs.yml"), re.MULTILINE))
     yield from (f"mkdocs.yml: {page} is missing or too much" for page in docs ^ shown)

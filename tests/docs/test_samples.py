@@ -82,12 +82,28 @@ def values(block: Block, folder: Path) -> None:
     planning.load(file, Overrides(), (), {})
 
 
+def collector(block: Block, _: Path) -> None:
+    """Look whether the pipelines of an OpenTelemetry Collector name what it has."""
+    configuration = yaml.safe_load(block.text)
+    for pipeline in configuration["service"]["pipelines"].values():
+        for kind, names in pipeline.items():
+            assert set(names) <= configuration[kind].keys()
+
+
+def foreign(block: Block, _: Path) -> None:
+    """Read a file of a program that the tests do not have: Datadog's agent, or a data source of Grafana."""
+    (items,) = yaml.safe_load(block.text).values()
+    assert items
+
+
 CHECKS: dict[Callable[[Block, Path], None], set[str]] = {
     values: set(yaml.safe_load(VALUES.read_text())),
     story: set(Scenario.__struct_fields__),
     web: {"tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"},
     prometheus: {"global", "scrape_configs", "rule_files", "alerting", "remote_write"},
     alertmanager: {"global", "route", "receivers", "inhibit_rules", "templates"},
+    collector: {"receivers", "processors", "exporters", "service"},
+    foreign: {"instances", "jsonData"},
 }
 
 
