@@ -283,9 +283,9 @@ _FILES = click.Argument(
 def check_config(*, files: tuple[Path, ...], web_config_file: Path | None) -> None:
     """Validate configuration files.
 
-    Checks targets and templates, too. Prints every mistake as FILE:LINE: KEY: WHAT IS WRONG; the exit status
-    is 1 if there is one. Warnings, for example about a route that nothing can match, do not change the exit
-    status.
+    Checks targets and templates as well. Prints every mistake as FILE:LINE: KEY: WHAT IS WRONG; the exit
+    status is 1 if there is one. Warnings, for example about a route that nothing can match, do not change the
+    exit status.
     """
     from exporter import logs
     from exporter.commands.check_config import check_files
