@@ -75,8 +75,9 @@ _BOXES = (_IMDS, _EXPORTER, _HOOKS, _PROMETHEUS, _ALERTMANAGER, _APPRISE, _OTLP,
 
 _DESCRIPTION = (
     "The exporter on each VM polls Azure IMDS once a second and approves events there. Prometheus scrapes it "
-    "and alerts through Alertmanager. It sends messages through Apprise and webhooks, exports over OTLP, "
-    "runs hooks, and marks and drains the Node through the Kubernetes API."
+    "and alerts through Alertmanager, or the exporter posts alerts there itself. It sends messages through "
+    "Apprise and webhooks, exports over OTLP, runs hooks, and marks and drains the Node through the "
+    "Kubernetes API."
 )
 _BEGIN = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"
  height="{_HEIGHT}" role="img" aria-label="{_DESCRIPTION}">
@@ -117,8 +118,10 @@ def _arrows() -> Iterator[str]:
     yield _text(600, 62, "scrapes", "small")
     yield _line(_PROMETHEUS.center, _PROMETHEUS.bottom, _PROMETHEUS.center, _ALERTMANAGER.top)
     yield _text(_PROMETHEUS.center + 32, 90, "alerts", "small")
-    yield _curve(own.right, 214, _APPRISE.left, _APPRISE.middle)
-    yield _text(610, 204, "sends", "small")
+    yield _curve(own.right, 188, _ALERTMANAGER.left, _ALERTMANAGER.middle)
+    yield _text(658, 170, "or posts alerts", "small")
+    yield _curve(own.right, 217, _APPRISE.left, _APPRISE.middle)
+    yield _text(610, 210, "sends", "small")
     yield _curve(own.right, 252, _OTLP.left, _OTLP.middle)
     yield _text(634, 270, "exports", "small")
     yield _curve(own.right, 286, _KUBERNETES.left, _KUBERNETES.middle)
