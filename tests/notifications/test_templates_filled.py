@@ -49,7 +49,7 @@ def test_every_variable_can_be_used() -> None:
         "2026-03-04 22:00:00 UTC",
         "900",
         "warning",
-        "Reboot impact changed: vm_0 at 22:15 UTC (15 min)",
+        "Reboot updated, impact changed: vm_0 in 15 min",
         "duration_seconds unknown 9",
     ]
 
